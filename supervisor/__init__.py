@@ -1,0 +1,1 @@
+"""Spot Supervisor: keeps trainings alive on machines that may be taken away."""

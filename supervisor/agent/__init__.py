@@ -1,0 +1,1 @@
+"""The agent that runs beside the training; standard library only."""

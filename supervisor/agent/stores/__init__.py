@@ -1,0 +1,1 @@
+"""The agent's own hands on the object stores."""

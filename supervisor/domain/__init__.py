@@ -1,0 +1,1 @@
+"""The nouns: frozen values and enums; standard library only, no input or output, no clock."""

@@ -1,0 +1,1 @@
+"""The notifiers: where the outbox is delivered to."""

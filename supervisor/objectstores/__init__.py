@@ -1,0 +1,1 @@
+"""The object stores: beats, batons, checkpoints and results."""

@@ -1,0 +1,1 @@
+"""The promises: what the core asks of providers, stores, notifiers and clocks."""

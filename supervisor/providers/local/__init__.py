@@ -1,0 +1,1 @@
+"""Machines on this computer: a folder and a process group each."""

@@ -1,0 +1,1 @@
+"""The use cases behind the doors, one verb per file."""

@@ -1,0 +1,1 @@
+"""The store on SQLAlchemy Core: SQLite and PostgreSQL behind one code."""
