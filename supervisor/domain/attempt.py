@@ -1,0 +1,98 @@
+"""One life of a run on one machine, the create calls that led to it, and the pulse that the supervisor follows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from supervisor.domain.causes import Cause
+from supervisor.domain.heartbeat import Exit
+from supervisor.domain.machine import MachineRef
+from supervisor.domain.placement import Placement
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """One create call. Its row is committed before the call; `nonce_hash` authenticates the beats of its machine."""
+
+    attempt: int
+    number: int
+    launch_id: str
+    machine_name: str
+    placement: Placement
+    requested_at: float
+    price_usd_per_h: float | None = None
+    on_demand_usd_per_h: float | None = None
+    nonce_hash: str = ""
+    ended_at: float | None = None
+    outcome: Cause | None = None  # None while it is open or when it obtained its machine
+    detail: str = ""
+
+    @property
+    def ref(self) -> MachineRef:
+        return MachineRef(self.placement.provider, self.placement.zone, self.machine_name)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """Times are epoch seconds by the supervisor's clock; None = it has not come to that yet."""
+
+    number: int
+    generation: int
+    launch_id: str
+    machine_name: str
+    machine_id: str
+    placement: Placement
+    requested_at: float
+    started_at: float  # the machine was obtained: billing begins
+    price_usd_per_h: float | None = None
+    on_demand_usd_per_h: float | None = None
+    up_at: float | None = None
+    running_at: float | None = None  # first beat in phase restore or later
+    training_at: float | None = None  # first beat in phase training or later
+    ended_at: float | None = None  # the run's work on this machine is over
+    gone_at: float | None = None  # the machine is known gone: billing ends
+    cause: Cause | None = None
+    evidence: str = ""
+    noticed_at: float | None = None
+    step_from: int | None = None  # resumed from this step; None = from nothing
+    step_last: int | None = None  # last step that a beat told of
+    step_kept: int | None = None  # newest verified checkpoint of this attempt
+    steps_lost: int | None = None  # known once the next attempt has resumed
+    exit: Exit | None = None
+
+    @property
+    def ref(self) -> MachineRef:
+        return MachineRef(self.placement.provider, self.placement.zone, self.machine_name, self.machine_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """What the beats of the current launch have told so far; the only state that moves without an event."""
+
+    launch_id: str
+    sequence: int = 0
+    phase: str = "boot"
+    phase_since: float = 0.0
+    beat_at: float = 0.0  # when that beat was made, on the supervisor's clock: now minus its age
+    step: int | None = None
+    total: int | None = None
+    checkpoint_step: int | None = None
+    first_progress_at: float | None = None  # None = this attempt has not reported a step yet
+    progress_at: float | None = None
+    stall_polls: int = 0
+    stall_counted_at: float = 0.0
+    steps_per_s: float | None = None
+    message: str = ""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Retiring:
+    """A machine whose attempt is over and that must be known gone. `until`: it may stay so long (a notice runs)."""
+
+    ref: MachineRef
+    launch_id: str
+    since: float
+    until: float
+    note: str = ""

@@ -1,0 +1,232 @@
+"""The baton: the one object per run that says who may write, which checkpoint counts, and whether it is over.
+
+Shared with the agent: Python 3.8, standard library only. Every function takes the baton that was read and gives the
+baton to write with if-generation-match on the generation that was read, or raises `BatonRefused`. One object, because
+with a fence and a pointer in two objects an old agent can move the pointer after the fence has changed (RULES section 1).
+
+  supervisor: create, raise_next, mark_holder_gone, close, open_generation     agent: claim, leave, move_checkpoint, finish
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Dict, Optional, Tuple
+
+from supervisor.domain.identifiers import parse_launch_id
+
+CLAIM_WAIT_S = 150.0  # how long a newcomer waits for a holder that neither left nor is known gone
+POINTERS_KEPT = 3
+
+# Verdicts of `standing`: what an agent with this launch id and machine id is to the baton.
+MINE, CLAIM, WAIT, OVER, OUTDATED = "mine", "claim", "wait", "over", "outdated"
+
+
+class BatonRefused(Exception):
+    """The change is not this caller's to make; the text says why. The caller stops and writes nothing more."""
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    name: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """One verified checkpoint: where its files lie and what they must contain."""
+
+    step: int
+    prefix: str
+    files: Tuple[FileEntry, ...]
+
+
+@dataclass(frozen=True)
+class Next:
+    attempt: int
+    try_number: int
+    launch_id: str
+    nonce: str
+    holder_gone: bool = False
+
+
+@dataclass(frozen=True)
+class Holder:
+    attempt: int
+    launch_id: str
+    machine_id: str
+    left: bool = False
+
+
+@dataclass(frozen=True)
+class Done:
+    """Written by the holder at exit 0, after its results were verified in the store."""
+
+    launch_id: str
+    prefix: str
+    results: Tuple[FileEntry, ...]
+    step: Optional[int] = None
+    total: Optional[int] = None
+    training_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Baton:
+    supervisor_id: str
+    generation: int
+    next: Optional[Next] = None
+    holder: Optional[Holder] = None
+    checkpoint: Optional[Pointer] = None
+    previous: Tuple[Pointer, ...] = ()
+    done: Optional[Done] = None
+    closed: Optional[str] = None
+    stop_consumed: Optional[str] = None  # object generation of the .stop marker that a resume has used up
+
+
+# --- the supervisor's changes -------------------------------------------------------------------------------------
+
+
+def create(supervisor_id: str, generation: int) -> Baton:
+    return Baton(supervisor_id=supervisor_id, generation=generation)
+
+
+def raise_next(baton: Baton, launch_id: str, nonce: str, holder_gone: bool) -> Baton:
+    """Name the try that may claim next. Never goes back: a delayed raise of an older try is refused."""
+    generation, attempt, try_number = parse_launch_id(launch_id)
+    if baton.closed is not None:
+        raise BatonRefused("closed: %s" % baton.closed)
+    if baton.done is not None:
+        raise BatonRefused("the work is done")
+    if generation != baton.generation:
+        raise BatonRefused("the baton is of generation %d" % baton.generation)
+    if baton.next is not None and parse_launch_id(baton.next.launch_id) > (generation, attempt, try_number):
+        raise BatonRefused("try %s is already next" % baton.next.launch_id)
+    return replace(baton, next=Next(attempt, try_number, launch_id, nonce, holder_gone))
+
+
+def mark_holder_gone(baton: Baton, launch_id: str) -> Baton:
+    """The machine of every holder older than `launch_id` is known gone: the newcomer need not wait."""
+    if baton.next is None or baton.next.launch_id != launch_id:
+        raise BatonRefused("another try is next")
+    return replace(baton, next=replace(baton.next, holder_gone=True))
+
+
+def close(baton: Baton, reason: str) -> Baton:
+    """No agent writes after this. The first reason stays."""
+    return baton if baton.closed is not None else replace(baton, closed=reason)
+
+
+def open_generation(baton: Baton, generation: int, rerun: bool, stop_consumed: Optional[str]) -> Baton:
+    """A resume: `done` and `closed` are cleared, the checkpoint is kept unless the run starts over (`rerun`)."""
+    if generation <= baton.generation:
+        return baton
+    return Baton(
+        supervisor_id=baton.supervisor_id,
+        generation=generation,
+        holder=baton.holder,
+        checkpoint=None if rerun else baton.checkpoint,
+        previous=() if rerun else baton.previous,
+        stop_consumed=stop_consumed or baton.stop_consumed,
+    )
+
+
+# --- the agent's changes ------------------------------------------------------------------------------------------
+
+
+def standing(baton: Baton, launch_id: str, machine_id: str, waited_s: float) -> str:
+    """What this agent is: MINE (holder), CLAIM (may claim now), WAIT, OVER (closed or done), OUTDATED (must stop).
+
+    `waited_s` runs on the agent's own monotonic clock since it first saw itself as next.
+    """
+    holder = baton.holder
+    if baton.closed is not None or (baton.done is not None and baton.done.launch_id != launch_id):
+        return OVER
+    if holder is not None and holder.launch_id == launch_id:
+        return MINE if holder.machine_id == machine_id and not holder.left else OUTDATED
+    if baton.next is None or baton.next.launch_id != launch_id:
+        return OUTDATED
+    free = holder is None or holder.left or baton.next.holder_gone
+    return CLAIM if free or waited_s >= CLAIM_WAIT_S else WAIT
+
+
+def claim(baton: Baton, launch_id: str, machine_id: str, waited_s: float) -> Baton:
+    verdict = standing(baton, launch_id, machine_id, waited_s)
+    if verdict == MINE:
+        return baton
+    if verdict != CLAIM or baton.next is None:
+        raise BatonRefused("cannot claim: %s" % verdict)
+    return replace(baton, holder=Holder(baton.next.attempt, launch_id, machine_id))
+
+
+def leave(baton: Baton, launch_id: str, machine_id: str) -> Baton:
+    """The holder has finished its last save. Allowed after `closed` too: it only says that nobody writes."""
+    holder = baton.holder
+    if holder is None or holder.launch_id != launch_id or holder.machine_id != machine_id:
+        raise BatonRefused("not the holder")
+    return replace(baton, holder=replace(holder, left=True))
+
+
+def move_checkpoint(baton: Baton, launch_id: str, machine_id: str, pointer: Pointer) -> Baton:
+    """Point to a verified checkpoint. A newer `next` does not forbid it: the save in flight is finished first."""
+    _require_holder(baton, launch_id, machine_id)
+    if baton.checkpoint == pointer:
+        return baton
+    kept = () if baton.checkpoint is None else (baton.checkpoint, *baton.previous)
+    return replace(baton, checkpoint=pointer, previous=kept[: POINTERS_KEPT - 1])
+
+
+def drop_checkpoint(baton: Baton, launch_id: str, machine_id: str) -> Baton:
+    """The newest checkpoint did not verify: the one before it counts now."""
+    _require_holder(baton, launch_id, machine_id)
+    newest, rest = (baton.previous[0], baton.previous[1:]) if baton.previous else (None, ())
+    return replace(baton, checkpoint=newest, previous=rest)
+
+
+def finish(baton: Baton, machine_id: str, done: Done) -> Baton:
+    _require_holder(baton, done.launch_id, machine_id)
+    return replace(baton, done=done)
+
+
+def _require_holder(baton: Baton, launch_id: str, machine_id: str) -> None:
+    verdict = standing(baton, launch_id, machine_id, 0.0)
+    if verdict != MINE:
+        raise BatonRefused("not the holder: %s" % verdict)
+
+
+# --- bytes --------------------------------------------------------------------------------------------------------
+
+
+def encode(baton: Baton) -> bytes:
+    return json.dumps(asdict(baton), indent=1, sort_keys=True).encode()
+
+
+def decode(raw: bytes) -> Baton:
+    """The baton in `raw`; ValueError when it is torn or not a baton."""
+    try:
+        data = json.loads(raw)
+        return Baton(
+            supervisor_id=data["supervisor_id"],
+            generation=int(data["generation"]),
+            next=Next(**data["next"]) if data.get("next") else None,
+            holder=Holder(**data["holder"]) if data.get("holder") else None,
+            checkpoint=_pointer(data.get("checkpoint")),
+            previous=tuple(p for p in map(_pointer, data.get("previous", ())) if p is not None),
+            done=_done(data.get("done")),
+            closed=data.get("closed"),
+            stop_consumed=data.get("stop_consumed"),
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError("not a baton: %s" % error) from None
+
+
+def _pointer(data: Optional[Dict[str, Any]]) -> Optional[Pointer]:
+    if not data:
+        return None
+    return Pointer(int(data["step"]), data["prefix"], tuple(FileEntry(**entry) for entry in data["files"]))
+
+
+def _done(data: Optional[Dict[str, Any]]) -> Optional[Done]:
+    if not data:
+        return None
+    return Done(**{**data, "results": tuple(FileEntry(**entry) for entry in data["results"])})

@@ -1,0 +1,103 @@
+"""Why an attempt, a try or a run ended: one table, first match wins (RULES section 2; drawn into docs/states.md).
+
+Free and paid failures differ: a preemption spends nothing, a crash of the user's own code is not retried for ever.
+`Cause` values are part of the API; clients must accept words that they do not know.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Cause(StrEnum):
+    PREEMPTED = "preempted"
+    HOST_ERROR = "host_error"
+    HOST_REBOOTED = "host_rebooted"
+    EXPIRED = "expired"
+    TIME_LIMIT = "time_limit"
+    MACHINE_DELETED = "machine_deleted"
+    SUPERSEDED = "superseded"
+    CUT_OFF = "cut_off"
+    NO_CAPACITY = "no_capacity"
+    QUOTA = "quota"
+    LAUNCH_REJECTED = "launch_rejected"
+    ORPHANED = "orphaned"
+    AGENT_LOST = "agent_lost"
+    GPU_FAULT = "gpu_fault"
+    GPU_UNAVAILABLE = "gpu_unavailable"
+    BOOT_TIMEOUT = "boot_timeout"
+    STALLED = "stalled"
+    HOST_OOM = "host_oom"
+    DISK_FULL = "disk_full"
+    KILLED = "killed"
+    UNKNOWN = "unknown"
+    USER_ERROR = "user_error"
+    GPU_OOM = "gpu_oom"
+    IMAGE_ERROR = "image_error"
+    COMMAND_NOT_FOUND = "command_not_found"
+    FINISHED = "finished"
+    DEADLINE = "deadline"
+    MAX_RUNTIME = "max_runtime"
+    BUDGET = "budget"
+    LIMIT_REACHED = "limit_reached"
+    NO_PROGRESS = "no_progress"
+    RESULTS_UNVERIFIED = "results_unverified"
+    STOP_REQUESTED = "stop_requested"
+
+
+class Kind(StrEnum):
+    FREE = "free"  # nobody's fault: recover at once, spends nothing
+    PACED = "paced"  # no machine was had: wait, spends nothing
+    INFRA = "infra"  # the platform's fault, but it costs: recover with backoff
+    PAID = "paid"  # it costs and may come again: recover with backoff
+    USER = "user"  # the training's own error, worth a repeat of the identical spec
+    FINAL = "final"  # the run ends
+
+
+@dataclass(frozen=True, slots=True)
+class CauseRule:
+    """One row of the table. `only_if` names the condition under which the row matches ("" = always)."""
+
+    causes: tuple[Cause, ...]
+    kind: Kind
+    counts: bool  # spends one of max_attempts
+    no_progress: bool  # is one of the three in a row that end the run as no_progress
+    avoid_zone: bool
+    then: str
+    only_if: str = ""
+
+
+C = Cause
+NEWER_CHECKPOINT = "a newer checkpoint exists"
+NEWER_OR_NAMED = "a newer checkpoint in this attempt, or named by the run's retry rules"
+
+CAUSES: tuple[CauseRule, ...] = (
+    CauseRule((C.PREEMPTED, C.HOST_ERROR), Kind.FREE, False, False, True, "recover at once"),
+    CauseRule((C.HOST_REBOOTED,), Kind.FREE, False, False, False, "recover at once"),
+    CauseRule((C.EXPIRED, C.TIME_LIMIT), Kind.FREE, False, False, False, "recover at once", NEWER_CHECKPOINT),
+    CauseRule((C.EXPIRED, C.TIME_LIMIT), Kind.PAID, True, True, False, "recover at once"),
+    CauseRule((C.MACHINE_DELETED,), Kind.FREE, False, False, False, "recover, paced; the third within an hour ends the run"),
+    CauseRule((C.SUPERSEDED, C.CUT_OFF), Kind.FREE, False, False, False, "another attempt lives, or recover"),
+    CauseRule((C.NO_CAPACITY, C.QUOTA, C.LAUNCH_REJECTED), Kind.PACED, False, False, True, "wait, up to wait_for_capacity_s"),
+    CauseRule((C.ORPHANED, C.AGENT_LOST, C.GPU_FAULT, C.GPU_UNAVAILABLE), Kind.INFRA, True, True, True, "recover with backoff"),
+    CauseRule((C.BOOT_TIMEOUT,), Kind.PAID, True, True, True, "recover with backoff"),
+    CauseRule((C.STALLED, C.HOST_OOM, C.DISK_FULL, C.KILLED, C.UNKNOWN), Kind.PAID, True, True, False, "recover with backoff"),
+    CauseRule((C.USER_ERROR,), Kind.USER, True, False, False, "repeat the identical spec, up to max_user_failures", NEWER_OR_NAMED),
+    CauseRule((C.USER_ERROR, C.GPU_OOM, C.IMAGE_ERROR, C.COMMAND_NOT_FOUND), Kind.FINAL, False, False, False, "failed"),
+    CauseRule((C.FINISHED,), Kind.FINAL, False, False, False, "completed or partial"),
+    CauseRule(
+        (C.DEADLINE, C.MAX_RUNTIME, C.BUDGET, C.LIMIT_REACHED, C.NO_PROGRESS, C.RESULTS_UNVERIFIED, C.STOP_REQUESTED),
+        Kind.FINAL, False, False, False, "failed, partial or stopped",
+    ),
+)  # fmt: skip
+
+
+def rule_for(cause: Cause, newer_checkpoint: bool = False, retry_named: bool = False) -> CauseRule:
+    """The first row of the table that matches this end."""
+    held = {
+        "": True,
+        NEWER_CHECKPOINT: newer_checkpoint,
+        NEWER_OR_NAMED: newer_checkpoint or retry_named,
+    }
+    return next(rule for rule in CAUSES if cause in rule.causes and held[rule.only_if])

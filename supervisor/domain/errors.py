@@ -1,0 +1,143 @@
+"""One tree of errors. `code` is stable and part of the API; the HTTP status is mapped once, in api/errors.py."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+
+class SpotError(Exception):
+    """Says what happened and what the user can do. `meta` holds every dynamic value of the text."""
+
+    code = "INTERNAL"
+
+    def __init__(self, detail: str, meta: Mapping[str, object] | None = None, errors: Sequence[tuple[str, str]] = ()):
+        super().__init__(detail)
+        self.detail = detail
+        self.meta = dict(meta or {})
+        self.errors = tuple(errors)  # (JSON pointer, what is wrong there)
+
+
+class InvalidRequest(SpotError):
+    """The request cannot be accepted as it is; nothing was stored."""
+
+    code = "INVALID_REQUEST"
+
+
+class InvalidTimeouts(InvalidRequest):
+    """Two limits contradict each other; the text gives both numbers (RULES section 4)."""
+
+    code = "INVALID_TIMEOUTS"
+
+
+class UnknownPrice(InvalidRequest):
+    """A budget cannot be kept on a placement whose price is unknown."""
+
+    code = "PRICE_UNKNOWN"
+
+
+class CursorInvalid(InvalidRequest):
+    code = "CURSOR_INVALID"
+
+
+class KeyReused(InvalidRequest):
+    """The same Idempotency-Key came with another body."""
+
+    code = "IDEMPOTENCY_KEY_REUSED"
+
+
+class NotFound(SpotError):
+    code = "RUN_NOT_FOUND"
+
+
+class Conflict(SpotError):
+    code = "CONFLICT"
+
+
+class RunActive(Conflict):
+    """The run is live and was submitted with another spec; the text names what differs."""
+
+    code = "RUN_ACTIVE"
+
+
+class RunCompleted(Conflict):
+    code = "RUN_COMPLETED"
+
+
+class RunIdTaken(Conflict):
+    code = "RUN_ID_TAKEN"
+
+
+class RunStopping(Conflict):
+    code = "RUN_STOPPING"
+
+
+class SpecDiffers(Conflict):
+    """A resume brings another spec and did not say `replace_spec`."""
+
+    code = "SPEC_DIFFERS"
+
+
+class CellFixed(Conflict):
+    """Provider and bucket of a run are fixed at its first submit."""
+
+    code = "CELL_FIXED"
+
+
+class StopNewer(Conflict):
+    """A .stop marker newer than the resume was found: stop wins."""
+
+    code = "STOP_NEWER"
+
+
+class NothingToApprove(Conflict):
+    code = "NOTHING_TO_APPROVE"
+
+
+class ApprovalMismatch(Conflict):
+    """What the person has seen is not what is there now."""
+
+    code = "APPROVAL_MISMATCH"
+
+
+class KeyInFlight(Conflict):
+    code = "IDEMPOTENCY_KEY_IN_FLIGHT"
+
+
+class Forbidden(SpotError):
+    code = "FORBIDDEN"
+
+
+class NonceRefused(Forbidden):
+    """A beat without the nonce of its try."""
+
+    code = "NONCE_REFUSED"
+
+
+class DevRefused(Forbidden):
+    """Disasters are injected on the local provider only."""
+
+    code = "DEV_REFUSED"
+
+
+class Unavailable(SpotError):
+    """A part the service needs is away; nothing was changed and the request can be repeated."""
+
+    code = "UNAVAILABLE"
+
+
+class SchemaMismatch(SpotError):
+    """The database's schema is not the one this version knows; the text holds the command to run."""
+
+    code = "SCHEMA_MISMATCH"
+
+
+class DataDirHeld(SpotError):
+    """Another daemon serves this data folder; the text names its pid."""
+
+    code = "DATA_DIR_HELD"
+
+
+class SettingsRefused(SpotError):
+    """A setting is unknown, malformed, or contradicts another; the text gives both numbers."""
+
+    code = "SETTINGS_REFUSED"

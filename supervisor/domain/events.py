@@ -1,0 +1,61 @@
+"""One line of a run's history. Written in the transaction of the change that it tells of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class EventKind(StrEnum):
+    SUBMITTED = "submitted"
+    RESUMED = "resumed"
+    LAUNCHING = "launching"  # a try is on record
+    TRY_FAILED = "try_failed"
+    WAITING = "waiting"
+    OBTAINED = "obtained"  # the machine is there: the attempt begins
+    STARTED = "started"  # first beat after the claim
+    RECOVERED = "recovered"  # the same, after an earlier attempt
+    ATTEMPT_ENDED = "attempt_ended"
+    CHECKPOINT_REJECTED = "checkpoint_rejected"
+    STOP_REQUESTED = "stop_requested"
+    FINISHING = "finishing"
+    RESULTS_VERIFIED = "results_verified"
+    RESULTS_UNVERIFIED = "results_unverified"
+    NEEDS_PERSON = "needs_person"
+    APPROVED = "approved"
+    LOSS_ACCEPTED = "loss_accepted"
+    COMPLETED = "completed"
+    PARTIAL = "partial"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    READINGS_DISAGREE = "readings_disagree"
+    BEAT_REJECTED = "beat_rejected"
+    LATE_BEAT = "late_beat"
+    STOP_IGNORED = "stop_ignored"
+    MACHINE_RELEASED = "machine_released"
+    MACHINE_LEAKED = "machine_leaked"  # the sweep found a machine of ours that serves nobody
+    BREAKER_OPENED = "breaker_opened"
+    BREAKER_CLOSED = "breaker_closed"
+    SWEEP_REFUSED = "sweep_refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """`text` is one sentence for people; `data` the same facts for programs (JSON values only)."""
+
+    kind: EventKind
+    text: str
+    actor: str = "supervisor"
+    data: Mapping[str, object] = field(default_factory=dict)
+
+
+# What somebody should hear of: these go to the outbox as well as to the history.
+ANNOUNCED = frozenset(
+    {
+        EventKind.STARTED, EventKind.RECOVERED, EventKind.ATTEMPT_ENDED, EventKind.WAITING, EventKind.NEEDS_PERSON,
+        EventKind.COMPLETED, EventKind.PARTIAL, EventKind.FAILED, EventKind.STOPPED, EventKind.RESUMED,
+        EventKind.RESULTS_UNVERIFIED, EventKind.CHECKPOINT_REJECTED, EventKind.MACHINE_LEAKED,
+        EventKind.BREAKER_OPENED, EventKind.SWEEP_REFUSED,
+    }
+)  # fmt: skip

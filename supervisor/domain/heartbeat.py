@@ -1,0 +1,186 @@
+"""The beat: what the agent beside the training says, and the only thing the supervisor believes of it.
+
+Shared with the agent: Python 3.8, standard library only. A beat is untrusted input (RULES section 6): `parse` checks
+size, types and bounds, and raises `BeatRejected` for anything else, so that a forged or absurd beat can reset nothing.
+A beat is a pulse; only a change of (step, checkpoint_step) is progress.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field
+from typing import Any, Dict, Mapping, Optional
+
+from supervisor.domain.identifiers import is_run_id, parse_launch_id
+
+MAX_BYTES = 8192
+MAX_COUNT = 10**15  # steps, sequence numbers: beyond any training, below 2**53
+MAX_TEXT = 300
+MAX_METRICS = 16
+
+BOOT, IMAGE, DRIVER = "boot", "image", "driver"
+RESTORE, TRAINING, CHECKPOINT, EVALUATION = "restore", "training", "checkpoint", "evaluation"
+FINISHING, FINISHED = "finishing", "finished"
+PHASES = (BOOT, IMAGE, DRIVER, RESTORE, TRAINING, CHECKPOINT, EVALUATION, FINISHING, FINISHED)
+BEFORE_CLAIM = (BOOT, IMAGE, DRIVER)
+
+# Why an agent stops itself without an exit of the command (`left`).
+SUPERSEDED, CUT_OFF, CLOSED, STOPPED, NOTICED, EXPIRED = (
+    "superseded", "cut_off", "closed", "stopped", "noticed", "expired",
+)  # fmt: skip
+LEFT = (SUPERSEDED, CUT_OFF, CLOSED, STOPPED, NOTICED, EXPIRED)
+
+
+class BeatRejected(ValueError):
+    """The bytes are not a beat we accept; the text says which rule they broke and never echoes the input."""
+
+
+@dataclass(frozen=True)
+class Exit:
+    """How the command ended: exit code or signal, whether our TERM or KILL caused it, and its last words."""
+
+    code: Optional[int]
+    signal: Optional[int]
+    sent_by_us: bool
+    ran_s: float = 0.0
+    last_line: str = ""
+    retry_named: bool = False  # an exit code or log pattern of the run's `retry` rules matched
+
+
+@dataclass(frozen=True)
+class Beat:
+    """One heartbeat. `sequence` counts the agent's beats from 1; clocks of the machine are never compared."""
+
+    run_id: str
+    attempt: int
+    launch_id: str
+    machine_id: str
+    boot_id: str
+    sequence: int
+    phase: str
+    nonce: str = ""
+    step: Optional[int] = None
+    total: Optional[int] = None
+    checkpoint_step: Optional[int] = None  # newest checkpoint that was uploaded, verified and pointed to
+    resumed_from: Optional[int] = None  # None: this attempt began from nothing, or has not restored yet
+    steps_per_s: Optional[float] = None
+    notice_s: Optional[float] = None  # seconds to the preemption that this machine was told of
+    left: Optional[str] = None  # the agent stopped itself: one of LEFT
+    stop_generation: Optional[str] = None  # object generation of the .stop marker that the agent saw
+    exit: Optional[Exit] = None
+    message: str = ""  # a short fact for the status sentence, such as "pulling image (4.1 GB)"
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+def encode(beat: Beat) -> bytes:
+    """The beat as compact JSON; absent fields are left out (absent is not zero)."""
+    raw = {name: value for name, value in vars(beat).items() if value not in (None, "", {})}
+    if beat.exit is not None:
+        raw["exit"] = {name: value for name, value in vars(beat.exit).items() if value is not None}
+    return json.dumps(raw, separators=(",", ":"), allow_nan=False).encode()
+
+
+def parse(raw: bytes) -> Beat:
+    """The beat in `raw`. Unknown fields are ignored, so that newer agents can speak to older supervisors."""
+    if len(raw) > MAX_BYTES:
+        raise BeatRejected("larger than %d bytes" % MAX_BYTES)
+    try:
+        data = json.loads(raw)
+    except (ValueError, RecursionError):
+        raise BeatRejected("not JSON") from None
+    if not isinstance(data, dict):
+        raise BeatRejected("not a JSON object")
+    return _from_dict(data)
+
+
+def _from_dict(data: Dict[str, Any]) -> Beat:
+    run_id, launch = _text(data, "run_id"), _text(data, "launch_id")
+    if not is_run_id(run_id):
+        raise BeatRejected("run_id is not a run id")
+    try:
+        attempt = parse_launch_id(launch)[1]
+    except ValueError:
+        raise BeatRejected("launch_id is not <generation>.<attempt>.<try>") from None
+    if _count(data, "attempt") != attempt:
+        raise BeatRejected("attempt differs from launch_id")
+    phase, left = _text(data, "phase"), _text(data, "left") or None
+    if phase not in PHASES:
+        raise BeatRejected("unknown phase")
+    if left is not None and left not in LEFT:
+        raise BeatRejected("unknown reason in left")
+    return Beat(
+        run_id=run_id,
+        attempt=attempt,
+        launch_id=launch,
+        machine_id=_text(data, "machine_id"),
+        boot_id=_text(data, "boot_id"),
+        sequence=_count(data, "sequence") or 0,
+        phase=phase,
+        nonce=_text(data, "nonce"),
+        step=_count(data, "step"),
+        total=_count(data, "total"),
+        checkpoint_step=_count(data, "checkpoint_step"),
+        resumed_from=_count(data, "resumed_from"),
+        steps_per_s=_number(data, "steps_per_s"),
+        notice_s=_number(data, "notice_s"),
+        left=left,
+        stop_generation=_text(data, "stop_generation") or None,
+        exit=_exit(data.get("exit")),
+        message=_text(data, "message"),
+        metrics=_metrics(data.get("metrics")),
+    )
+
+
+def _text(data: Mapping[str, Any], name: str) -> str:
+    value = data.get(name, "")
+    if not isinstance(value, str) or len(value) > MAX_TEXT or "\x00" in value:
+        raise BeatRejected("%s is not a text of at most %d characters" % (name, MAX_TEXT))
+    # A lone surrogate is legal JSON and cannot be stored or sent on as UTF-8.
+    return value.encode("utf-8", "replace").decode()
+
+
+def _count(data: Mapping[str, Any], name: str) -> Optional[int]:
+    value = data.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_COUNT:
+        raise BeatRejected("%s is not a count from 0 to 10**15" % name)
+    return value
+
+
+def _number(data: Mapping[str, Any], name: str) -> Optional[float]:
+    value = data.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not -1e18 < value < 1e18:
+        raise BeatRejected("%s is not a finite number" % name)
+    return float(value)
+
+
+def _metrics(value: Any) -> Dict[str, float]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict) or len(value) > MAX_METRICS:
+        raise BeatRejected("metrics is not an object of at most %d numbers" % MAX_METRICS)
+    found = {}
+    for name in value:
+        number = _number(value, name)
+        if number is not None and len(name) <= 64 and math.isfinite(number):
+            found[name.encode("utf-8", "replace").decode()] = number
+    return found
+
+
+def _exit(value: Any) -> Optional[Exit]:
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise BeatRejected("exit is not an object")
+    return Exit(
+        code=_count(value, "code"),
+        signal=_count(value, "signal"),
+        sent_by_us=value.get("sent_by_us") is True,
+        ran_s=_number(value, "ran_s") or 0.0,
+        last_line=_text(value, "last_line"),
+        retry_named=value.get("retry_named") is True,
+    )

@@ -1,0 +1,67 @@
+"""A machine as a provider's listing tells of it: a VM, a child process, an SSH session, a Slurm job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from supervisor.domain.causes import Cause
+
+
+class MachineState(StrEnum):
+    STARTING = "starting"
+    UP = "up"
+    ENDING = "ending"
+    ENDED = "ended"  # stopped but still there: it may still cost, and must be released
+
+
+@dataclass(frozen=True, slots=True)
+class MachineRecord:
+    """The platform's own word on why a machine ends or ended; authoritative, one signal suffices."""
+
+    cause: Cause  # preempted, host_error, host_rebooted, expired, time_limit or machine_deleted
+    detail: str
+    at: float | None = None  # epoch seconds by the platform's clock; shown, never compared
+    notice_s: float | None = None
+
+
+# Label keys on every machine. The exact run id may be too long for a label: adoption compares launch id and name.
+SUPERVISOR_LABEL = "spot-supervisor-id"
+RUN_LABEL = "spot-run-id"
+LAUNCH_LABEL = "spot-launch-id"
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """One row of a listing. `machine_id` is the provider's own unambiguous id, never a name or an IP alone."""
+
+    machine_id: str
+    name: str
+    zone: str
+    state: MachineState
+    supervisor_id: str  # "" = carries no label of any supervisor
+    run_id: str
+    launch_id: str
+    created_at: float | None = None  # epoch seconds by the platform's clock
+    record: MachineRecord | None = None
+    detail: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class MachineRef:
+    """How a machine is addressed when it is looked up or released: by id where known, else by its unique name."""
+
+    provider: str
+    zone: str
+    name: str
+    machine_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MachineListing:
+    """One bulk read. A zone in `unreachable` was not read: its machines are Unknown, not Absent."""
+
+    machines: tuple[Machine, ...]
+    unreachable: frozenset[str] = frozenset()

@@ -1,0 +1,42 @@
+"""Where a machine can be had: offers, what they cost, and what we learned about each of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """One place to run: the key under which capacity is learned is (zone, shape, spot)."""
+
+    provider: str
+    region: str
+    zone: str
+    shape: str
+    spot: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A placement and its price. None = the price is unknown: never counted as 0, and no budget may rest on it."""
+
+    placement: Placement
+    price_usd_per_h: float | None
+    on_demand_usd_per_h: float | None
+
+
+OfferKey = tuple[str, str, str, bool]  # provider, zone, shape, spot
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneRecord:
+    """What the last create calls taught about one offer; a stock-out cools it for 3 to 30 minutes."""
+
+    failures: int  # stock-outs in a row
+    cool_until: float  # epoch seconds
+    cause: str  # the word of the last failure: no_capacity, quota or launch_rejected
+    detail: str
+
+
+def offer_key(placement: Placement) -> OfferKey:
+    return (placement.provider, placement.zone, placement.shape, placement.spot)

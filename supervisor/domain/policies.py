@@ -1,0 +1,76 @@
+"""What a user asks of a run, as the decisions need it: limits, stall windows, retry rules.
+
+`Policy` is derived from the submitted spec and stored with the run, so that the tick never reads the spec.
+`Knobs` are the supervisor's own settings that decisions need. Every number carries its unit in its name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ResultRule:
+    path: str  # a glob under the results folder
+    min_count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class StallLimits:
+    """How long each silence is legal (RULES section 4)."""
+
+    polls: int = 10
+    boot_timeout_s: float = 1500.0
+    first_progress_s: float = 1800.0
+    silence_s: float = 180.0
+    restore_s: float = 1800.0
+    checkpoint_s: float = 900.0
+    evaluation_s: float = 3600.0
+    finishing_s: float = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    max_runtime_s: float | None = None  # training wall time in this generation
+    deadline: float | None = None  # epoch seconds
+    max_attempts: int = 10  # only attempts that count
+    max_user_failures: int = 3
+    wait_for_capacity_s: float = 86400.0
+    budget_usd: float | None = None
+    machine_max_s: float = 86400.0  # the machine's own dead-man switch
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    zones: tuple[str, ...] = ()  # empty = all zones of the provider
+    shapes: tuple[str, ...] = ()  # an ordered ladder; empty = the provider's first shape
+    spot: bool = True
+    allow_on_demand: bool = False
+    results: tuple[ResultRule, ...] = ()
+    expect_runtime_s: float | None = None
+    limits: Limits = Limits()
+    stall: StallLimits = StallLimits()
+    stop_grace_s: float = 120.0
+    on_success: str = "release"  # release | keep | ask
+    on_failure: str = "release"  # release | keep
+    keep_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Knobs:
+    """Settings of the supervisor that rules refer to."""
+
+    supervisor_id: str
+    machine_prefix: str = "spot"
+    poll_interval_s: float = 30.0
+    beat_push_s: float = 10.0
+    beat_store_s: float = 60.0
+    recovery_backoff_s: float = 10.0
+    recovery_backoff_max_s: float = 600.0
+    cooldown_min_s: float = 180.0
+    cooldown_max_s: float = 1800.0
+    quota_retry_s: float = 600.0
+    notice_overlap_s: float = 150.0  # how long a machine may go on after its preemption notice
+    ask_limit_s: float = 86400.0
+    unverified_limit_s: float = 86400.0
+    stop_poll_s: float = 600.0  # each active run's .stop marker is read once in this time

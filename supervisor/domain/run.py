@@ -1,0 +1,113 @@
+"""A run: what the user asked for and where its story stands. One frozen value; every change makes a new one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from supervisor.domain.attempt import Attempt, Pulse, Retiring, Try
+from supervisor.domain.causes import Cause
+from supervisor.domain.policies import Policy
+from supervisor.domain.status import TERMINAL, Status
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """Totals of the run; `counted`, `user_failures` and `no_progress` begin anew with each generation."""
+
+    attempts: int = 0
+    tries: int = 0
+    preemptions: int = 0
+    counted: int = 0
+    user_failures: int = 0
+    no_progress: int = 0
+    streak: int = 0  # ends in a row that ask for backoff
+    deleted_at: tuple[float, ...] = ()  # when a person removed a machine, within the last hour
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequest:
+    actor: str
+    at: float
+    cause: Cause = Cause.STOP_REQUESTED  # or the limit of the run that asks for the stop
+    source: str = "api"  # api | marker | limit
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    actor: str
+    at: float
+    machine_id: str
+    results_sha256: str
+    accept_loss: str = ""  # the reason, where results are given up
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the finished work left in the store. `missing` lists what was promised and is not there."""
+
+    results_sha256: str
+    files: int
+    size_bytes: int
+    verified_at: float
+    step: int | None
+    missing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """`key` is the database's id, `version` its row version. Times are epoch seconds by the supervisor's clock."""
+
+    key: int
+    run_id: str
+    owner: str
+    cell: str
+    provider: str
+    generation: int
+    status: Status
+    policy: Policy
+    created_at: float
+    generation_at: float  # when this generation began
+    status_since: float
+    cause: Cause | None = None
+    detail: str = ""  # the fact behind the cause, shown with it
+    hold: str = ""  # what keeps the run from going on right now, shown in the sentence
+    next_at: float | None = None  # when the next try or restart is due
+    try_: Try | None = None
+    attempt: Attempt | None = None
+    pulse: Pulse | None = None
+    retiring: tuple[Retiring, ...] = ()
+    counters: Counters = Counters()
+    checkpoint_step: int | None = None  # newest verified checkpoint known to the supervisor
+    no_progress_base: int | None = None  # checkpoint_step when the row of failures began
+    reported: bool = False  # an attempt of this run has reported a step
+    waiting_since: float | None = None
+    avoid_zone: str = ""  # the zone the last attempt was lost in
+    stop: StopRequest | None = None
+    stop_consumed: str | None = None
+    stop_read_at: float = 0.0
+    approval: Approval | None = None
+    outcome: Outcome | None = None
+    needs_person: str = ""
+    kept_until: float | None = None
+    results_generation: int = 1
+    training_s: float = 0.0  # of ended attempts in this generation
+    cost_usd: float = 0.0  # of ended attempts, all generations; unknown prices are left out
+    on_demand_usd: float = 0.0
+    cost_known: bool = True  # False: an attempt had no known price, so the sums are lower bounds
+    budget_from_usd: float = 0.0  # cost_usd when this generation began
+    settled: bool = False  # terminal, and nothing of it is left to clean up
+    version: int = 0
+
+    @property
+    def terminal(self) -> bool:
+        return self.status in TERMINAL
+
+    @property
+    def live_attempt(self) -> Attempt | None:
+        """The attempt that is not over yet, if any."""
+        return self.attempt if self.attempt is not None and self.attempt.ended_at is None else None
+
+    @property
+    def open_try(self) -> Try | None:
+        """The create call that is in flight or has obtained the live attempt's machine."""
+        return self.try_ if self.try_ is not None and self.try_.ended_at is None else None

@@ -1,0 +1,73 @@
+"""Where everything of a run lies in the object store: the training contract's addresses (RULES section 7).
+
+Shared with the agent: Python 3.8, standard library only. Keys use `/`; no function here touches a store.
+"""
+
+from __future__ import annotations
+
+BEATS = "beats/"
+RUNS = "runs/"
+CANARY = "canary/"
+
+
+def beat(run_id: str) -> str:
+    """The run's newest heartbeat, also in the object's metadata: one listing reads a thousand."""
+    return BEATS + run_id
+
+
+def canary(supervisor_id: str) -> str:
+    """An object that the supervisor itself writes and lists: proof that the store is fresh to both."""
+    return CANARY + supervisor_id
+
+
+def folder(run_id: str) -> str:
+    return "%s%s/" % (RUNS, run_id)
+
+
+def baton(run_id: str) -> str:
+    return folder(run_id) + "baton.json"
+
+
+def stop_marker(run_id: str) -> str:
+    """Its existence is the message; its object generation says which stop it was."""
+    return folder(run_id) + ".stop"
+
+
+def manifest(run_id: str) -> str:
+    return folder(run_id) + "run_manifest.json"
+
+
+def instance(run_id: str, attempt: int) -> str:
+    return "%sinstances/%d.json" % (folder(run_id), attempt)
+
+
+def exit_record(run_id: str, attempt: int) -> str:
+    """Written by the agent when its command has ended, whatever the exit code."""
+    return "%sinstances/%d.exit.json" % (folder(run_id), attempt)
+
+
+def checkpoints(run_id: str) -> str:
+    return folder(run_id) + "checkpoints/"
+
+
+def checkpoint(run_id: str, step: int, attempt: int) -> str:
+    """Prefix of one checkpoint's files: a new name for each upload, so no upload overwrites another."""
+    return "%s%d-a%d/" % (checkpoints(run_id), step, attempt)
+
+
+def logs(run_id: str, attempt: int) -> str:
+    return "%slogs/a%d/" % (folder(run_id), attempt)
+
+
+def log_chunk(run_id: str, attempt: int, sequence: int) -> str:
+    """Chunks sort by name in the order in which they were written."""
+    return "%s%08d.log" % (logs(run_id, attempt), sequence)
+
+
+def console(run_id: str, attempt: int) -> str:
+    """The machine's console tail, kept before the machine is released."""
+    return "%sinstances/%d.console.log" % (folder(run_id), attempt)
+
+
+def results(run_id: str, generation: int) -> str:
+    return "%sresults/g%d/" % (folder(run_id), generation)

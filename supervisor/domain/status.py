@@ -1,0 +1,77 @@
+"""The statuses of a run and the one table of who may move what to what.
+
+The cause of an end is a field of its own, never another status. docs/states.md is drawn from `TRANSITIONS`.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Status(StrEnum):
+    PENDING = "pending"
+    WAITING = "waiting"
+    LAUNCHING = "launching"
+    RUNNING = "running"
+    RECOVERING = "recovering"
+    FINISHING = "finishing"
+    STOPPING = "stopping"
+    AWAITING_TEARDOWN = "awaiting_teardown"
+    COMPLETED = "completed"
+    PARTIAL = "partial"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
+S = Status
+TERMINAL = frozenset({S.COMPLETED, S.PARTIAL, S.FAILED, S.STOPPED})
+ACTIVE = frozenset(set(Status) - TERMINAL)
+PLACING = frozenset({S.PENDING, S.WAITING, S.RECOVERING})  # no try in flight: the next one is being chosen
+
+# (from, to) -> why. Everything here is decided by the reconciler, except the rows that begin with "resume".
+TRANSITIONS: dict[tuple[Status, Status], str] = {
+    (S.PENDING, S.LAUNCHING): "a zone is chosen; the try is on record before the call",
+    (S.PENDING, S.WAITING): "no zone has capacity now",
+    (S.PENDING, S.STOPPED): "stop",
+    (S.PENDING, S.FAILED): "deadline",
+    (S.WAITING, S.LAUNCHING): "a zone may have capacity again",
+    (S.WAITING, S.STOPPED): "stop",
+    (S.WAITING, S.FAILED): "deadline or wait_for_capacity_s",
+    (S.LAUNCHING, S.RUNNING): "first beat in phase restore or later",
+    (S.LAUNCHING, S.WAITING): "the try failed and no other zone is left",
+    (S.LAUNCHING, S.RECOVERING): "the machine was lost before its training began",
+    (S.LAUNCHING, S.FINISHING): "the work was done before the first look",
+    (S.LAUNCHING, S.STOPPING): "stop, deadline or budget",
+    (S.LAUNCHING, S.FAILED): "the attempt ended for good",
+    (S.RUNNING, S.RECOVERING): "the attempt ended; the next one is placed",
+    (S.RUNNING, S.FINISHING): "exit 0",
+    (S.RUNNING, S.STOPPING): "stop, deadline, budget or max_runtime",
+    (S.RUNNING, S.FAILED): "the attempt ended for good",
+    (S.RECOVERING, S.LAUNCHING): "backoff over, a zone is chosen",
+    (S.RECOVERING, S.WAITING): "no zone has capacity now",
+    (S.RECOVERING, S.FINISHING): "the ended attempt had done the work",
+    (S.RECOVERING, S.STOPPED): "stop, no machine left",
+    (S.RECOVERING, S.STOPPING): "stop, a machine is still there",
+    (S.RECOVERING, S.FAILED): "a limit of the run is reached",
+    (S.WAITING, S.FINISHING): "the ended attempt had done the work",
+    (S.FINISHING, S.COMPLETED): "results verified",
+    (S.FINISHING, S.PARTIAL): "verified, but something promised is missing",
+    (S.FINISHING, S.AWAITING_TEARDOWN): "verified; a person approves the release",
+    (S.FINISHING, S.RECOVERING): "the machine was lost before `done`",
+    (S.FINISHING, S.STOPPING): "stop",
+    (S.FINISHING, S.FAILED): "results could not be verified",
+    (S.STOPPING, S.STOPPED): "the machine is known gone",
+    (S.STOPPING, S.FAILED): "ended by a limit of the run; the machine is known gone",
+    (S.STOPPING, S.FINISHING): "the work was done before the stop arrived",
+    (S.AWAITING_TEARDOWN, S.COMPLETED): "approved, ended by itself, or ask_limit_s is over",
+    (S.AWAITING_TEARDOWN, S.PARTIAL): "the same, where something promised is missing",
+    (S.STOPPED, S.PENDING): "resume",
+    (S.FAILED, S.PENDING): "resume",
+    (S.PARTIAL, S.PENDING): "resume",
+    (S.COMPLETED, S.PENDING): "resume with rerun",
+}
+
+
+def may_move(before: Status, after: Status) -> bool:
+    """True when a run may go from `before` to `after`; staying is always allowed."""
+    return before == after or (before, after) in TRANSITIONS

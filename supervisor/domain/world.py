@@ -1,0 +1,22 @@
+"""What a decision may know beyond its run: settings, offers, what zones taught us, and how fresh each source is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from supervisor.domain.placement import Offer, OfferKey, ZoneRecord
+from supervisor.domain.policies import Knobs
+
+MACHINES, BEATS = "machines", "beats"  # sources; a scope of machines is "machines:<provider>"
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    knobs: Knobs
+    offers: Mapping[str, tuple[Offer, ...]] = field(default_factory=dict)  # by provider, in order of preference
+    zones: Mapping[OfferKey, ZoneRecord] = field(default_factory=dict)
+    observing_since: Mapping[str, float] = field(default_factory=dict)  # source -> read without a gap since
+    fresh: frozenset[str] = frozenset()  # sources proven fresh in this tick (complete listing, canary)
+    breakers_open: frozenset[str] = frozenset()  # sources on whose word nothing is ended
+    irreplaceable: frozenset[str] = frozenset()  # providers whose machines cannot be had back

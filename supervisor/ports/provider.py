@@ -1,0 +1,124 @@
+"""What rents or starts machines: child processes here, VMs, SSH hosts and cluster jobs later.
+
+A provider knows machines and their words; it knows nothing of runs' policies. Its calls block, in threads of the
+caller, with deadlines of their own (≤ 60 s). Errors are typed: what is not one of the definite ones below is
+ProviderUnavailable, which says nothing about what exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from supervisor.domain.causes import Cause
+from supervisor.domain.machine import Machine, MachineListing, MachineRef
+from supervisor.domain.placement import Offer, Placement
+
+
+class ProviderUnavailable(Exception):
+    """No clear answer. After a launch: the machine may exist; the same launch is repeated, never another zone."""
+
+
+class LaunchFailed(Exception):
+    """A definite no: no machine will come of this request."""
+
+    cause = Cause.LAUNCH_REJECTED
+
+
+class NoCapacity(LaunchFailed):
+    """The zone has none of this shape now (spot or on-demand); waiting helps."""
+
+    cause = Cause.NO_CAPACITY
+
+
+class QuotaExceeded(LaunchFailed):
+    """The account may not have more; waiting does not help by itself."""
+
+    cause = Cause.QUOTA
+
+
+class LaunchRejected(LaunchFailed):
+    """The request itself is refused (a permission, a name, a missing image); the text says what to change."""
+
+    cause = Cause.LAUNCH_REJECTED
+
+
+class NotSupported(Exception):
+    """This provider cannot do that at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRequest:
+    """Everything a machine is made from. `job` is what the agent reads (training contract, docs/training-contract.md):
+    {run_id, attempt, launch_id, generation, nonce, supervisor_id, store_url, command, shell, workdir, env, limits,
+    paces, results, retry, data_dir}. JSON values only; never interpolated into a script."""
+
+    name: str
+    request_id: str
+    placement: Placement
+    supervisor_id: str
+    run_id: str
+    launch_id: str
+    machine_max_s: float
+    job: Mapping[str, object] = field(default_factory=dict)
+
+
+class Provider(Protocol):
+    name: str
+    irreplaceable: bool  # machines that cannot be had back once released: a person approves each release
+
+    def offers(self) -> tuple[Offer, ...]:
+        """Every placement that may be asked for, in the order of preference given by the settings. No network."""
+        ...
+
+    def launch(self, request: LaunchRequest) -> Machine:
+        """Start this machine, or find it: a repeated request (same name, same launch id) gives the machine that the
+        first one made. A machine of that name with another launch id raises LaunchRejected and is left alone.
+        Raises NoCapacity, QuotaExceeded, LaunchRejected, ProviderUnavailable."""
+        ...
+
+    def machines(self) -> MachineListing:
+        """One bulk read of every machine that this provider can see, of other supervisors too. Zones that could not
+        be read are named in `unreachable`. ProviderUnavailable when nothing could be read."""
+        ...
+
+    def find(self, ref: MachineRef) -> Machine | None:
+        """One machine, asked for directly, after the listing. None = the platform says that it does not exist (the
+        second signal of a death). ProviderUnavailable otherwise."""
+        ...
+
+    def release(self, ref: MachineRef) -> None:
+        """Ask for the machine's end: its processes are killed, its disk and its bill go away. Returns when the platform
+        has accepted; the machine is gone only when a later `machines` says so. Safe to repeat; a missing machine is
+        success; a machine of that name with another id is left alone."""
+        ...
+
+    def ask_to_stop(self, ref: MachineRef) -> None:
+        """Tell the agent on it to save and leave (TERM). Best effort: the .stop marker says the same. NotSupported
+        where there is no way."""
+        ...
+
+    def console(self, ref: MachineRef, max_bytes: int = 65536) -> bytes:
+        """The tail of what the machine wrote outside the run's log (agent, boot). Empty when there is none."""
+        ...
+
+
+class Disasters(Protocol):
+    """What `spot dev …` may do to machines: the provider on this computer only."""
+
+    def preempt(self, ref: MachineRef, notice_s: float) -> None:
+        """Give notice, then take the machine away when it is over; the record says `preempted`."""
+        ...
+
+    def kill(self, ref: MachineRef) -> None:
+        """Kill everything of the machine at once, leaving no record."""
+        ...
+
+    def freeze(self, ref: MachineRef) -> None:
+        """Stop the training process (SIGSTOP); the agent beside it goes on."""
+        ...
+
+    def stockout(self, zones: Sequence[str], for_s: float | None) -> None:
+        """Let these zones have no capacity, for a time or (None) until called again with for_s = 0."""
+        ...

@@ -1,0 +1,217 @@
+"""The database: runs, their history, and everything that must survive kill -9.
+
+Status, events and outbox are written in one transaction. A change of a run is guarded by its row version and, where
+it comes from the loop, by the lease's epoch: a row that is not hit drops its events with it. Every call may raise
+StoreDown (nothing was changed, or the answer was lost: read again before repeating).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from supervisor.domain.attempt import Attempt, Pulse, Try
+from supervisor.domain.events import Event
+from supervisor.domain.placement import OfferKey, ZoneRecord
+from supervisor.domain.run import Run
+
+
+class StoreDown(Exception):
+    """The database did not answer, is full, or is locked beyond its deadline."""
+
+
+class DuplicateRun(Exception):
+    """Another run has this run_id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Leadership of one cell. `epoch` stands in every guarded UPDATE; `deadline` is on this process's monotonic
+    clock, and whoever holds the lease stops acting when it has passed."""
+
+    name: str
+    owner: str
+    epoch: int
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One decided step of one run. Attempt and try rows are written where `after` holds another value than `before`."""
+
+    before: Run
+    after: Run
+    events: tuple[Event, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One point of a run's series, about once a minute."""
+
+    key: int
+    at: float
+    attempt: int
+    pulse: Pulse
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEvent:
+    id: int
+    key: int | None
+    run_id: str
+    at: float
+    generation: int
+    attempt: int
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxItem:
+    id: int
+    channel: str
+    tries: int
+    sequence: int  # of this run, counted from 1
+    stored: StoredEvent
+
+
+@dataclass(frozen=True, slots=True)
+class KeptAnswer:
+    """What an Idempotency-Key was answered with. status 0 = the first request is still in flight."""
+
+    fingerprint: str
+    status: int
+    body: str
+    location: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunFilter:
+    """Which runs a list shows; counts come from the same WHERE."""
+
+    statuses: tuple[str, ...] = ()
+    labels: tuple[tuple[str, str], ...] = ()
+    zone: str | None = None
+    owner: str | None = None
+    created_after: float | None = None
+    text: str | None = None  # part of the run id
+
+
+@dataclass(frozen=True, slots=True)
+class RunPage:
+    """Newest first. `counts`: status -> number of runs under the same filter, without its `statuses`."""
+
+    runs: tuple[Run, ...]
+    labels: Mapping[int, Mapping[str, str]]
+    next_key: int | None  # give it back as `before_key` for the next page
+    counts: Mapping[str, int] = field(default_factory=dict)
+    usd_per_h: float = 0.0
+
+
+class Transaction(Protocol):
+    """One write transaction (SQLite: BEGIN IMMEDIATE behind the process-wide FIFO lock). Commits when the block ends,
+    rolls back when it raises. Keep it short: no I/O but the database inside."""
+
+    def find(self, run_id: str) -> Run | None: ...
+
+    def spec(self, key: int) -> dict[str, Any]:
+        """The newest spec of this run, as it was submitted."""
+        ...
+
+    def insert(self, run: Run, spec: Mapping[str, Any], labels: Mapping[str, str], events: Sequence[Event]) -> Run:
+        """The run with its new `key`. DuplicateRun when the id is taken."""
+        ...
+
+    def put_spec(self, run: Run, spec: Mapping[str, Any], labels: Mapping[str, str]) -> None:
+        """Another spec and labels from this generation on."""
+        ...
+
+    def apply(self, change: Change, now: float) -> Run | None:
+        """Guarded by the row version. The run with its new version, or None when the row was not hit."""
+        ...
+
+    def add_events(self, run: Run | None, events: Sequence[Event], now: float) -> None: ...
+
+    def take_key(self, scope: str, key: str, fingerprint: str, now: float) -> KeptAnswer | None:
+        """None = the key is ours now; else what is kept for it (perhaps still in flight)."""
+        ...
+
+    def keep_answer(self, scope: str, key: str, answer: KeptAnswer) -> None: ...
+
+
+class Store(Protocol):
+    supervisor_id: str  # made once, when the database is made; machines of ours carry it
+
+    def begin(self, now: float) -> AbstractContextManager[Transaction]: ...
+
+    # --- the loop -------------------------------------------------------------------------------------------------
+
+    def active(self, cell: str, known: Mapping[int, int]) -> tuple[list[Run], set[int]]:
+        """Runs of this cell that are not settled: (those whose version differs from `known[key]`, the keys of all).
+        Each run carries its attempt, open or last try, and last written pulse."""
+        ...
+
+    def apply_all(self, changes: Sequence[Change], now: float, lease: Lease) -> dict[int, Run]:
+        """Commit a page of changes in one transaction, each guarded by row version and lease epoch: the runs that were
+        hit, by key, with their new version. A lost lease hits none. The write lock is held ≤ 20 ms + one commit: a
+        longer page is committed in parts."""
+        ...
+
+    def set_nonce_hash(self, key: int, launch_id: str, nonce_hash: str, lease: Lease) -> bool:
+        """Guarded by the epoch; False when the try is not the run's open one or the lease is lost. Does not change
+        the row version."""
+        ...
+
+    def nonce_hash(self, run_id: str, launch_id: str) -> str | None:
+        """Of a try of this run; None when there is no such try."""
+        ...
+
+    def write_pulses(self, samples: Sequence[Sample], lease: Lease) -> None:
+        """The newest pulse of each run, and one point of its series. Does not change row versions."""
+        ...
+
+    def zones(self, cell: str) -> dict[OfferKey, ZoneRecord]: ...
+
+    def put_zone(self, cell: str, key: OfferKey, record: ZoneRecord | None) -> None: ...
+
+    def take_lease(self, name: str, owner: str, ttl_s: float, monotonic: float, alone: bool = False) -> Lease | None:
+        """Take a free or expired lease (epoch + 1) or renew our own (same epoch), judged by the database's clock.
+        `alone`: an exclusive lock of the data folder already proves that no other holder lives: take it at once."""
+        ...
+
+    def drop_lease(self, lease: Lease) -> None: ...
+
+    def due_outbox(self, now: float, limit: int) -> list[OutboxItem]: ...
+
+    def settle_outbox(self, item_id: int, delivered: bool, next_at: float | None, detail: str, now: float) -> None:
+        """Delivered; or to be tried again at `next_at`; or (None) given up."""
+        ...
+
+    def prune(self, now: float, limit: int) -> int:
+        """Delete at most `limit` rows that retention no longer keeps (RULES section 8); how many were deleted."""
+        ...
+
+    def add_events(self, key: int | None, events: Sequence[Event], now: float) -> None: ...
+
+    # --- readers --------------------------------------------------------------------------------------------------
+
+    def find(self, run_id: str) -> Run | None: ...
+
+    def labels(self, key: int) -> dict[str, str]: ...
+
+    def spec(self, key: int) -> dict[str, Any]: ...
+
+    def page(self, where: RunFilter, before_key: int | None, limit: int) -> RunPage: ...
+
+    def attempts(self, key: int) -> list[Attempt]: ...
+
+    def tries(self, key: int) -> list[Try]: ...
+
+    def events(self, run_id: str | None, after_id: int, limit: int, newest_first: bool = False) -> list[StoredEvent]: ...
+
+    def samples(self, key: int, since: float, limit: int) -> list[Sample]: ...
+
+    def check(self) -> None:
+        """StoreDown unless a write transaction commits and the schema is the one this version knows."""
+        ...
