@@ -1,11 +1,13 @@
-# `make` alone lists the targets. Everything runs inside .venv; no target needs anything installed but Python >= 3.11.
+# `make` alone lists the targets. Everything runs inside .venv; nothing but Python >= 3.11 needs to be installed.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 
 VENV := .venv
-PY := $(VENV)/bin/python
+BIN := $(VENV)/bin
+PY := $(BIN)/python
+SHARED_WITH_AGENT := $(addprefix supervisor/domain/,baton.py heartbeat.py identifiers.py runfiles.py)
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,4 +24,55 @@ $(VENV)/.project-installed: pyproject.toml $(VENV)/.lock-installed
 	@$(PY) -m pip --disable-pip-version-check --quiet install --no-deps --no-build-isolation --editable .
 	@touch $@
 
-.PHONY: help env
+check: check-style check-types check-imports check-agent check-caps check-lock check-links  ## Every rule that a program can check (-k: do not stop at the first that fails)
+
+check-style: env
+	$(BIN)/ruff check --quiet --output-format concise .
+	$(BIN)/ruff format --quiet --check .
+
+check-types: env
+	$(BIN)/mypy --no-error-summary
+
+check-imports: env
+	$(BIN)/lint-imports --no-logo --cache-dir build/import-linter
+
+check-agent: env
+	$(BIN)/vermin --quiet --no-tips --violations --target=3.8- supervisor/agent $(SHARED_WITH_AGENT)
+	$(PY) -m tools.check_agent
+
+check-caps: env
+	$(PY) -m tools.check_caps
+
+check-lock: env
+	$(PY) -m tools.check_lock
+
+check-links: env
+	$(PY) -m tools.check_links
+
+test: env agent  ## The whole suite, on SQLite and on a real PostgreSQL; ARGS="..." is passed on to pytest
+	$(PY) -m pytest -n 2 --dist loadgroup --durations=10 $(ARGS)
+
+demo: env agent  ## A real training, five disasters, the same model in the end
+	@$(PY) -m examples.demo
+
+bench: env agent  ## One JSON line for each figure, with its target
+	@$(PY) -m tests.benchmarks
+
+campaign: env agent  ## The long random campaigns that `make test` runs a little of
+	$(PY) -m pytest tests/campaign --hypothesis-profile=campaign --durations=10 $(ARGS)
+
+agent: env  ## Build the agent: build/agent.pyz
+	@$(PY) -m tools.build_agent
+
+openapi: env  ## Write openapi/ again from the routes
+	@$(PY) -m tools.write_openapi
+
+lock:  ## Make requirements-dev.lock again; UPGRADE=1 takes the newest versions
+	@tools/make_lock.sh $(if $(UPGRADE),--upgrade)
+
+clean:  ## Remove what was built and cached; .venv stays
+	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+.PHONY: help env check check-style check-types check-imports check-agent check-caps check-lock check-links
+.PHONY: test demo bench campaign agent openapi lock clean

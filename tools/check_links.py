@@ -1,0 +1,85 @@
+"""Links in the documents: every relative link leads to a file of this repository, every #anchor to a heading."""
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote
+
+from tools.project_files import ROOT, project_files, report
+
+FENCE = re.compile(r"^\s{0,3}(```+|~~~+)")
+CODE_SPAN = re.compile(r"(`+).+?\1")
+INLINE_LINK = re.compile(r"\]\(\s*<?([^)\s>]+)>?(?:\s+[\"'][^)]*)?\)")
+REFERENCE = re.compile(r"^\s{0,3}\[[^\]]+\]:\s*<?(\S+?)>?(?:\s|$)")
+HEADING = re.compile(r"^\s{0,3}#{1,6}\s+(.+?)\s*#*\s*$")
+HTML_ANCHOR = re.compile(r"<a\s+(?:id|name)=[\"']([^\"']+)[\"']")
+HAS_SCHEME = re.compile(r"^[a-z][a-z0-9+.-]*:", re.IGNORECASE)
+
+
+def prose(text: str) -> Iterator[tuple[int, str]]:
+    """(line number, line) outside of fenced code."""
+    fence = ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        match = FENCE.match(line)
+        if match and not fence:
+            fence = match[1]
+        elif match and line.strip().startswith(fence):
+            fence = ""
+        elif not fence:
+            yield number, line
+
+
+def anchors(text: str) -> set[str]:
+    """The anchors that the usual renderers give a document: headings as slugs (repeated: -1, -2) and <a id>."""
+    found: set[str] = set()
+    for _, line in prose(text):
+        found.update(HTML_ANCHOR.findall(line))
+        if match := HEADING.match(line):
+            title = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", match[1])
+            slug = re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+            repeated = 0
+            while (unique := f"{slug}-{repeated}" if repeated else slug) in found:
+                repeated += 1
+            found.add(unique)
+    return found
+
+
+def links(text: str) -> Iterator[tuple[int, str]]:
+    """(line number, target) of every link and image that is not code."""
+    for number, line in prose(text):
+        visible = CODE_SPAN.sub("", line)
+        for target in [*INLINE_LINK.findall(visible), *REFERENCE.findall(visible)]:
+            yield number, target
+
+
+def problem_with(target: str, document: Path, root: Path) -> str | None:
+    """Why this link leads nowhere; None if it leads somewhere, or out of the repository by a URL."""
+    if HAS_SCHEME.match(target) or target.startswith("//"):
+        return None
+    path_text, _, anchor = unquote(target).partition("#")
+    if path_text.startswith("/"):
+        goal = (root / path_text.lstrip("/")).resolve()
+    else:
+        goal = (document.parent / path_text).resolve() if path_text else document.resolve()
+    if not goal.is_relative_to(root.resolve()):
+        return "leads out of the repository"
+    if not goal.exists():
+        return "leads to no file"
+    if anchor and goal.suffix == ".md" and anchor.lower() not in anchors(goal.read_text(encoding="utf-8")):
+        return "leads to no heading"
+    return None
+
+
+def check(root: Path) -> list[str]:
+    """Every link in a Markdown file that leads nowhere."""
+    return [
+        f"{document.relative_to(root)}:{number}: {target} {problem}"
+        for document in project_files(root, ".md")
+        for number, target in links(document.read_text(encoding="utf-8"))
+        if (problem := problem_with(target, document, root))
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(report(check(ROOT)))

@@ -1,0 +1,91 @@
+"""The lock: everything pinned and hashed, everything that pyproject.toml asks for, and no word on where it comes from.
+
+Where packages are fetched from is the business of the machine that fetches them, so no file of the project names a
+package registry. The hosts are spelled in two halves here for that same reason.
+"""
+
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+from tools.project_files import ROOT, project_files, report
+
+LOCK = "requirements-dev.lock"
+REGISTRIES = tuple(
+    ".".join(halves)
+    for halves in (
+        ("pypi", "org"),
+        ("pythonhosted", "org"),
+        ("npmjs", "org"),
+        ("npmjs", "com"),
+        ("yarnpkg", "com"),
+        ("anaconda", "org"),
+        ("crates", "io"),
+    )
+)
+PIN = re.compile(r"^(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)==(?P<version>[^\s;]+)")
+HASH = re.compile(r"--hash=sha256:[0-9a-f]{64}\b")
+NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def canonical(name: str) -> str:
+    """One spelling of a distribution's name (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def problems_in_lock(text: str) -> Iterator[str]:
+    """What is wrong inside the lock itself."""
+    if "://" in text:
+        yield f"{LOCK}: holds a URL"
+    logical_lines = text.replace("\\\n", " ").splitlines()
+    for line in (line.strip() for line in logical_lines):
+        if not line or line.startswith("#"):
+            continue
+        if not PIN.match(line):
+            yield f"{LOCK}: neither a pin nor a comment: {line[:80]}"
+        elif not HASH.search(line):
+            yield f"{LOCK}: without a hash: {line[:80]}"
+
+
+def wanted(pyproject: str) -> set[str]:
+    """Names that must be in the lock: runtime, dev group, build backend, and the extra the tests need."""
+    table = tomllib.loads(pyproject)
+    project = table["project"]
+    requirements = [
+        *table["build-system"]["requires"],
+        *project["dependencies"],
+        *project["optional-dependencies"]["postgres"],
+        *table["dependency-groups"]["dev"],
+    ]
+    return {canonical(match[0]) for text in requirements if (match := NAME.match(text))}
+
+
+def registries_named(root: Path) -> Iterator[str]:
+    """Every line of the project that names a package registry."""
+    for path in project_files(root):
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except UnicodeDecodeError:
+            continue  # not a text
+        for number, line in enumerate(lines, start=1):
+            for host in REGISTRIES:
+                if host in line.lower():
+                    yield f"{path.relative_to(root)}:{number}: names the package registry {host}"
+
+
+def check(root: Path) -> list[str]:
+    """Every problem of the lock, and every registry named anywhere."""
+    text = (root / LOCK).read_text(encoding="utf-8")
+    pinned = {canonical(match["name"]) for line in text.splitlines() if (match := PIN.match(line))}
+    missing = sorted(wanted((root / "pyproject.toml").read_text(encoding="utf-8")) - pinned)
+    return [
+        *problems_in_lock(text),
+        *(f"{LOCK}: {name} is asked for by pyproject.toml and not pinned (make lock)" for name in missing),
+        *registries_named(root),
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(report(check(ROOT)))

@@ -1,0 +1,30 @@
+"""Part of the wheel build: what a checkout keeps beside the package goes into the package.
+
+    migrations/        -> supervisor/_migrations/
+    build/agent.pyz    -> supervisor/_agent.pyz     (built here from the sources at hand)
+
+Code that needs one of them looks inside the package first, then at the checkout. An editable install has neither
+inside: it would otherwise go on using yesterday's copy.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.builders.wheel import WheelBuilderConfig
+
+IN_WHEEL = {"migrations": "supervisor/_migrations", "build/agent.pyz": "supervisor/_agent.pyz"}
+
+
+class BesideThePackage(BuildHookInterface[WheelBuilderConfig]):
+    """Found by hatchling through pyproject.toml (hooks.custom)."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Build the agent and add what lies beside the package to the files of the wheel."""
+        if version == "editable":
+            return
+        subprocess.run([sys.executable, "-m", "tools.build_agent"], cwd=self.root, check=True)
+        for source, target in IN_WHEEL.items():
+            build_data["force_include"][str(Path(self.root, source))] = target
