@@ -1,0 +1,226 @@
+"""The environment files of the older spot runner, read without a shell.
+
+`OLD_KEYS` is the one table of its keys: each is mapped to a setting, or accepted and left out with the reason. Nothing
+in such a file is executed: KEY=value, quotes, `export`, comments and bash arrays are understood, substitutions are not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from supervisor.domain.errors import InvalidTimeouts, SettingsRefused
+from supervisor.domain.timeouts import BOOT_MARGIN_S
+
+
+@dataclass(frozen=True)
+class OldKey:
+    """`setting` None = accepted and left out; `reason` says why, or how the value is carried over."""
+
+    setting: str | None
+    reason: str
+    convert: Callable[[str], object] = str
+
+
+def _restarts_to_attempts(text: str) -> int:
+    return int(text) + 1
+
+
+_GOOGLE = "describes Google Cloud machines; the provider on this computer has no such thing"
+_SPEC = "belongs to one run: put it into the run's spec"
+_OWN = "the supervisor has its own way: "
+
+OLD_KEYS: Mapping[str, OldKey] = {
+    "PROJECT": OldKey(None, _GOOGLE),
+    "REGION": OldKey(None, _GOOGLE),
+    "SA": OldKey(None, _GOOGLE),
+    "IMAGE": OldKey(None, _SPEC + " (image)"),
+    "BUCKET": OldKey(None, _GOOGLE + "; objects lie in store_url"),
+    "ZONE": OldKey(None, _GOOGLE + "; see local_zones, and zones in the run's spec"),
+    "FALLBACK_ZONES": OldKey(None, _GOOGLE + "; see local_zones, and zones in the run's spec"),
+    "MACHINE_TYPE": OldKey(None, _GOOGLE + "; see shapes in the run's spec"),
+    "GPU_TYPE": OldKey(None, _GOOGLE + "; see shapes in the run's spec"),
+    "BOOT_DISK_SIZE": OldKey(None, _GOOGLE),
+    "BOOT_DISK_TYPE": OldKey(None, _GOOGLE),
+    "GPU_TIMEOUT_SEC": OldKey("gpu_timeout_s", "the wait for a GPU; also raises boot_timeout_s"),
+    "MAX_RUNTIME_SEC": OldKey("max_runtime_s", "default of a run's limits.max_runtime_s"),
+    "POLL_INTERVAL": OldKey("poll_interval_s", "how often the world is looked at"),
+    "HEARTBEAT_STALE_SEC": OldKey("silence_s", "how long an agent may be silent"),
+    "HEARTBEAT_STALE_MAX": OldKey(None, _OWN + "one silence limit, and a second signal before anything ends"),
+    "PROGRESS_STALL_POLLS": OldKey("stall_polls", "polls without progress before a restart"),
+    "MAX_RESTARTS": OldKey(
+        "max_attempts", "restarts + 1; preemptions no longer count", _restarts_to_attempts
+    ),
+    "RESTART_BACKOFF_SEC": OldKey("recovery_backoff_s", "the first pause before a restart"),
+    "WALL_CLOCK_DEADLINE": OldKey(None, _SPEC + " (limits.deadline)"),
+    "OWNER_LOCK_STALE_SEC": OldKey(None, _OWN + "the baton, which cannot go stale"),
+    "METADATA_PREFIX": OldKey(None, _OWN + "metadata keys have fixed names"),
+    "RUNNER_LABEL": OldKey(None, _OWN + "machines are known by the label of this supervisor's id"),
+    "CONTAINER_NAME": OldKey(None, _GOOGLE),
+    "CONDA_ENV": OldKey(None, _SPEC + " (command)"),
+    "SYNC_INTERVAL_SEC": OldKey(None, _OWN + "a checkpoint is uploaded when it appears"),
+    "DISCORD_WEBHOOK_URL": OldKey(None, _OWN + "announcements go to the log"),
+    "NOTIFY_SECRET": OldKey(None, _OWN + "announcements go to the log, which needs no secret"),
+    "LOG_LEVEL": OldKey("log_level", "the same words in lower case", str.lower),
+    "DATA_DISK_ENABLED": OldKey(None, _GOOGLE),
+    "DATA_DISK_NAME": OldKey(None, _GOOGLE),
+    "DATA_DISK_SIZE_GB": OldKey(None, _GOOGLE),
+    "DATA_DISK_TYPE": OldKey(None, _GOOGLE),
+    "DATA_DISK_DEVICE_NAME": OldKey(None, _GOOGLE),
+    "DATA_DISK_MOUNT_PATH": OldKey(None, _GOOGLE),
+    "DATA_DISK_FS_TYPE": OldKey(None, _GOOGLE),
+    "RUNNER_DIR": OldKey(None, _OWN + "the agent is part of the supervisor"),
+    "JOB_COMMAND": OldKey(None, _SPEC + " (command)"),
+}
+
+# The older runner's own defaults of the three keys that its timeout rule ties together.
+_OLD_POLL_S, _OLD_STALL_POLLS, _OLD_GPU_S = 120.0, 6.0, 600.0
+
+
+@dataclass(frozen=True)
+class Line:
+    """One assignment. `shell`: the value held a substitution that only a shell could carry out."""
+
+    number: int
+    key: str
+    value: str
+    shell: bool = False
+
+
+def read(path: Path, warnings: list[str]) -> list[tuple[str, object, str]]:
+    """(setting, raw value, origin) of every mapped key that has a value. Appends a sentence to `warnings` for each
+    unknown key and each key that is left out. Raises SettingsRefused, InvalidTimeouts."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise SettingsRefused(
+            f"cannot read the environment file {path}: {error}", {"path": str(path)}
+        ) from None
+    given: dict[str, Line] = {}
+    for line in parse(text, lambda number, what: warnings.append("%s line %d: %s" % (path, number, what))):
+        given[line.key] = line
+    found: list[tuple[str, object, str]] = []
+    for line in given.values():
+        old = OLD_KEYS.get(line.key)
+        if old is None:
+            warnings.append(
+                "%s line %d: %s is not a known key and is ignored." % (path, line.number, line.key)
+            )
+        elif old.setting is None:
+            if line.value:
+                warnings.append("%s line %d: %s is left out: %s." % (path, line.number, line.key, old.reason))
+        elif line.value:
+            found.append((old.setting, _convert(path, line, old), f"env-file {path} {line.key}"))
+    boot_timeout_s = _boot_limit(given)
+    if boot_timeout_s is not None:
+        found.append(("boot_timeout_s", boot_timeout_s, f"env-file {path}, from its timeouts"))
+    return found
+
+
+def _convert(path: Path, line: Line, old: OldKey) -> object:
+    if line.shell:
+        raise SettingsRefused(
+            "%s line %d: the value of %s needs a shell, and none is run: write the value itself"
+            % (path, line.number, line.key)
+        )
+    try:
+        return old.convert(line.value)
+    except ValueError:
+        raise SettingsRefused(
+            "%s line %d: %s is not a whole number" % (path, line.number, line.key)
+        ) from None
+
+
+def _boot_limit(given: Mapping[str, Line]) -> float | None:
+    """The boot limit that the old file implies: max(POLL_INTERVAL x PROGRESS_STALL_POLLS, GPU_TIMEOUT_SEC + 300); None
+    when it names none of the three. Raises InvalidTimeouts where a booting VM would be taken for a stalled one."""
+    names = ("POLL_INTERVAL", "PROGRESS_STALL_POLLS", "GPU_TIMEOUT_SEC")
+    if not any(name in given and given[name].value for name in names):
+        return None
+    defaults = (_OLD_POLL_S, _OLD_STALL_POLLS, _OLD_GPU_S)
+    try:
+        poll_s, polls, gpu_s = (
+            float(given[name].value) if name in given and given[name].value else default
+            for name, default in zip(names, defaults, strict=True)
+        )
+    except ValueError:
+        return None  # the setting itself is refused with its own message
+    if poll_s * polls < gpu_s:
+        raise InvalidTimeouts(
+            "POLL_INTERVAL x PROGRESS_STALL_POLLS = %g x %g = %g s is shorter than GPU_TIMEOUT_SEC = %g s: a VM that "
+            "still waits for its GPU would be taken for stalled. Raise PROGRESS_STALL_POLLS to %d or more."
+            % (poll_s, polls, poll_s * polls, gpu_s, -(-gpu_s // poll_s) if poll_s > 0 else 0),
+            {"product_s": poll_s * polls, "gpu_timeout_s": gpu_s},
+        )
+    return max(poll_s * polls, gpu_s + BOOT_MARGIN_S)
+
+
+_ASSIGNMENT = re.compile(r"(?:export[ \t]+)?([A-Za-z_][A-Za-z0-9_]*)=")
+
+
+def parse(text: str, complain: Callable[[int, str], None]) -> list[Line]:
+    """All assignments of the text, in order. `complain(line, what)` hears of every line that is something else."""
+    lines: list[Line] = []
+    at = 0
+    while at < len(text):
+        if text[at] in " \t\r\n;":
+            at += 1
+        elif text[at] == "#":
+            at = _line_end(text, at)
+        elif (match := _ASSIGNMENT.match(text, at)) is None:
+            complain(text.count("\n", 0, at) + 1, "not KEY=value; ignored, nothing here is run.")
+            at = _line_end(text, at)
+        else:
+            number = text.count("\n", 0, at) + 1
+            value, shell, at = _value(text, match.end(), number)
+            lines.append(Line(number, match.group(1), value, shell))
+    return lines
+
+
+def _line_end(text: str, at: int) -> int:
+    end = text.find("\n", at)
+    return len(text) if end < 0 else end
+
+
+def _value(text: str, at: int, number: int) -> tuple[str, bool, int]:
+    """(value, needs a shell, where it ended); the words of an array are joined by spaces."""
+    if text[at : at + 1] != "(":
+        return _word(text, at, number)
+    words, shell, at = [], False, at + 1
+    while at < len(text) and text[at] != ")":
+        if text[at] in " \t\r\n":
+            at += 1
+        elif text[at] == "#":
+            at = _line_end(text, at)
+        else:
+            word, substituted, at = _word(text, at, number)
+            words.append(word)
+            shell = shell or substituted
+    if at >= len(text):
+        raise SettingsRefused("environment file line %d: the array is not closed" % number)
+    return " ".join(words), shell, at + 1
+
+
+def _word(text: str, at: int, number: int) -> tuple[str, bool, int]:
+    """One shell word with its quotes taken off: (word, needs a shell, where it ended)."""
+    word, shell, quote = [], False, ""
+    while at < len(text):
+        char = text[at]
+        if not quote and char in " \t\r\n;)":
+            break
+        if char == quote:
+            quote = ""
+        elif not quote and char in "'\"":
+            quote = char
+        elif char == "\\" and quote != "'":
+            at += 1
+            word.append(text[at : at + 1].replace("\n", ""))
+        else:
+            shell = shell or (char in "$`" and quote != "'")
+            word.append(char)
+        at += 1
+    if quote:
+        raise SettingsRefused("environment file line %d: the quote %s is not closed" % (number, quote))
+    return "".join(word), shell, max(at, 0)

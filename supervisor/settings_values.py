@@ -1,0 +1,221 @@
+"""Single values of the settings: reading each from text or TOML by its type, with bounds, and naming close misses.
+
+Every refusal says which setting, where its value came from, and what would be accepted.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from supervisor.domain.errors import SettingsRefused
+
+LOG_LEVELS = ("debug", "info", "warning", "error")
+LOG_FORMATS = ("plain", "json")
+ZERO_ALLOWED = frozenset(
+    {
+        "gpu_timeout_s",
+        "recovery_backoff_s",
+        "wait_for_capacity_s",
+        "stop_grace_s",
+        "rest_s",
+        "upload_reserve_s",
+    }
+)
+LONGEST_S = 10 * 366 * 86400.0
+LARGEST_COUNT = 1_000_000
+
+
+class _Malformed(ValueError):
+    """The text says what would be accepted."""
+
+
+def read_toml(path: Path, known: Mapping[str, str]) -> dict[str, object]:
+    """The settings in a TOML file. Raises SettingsRefused when it cannot be read or holds an unknown name."""
+    import tomllib
+
+    try:
+        values: dict[str, object] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SettingsRefused(f"cannot read the settings file {path}: {error}", {"path": str(path)}) from None
+    for name in values:
+        if name not in known:
+            near = close_miss(name, known)
+            hint = f"; did you mean {near}?" if near else "; `spot config show` lists all settings"
+            raise SettingsRefused(f"{path}: {name} is not a setting{hint}", {"path": str(path), "name": name})
+    return values
+
+
+def close_miss(name: str, known: Iterable[str]) -> str | None:
+    """The known name that `name` probably means: nearly the same letters, or the same letters in another order."""
+    from difflib import get_close_matches
+
+    names = list(known)
+    near = get_close_matches(name, names, n=1, cutoff=0.8)
+    if near:
+        return near[0]
+    return next((known_name for known_name in names if sorted(known_name) == sorted(name)), None)
+
+
+def parse(name: str, kind: str, raw: object, origin: str) -> object:
+    """The value of setting `name`, whose annotation is `kind`. Raises SettingsRefused."""
+    try:
+        return _PARSERS[kind](name, raw)
+    except _Malformed as error:
+        # The value itself is not echoed: a URL may carry a password.
+        raise SettingsRefused(
+            f"{name} ({origin}): expected {error}", {"name": name, "origin": origin}
+        ) from None
+
+
+def _text(name: str, raw: object) -> str:
+    if not isinstance(raw, str) or not raw.strip() or "\x00" in raw:
+        raise _Malformed("a text that is not empty")
+    return raw.strip()
+
+
+def _path(name: str, raw: object) -> Path:
+    return raw if isinstance(raw, Path) else Path(_text(name, raw))
+
+
+def _number(name: str, raw: object) -> float:
+    lowest = "0 or more" if name in ZERO_ALLOWED else "more than 0"
+    expected = _Malformed(f"a number of seconds, {lowest} and at most {LONGEST_S:g}")
+    if isinstance(raw, bool) or not isinstance(raw, int | float | str):
+        raise expected
+    try:
+        value = float(raw)
+    except (ValueError, OverflowError):
+        raise expected from None
+    if not math.isfinite(value) or not 0 <= value <= LONGEST_S or (value == 0 and name not in ZERO_ALLOWED):
+        raise expected
+    return value
+
+
+def _optional_number(name: str, raw: object) -> float | None:
+    return None if raw in ("", "none") else _number(name, raw)
+
+
+def _count(name: str, raw: object) -> int:
+    lowest, highest = (0, 65535) if name == "port" else (1, LARGEST_COUNT)
+    expected = _Malformed("a whole number from %d to %d" % (lowest, highest))
+    if isinstance(raw, bool) or not isinstance(raw, int | str):
+        raise expected
+    try:
+        value = int(raw)
+    except ValueError:
+        raise expected from None
+    if not lowest <= value <= highest:
+        raise expected
+    return value
+
+
+def _words(name: str, raw: object) -> tuple[str, ...]:
+    parts = raw.replace(",", " ").split() if isinstance(raw, str) else raw
+    if not isinstance(parts, list | tuple) or not parts:
+        raise _Malformed("one or more names, as a list or separated by commas")
+    for part in parts:
+        if not isinstance(part, str) or not re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,62}", part):
+            raise _Malformed("names of lower-case letters, digits, dots, dashes and underscores")
+    if len(set(parts)) != len(parts):
+        raise _Malformed("names that differ from each other")
+    return tuple(parts)
+
+
+def _pairs(raw: object, expected: str) -> dict[str, object]:
+    """A TOML table, or `name=value,name=value`."""
+    if isinstance(raw, dict):
+        return dict(raw)
+    if not isinstance(raw, str):
+        raise _Malformed(expected)
+    found: dict[str, object] = {}
+    for part in raw.replace(",", " ").split():
+        key, sign, value = part.partition("=")
+        if not sign or not key or not value:
+            raise _Malformed(expected)
+        found[key] = value
+    return found
+
+
+def _capacity(name: str, raw: object) -> dict[str, int]:
+    found = {}
+    for zone, value in _pairs(raw, "zone=machines pairs, such as local-a=1,local-b=2").items():
+        found[zone] = 0 if value in (0, "0") and not isinstance(value, bool) else _count(name, value)
+    return found
+
+
+def _prices(name: str, raw: object) -> dict[str, tuple[float, float]]:
+    expected = _Malformed("shape=spot/on-demand pairs in $ per hour, such as cpu=0.10/0.30")
+    found = {}
+    for shape, value in _pairs(raw, str(expected)).items():
+        parts = value.split("/") if isinstance(value, str) else value
+        if (
+            not isinstance(parts, list | tuple)
+            or len(parts) != 2
+            or any(isinstance(part, bool) for part in parts)
+        ):
+            raise expected
+        try:
+            spot_usd, on_demand_usd = (float(part) for part in parts)
+        except (TypeError, ValueError):
+            raise expected from None
+        if not (0 <= spot_usd <= 1e6 and 0 <= on_demand_usd <= 1e6):
+            raise expected
+        found[shape] = (spot_usd, on_demand_usd)
+    return found
+
+
+_PARSERS: Mapping[str, Callable[[str, object], object]] = {
+    "Path": _path,
+    "str": _text,
+    "int": _count,
+    "float": _number,
+    "float | None": _optional_number,
+    "tuple[str, ...]": _words,
+    "Mapping[str, int]": _capacity,
+    "Mapping[str, tuple[float, float]]": _prices,
+}
+
+
+def check_words(host: str, log_level: str, log_format: str, machine_prefix: str) -> None:
+    """Settings that are one of a few words. Raises SettingsRefused."""
+    if not is_loopback(host):
+        raise SettingsRefused(
+            f"host = {host} is not a loopback address: the API starts commands for whoever reaches it, so it "
+            "listens on 127.0.0.1 only",
+            {"host": host},
+        )
+    for name, value, allowed in (
+        ("log_level", log_level, LOG_LEVELS),
+        ("log_format", log_format, LOG_FORMATS),
+    ):
+        if value not in allowed:
+            raise SettingsRefused(
+                "{} = {}: expected {}".format(name, value, " or ".join(allowed)), {"name": name}
+            )
+    if not re.fullmatch(r"[a-z][a-z0-9-]{0,19}", machine_prefix):
+        raise SettingsRefused(
+            f"machine_prefix = {machine_prefix}: expected a lower-case letter, then up to 19 letters, digits or dashes"
+        )
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def check_keys(name: str, table: Mapping[str, object], allowed_name: str, allowed: tuple[str, ...]) -> None:
+    """Every key of `table` must be one of `allowed`. Raises SettingsRefused."""
+    for key in table:
+        if key not in allowed:
+            raise SettingsRefused(
+                "{} names {}, which is not one of {} ({})".format(
+                    name, key, allowed_name, ", ".join(allowed)
+                ),
+                {"name": name, "key": key},
+            )
