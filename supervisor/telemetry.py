@@ -1,0 +1,124 @@
+"""Names of log fields and metrics, each defined once, and the two shapes of a log line.
+
+A line has an action (what was done or seen, in one word), ids, and a sentence:
+    LOG.info("Attempt 3 ended: preempted.", extra={telemetry.ACTION: "attempt_ended", telemetry.RUN_ID: run.run_id})
+Plain lines are for a terminal, JSON lines for whoever collects them; both carry the same fields.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import IO
+
+# Log fields.
+ACTION = "action"
+RUN_ID = "run_id"
+OWNER = "owner"
+GENERATION = "generation"
+ATTEMPT = "attempt"
+TRY = "try"
+LAUNCH_ID = "launch_id"
+MACHINE = "machine"
+MACHINE_ID = "machine_id"
+PROVIDER = "provider"
+ZONE = "zone"
+CELL = "cell"
+EPOCH = "epoch"
+STATUS = "status"
+CAUSE = "cause"
+EVENT = "event"
+SOURCE = "source"
+READINGS = "readings"
+COUNT = "count"
+DURATION_S = "duration_s"
+REQUEST_ID = "request_id"
+HTTP_STATUS = "http_status"
+METHOD = "method"
+PATH = "path"
+DETAIL = "detail"
+
+# Metrics: base units, no label without a bound on its values.
+RUNS = "spot_runs"  # by status
+TICK_SECONDS = "spot_tick_seconds"
+TICK_AGE_SECONDS = "spot_last_tick_age_seconds"
+BEATS_TOTAL = "spot_beats_total"  # by source
+LAUNCHES_TOTAL = "spot_launches_total"  # by outcome
+ATTEMPTS_ENDED_TOTAL = "spot_attempts_ended_total"  # by cause
+RELEASES_TOTAL = "spot_releases_total"
+UNKNOWN_READS_TOTAL = "spot_unknown_reads_total"  # by source
+BREAKER_OPEN = "spot_breaker_open"  # by source
+OUTBOX_WAITING = "spot_outbox_waiting"
+
+LINE_MAX = 65536  # characters of one log line
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
+
+
+def configure(level: str = "info", log_format: str = "plain", stream: IO[str] | None = None) -> None:
+    """Send the process's log to `stream` (None = standard error), replacing earlier handlers."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JsonFormatter() if log_format == "json" else PlainFormatter())
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    # These tell of every request or job at INFO, and httpx with full URLs, which may be credentials.
+    for noisy in ("httpx", "httpcore", "apscheduler", "uvicorn.access", "alembic"):
+        logging.getLogger(noisy).setLevel(max(logging.WARNING, logging.getLogger().level))
+
+
+def _fields(record: logging.LogRecord) -> Iterator[tuple[str, object]]:
+    """The fields given by `extra`, the action first, empty ones left out."""
+    extra = {name: value for name, value in vars(record).items() if name not in _STANDARD}
+    if ACTION in extra:
+        yield ACTION, extra.pop(ACTION)
+    yield from ((name, value) for name, value in extra.items() if value not in (None, ""))
+
+
+def _time(record: logging.LogRecord) -> str:
+    moment = datetime.fromtimestamp(record.created, UTC)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: time, level, logger, message, then the fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, object] = {
+            "time": _time(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage()[:LINE_MAX],
+        }
+        line.update((name, _plain_json(value)) for name, value in _fields(record))
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+def _plain_json(value: object) -> object:
+    """JSON has no NaN and no Infinity: a reader must never choke on a line."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+class PlainFormatter(logging.Formatter):
+    """`time LEVEL action: message  field=value …`; a record is one line, whatever its message holds."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = dict(_fields(record))
+        action = fields.pop(ACTION, None)
+        said = record.getMessage() if action is None else f"{action}: {record.getMessage()}"
+        given = "".join(f" {name}={_quoted(value)}" for name, value in fields.items())
+        line = f"{_time(record)} {record.levelname:<7} {said}{given}"
+        line = _one_line(line[:LINE_MAX])
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+def _quoted(value: object) -> str:
+    text = str(value)
+    return json.dumps(text) if any(char in text for char in ' "=\t') else text
+
+
+def _one_line(text: str) -> str:
+    """Control characters could forge a second line or move the reader's cursor."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
