@@ -1,0 +1,61 @@
+"""tools/check_lock.py: a lock that lacks something or says too much."""
+
+from pathlib import Path
+
+import pytest
+
+from tools.check_lock import REGISTRIES, check
+
+HASH = "--hash=sha256:" + "0" * 64
+GOOD_LOCK = f"""# made by a program
+click==8.1.0 ; python_version > '3' \\
+    {HASH} \\
+    {HASH}
+Hatch_ling==1.0 {HASH}
+"""
+PYPROJECT = """
+[build-system]
+requires = ["hatch-ling>=1"]
+[project]
+dependencies = ["click>=8,<9"]
+[project.optional-dependencies]
+postgres = []
+[dependency-groups]
+dev = []
+"""
+
+
+def problems(root: Path, lock: str = GOOD_LOCK, **others: str) -> list[str]:
+    (root / "requirements-dev.lock").write_text(lock)
+    (root / "pyproject.toml").write_text(PYPROJECT)
+    for name, text in others.items():
+        (root / name).write_text(text)
+    return check(root)
+
+
+def test_a_good_lock_passes(tmp_path: Path) -> None:
+    assert problems(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("lock", "complaint"),
+    [
+        (GOOD_LOCK + "rich==1.0\n", "without a hash: rich==1.0"),
+        (GOOD_LOCK + f"rich>=1.0 {HASH}\n", "neither a pin"),
+        (GOOD_LOCK + "--index-url somewhere\n", "neither a pin"),
+        (GOOD_LOCK + "# from https://example.invalid\n", "holds a URL"),
+        (f"hatch-ling==1.0 {HASH}\n", "click is asked for"),
+        (f"click==8.1.0 {HASH}\n", "hatch-ling is asked for"),
+    ],
+)
+def test_a_bad_lock_is_found(tmp_path: Path, lock: str, complaint: str) -> None:
+    found = problems(tmp_path, lock)
+    assert len(found) == 1
+    assert complaint in found[0]
+
+
+@pytest.mark.parametrize("host", REGISTRIES)
+def test_a_registry_named_anywhere_is_found(tmp_path: Path, host: str) -> None:
+    assert problems(tmp_path, notes=f"first\nget it from files.{host.upper()}\n") == [
+        f"notes:2: names the package registry {host}"
+    ]

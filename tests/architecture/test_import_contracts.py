@@ -1,0 +1,111 @@
+"""Each contract of .importlinter bites: a small house with the same rooms, one wrong import, one broken contract."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CONTRACTS = re.findall(
+    r"^\[importlinter:contract:(.+)\]$", (ROOT / ".importlinter").read_text(), re.MULTILINE
+)
+
+# The rooms, and the imports that are right.
+HOUSE = {
+    "__main__.py": "import supervisor.cli.main",
+    "bootstrap.py": "import supervisor.storage.tables, supervisor.providers.gce.provider, supervisor.settings",
+    "settings.py": "import os",
+    "telemetry.py": "",
+    "domain/run.py": "import dataclasses",
+    "domain/status.py": "import supervisor.domain.run",
+    "lifecycle/decide.py": "import supervisor.domain.run",
+    "ports/store.py": "import supervisor.domain.run",
+    "storage/tables.py": "import sqlalchemy, supervisor.ports.store",
+    "providers/registry.py": "import supervisor.providers.local.provider",
+    "providers/local/provider.py": "import os",
+    "providers/gce/provider.py": "import google",
+    "objectstores/filesystem.py": "import supervisor.agent.stores.folder",
+    "objectstores/gcs.py": "import google",
+    "notifiers/log.py": "import logging",
+    "notifiers/slack.py": "import httpx",
+    "services/submit.py": "import supervisor.ports.store",
+    "reconciler/loop.py": "import apscheduler, supervisor.lifecycle.decide",
+    "api/app.py": "import fastapi, supervisor.services.submit",
+    "cli/main.py": "import click, supervisor.cli.server",
+    "cli/server.py": "import supervisor.bootstrap",
+    "agent/main.py": "import supervisor.domain.run",
+    "agent/stores/folder.py": "import os",
+}
+
+# (contract, file, the import that breaks it)
+BREAKS = [
+    ("layers", "domain/run.py", "import supervisor.ports.store"),
+    ("layers", "ports/store.py", "import supervisor.lifecycle.decide"),
+    ("layers", "agent/main.py", "import supervisor.ports.store"),
+    ("layers", "surprise.py", ""),
+    ("adapters", "api/app.py", "import supervisor.storage.tables"),
+    ("adapters", "reconciler/loop.py", "import supervisor.providers.local.provider"),
+    ("agent", "providers/local/provider.py", "import supervisor.agent.main"),
+    ("agent", "objectstores/filesystem.py", "import supervisor.agent.main"),
+    ("api", "api/app.py", "import supervisor.reconciler.loop"),
+    ("cli", "cli/main.py", "import supervisor.bootstrap"),
+    ("cli", "cli/main.py", "import supervisor.services.submit"),
+    ("pure", "domain/run.py", "import time"),
+    ("pure", "lifecycle/decide.py", "import random"),
+    ("pure", "lifecycle/decide.py", "import os.path"),
+    ("promises", "ports/store.py", "import sqlalchemy"),
+    ("providers", "providers/gce/provider.py", "import supervisor.providers.local.provider"),
+    ("objectstores", "objectstores/gcs.py", "import supervisor.objectstores.filesystem"),
+    ("notifiers", "notifiers/slack.py", "import supervisor.notifiers.log"),
+    ("database", "services/submit.py", "import sqlite3"),
+    ("scheduler", "bootstrap.py", "import apscheduler.schedulers.background"),
+    ("http", "services/submit.py", "import starlette"),
+    ("terminal", "settings.py", "import rich.table"),
+    ("vendors", "providers/local/provider.py", "from google.cloud import compute_v1"),
+    ("cycles", "domain/run.py", "import supervisor.domain.status"),
+]
+
+
+def build_house(folder: Path, changed: str | None = None, line: str = "") -> None:
+    """The house under folder/supervisor; one file gets one more line."""
+    files = dict(HOUSE)
+    if changed is not None:
+        files[changed] = f"{files.get(changed, '')}\n{line}"
+    for name, text in files.items():
+        path = folder / "supervisor" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n")
+        for room in path.relative_to(folder).parents[:-1]:
+            (folder / room / "__init__.py").touch()
+
+
+def lint(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    program = [
+        sys.executable,
+        "-c",
+        "from importlinter.cli import lint_imports_command; lint_imports_command()",
+    ]
+    config = ["--config", str(ROOT / ".importlinter"), "--no-cache", "--no-logo"]
+    return subprocess.run(
+        [*program, *config, *options], cwd=folder, capture_output=True, text=True, check=False
+    )
+
+
+def test_the_small_house_is_in_order(tmp_path: Path) -> None:
+    build_house(tmp_path)
+    result = lint(tmp_path)
+    assert f"{len(CONTRACTS)} kept, 0 broken" in result.stdout, result.stdout + result.stderr
+
+
+def test_every_contract_is_broken_below() -> None:
+    assert {contract for contract, _, _ in BREAKS} == set(CONTRACTS)
+
+
+@pytest.mark.parametrize(("contract", "file", "line"), BREAKS)
+def test_the_contract_bites(tmp_path: Path, contract: str, file: str, line: str) -> None:
+    build_house(tmp_path, file, line)
+    result = lint(tmp_path, "--contract", contract)
+    assert result.returncode == 1
+    assert "0 kept, 1 broken" in result.stdout, result.stdout + result.stderr

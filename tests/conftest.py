@@ -1,0 +1,21 @@
+"""What every test stands on. Fixtures of one room live beside its tests; those that many rooms share are plugins."""
+
+import os
+
+from hypothesis import settings
+
+from tests.components import require_component
+from tests.network_guard import refuse_the_network
+
+__all__ = ["require_component"]
+
+pytest_plugins = ["tests.integration.postgres_server"]
+
+refuse_the_network()
+
+# No deadline: on two busy cores a slow example says nothing. In CI the same examples each time, so that a change is
+# judged by what it changed; on a desk and in campaigns new ones.
+settings.register_profile("desk", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True)
+settings.register_profile("campaign", deadline=None, max_examples=5000)
+settings.load_profile("ci" if os.environ.get("CI") else "desk")

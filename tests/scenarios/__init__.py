@@ -1,0 +1,1 @@
+"""Stories of runs, replayed through the real decisions and the real loop."""

@@ -1,0 +1,1 @@
+"""Properties that hold whatever happens, and broken rules that are found out."""
