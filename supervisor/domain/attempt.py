@@ -56,9 +56,10 @@ class Attempt:
     evidence: str = ""
     noticed_at: float | None = None
     step_from: int | None = None  # resumed from this step; None = from nothing
-    step_last: int | None = None  # last step that a beat told of
+    step_last: int | None = (
+        None  # last step that a beat told of; the next attempt's step_from tells what was lost
+    )
     step_kept: int | None = None  # newest verified checkpoint of this attempt
-    steps_lost: int | None = None  # known once the next attempt has resumed
     exit: Exit | None = None
 
     @property

@@ -2,9 +2,9 @@
 
 Shared with the agent: Python 3.8, standard library only. Every function takes the baton that was read and gives the
 baton to write with if-generation-match on the generation that was read, or raises `BatonRefused`. One object, because
-with a fence and a pointer in two objects an old agent can move the pointer after the fence has changed (RULES section 1).
-
-  supervisor: create, raise_next, mark_holder_gone, close, open_generation     agent: claim, leave, move_checkpoint, finish
+with a fence and a pointer in two objects an old agent can move the pointer after the fence has changed (RULES
+section 1). The supervisor may create, raise_next, mark_holder_gone, close and open_generation; an agent may claim,
+leave, move_checkpoint, drop_checkpoint and finish.
 """
 
 from __future__ import annotations

@@ -69,6 +69,7 @@ class CauseRule:
 
 
 C = Cause
+BACKOFF = "recover with backoff"
 NEWER_CHECKPOINT = "a newer checkpoint exists"
 NEWER_OR_NAMED = "a newer checkpoint in this attempt, or named by the run's retry rules"
 
@@ -77,13 +78,13 @@ CAUSES: tuple[CauseRule, ...] = (
     CauseRule((C.HOST_REBOOTED,), Kind.FREE, False, False, False, "recover at once"),
     CauseRule((C.EXPIRED, C.TIME_LIMIT), Kind.FREE, False, False, False, "recover at once", NEWER_CHECKPOINT),
     CauseRule((C.EXPIRED, C.TIME_LIMIT), Kind.PAID, True, True, False, "recover at once"),
-    CauseRule((C.MACHINE_DELETED,), Kind.FREE, False, False, False, "recover, paced; the third within an hour ends the run"),
+    CauseRule((C.MACHINE_DELETED,), Kind.FREE, False, False, False, "recover, paced; the third in an hour ends the run"),
     CauseRule((C.SUPERSEDED, C.CUT_OFF), Kind.FREE, False, False, False, "another attempt lives, or recover"),
-    CauseRule((C.NO_CAPACITY, C.QUOTA, C.LAUNCH_REJECTED), Kind.PACED, False, False, True, "wait, up to wait_for_capacity_s"),
-    CauseRule((C.ORPHANED, C.AGENT_LOST, C.GPU_FAULT, C.GPU_UNAVAILABLE), Kind.INFRA, True, True, True, "recover with backoff"),
-    CauseRule((C.BOOT_TIMEOUT,), Kind.PAID, True, True, True, "recover with backoff"),
-    CauseRule((C.STALLED, C.HOST_OOM, C.DISK_FULL, C.KILLED, C.UNKNOWN), Kind.PAID, True, True, False, "recover with backoff"),
-    CauseRule((C.USER_ERROR,), Kind.USER, True, False, False, "repeat the identical spec, up to max_user_failures", NEWER_OR_NAMED),
+    CauseRule((C.NO_CAPACITY, C.QUOTA, C.LAUNCH_REJECTED), Kind.PACED, False, False, True, "wait, paced"),
+    CauseRule((C.ORPHANED, C.AGENT_LOST, C.GPU_FAULT, C.GPU_UNAVAILABLE), Kind.INFRA, True, True, True, BACKOFF),
+    CauseRule((C.BOOT_TIMEOUT,), Kind.PAID, True, True, True, BACKOFF),
+    CauseRule((C.STALLED, C.HOST_OOM, C.DISK_FULL, C.KILLED, C.UNKNOWN), Kind.PAID, True, True, False, BACKOFF),
+    CauseRule((C.USER_ERROR,), Kind.USER, True, False, False, "repeat the identical spec", NEWER_OR_NAMED),
     CauseRule((C.USER_ERROR, C.GPU_OOM, C.IMAGE_ERROR, C.COMMAND_NOT_FOUND), Kind.FINAL, False, False, False, "failed"),
     CauseRule((C.FINISHED,), Kind.FINAL, False, False, False, "completed or partial"),
     CauseRule(

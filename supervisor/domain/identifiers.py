@@ -11,7 +11,7 @@ import re
 import uuid
 from typing import Tuple
 
-RUN_ID_RULE = "a lower-case letter, then lower-case letters, digits or dashes, ending in a letter or digit; 2 to 63 characters"
+RUN_ID_RULE = "2 to 63 of a-z, 0-9 and -, beginning with a letter, ending with a letter or digit"
 _RUN_ID = re.compile(r"[a-z][a-z0-9-]{0,61}[a-z0-9]\Z")
 _LAUNCH_ID = re.compile(r"([1-9][0-9]{0,8})\.([1-9][0-9]{0,8})\.([1-9][0-9]{0,8})\Z")
 

@@ -89,7 +89,7 @@ class Run:
     outcome: Outcome | None = None
     needs_person: str = ""
     kept_until: float | None = None
-    results_generation: int = 1
+    rerun: bool = False  # this generation starts over: the old checkpoint is not used
     training_s: float = 0.0  # of ended attempts in this generation
     cost_usd: float = 0.0  # of ended attempts, all generations; unknown prices are left out
     on_demand_usd: float = 0.0

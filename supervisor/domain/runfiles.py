@@ -7,7 +7,6 @@ from __future__ import annotations
 
 BEATS = "beats/"
 RUNS = "runs/"
-CANARY = "canary/"
 
 
 def beat(run_id: str) -> str:
@@ -16,8 +15,9 @@ def beat(run_id: str) -> str:
 
 
 def canary(supervisor_id: str) -> str:
-    """An object that the supervisor itself writes and lists: proof that the store is fresh to both."""
-    return CANARY + supervisor_id
+    """What the supervisor itself writes and lists among the beats: proof that this listing is fresh. No run id begins
+    with a dot."""
+    return BEATS + ".canary-" + supervisor_id
 
 
 def folder(run_id: str) -> str:

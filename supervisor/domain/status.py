@@ -42,6 +42,7 @@ TRANSITIONS: dict[tuple[Status, Status], str] = {
     (S.LAUNCHING, S.RECOVERING): "the machine was lost before its training began",
     (S.LAUNCHING, S.FINISHING): "the work was done before the first look",
     (S.LAUNCHING, S.STOPPING): "stop, deadline or budget",
+    (S.LAUNCHING, S.STOPPED): "stop between two tries, no machine",
     (S.LAUNCHING, S.FAILED): "the attempt ended for good",
     (S.RUNNING, S.RECOVERING): "the attempt ended; the next one is placed",
     (S.RUNNING, S.FINISHING): "exit 0",

@@ -14,7 +14,9 @@ MACHINES, BEATS = "machines", "beats"  # sources; a scope of machines is "machin
 @dataclass(frozen=True, slots=True)
 class World:
     knobs: Knobs
-    offers: Mapping[str, tuple[Offer, ...]] = field(default_factory=dict)  # by provider, in order of preference
+    offers: Mapping[str, tuple[Offer, ...]] = field(
+        default_factory=dict
+    )  # by provider, in order of preference
     zones: Mapping[OfferKey, ZoneRecord] = field(default_factory=dict)
     observing_since: Mapping[str, float] = field(default_factory=dict)  # source -> read without a gap since
     fresh: frozenset[str] = frozenset()  # sources proven fresh in this tick (complete listing, canary)

@@ -1,0 +1,25 @@
+"""The machine was obtained: the attempt begins, and so does its bill."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from supervisor.domain.attempt import Attempt, Try
+from supervisor.domain.run import Run
+
+
+def begin_attempt(run: Run, try_: Try, machine_id: str, now: float) -> Run:
+    attempt = Attempt(
+        number=try_.attempt,
+        generation=run.generation,
+        launch_id=try_.launch_id,
+        machine_name=try_.machine_name,
+        machine_id=machine_id,
+        placement=try_.placement,
+        requested_at=try_.requested_at,
+        started_at=now,
+        price_usd_per_h=try_.price_usd_per_h,
+        on_demand_usd_per_h=try_.on_demand_usd_per_h,
+    )
+    counters = replace(run.counters, attempts=try_.attempt)
+    return replace(run, attempt=attempt, counters=counters, waiting_since=None, pulse=None)

@@ -1,0 +1,80 @@
+"""The one entrance to every rule: decide(run, observation, world, now) -> Decision. Pure: no clock, no I/O, no chance.
+
+Less knowledge means fewer deeds: replacing any part of the observation by Unknown never adds an action. Deciding
+again on the same observation changes no counter. Terminal is terminal: from there only the command `resume` leads on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from supervisor.domain.actions import CloseBaton, Finalise
+from supervisor.domain.events import EventKind
+from supervisor.domain.observation import BATON, NOT_READ, Observation, Seen, Unknown
+from supervisor.domain.run import Run
+from supervisor.domain.status import Status
+from supervisor.domain.world import World
+from supervisor.lifecycle.decision import Decision, tell, unchanged
+from supervisor.lifecycle.finishing import await_teardown, finish
+from supervisor.lifecycle.launching import launch
+from supervisor.lifecycle.placing import place
+from supervisor.lifecycle.recovering import recover
+from supervisor.lifecycle.retiring import next_due, retire
+from supervisor.lifecycle.running import run_on
+from supervisor.lifecycle.stopping import stop
+
+Rule = Callable[[Run, Observation, World, float], Decision]
+
+RULES: dict[Status, Rule] = {
+    Status.PENDING: place,
+    Status.WAITING: place,
+    Status.RECOVERING: recover,
+    Status.LAUNCHING: launch,
+    Status.RUNNING: run_on,
+    Status.FINISHING: finish,
+    Status.STOPPING: stop,
+    Status.AWAITING_TEARDOWN: await_teardown,
+}
+
+
+def decide(run: Run, obs: Observation, world: World, now: float) -> Decision:
+    """What this run should be and what is to be done, given everything that is known of it at `now`."""
+    if run.settled:
+        return unchanged(run)
+    if run.terminal:
+        return _settle(run, obs, now)
+    if not run.retiring:
+        return RULES[run.status](run, obs, world, now)
+    after, events, releases = retire(run, obs, now)
+    decision = RULES[run.status](after, obs, world, now)
+    due = [at for at in (decision.check_after, next_due(run, now)) if at is not None]
+    return replace(
+        decision,
+        events=(*events, *decision.events),
+        actions=(*releases, *decision.actions),
+        check_after=min(due, default=None),
+        pulse_only=decision.pulse_only and after is run,
+    )
+
+
+def _settle(run: Run, obs: Observation, now: float) -> Decision:
+    """Terminal: close the baton, then release what may go, then write the manifest and delete the beat."""
+    if run.stop is not None and run.stop.at > run.status_since:
+        text = "Stop changes nothing: the run is over."
+        return Decision(replace(run, stop=None), (tell(EventKind.STOP_IGNORED, text),), again=True)
+    if run.retiring and obs.baton is NOT_READ:
+        return unchanged(run, wants=frozenset({BATON}))
+    if run.retiring and isinstance(obs.baton, Unknown):
+        return unchanged(run)
+    if run.retiring and isinstance(obs.baton, Seen) and obs.baton.value.closed is None:
+        return Decision(run, actions=(CloseBaton(run.status),))
+    after, events, releases = retire(run, obs, now)
+    if after.retiring and any(item.until <= now for item in after.retiring):
+        return Decision(after, events, releases)
+    finalised = isinstance(obs.finalised, Seen) and obs.finalised.value
+    if not finalised:
+        return Decision(after, events, (*releases, Finalise(run.status)), check_after=next_due(after, now))
+    if after.retiring:
+        return Decision(after, events, releases, check_after=next_due(after, now))
+    return Decision(replace(after, settled=True), events)

@@ -1,0 +1,216 @@
+"""How an attempt ends: its cause is written down, the counters move by the table, and the run goes on or not.
+
+Free and paid failures differ: the table of domain/causes says what each end spends. The machine goes to `retiring`
+until it is known gone, so that nothing is forgotten and the newcomer knows when the old holder cannot write any more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+
+from supervisor.domain.attempt import Attempt, Retiring
+from supervisor.domain.causes import Cause, CauseRule, Kind, rule_for
+from supervisor.domain.events import Event, EventKind
+from supervisor.domain.heartbeat import Exit
+from supervisor.domain.run import Counters, Run
+from supervisor.domain.status import Status
+from supervisor.domain.world import World
+from supervisor.lifecycle.decision import Decision, moved, tell
+from supervisor.lifecycle.limits import attempt_cost_usd, training_s
+
+NO_PROGRESS_LIMIT = 3
+DELETED_WINDOW_S = 3600.0
+DELETED_LIMIT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """One end: why, on which readings it rests, and how the machine leaves."""
+
+    cause: Cause
+    evidence: str
+    readings: tuple[str, ...] = ()
+    machine_gone: bool = False
+    overlap_s: float = 0.0  # after a notice the machine may go on so long
+    exit: Exit | None = None
+    inferred: str = ""
+
+
+def end_attempt(run: Run, end: End, world: World, now: float) -> Decision:
+    """The attempt is over and the run recovers, or fails where the table or a limit says so."""
+    assert run.live_attempt is not None
+    rule = rule_for(end.cause, _newer_checkpoint(run), end.exit is not None and end.exit.retry_named)
+    after = close_attempt(run, end, now)
+    after = replace(after, counters=_count(after, run, rule, now), avoid_zone=_avoid(after, rule))
+    after = replace(after, no_progress_base=_base(after, run, rule))
+    stop = _final(after, end, rule)
+    if stop is not None:
+        cause, detail = stop
+        failed = moved(replace(after, cause=cause, detail=detail, next_at=None), Status.FAILED, now)
+        failed = keep_machine(failed, failed.policy.on_failure, now)
+        events = (_ended_event(after, end), tell(EventKind.FAILED, f"Failed: {cause}. {detail}", cause=cause))
+        return Decision(failed, events, inferred=end.inferred, again=True)
+    recovering = moved(
+        replace(after, next_at=now + _pause_s(after, rule, end.cause, world)), Status.RECOVERING, now
+    )
+    return Decision(
+        replace(recovering, cause=end.cause, detail=end.evidence),
+        (_ended_event(after, end),),
+        check_after=recovering.next_at,
+        inferred=end.inferred,
+        again=True,
+    )
+
+
+def close_attempt(run: Run, end: End, now: float) -> Run:
+    """The run with its attempt closed and the machine handed to `retiring`; no status, no counters."""
+    attempt, pulse = run.live_attempt, run.pulse
+    assert attempt is not None
+    known = pulse if pulse is not None and pulse.launch_id == attempt.launch_id else None
+    closed = replace(
+        attempt,
+        ended_at=now,
+        gone_at=now if end.machine_gone else None,
+        cause=end.cause,
+        evidence=end.evidence,
+        step_last=known.step if known else None,
+        step_kept=known.checkpoint_step if known else None,
+        exit=end.exit,
+    )
+    return replace(
+        run,
+        attempt=closed,
+        try_=replace(run.try_, ended_at=now) if run.try_ is not None else None,
+        retiring=run.retiring if end.machine_gone else (*run.retiring, _retiring(closed, end, now)),
+        training_s=run.training_s + training_s(closed, now),
+        cost_usd=run.cost_usd + (attempt_cost_usd(closed, now) or 0.0),
+        on_demand_usd=run.on_demand_usd + _on_demand_usd(closed, now),
+        cost_known=run.cost_known and closed.price_usd_per_h is not None,
+        checkpoint_step=newest_checkpoint(run),
+        reported=run.reported or bool(known and known.first_progress_at is not None),
+    )
+
+
+def newest_checkpoint(run: Run) -> int | None:
+    """The newest verified checkpoint step that the row or the beats know of."""
+    steps = [run.checkpoint_step, run.pulse.checkpoint_step if run.pulse is not None else None]
+    return max((step for step in steps if step is not None), default=None)
+
+
+def keep_machine(run: Run, wish: str, now: float) -> Run:
+    """Where the user asked to keep the machine: it may stay so long, shown with its price."""
+    if wish != "keep" or not run.retiring or run.attempt is None:
+        return run
+    until = now + run.policy.keep_s
+    kept = tuple(
+        replace(item, until=until, note="kept") if item.launch_id == run.attempt.launch_id else item
+        for item in run.retiring
+    )
+    return replace(run, retiring=kept, kept_until=until)
+
+
+def _retiring(attempt: Attempt, end: End, now: float) -> Retiring:
+    note = f"attempt {attempt.number} ended: {end.cause}; " + "; ".join(end.readings)
+    return Retiring(attempt.ref, attempt.launch_id, now, now + end.overlap_s, note)
+
+
+def _on_demand_usd(attempt: Attempt, now: float) -> float:
+    if attempt.on_demand_usd_per_h is None:
+        return 0.0
+    return attempt.on_demand_usd_per_h * ((attempt.gone_at or now) - attempt.started_at) / 3600.0
+
+
+def _newer_checkpoint(run: Run) -> bool:
+    attempt, pulse = run.attempt, run.pulse
+    if (
+        attempt is None
+        or pulse is None
+        or pulse.launch_id != attempt.launch_id
+        or pulse.checkpoint_step is None
+    ):
+        return False
+    return attempt.step_from is None or pulse.checkpoint_step > attempt.step_from
+
+
+def _count(after: Run, before: Run, rule: CauseRule, now: float) -> Counters:
+    counters, cause = after.counters, after.attempt.cause if after.attempt else None
+    row_continues = after.checkpoint_step == before.no_progress_base
+    backs_off = rule.kind in (Kind.INFRA, Kind.PAID, Kind.USER)
+    deleted = tuple(at for at in counters.deleted_at if at > now - DELETED_WINDOW_S)
+    no_progress = counters.no_progress
+    if rule.no_progress:
+        no_progress = no_progress + 1 if row_continues and no_progress else 1
+    return replace(
+        counters,
+        preemptions=counters.preemptions + (cause == Cause.PREEMPTED),
+        counted=counters.counted + rule.counts,
+        user_failures=counters.user_failures + (rule.kind == Kind.USER),
+        no_progress=no_progress,
+        streak=(1 if _newer_checkpoint(before) else counters.streak + 1) if backs_off else 0,
+        deleted_at=(*deleted, now) if cause == Cause.MACHINE_DELETED else deleted,
+    )
+
+
+def _base(after: Run, before: Run, rule: CauseRule) -> int | None:
+    """The checkpoint with which the row of failures began; a newer one begins a new row."""
+    return after.checkpoint_step if rule.no_progress else before.no_progress_base
+
+
+def _avoid(run: Run, rule: CauseRule) -> str:
+    return run.attempt.placement.zone if rule.avoid_zone and run.attempt is not None else ""
+
+
+def _final(run: Run, end: End, rule: CauseRule) -> tuple[Cause, str] | None:
+    """(cause, fact) when the run ends with this attempt."""
+    counters, limits = run.counters, run.policy.limits
+    if rule.kind == Kind.FINAL:
+        return end.cause, end.evidence
+    if rule.kind == Kind.USER and counters.user_failures >= limits.max_user_failures:
+        return (
+            end.cause,
+            f"{end.evidence} ({counters.user_failures} such failures, limit {limits.max_user_failures})",
+        )
+    if len(counters.deleted_at) >= DELETED_LIMIT:
+        return Cause.MACHINE_DELETED, (
+            f"its machine was removed {len(counters.deleted_at)} times within an hour: use `spot stop` to stop a run"
+        )
+    if rule.no_progress and counters.no_progress >= NO_PROGRESS_LIMIT:
+        at = "none" if run.checkpoint_step is None else f"step {run.checkpoint_step}"
+        return (
+            Cause.NO_PROGRESS,
+            f"{counters.no_progress} attempts without a newer checkpoint than {at}; last: {end.cause}",
+        )
+    if rule.counts and counters.counted >= limits.max_attempts:
+        return (
+            Cause.LIMIT_REACHED,
+            f"{counters.counted} failed attempts, limit {limits.max_attempts}; last: {end.cause}",
+        )
+    return None
+
+
+def _pause_s(run: Run, rule: CauseRule, cause: Cause, world: World) -> float:
+    """0 for free ends; else the backoff, with a jitter that is a pure function of the attempt."""
+    if rule.kind == Kind.FREE and cause != Cause.MACHINE_DELETED:
+        return 0.0
+    if rule.then == "recover at once":
+        return 0.0
+    knobs = world.knobs
+    doublings = min(max(run.counters.streak, len(run.counters.deleted_at)) - 1, 20)
+    pause_s = min(knobs.recovery_backoff_s * 2.0 ** max(doublings, 0), knobs.recovery_backoff_max_s)
+    name = f"{run.run_id}/{run.attempt.number if run.attempt else 0}"
+    return pause_s * (0.8 + 0.4 * hashlib.sha256(name.encode()).digest()[0] / 255.0)
+
+
+def _ended_event(run: Run, end: End) -> Event:
+    attempt = run.attempt
+    assert attempt is not None
+    return tell(
+        EventKind.ATTEMPT_ENDED,
+        f"Attempt {attempt.number} in {attempt.placement.zone} ended: {end.cause}. {end.evidence}",
+        cause=end.cause,
+        zone=attempt.placement.zone,
+        step_last=attempt.step_last,
+        step_kept=attempt.step_kept,
+        readings=list(end.readings),
+    )

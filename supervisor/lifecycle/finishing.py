@@ -1,0 +1,198 @@
+"""Exit 0 is not the end: the results must be verified in durable storage before anything is torn down.
+
+`done` in the baton names the files; they are compared with the store; only then is the run completed (or partial,
+where something promised is missing). What cannot be verified is kept with its machine, and a person is asked.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from dataclasses import replace
+
+from supervisor.domain.actions import VerifyResults
+from supervisor.domain.baton import Baton, Done
+from supervisor.domain.causes import Cause
+from supervisor.domain.events import Event, EventKind
+from supervisor.domain.machine import MachineState
+from supervisor.domain.observation import BATON, NOT_READ, STOP, Absent, Observation, Seen, Verification
+from supervisor.domain.run import Outcome, Run
+from supervisor.domain.status import Status
+from supervisor.domain.world import World
+from supervisor.lifecycle import machines
+from supervisor.lifecycle.decision import Decision, moved, tell, unchanged
+from supervisor.lifecycle.ending import End, close_attempt, end_attempt, keep_machine
+from supervisor.lifecycle.limits import training_s
+from supervisor.lifecycle.liveness import beat_of, follow, watched_since, with_times
+from supervisor.lifecycle.placing import heed_marker
+from supervisor.lifecycle.stopping import begin_stopping
+
+SHORT_SHARE = 0.5  # a finish in under half of expect_runtime_s is worth a question
+
+
+def finish(run: Run, obs: Observation, world: World, now: float) -> Decision:
+    run = _with_beat(run, obs, world, now)
+    unread = frozenset(name for name, part in ((BATON, obs.baton), (STOP, obs.stop)) if part is NOT_READ)
+    if unread:
+        return unchanged(run, wants=unread)
+    done = _done(run, obs)
+    if done is not None:
+        return _verify(run, done, obs, world, now)
+    run = heed_marker(run, obs, now)
+    if run.stop is not None:
+        return begin_stopping(run, now)
+    if run.approval is not None and run.approval.accept_loss:
+        return _give_up(run, f"loss accepted by {run.approval.actor}: {run.approval.accept_loss}", now)
+    if run.live_attempt is None:
+        return _ask(run, "the work was reported done, but its record is gone", now)
+    lost = machines.lost(run, obs, world, now)
+    if lost is not None:
+        return lost if isinstance(lost, Decision) else end_attempt(run, lost, world, now)
+    return _unfinished(run, obs, world, now)
+
+
+def _with_beat(run: Run, obs: Observation, world: World, now: float) -> Run:
+    attempt = run.live_attempt
+    beat = beat_of(obs.beat, attempt.launch_id) if attempt is not None else None
+    if attempt is None or beat is None:
+        return run
+    return replace(
+        run,
+        pulse=follow(run.pulse, beat, now, world.knobs.poll_interval_s),
+        attempt=with_times(attempt, beat.value, now),
+    )
+
+
+def _done(run: Run, obs: Observation) -> Done | None:
+    baton: Baton | None = obs.baton.value if isinstance(obs.baton, Seen) else None
+    return baton.done if baton is not None and baton.generation == run.generation else None
+
+
+def _unfinished(run: Run, obs: Observation, world: World, now: float) -> Decision:
+    """No `done` yet: uploads go on, or failed, or take longer than their limit of watched time."""
+    limit_s = run.policy.stall.finishing_s
+    since = watched_since(world, run.status_since)
+    beat = beat_of(obs.beat, run.live_attempt.launch_id) if run.live_attempt is not None else None
+    left = beat is not None and (beat.value.left is not None or beat.value.phase == "finished")
+    if run.needs_person:
+        if now - run.status_since >= world.knobs.unverified_limit_s:
+            return _give_up(run, f"nobody answered within {world.knobs.unverified_limit_s / 3600:.0f} h", now)
+        return unchanged(run, check_after=run.status_since + world.knobs.unverified_limit_s)
+    if left and isinstance(obs.baton, Seen | Absent):
+        said = beat.value.message if beat is not None and beat.value.message else "the upload failed"
+        return _ask(run, f"results are not verified: {said}", now)
+    if now - since >= limit_s:
+        return _ask(run, f"results are not verified after {now - since:.0f} s (limit {limit_s:.0f} s)", now)
+    return unchanged(run, check_after=since + limit_s)
+
+
+def _ask(run: Run, why: str, now: float) -> Decision:
+    if run.needs_person == why:
+        return unchanged(run)
+    text = f"Needs a person: {why}. The machine is kept; approve with accept_loss to give the results up."
+    return Decision(replace(run, needs_person=why), (tell(EventKind.NEEDS_PERSON, text),))
+
+
+def _give_up(run: Run, why: str, now: float) -> Decision:
+    if run.live_attempt is not None:
+        run = close_attempt(run, End(Cause.RESULTS_UNVERIFIED, why), now)
+    run = replace(run, cause=Cause.RESULTS_UNVERIFIED, detail=f"{run.needs_person}; {why}", needs_person="")
+    text = f"Failed: the results could not be verified ({why})."
+    return Decision(
+        moved(run, Status.FAILED, now), (tell(EventKind.FAILED, text, cause=run.cause),), again=True
+    )
+
+
+def _verify(run: Run, done: Done, obs: Observation, world: World, now: float) -> Decision:
+    seen = obs.verification
+    if not isinstance(seen, Seen) or seen.value.launch_id != done.launch_id:
+        return Decision(run, actions=(VerifyResults(done),))
+    check = seen.value
+    if check.problems:
+        shown = "; ".join(check.problems[:3])
+        if run.approval is not None and run.approval.accept_loss:
+            return _give_up(run, f"loss accepted by {run.approval.actor}: {run.approval.accept_loss}", now)
+        return _ask(run, f"results differ from their manifest: {shown}", now)
+    return _verified(run, done, check, world, now)
+
+
+def _verified(run: Run, done: Done, check: Verification, world: World, now: float) -> Decision:
+    trained_s = run.training_s + training_s(run.live_attempt, now)
+    outcome = Outcome(
+        results_sha256=check.results_sha256,
+        files=len(check.files),
+        size_bytes=sum(entry.size for entry in check.files),
+        verified_at=now,
+        step=done.step,
+        missing=_missing(run, done, trained_s),
+    )
+    if run.live_attempt is not None:
+        run = close_attempt(run, End(Cause.FINISHED, f"results verified, {outcome.files} files"), now)
+        run = keep_machine(run, run.policy.on_success, now)
+    run = replace(
+        run, outcome=outcome, needs_person="", detail="; ".join(outcome.missing), cause=Cause.FINISHED
+    )
+    verified = tell(
+        EventKind.RESULTS_VERIFIED, f"Results verified: {outcome.files} files, {outcome.size_bytes} bytes."
+    )
+    if _must_ask(run, world) and run.retiring:
+        held = tuple(
+            replace(item, until=now + world.knobs.ask_limit_s, note="awaiting approval")
+            for item in run.retiring
+        )
+        return Decision(
+            moved(replace(run, retiring=held), Status.AWAITING_TEARDOWN, now), (verified,), again=True
+        )
+    return _complete(run, (verified,), now)
+
+
+def _complete(run: Run, events: tuple[Event, ...], now: float) -> Decision:
+    partial = run.outcome is not None and bool(run.outcome.missing)
+    status, kind = (Status.PARTIAL, EventKind.PARTIAL) if partial else (Status.COMPLETED, EventKind.COMPLETED)
+    text = f"Partial: {run.detail}." if partial else "Completed; results verified."
+    return Decision(moved(run, status, now), (*events, tell(kind, text)), again=True)
+
+
+def _must_ask(run: Run, world: World) -> bool:
+    return run.policy.on_success == "ask" or run.provider in world.irreplaceable
+
+
+def _missing(run: Run, done: Done, trained_s: float) -> tuple[str, ...]:
+    """What was promised and is not there, each as a phrase with its figures."""
+    missing = []
+    for rule in run.policy.results:
+        found = sum(fnmatch.fnmatch(entry.name, rule.path) for entry in done.results)
+        if found < rule.min_count:
+            missing.append(f"results {rule.path}: {found} of {rule.min_count} files")
+    if done.step is not None and done.total is not None and done.step < done.total:
+        missing.append(f"last step {done.step:,} of {done.total:,}")
+    expected_s = run.policy.expect_runtime_s
+    if expected_s is not None and trained_s < SHORT_SHARE * expected_s:
+        missing.append(f"trained for {trained_s:.0f} s where {expected_s:.0f} s were expected")
+    return tuple(missing)
+
+
+def await_teardown(run: Run, obs: Observation, world: World, now: float) -> Decision:
+    """Results are verified; only the release waits for a person. A stop changes nothing here."""
+    events: tuple[Event, ...] = ()
+    if run.stop is not None:
+        run = replace(run, stop=None)
+        events = (
+            tell(
+                EventKind.STOP_IGNORED, "Stop changes nothing: the work is done and only the release waits."
+            ),
+        )
+    if not run.retiring:
+        return _complete(
+            run, (*events, tell(EventKind.MACHINE_RELEASED, "The machine ended by itself.")), now
+        )
+    if run.approval is not None or now >= run.status_since + world.knobs.ask_limit_s:
+        freed = tuple(replace(item, until=now, note="approved") for item in run.retiring)
+        return _complete(replace(run, retiring=freed), events, now)
+    ended = (
+        isinstance(obs.retiring[0], Seen) and obs.retiring[0].value.state == MachineState.ENDED
+        if obs.retiring
+        else False
+    )
+    if ended:
+        return _complete(run, events, now)
+    return Decision(run, events, check_after=run.status_since + world.knobs.ask_limit_s)

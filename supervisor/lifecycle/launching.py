@@ -1,0 +1,159 @@
+"""From the create call to the first beat that counts. One try at a time; the next zone only after a definite no.
+
+A create that "failed" may exist: it is adopted when the listing shows it, and asked for again under the same name and
+request id while it does not. `running` means a beat of this launch in phase restore or later, after its claim.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from supervisor.domain import heartbeat
+from supervisor.domain.actions import Launch, MarkHolderGone
+from supervisor.domain.attempt import Try
+from supervisor.domain.causes import Cause
+from supervisor.domain.events import EventKind
+from supervisor.domain.heartbeat import Beat
+from supervisor.domain.machine import Machine, MachineState
+from supervisor.domain.observation import BATON, NOT_READ, Absent, CreateFailed, Observation, Seen
+from supervisor.domain.placement import offer_key
+from supervisor.domain.run import Run
+from supervisor.domain.status import Status
+from supervisor.domain.world import BEATS, MACHINES, World
+from supervisor.lifecycle import machines
+from supervisor.lifecycle.beginning import begin_attempt
+from supervisor.lifecycle.decision import Decision, moved, tell
+from supervisor.lifecycle.ending import End, end_attempt
+from supervisor.lifecycle.liveness import beat_of, follow, watched_since, with_times
+from supervisor.lifecycle.placement import after_failure
+from supervisor.lifecycle.placing import done_elsewhere, heed_marker, place
+from supervisor.lifecycle.stopping import begin_stopping, stop_for_limit
+
+
+def launch(run: Run, obs: Observation, world: World, now: float) -> Decision:
+    try_ = run.open_try
+    if try_ is None:
+        return place(run, obs, world, now)
+    if run.live_attempt is None and isinstance(obs.create, Seen) and obs.create.value.launch_id == try_.launch_id:
+        return _try_failed(run, try_, obs.create.value, world, now)
+    run = heed_marker(run, obs, now)
+    if run.stop is not None:
+        return begin_stopping(run, now)
+    return stop_for_limit(run, now) or _ask(run, try_, obs, world, now)
+
+
+def _ask(run: Run, try_: Try, obs: Observation, world: World, now: float) -> Decision:
+    """Adopt the machine, hear its beat, or ask for it again."""
+    if run.live_attempt is None and isinstance(obs.machine, Seen):
+        return _obtained(run, try_, obs.machine.value, world, now)
+    beat = beat_of(obs.beat, try_.launch_id)
+    if beat is not None and beat.value.phase not in heartbeat.BEFORE_CLAIM:
+        return _running(run, try_, beat, obs, world, now)
+    if _done(run, obs):
+        return done_elsewhere(run, now)
+    if run.live_attempt is None:
+        # Machine absent or unknown, and no word from the create call: the same Launch again, never another zone.
+        again = (Launch(try_, holder_gone=not run.retiring),) if isinstance(obs.machine, Absent) else ()
+        return Decision(run, actions=again)
+    return _booting(run, obs, beat, world, now)
+
+
+def _try_failed(run: Run, try_: Try, failed: CreateFailed, world: World, now: float) -> Decision:
+    ended = replace(try_, ended_at=now, outcome=failed.cause, detail=failed.detail)
+    key = offer_key(try_.placement)
+    lesson = after_failure(world.zones.get(key), failed.cause, failed.detail, world, now)
+    text = f"No machine in {try_.placement.zone}: {failed.cause}. {failed.detail}"
+    event = tell(
+        EventKind.TRY_FAILED, text, cause=failed.cause, zone=try_.placement.zone, launch_id=try_.launch_id
+    )
+    since = run.waiting_since if run.waiting_since is not None else now
+    after = replace(run, try_=ended, waiting_since=since)
+    return Decision(after, (event,), again=True, lessons=((key, lesson),))
+
+
+def _obtained(run: Run, try_: Try, machine: Machine, world: World, now: float) -> Decision:
+    """The machine exists: the attempt begins, and so does its bill."""
+    after = begin_attempt(run, try_, machine.machine_id, now)
+    text = f"Attempt {try_.attempt} has its machine {try_.machine_name} in {try_.placement.zone}."
+    event = tell(EventKind.OBTAINED, text, machine=try_.machine_name, machine_id=machine.machine_id)
+    key = offer_key(try_.placement)
+    forget = ((key, None),) if key in world.zones else ()
+    return Decision(after, (event,), again=True, lessons=forget)
+
+
+def _running(run: Run, try_: Try, beat: Seen[Beat], obs: Observation, world: World, now: float) -> Decision:
+    """A late beat of the current launch is always accepted, also where the listing does not show the machine."""
+    events = []
+    if run.live_attempt is None:
+        run = begin_attempt(run, try_, beat.value.machine_id, now)
+        events.append(
+            tell(EventKind.READINGS_DISAGREE, "The machine is not in the listing, but it beats: going on.")
+        )
+    assert run.attempt is not None
+    pulse = follow(run.pulse, beat, now, world.knobs.poll_interval_s)
+    attempt = with_times(replace(run.attempt, up_at=run.attempt.up_at or now), beat.value, now)
+    first = attempt.number == 1
+    zone = try_.placement.zone
+    text = f"Training in {zone}." if first else f"Training again in {zone}, attempt {attempt.number}."
+    events.append(tell(EventKind.STARTED if first else EventKind.RECOVERED, text, zone=zone))
+    after = replace(run, attempt=attempt, pulse=pulse, cause=None, detail="")
+    return Decision(moved(after, Status.RUNNING, now), tuple(events), again=True)
+
+
+def _booting(run: Run, obs: Observation, beat: Seen[Beat] | None, world: World, now: float) -> Decision:
+    attempt = run.live_attempt
+    assert attempt is not None
+    lost = machines.lost(run, obs, world, now)
+    if lost is not None:
+        return lost if isinstance(lost, Decision) else end_attempt(run, lost, world, now)
+    if attempt.up_at is None and isinstance(obs.machine, Seen) and obs.machine.value.state == MachineState.UP:
+        run = replace(run, attempt=replace(attempt, up_at=now))
+    before = run
+    if beat is not None:
+        run = replace(run, pulse=follow(run.pulse, beat, now, world.knobs.poll_interval_s))
+    late = _boot_timeout(run, obs, world, now)
+    if late is not None:
+        return end_attempt(run, late, world, now)
+    return Decision(
+        run,
+        actions=_holder_gone(run, obs),
+        wants=frozenset({BATON}) if obs.baton is NOT_READ else frozenset(),
+        check_after=_boot_deadline(run, world),
+        pulse_only=run is not before and before.attempt is attempt,
+    )
+
+
+def _boot_deadline(run: Run, world: World) -> float:
+    assert run.attempt is not None
+    start = run.attempt.up_at or run.attempt.started_at
+    return (
+        max(watched_since(world, start), watched_since(world, start, MACHINES))
+        + run.policy.stall.boot_timeout_s
+    )
+
+
+def _boot_timeout(run: Run, obs: Observation, world: World, now: float) -> End | None:
+    """Needs fresh beats (or their fresh absence) and a machine that is really there."""
+    readable = BEATS in world.fresh and isinstance(obs.beat, Seen | Absent) and isinstance(obs.machine, Seen)
+    if not readable or now < _boot_deadline(run, world) or BEATS in world.breakers_open:
+        return None
+    said = run.pulse.message if run.pulse is not None and run.pulse.message else "nothing"
+    evidence = f"no beat after its claim within {run.policy.stall.boot_timeout_s:.0f} s; last word: {said}"
+    return End(Cause.BOOT_TIMEOUT, evidence, machines.readings(obs), inferred=BEATS)
+
+
+def _holder_gone(run: Run, obs: Observation) -> tuple[MarkHolderGone, ...]:
+    """The old machine went away while the newcomer waits: say so, derived again from the baton until it is there."""
+    if run.retiring or not isinstance(obs.baton, Seen) or run.try_ is None:
+        return ()
+    baton = obs.baton.value
+    waits = (
+        baton.next is not None and baton.next.launch_id == run.try_.launch_id and not baton.next.holder_gone
+    )
+    held_by_other = baton.holder is not None and baton.holder.launch_id != run.try_.launch_id
+    return (MarkHolderGone(run.try_.launch_id),) if waits and held_by_other and baton.closed is None else ()
+
+
+def _done(run: Run, obs: Observation) -> bool:
+    baton = obs.baton.value if isinstance(obs.baton, Seen) else None
+    return baton is not None and baton.done is not None and baton.generation == run.generation

@@ -1,0 +1,57 @@
+"""The limits that a user pays for: deadline, budget, training time. Wall time, never extended by our own absence."""
+
+from __future__ import annotations
+
+from supervisor.domain.attempt import Attempt
+from supervisor.domain.causes import Cause
+from supervisor.domain.run import Run
+
+
+def attempt_cost_usd(attempt: Attempt, now: float) -> float | None:
+    """What the machine of this attempt has cost until it was known gone, or so far. None = no known price."""
+    if attempt.price_usd_per_h is None:
+        return None
+    end = attempt.gone_at or now
+    return attempt.price_usd_per_h * max(0.0, end - attempt.started_at) / 3600.0
+
+
+def run_cost_usd(run: Run, now: float) -> float:
+    """Cost of the whole run so far; attempts without a known price are left out (`run.cost_known` is False then)."""
+    live = run.live_attempt
+    return run.cost_usd + ((attempt_cost_usd(live, now) or 0.0) if live is not None else 0.0)
+
+
+def training_s(attempt: Attempt | None, now: float) -> float:
+    """Wall time this attempt has spent since its training began."""
+    if attempt is None or attempt.training_at is None:
+        return 0.0
+    return max(0.0, (attempt.ended_at or now) - attempt.training_at)
+
+
+def limit_passed(run: Run, now: float) -> tuple[Cause, str] | None:
+    """The first limit of the run that has been passed, with both numbers."""
+    limits = run.policy.limits
+    if limits.deadline is not None and now >= limits.deadline:
+        return Cause.DEADLINE, f"the deadline passed {now - limits.deadline:.0f} s ago"
+    if limits.max_runtime_s is not None:
+        trained_s = run.training_s + training_s(run.live_attempt, now)
+        if trained_s >= limits.max_runtime_s:
+            return Cause.MAX_RUNTIME, f"{trained_s:.0f} s of training, limit {limits.max_runtime_s:.0f} s"
+    if limits.budget_usd is not None:
+        spent = run_cost_usd(run, now) - run.budget_from_usd
+        if spent >= limits.budget_usd:
+            return Cause.BUDGET, f"${spent:.2f} spent, budget ${limits.budget_usd:.2f}"
+    return None
+
+
+def next_limit_at(run: Run, now: float) -> float | None:
+    """When the soonest of these limits will pass, if the run goes on as it does now."""
+    limits, live, due = run.policy.limits, run.live_attempt, []
+    if limits.deadline is not None:
+        due.append(limits.deadline)
+    if limits.max_runtime_s is not None and live is not None and live.training_at is not None:
+        due.append(now + limits.max_runtime_s - run.training_s - training_s(live, now))
+    if limits.budget_usd is not None and live is not None and live.price_usd_per_h:
+        left_usd = limits.budget_usd + run.budget_from_usd - run_cost_usd(run, now)
+        due.append(now + left_usd / live.price_usd_per_h * 3600.0)
+    return min(due) if due else None

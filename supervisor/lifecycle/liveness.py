@@ -1,0 +1,112 @@
+"""Is the training alive? Judged by progress where progress is due, by beats elsewhere, by nothing while we are blind.
+
+A beat is a pulse; only a change of (step, checkpoint) is progress. A stall poll is a poll in which a newer beat came
+without progress, keyed by the beat's sequence: deciding twice on the same beat counts once. Limits that end an
+attempt begin at the latest of their own start and the moment since which the beats have been read without a gap.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from supervisor.domain import heartbeat
+from supervisor.domain.attempt import Attempt, Pulse
+from supervisor.domain.heartbeat import Beat
+from supervisor.domain.observation import Part, Seen
+from supervisor.domain.policies import StallLimits
+from supervisor.domain.run import Run
+from supervisor.domain.world import BEATS, World
+
+# Two looks closer together than this share of the poll interval count as one poll: an early wake-up is not a poll.
+SAME_POLL = 0.8
+
+
+def beat_of(part: Part[Beat], launch_id: str) -> Seen[Beat] | None:
+    """The beat, if it is one of this launch; beats of other launches say nothing about it."""
+    if isinstance(part, Seen) and part.value.launch_id == launch_id:
+        return part
+    return None
+
+
+def follow(pulse: Pulse | None, seen: Seen[Beat], now: float, poll_interval_s: float) -> Pulse:
+    """The pulse after this beat; the same object when the beat is not newer than what is known."""
+    beat = seen.value
+    if pulse is None or pulse.launch_id != beat.launch_id:
+        pulse = Pulse(launch_id=beat.launch_id, phase=beat.phase, phase_since=now)
+    if beat.sequence <= pulse.sequence:
+        return pulse
+    progress = beat.step is not None and (beat.step, beat.checkpoint_step) != (
+        pulse.step,
+        pulse.checkpoint_step,
+    )
+    first_at = pulse.first_progress_at if pulse.first_progress_at is not None else (now if progress else None)
+    polls, counted_at = pulse.stall_polls, pulse.stall_counted_at
+    if progress or beat.phase != heartbeat.TRAINING:
+        polls = 0 if progress else polls
+    elif first_at is not None and now - counted_at >= SAME_POLL * poll_interval_s:
+        polls, counted_at = polls + 1, now
+    return Pulse(
+        launch_id=beat.launch_id,
+        sequence=beat.sequence,
+        phase=beat.phase,
+        phase_since=pulse.phase_since if beat.phase == pulse.phase else now,
+        beat_at=now - seen.age_s,
+        step=beat.step if beat.step is not None else pulse.step,
+        total=beat.total if beat.total is not None else pulse.total,
+        checkpoint_step=beat.checkpoint_step if beat.checkpoint_step is not None else pulse.checkpoint_step,
+        first_progress_at=first_at,
+        progress_at=now if progress else pulse.progress_at,
+        stall_polls=polls,
+        stall_counted_at=now if progress else counted_at,
+        steps_per_s=beat.steps_per_s,
+        message=beat.message,
+        metrics=beat.metrics,
+    )
+
+
+def watched_since(world: World, since: float, source: str = BEATS) -> float:
+    """Where a limit that ends something begins: its own start, or the moment since which we can see."""
+    return max(since, world.observing_since.get(source, since))
+
+
+def silent_s(pulse: Pulse | None, attempt: Attempt, world: World, now: float) -> float:
+    """How long we have listened in vain; 0 while beats come."""
+    last = pulse.beat_at if pulse is not None and pulse.launch_id == attempt.launch_id else attempt.started_at
+    return now - watched_since(world, last)
+
+
+def stall_reason(run: Run, pulse: Pulse, world: World, now: float) -> str | None:
+    """Why this attempt is stalled, with the figures; None while it is not."""
+    limits = run.policy.stall
+    in_phase_s = now - watched_since(world, pulse.phase_since)
+    if pulse.phase != heartbeat.TRAINING:
+        limit_s = _phase_limit_s(limits, pulse.phase)
+        if limit_s is not None and in_phase_s > limit_s:
+            return f"{in_phase_s:.0f} s in phase {pulse.phase}, limit {limit_s:.0f} s"
+        return None
+    if pulse.first_progress_at is not None:
+        if pulse.stall_polls >= limits.polls:
+            return f"{pulse.stall_polls} polls without progress at step {pulse.step}"
+        return None
+    # Only a run that has reported before owes us a first step; others are never judged by steps.
+    if run.reported and in_phase_s > limits.first_progress_s:
+        return f"no first step after {in_phase_s:.0f} s of training, limit {limits.first_progress_s:.0f} s"
+    return None
+
+
+def _phase_limit_s(limits: StallLimits, phase: str) -> float | None:
+    return {
+        heartbeat.RESTORE: limits.restore_s,
+        heartbeat.CHECKPOINT: limits.checkpoint_s,
+        heartbeat.EVALUATION: limits.evaluation_s,
+    }.get(phase)
+
+
+def with_times(attempt: Attempt, beat: Beat, now: float) -> Attempt:
+    """The attempt with what only this beat's phase can tell for the first time; the same object otherwise."""
+    if attempt.running_at is None and beat.phase not in heartbeat.BEFORE_CLAIM:
+        attempt = replace(attempt, running_at=now)
+    trains = beat.phase not in (*heartbeat.BEFORE_CLAIM, heartbeat.RESTORE)
+    if attempt.training_at is None and trains:
+        attempt = replace(attempt, training_at=now, step_from=beat.resumed_from)
+    return attempt

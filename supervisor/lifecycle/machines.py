@@ -1,0 +1,93 @@
+"""What a machine's state says about its attempt. One authoritative record ends it; absence needs a second signal.
+
+The listing may be partial or late: a machine that it does not contain is asked for by id, and only when the platform
+says "there is none" too, and no beat has come since, has the machine died.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from supervisor.domain.causes import Cause
+from supervisor.domain.events import EventKind
+from supervisor.domain.heartbeat import Beat
+from supervisor.domain.machine import Machine, MachineState
+from supervisor.domain.observation import LOOKUP, NOT_READ, Absent, Observation, Part, Seen, Unknown
+from supervisor.domain.run import Run
+from supervisor.domain.world import MACHINES, World
+from supervisor.lifecycle.decision import Decision, tell, unchanged
+from supervisor.lifecycle.ending import End
+from supervisor.lifecycle.liveness import beat_of, silent_s
+
+DISAGREE = "listing and beats disagree"
+
+
+def lost(run: Run, obs: Observation, world: World, now: float) -> End | Decision | None:
+    """An End when the machine is lost; a Decision when more must be read first; None when it is there or unknown."""
+    if isinstance(obs.machine, Seen):
+        return _ended(obs.machine.value, obs, world)
+    if isinstance(obs.machine, Unknown):
+        return None
+    if obs.lookup is NOT_READ:
+        return unchanged(run, wants=frozenset({LOOKUP}))
+    if isinstance(obs.lookup, Seen):
+        return _ended(obs.lookup.value, obs, world)
+    return _absent(run, obs, world, now)
+
+
+def _ended(machine: Machine, obs: Observation, world: World) -> End | None:
+    record = machine.record
+    ends = machine.state in (MachineState.ENDING, MachineState.ENDED)
+    if record is not None and ends:
+        gone = machine.state == MachineState.ENDED
+        overlap_s = 0.0 if gone or record.cause != Cause.PREEMPTED else world.knobs.notice_overlap_s
+        return End(record.cause, record.detail, readings(obs), overlap_s=overlap_s)
+    if machine.state == MachineState.ENDED:
+        return End(
+            Cause.UNKNOWN, f"the machine stopped without a record of why ({machine.detail})", readings(obs)
+        )
+    return None
+
+
+def _absent(run: Run, obs: Observation, world: World, now: float) -> End | Decision | None:
+    """Absent in a complete listing. Second signal: a lookup that says so too, or silence."""
+    attempt = run.live_attempt
+    assert attempt is not None
+    beat = beat_of(obs.beat, attempt.launch_id)
+    listing_age_s = obs.machine.age_s if isinstance(obs.machine, Absent) else 0.0
+    if beat is not None and beat.age_s < listing_age_s:
+        return _disagree(run, now)
+    silent = (
+        not isinstance(obs.beat, Unknown)
+        and silent_s(run.pulse, attempt, world, now) > run.policy.stall.silence_s
+    )
+    if not isinstance(obs.lookup, Absent) and not silent:
+        return _disagree(run, now) if beat is not None else None
+    if MACHINES in world.breakers_open:
+        return unchanged(run)
+    evidence = "the machine is gone without a record of why: absent in the listing"
+    evidence += ", not found when asked for" if isinstance(obs.lookup, Absent) else ", no beat either"
+    return End(Cause.ORPHANED, evidence, readings(obs), machine_gone=True, inferred=MACHINES)
+
+
+def _disagree(run: Run, now: float) -> Decision:
+    if run.hold == DISAGREE:
+        return unchanged(run)
+    text = "The machine is missing in the listing, but its beats go on: nothing is done."
+    return Decision(replace(run, hold=DISAGREE), (tell(EventKind.READINGS_DISAGREE, text),))
+
+
+def readings(obs: Observation) -> tuple[str, ...]:
+    """Source, value and age of everything a destructive decision rests on."""
+    found = (("listing", obs.machine), ("lookup", obs.lookup), ("beat", obs.beat))
+    return tuple(f"{name}: {_word(part)}" for name, part in found if part is not NOT_READ)
+
+
+def _word(part: Part[Machine] | Part[Beat]) -> str:
+    if isinstance(part, Unknown):
+        return f"unknown ({part.reason})"
+    if isinstance(part, Absent):
+        return f"absent, {part.age_s:.1f} s old"
+    value = part.value
+    shown = value.state if isinstance(value, Machine) else f"phase {value.phase}, sequence {value.sequence}"
+    return f"{shown}, {part.age_s:.1f} s old"

@@ -1,0 +1,160 @@
+"""From "no machine" to "a try is on record": pending, waiting, recovering, and launching between two tries.
+
+Stop wins over every start; nothing is started while the object store, which carries the stop marker and the baton,
+cannot be read. The zone is chosen last, so that a limit or a finished attempt is seen first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from supervisor.domain.actions import Launch
+from supervisor.domain.attempt import Try
+from supervisor.domain.baton import Baton
+from supervisor.domain.causes import Cause
+from supervisor.domain.events import Event, EventKind
+from supervisor.domain.identifiers import launch_id, machine_name
+from supervisor.domain.observation import BATON, NOT_READ, STOP, Observation, Seen, Unknown
+from supervisor.domain.placement import Offer
+from supervisor.domain.run import Run, StopRequest
+from supervisor.domain.status import Status
+from supervisor.domain.world import World
+from supervisor.lifecycle.decision import Decision, held, moved, tell, unchanged
+from supervisor.lifecycle.limits import limit_passed, next_limit_at
+from supervisor.lifecycle.placement import NoOffer, choose
+from supervisor.lifecycle.retiring import next_due
+
+STORE_RETRY_S = 30.0
+
+
+def place(run: Run, obs: Observation, world: World, now: float) -> Decision:
+    """Choose the next zone when it is due and allowed; else stay, wait or end, with the reason."""
+    run = heed_marker(run, obs, now)
+    if run.stop is not None:
+        return _stopped(run, now)
+    passed = limit_passed(run, now) or _waited_too_long(run, now)
+    if passed is not None:
+        return _failed(run, *passed, now)
+    done = _done(run, obs)
+    if done is not None:
+        return done_elsewhere(run, now)
+    if run.next_at is not None and now < run.next_at:
+        return unchanged(run, check_after=_soonest(run.next_at, next_limit_at(run, now), next_due(run, now)))
+    unread = frozenset(name for name, part in ((STOP, obs.stop), (BATON, obs.baton)) if part is NOT_READ)
+    if unread:
+        return unchanged(run, wants=unread)
+    for part in (obs.stop, obs.baton):
+        if isinstance(part, Unknown):
+            return held(run, f"the object store cannot be read: {part.reason}", now, STORE_RETRY_S)
+    choice = choose(run, world, now)
+    if isinstance(choice, NoOffer):
+        return _wait(run, choice, now)
+    return _launch(run, choice, world, now)
+
+
+def heed_marker(run: Run, obs: Observation, now: float) -> Run:
+    """A .stop marker that no resume has used up is a stop, whoever wrote it."""
+    if run.stop is None and isinstance(obs.stop, Seen) and obs.stop.value != run.stop_consumed:
+        return replace(run, stop=StopRequest("a .stop marker", now, Cause.STOP_REQUESTED, "marker"))
+    return run
+
+
+def done_elsewhere(run: Run, now: float) -> Decision:
+    """The baton says that an attempt of this generation finished the work: that is the truth, whatever else is seen."""
+    after = moved(replace(run, next_at=None), Status.FINISHING, now)
+    return Decision(
+        after, (tell(EventKind.FINISHING, "The work is done; checking the results."),), again=True
+    )
+
+
+def _done(run: Run, obs: Observation) -> Baton | None:
+    if (
+        isinstance(obs.baton, Seen)
+        and obs.baton.value.done is not None
+        and obs.baton.value.generation == run.generation
+    ):
+        return obs.baton.value
+    return None
+
+
+def _stopped(run: Run, now: float) -> Decision:
+    assert run.stop is not None
+    if run.retiring:
+        return Decision(moved(run, Status.STOPPING, now), again=True) if _may_stop(run) else unchanged(run)
+    after = moved(
+        replace(run, cause=run.stop.cause, detail=f"by {run.stop.actor}", next_at=None), Status.STOPPED, now
+    )
+    return Decision(
+        after, (tell(EventKind.STOPPED, f"Stopped by {run.stop.actor}.", cause=run.stop.cause),), again=True
+    )
+
+
+def _may_stop(run: Run) -> bool:
+    return run.status in (Status.RECOVERING, Status.LAUNCHING)
+
+
+def _failed(run: Run, cause: Cause, detail: str, now: float) -> Decision:
+    after = moved(replace(run, cause=cause, detail=detail, next_at=None), Status.FAILED, now)
+    return Decision(after, (tell(EventKind.FAILED, f"Failed: {cause}. {detail}", cause=cause),), again=True)
+
+
+def _waited_too_long(run: Run, now: float) -> tuple[Cause, str] | None:
+    limit_s = run.policy.limits.wait_for_capacity_s
+    if run.waiting_since is None or now - run.waiting_since < limit_s:
+        return None
+    cause = (
+        run.cause
+        if run.cause in (Cause.NO_CAPACITY, Cause.QUOTA, Cause.LAUNCH_REJECTED)
+        else Cause.NO_CAPACITY
+    )
+    return cause, f"waited {now - run.waiting_since:.0f} s, limit {limit_s:.0f} s"
+
+
+def _wait(run: Run, why: NoOffer, now: float) -> Decision:
+    since = run.waiting_since if run.waiting_since is not None else now
+    after = replace(run, waiting_since=since, next_at=why.until, cause=why.cause, detail=why.detail, hold="")
+    events: tuple[Event, ...] = ()
+    if run.status != Status.WAITING:
+        text = f"Waiting: {why.cause}. {why.detail} Nothing is billed."
+        events = (tell(EventKind.WAITING, text, cause=why.cause, until=why.until),)
+    return Decision(
+        moved(after, Status.WAITING, now), events, check_after=_soonest(why.until, next_limit_at(run, now))
+    )
+
+
+def _launch(run: Run, offer: Offer, world: World, now: float) -> Decision:
+    """The row of the try is committed before the cloud is called: the Launch is derived again until it is answered."""
+    attempt = run.counters.attempts + 1
+    last = run.try_
+    number = last.number + 1 if last is not None and last.attempt == attempt else 1
+    name = machine_name(world.knobs.machine_prefix, world.knobs.supervisor_id, run.run_id, attempt, number)
+    next_try = Try(
+        attempt=attempt,
+        number=number,
+        launch_id=launch_id(run.generation, attempt, number),
+        machine_name=name,
+        placement=offer.placement,
+        requested_at=now,
+        price_usd_per_h=offer.price_usd_per_h,
+        on_demand_usd_per_h=offer.on_demand_usd_per_h,
+    )
+    counters = replace(run.counters, tries=run.counters.tries + 1)
+    after = moved(
+        replace(run, try_=next_try, counters=counters, next_at=None, hold=""), Status.LAUNCHING, now
+    )
+    place = offer.placement
+    market = "spot" if place.spot else "on-demand"
+    text = f"Asking for {place.shape} {market} in {place.zone} (attempt {attempt}, try {number})."
+    event = tell(
+        EventKind.LAUNCHING,
+        text,
+        zone=place.zone,
+        shape=place.shape,
+        spot=place.spot,
+        launch_id=next_try.launch_id,
+    )
+    return Decision(after, (event,), (Launch(next_try, holder_gone=not run.retiring),))
+
+
+def _soonest(*times: float | None) -> float | None:
+    return min((at for at in times if at is not None), default=None)

@@ -1,0 +1,138 @@
+"""A run whose training is on its way.
+
+Judged in this order: stop, the end of the command, the machine, silence, progress, limits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from supervisor.domain import heartbeat
+from supervisor.domain.causes import Cause
+from supervisor.domain.events import EventKind
+from supervisor.domain.heartbeat import Beat
+from supervisor.domain.machine import MachineState
+from supervisor.domain.observation import NOT_READ, STOP, Absent, Observation, Seen
+from supervisor.domain.run import Run, StopRequest
+from supervisor.domain.status import Status
+from supervisor.domain.world import BEATS, World
+from supervisor.lifecycle import machines
+from supervisor.lifecycle.decision import Decision, moved, tell
+from supervisor.lifecycle.ending import End, end_attempt
+from supervisor.lifecycle.exits import end_of
+from supervisor.lifecycle.limits import next_limit_at
+from supervisor.lifecycle.liveness import beat_of, follow, silent_s, stall_reason, with_times
+from supervisor.lifecycle.placing import heed_marker
+from supervisor.lifecycle.stopping import begin_stopping, stop_for_limit
+
+
+def run_on(run: Run, obs: Observation, world: World, now: float) -> Decision:
+    attempt = run.live_attempt
+    assert attempt is not None
+    beat = beat_of(obs.beat, attempt.launch_id)
+    run = _heed_stop(run, obs, beat, now)
+    if run.stop is not None:
+        return begin_stopping(run, now)
+    before = run
+    if beat is not None:
+        pulse = follow(run.pulse, beat, now, world.knobs.poll_interval_s)
+        timed = with_times(attempt, beat.value, now)
+        if pulse is not run.pulse or timed is not attempt:
+            run = replace(run, pulse=pulse, attempt=timed)
+        ended = _command_ended(run, beat, obs, world, now)
+        if ended is not None:
+            return ended
+    lost = machines.lost(run, obs, world, now)
+    if lost is not None:
+        return _with_pulse(lost, run) if isinstance(lost, Decision) else end_attempt(run, lost, world, now)
+    end = _silent(run, beat, obs, world, now) or _stalled(run, beat, obs, world, now)
+    if end is not None:
+        return end_attempt(run, end, world, now)
+    return stop_for_limit(run, now) or _goes_on(before, run, world, obs, now)
+
+
+def _goes_on(before: Run, run: Run, world: World, obs: Observation, now: float) -> Decision:
+    wants: frozenset[str] = frozenset()
+    if obs.stop is NOT_READ and now - run.stop_read_at >= world.knobs.stop_poll_s:
+        wants = frozenset({STOP})
+    if run.hold and isinstance(obs.machine, Seen):
+        run = replace(run, hold="")
+    if isinstance(obs.stop, Seen | Absent):
+        run = replace(run, stop_read_at=now)
+    changed = run is not before
+    pulse_only = (
+        changed
+        and before.attempt is run.attempt
+        and before.hold == run.hold
+        and before.stop_read_at == run.stop_read_at
+    )
+    return Decision(run, wants=wants, check_after=next_limit_at(run, now), pulse_only=pulse_only)
+
+
+def _with_pulse(decision: Decision, run: Run) -> Decision:
+    return replace(decision, pulse_only=decision.run is run and not decision.events)
+
+
+def _heed_stop(run: Run, obs: Observation, beat: Seen[Beat] | None, now: float) -> Run:
+    run = heed_marker(run, obs, now)
+    marker = beat.value.stop_generation if beat is not None else None
+    if run.stop is None and marker is not None and marker != run.stop_consumed:
+        return replace(run, stop=StopRequest("a .stop marker", now, Cause.STOP_REQUESTED, "marker"))
+    return run
+
+
+def _command_ended(run: Run, beat: Seen[Beat], obs: Observation, world: World, now: float) -> Decision | None:
+    """Exit 0 is finishing; any other end has its cause; a notice seen inside the machine is authoritative."""
+    value = beat.value
+    saving = value.exit is None and value.phase == heartbeat.FINISHING
+    if saving or (value.exit is not None and value.exit.code == 0):
+        text = "The command ended with exit code 0; its results are being saved."
+        event = tell(EventKind.FINISHING, text)
+        return Decision(moved(run, Status.FINISHING, now), (event,), again=True)
+    ended = end_of(value)
+    readings = machines.readings(obs)
+    if ended is not None:
+        cause, evidence = _record_wins(obs, *ended)
+        return end_attempt(run, End(cause, evidence, readings, exit=value.exit), world, now)
+    if value.notice_s is not None:
+        evidence = f"the machine was told of its preemption {value.notice_s:.0f} s ahead"
+        end = End(Cause.PREEMPTED, evidence, readings, overlap_s=world.knobs.notice_overlap_s)
+        return end_attempt(run, end, world, now)
+    return None
+
+
+def _record_wins(obs: Observation, cause: Cause, evidence: str) -> tuple[Cause, str]:
+    """A signal from outside on a machine whose platform records an end is that end."""
+    record = obs.machine.value.record if isinstance(obs.machine, Seen) else None
+    if record is not None and cause in (Cause.KILLED, Cause.SUPERSEDED, Cause.UNKNOWN):
+        return record.cause, record.detail
+    return cause, evidence
+
+
+def _silent(run: Run, beat: Seen[Beat] | None, obs: Observation, world: World, now: float) -> End | None:
+    """The machine is up and its agent silent, while the store is fresh and no breaker is open."""
+    attempt = run.live_attempt
+    assert attempt is not None
+    up = isinstance(obs.machine, Seen) and obs.machine.value.state in (MachineState.UP, MachineState.STARTING)
+    if (
+        not up
+        or BEATS not in world.fresh
+        or BEATS in world.breakers_open
+        or not isinstance(obs.beat, Seen | Absent)
+    ):
+        return None
+    quiet_s = silent_s(run.pulse, attempt, world, now)
+    if quiet_s <= run.policy.stall.silence_s:
+        return None
+    evidence = (
+        f"no beat for {quiet_s:.0f} s (limit {run.policy.stall.silence_s:.0f} s) while the machine is up"
+    )
+    return End(Cause.AGENT_LOST, evidence, machines.readings(obs), inferred=BEATS)
+
+
+def _stalled(run: Run, beat: Seen[Beat] | None, obs: Observation, world: World, now: float) -> End | None:
+    """Needs a beat in hand: whoever is silent is judged by silence, not by steps."""
+    if beat is None or run.pulse is None or not isinstance(obs.machine, Seen):
+        return None
+    reason = stall_reason(run, run.pulse, world, now)
+    return None if reason is None else End(Cause.STALLED, reason, machines.readings(obs))

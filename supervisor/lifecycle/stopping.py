@@ -1,0 +1,141 @@
+"""Stop wins over every restart, but never over finished and verified work.
+
+The agent is asked to save and leave; when it has left, or its grace has passed, the baton is closed, and only then is
+the machine released. The run is terminal when the machine is known gone, never before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from supervisor.domain.actions import AskAgentToStop, CloseBaton, WriteStopMarker
+from supervisor.domain.causes import Cause
+from supervisor.domain.events import EventKind
+from supervisor.domain.machine import MachineState
+from supervisor.domain.observation import BATON, LOOKUP, NOT_READ, STOP, Absent, Observation, Seen, Unknown
+from supervisor.domain.run import Run, StopRequest
+from supervisor.domain.status import Status
+from supervisor.domain.world import MACHINES, World
+from supervisor.lifecycle import machines
+from supervisor.lifecycle.beginning import begin_attempt
+from supervisor.lifecycle.decision import Decision, moved, tell, unchanged
+from supervisor.lifecycle.ending import End, close_attempt
+from supervisor.lifecycle.limits import limit_passed
+from supervisor.lifecycle.liveness import beat_of, follow, watched_since
+
+CREATE_SETTLED_S = (
+    180.0  # a create call has been answered or has given up long before (deadline of a call: 60 s)
+)
+
+
+def begin_stopping(run: Run, now: float) -> Decision:
+    assert run.stop is not None
+    text = f"Stop asked for by {run.stop.actor} ({run.stop.cause}); waiting for the final checkpoint."
+    return Decision(
+        moved(run, Status.STOPPING, now),
+        (tell(EventKind.STOP_REQUESTED, text, actor=run.stop.actor),),
+        again=True,
+    )
+
+
+def stop_for_limit(run: Run, now: float) -> Decision | None:
+    """A limit of the run ends it like a stop: the checkpoint is saved first; the run ends failed."""
+    passed = limit_passed(run, now)
+    if passed is None:
+        return None
+    cause, detail = passed
+    return begin_stopping(
+        replace(run, stop=StopRequest("supervisor", now, cause, "limit"), detail=detail), now
+    )
+
+
+def stop(run: Run, obs: Observation, world: World, now: float) -> Decision:
+    if obs.baton is NOT_READ:
+        return unchanged(run, wants=frozenset({BATON, STOP}))
+    if isinstance(obs.baton, Seen) and obs.baton.value.done and obs.baton.value.generation == run.generation:
+        return Decision(moved(run, Status.FINISHING, now), again=True)
+    if run.live_attempt is not None:
+        return _leave(run, obs, world, now)
+    if run.open_try is not None:
+        return _await_create(run, obs, world, now)
+    if run.retiring:
+        return unchanged(run)
+    return _ended(run, now)
+
+
+def _await_create(run: Run, obs: Observation, world: World, now: float) -> Decision:
+    """A create call may still bring a machine: wait for its answer, then delete. A 404 now proves nothing."""
+    try_ = run.open_try
+    assert try_ is not None
+    if isinstance(obs.machine, Seen):
+        return Decision(begin_attempt(run, try_, obs.machine.value.machine_id, now), again=True)
+    refused = isinstance(obs.create, Seen) and obs.create.value.launch_id == try_.launch_id
+    settled_at = watched_since(world, try_.requested_at, MACHINES) + CREATE_SETTLED_S
+    if isinstance(obs.machine, Absent) and now >= settled_at and obs.lookup is NOT_READ:
+        return unchanged(run, wants=frozenset({LOOKUP}))
+    proven = isinstance(obs.machine, Absent) and now >= settled_at and isinstance(obs.lookup, Absent)
+    if refused or proven:
+        ended = replace(
+            try_, ended_at=now, outcome=Cause.STOP_REQUESTED, detail="stopped before a machine came"
+        )
+        return Decision(replace(run, try_=ended), again=True)
+    return unchanged(run, check_after=settled_at)
+
+
+def _leave(run: Run, obs: Observation, world: World, now: float) -> Decision:
+    attempt = run.live_attempt
+    request = run.stop
+    assert attempt is not None
+    assert request is not None
+    beat = beat_of(obs.beat, attempt.launch_id)
+    if beat is not None:
+        run = replace(run, pulse=follow(run.pulse, beat, now, world.knobs.poll_interval_s))
+    grace_ends = watched_since(world, run.status_since, MACHINES) + run.policy.stop_grace_s
+    gone = _machine_over(obs)
+    if not (gone or _agent_left(run, obs) or now >= grace_ends):
+        actions = [AskAgentToStop(attempt.ref, run.policy.stop_grace_s)]
+        if isinstance(obs.stop, Absent):
+            return Decision(run, actions=(*actions, WriteStopMarker(request.actor)), check_after=grace_ends)
+        return Decision(run, actions=tuple(actions), check_after=grace_ends)
+    if isinstance(obs.baton, Unknown):
+        return unchanged(run, check_after=grace_ends)
+    if isinstance(obs.baton, Seen) and obs.baton.value.closed is None:
+        return Decision(run, actions=(CloseBaton(str(request.cause)),))
+    record = obs.machine.value.record if isinstance(obs.machine, Seen) else None
+    evidence = f"stop asked for by {request.actor}" + (
+        f"; meanwhile {record.cause}: {record.detail}" if record else ""
+    )
+    end = End(request.cause, evidence, machines.readings(obs), machine_gone=isinstance(obs.lookup, Absent))
+    after = close_attempt(run, end, now)
+    text = f"Attempt {attempt.number} ended: {request.cause}."
+    return Decision(after, (tell(EventKind.ATTEMPT_ENDED, text, cause=request.cause),), again=True)
+
+
+def _machine_over(obs: Observation) -> bool:
+    if isinstance(obs.machine, Seen):
+        return obs.machine.value.state == MachineState.ENDED
+    return isinstance(obs.machine, Absent)
+
+
+def _agent_left(run: Run, obs: Observation) -> bool:
+    attempt = run.live_attempt
+    assert attempt is not None
+    beat = beat_of(obs.beat, attempt.launch_id)
+    if beat is not None and (beat.value.left is not None or beat.value.exit is not None):
+        return True
+    holder = obs.baton.value.holder if isinstance(obs.baton, Seen) else None
+    return holder is not None and holder.launch_id == attempt.launch_id and holder.left
+
+
+def _ended(run: Run, now: float) -> Decision:
+    assert run.stop is not None
+    asked = run.stop.cause == Cause.STOP_REQUESTED
+    status = Status.STOPPED if asked else Status.FAILED
+    detail = f"by {run.stop.actor}" if asked else run.detail
+    after = moved(replace(run, cause=run.stop.cause, detail=detail, next_at=None), status, now)
+    kind = EventKind.STOPPED if asked else EventKind.FAILED
+    at = "none" if run.checkpoint_step is None else f"{run.checkpoint_step:,}"
+    text = (
+        f"{'Stopped by ' + run.stop.actor if asked else 'Ended: ' + run.stop.cause}. Checkpoint kept: {at}."
+    )
+    return Decision(after, (tell(kind, text, cause=run.stop.cause),), again=True)
