@@ -1,0 +1,85 @@
+"""Numbers as people read them: always with a unit, thousands separated, times in UTC.
+
+Every text here is short and free of None: a figure that is not known is left out by the caller, never guessed.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+
+DASH = "\N{EN DASH}"  # where a column has nothing to show
+
+
+def count_text(number: int) -> str:
+    """12300 -> '12,300'."""
+    return f"{number:,}"
+
+
+def age_text(seconds: float) -> str:
+    """'8 s', '3 min 20 s', '42 min', '2 h 14 min', '3 d 4 h'; seconds are dropped from ten minutes on."""
+    # Rounded down, so that "within 60 s" is never said of 60.4 s that have passed.
+    whole = int(max(0.0, seconds)) if math.isfinite(seconds) else 0
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 600:
+        return f"{whole // 60} min" + (f" {whole % 60} s" if whole % 60 else "")
+    if whole < 3600:
+        return f"{whole // 60} min"
+    if whole < 2 * 86400:
+        minutes = whole % 3600 // 60
+        return f"{whole // 3600} h" + (f" {minutes:02d} min" if minutes else "")
+    hours = whole % 86400 // 3600
+    return f"{count_text(whole // 86400)} d" + (f" {hours} h" if hours else "")
+
+
+def until_text(at: float, now: float) -> str:
+    """How long it is until `at`; rounded up, so that a thing that is due in half a second is not 'in 0 s'."""
+    return age_text(math.ceil(max(0.0, at - now)))
+
+
+def clock_text(at: float, now: float) -> str:
+    """'14:00 UTC', with the date when it is not within a day of now."""
+    form = "%H:%M UTC" if abs(at - now) < 86400 else "%Y-%m-%d %H:%M UTC"
+    try:
+        return datetime.fromtimestamp(at, UTC).strftime(form)
+    except (ValueError, OverflowError, OSError):  # a time no calendar holds
+        return "an unknown time"
+
+
+def money_text(usd: float) -> str:
+    """'$6.12'; a sum below a cent that is not zero is '<$0.01'."""
+    return "<$0.01" if 0 < usd < 0.005 else f"${usd:,.2f}"
+
+
+def size_text(size_bytes: int) -> str:
+    """'412 MB', in powers of 1000."""
+    amount, units = float(size_bytes), ["B", "kB", "MB", "GB", "TB"]
+    while amount >= 1000 and len(units) > 1:
+        amount, units = amount / 1000, units[1:]
+    return f"{amount:.0f} {units[0]}" if amount >= 100 or units[0] == "B" else f"{amount:.1f} {units[0]}"
+
+
+def rate_text(steps_per_s: float) -> str:
+    """'3.1 steps/s', or for a slow training '40 s per step'."""
+    if 0 < steps_per_s < 0.1:
+        return f"{age_text(1 / steps_per_s)} per step"
+    return f"{steps_per_s:,.1f} steps/s"
+
+
+def plural(number: int, word: str) -> str:
+    """'1 file', '3 files', '6 tries'."""
+    many = word[:-1] + "ies" if word.endswith("y") else word + "s"
+    return f"{count_text(number)} {word if number == 1 else many}"
+
+
+def step_text(step: int | None) -> str:
+    """'step 12,300', or 'the beginning' where no step is known."""
+    return "the beginning" if step is None else f"step {count_text(step)}"
+
+
+def clip(text: str, limit: int) -> str:
+    """One line of at most `limit` characters without a full stop at its end; line breaks and control characters,
+    which a log line may hold, become spaces."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in text).split()).rstrip(". ")
+    return line if len(line) <= limit else line[: max(0, limit - 1)].rstrip(". ") + "…"
