@@ -48,6 +48,10 @@ class NotSupported(Exception):
     """This provider cannot do that at all."""
 
 
+class MachineMissing(Exception):
+    """No such machine, or not the one with this id: a definite answer, nothing was done."""
+
+
 @dataclass(frozen=True, slots=True)
 class LaunchRequest:
     """Everything a machine is made from. `job` is what the agent reads (training contract, docs/training-contract.md):
@@ -105,7 +109,8 @@ class Provider(Protocol):
 
 
 class Disasters(Protocol):
-    """What `spot dev …` may do to machines: the provider on this computer only."""
+    """What `spot dev …` may do to machines: the provider on this computer only. What acts on one machine raises
+    MachineMissing when there is none of that name and id, ProviderUnavailable when that could not be read."""
 
     def preempt(self, ref: MachineRef, notice_s: float) -> None:
         """Give notice, then take the machine away when it is over; the record says `preempted`."""
@@ -120,5 +125,6 @@ class Disasters(Protocol):
         ...
 
     def stockout(self, zones: Sequence[str], for_s: float | None) -> None:
-        """Let these zones have no capacity, for a time or (None) until called again with for_s = 0."""
+        """Let these zones have no capacity, for a time or (None) until called again with for_s = 0. ValueError for
+        a zone that is not offered."""
         ...

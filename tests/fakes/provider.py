@@ -1,0 +1,296 @@
+"""A provider in memory whose every misfortune the test can write down beforehand.
+
+It keeps the promises of ports/provider.py (the conformance suite runs on it) and can be told to break the calm:
+    stock-outs and quota    stockout([...]), quota.add("zone")
+    the answer of a launch  next_launch(ProviderUnavailable("..."), comes_up=True): the machine is there all the same
+    the listing             down = True (nothing is read), unreachable.add("zone")
+    a machine               preempt, kill, freeze, lose (gone, no record), end (stopped, still there), add (foreign)
+    a release               release_delay_s, immortal.add(name)
+Time passes on the FakeClock only; `calls` counts what was asked.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from supervisor.domain.causes import Cause
+from supervisor.domain.machine import (
+    LAUNCH_LABEL,
+    RUN_LABEL,
+    SUPERVISOR_LABEL,
+    Machine,
+    MachineListing,
+    MachineRecord,
+    MachineRef,
+    MachineState,
+)
+from supervisor.domain.placement import Offer, Placement
+from supervisor.ports.provider import (
+    LaunchRejected,
+    LaunchRequest,
+    MachineMissing,
+    NoCapacity,
+    ProviderUnavailable,
+    QuotaExceeded,
+)
+from tests.fakes.clock import FakeClock
+
+PRICES = (0.10, 0.30)
+
+
+def offers_in(zones: Iterable[str], provider: str = "local", shape: str = "cpu") -> tuple[Offer, ...]:
+    """One spot and one on-demand offer for each zone, spot first."""
+    return tuple(
+        Offer(Placement(provider, provider, zone, shape, spot), PRICES[0] if spot else PRICES[1], PRICES[1])
+        for spot in (True, False)
+        for zone in zones
+    )
+
+
+@dataclass
+class FakeMachine:
+    """What the fake knows of a machine, beyond what a listing tells of it."""
+
+    machine: Machine
+    up_at: float = 0.0
+    taken_at: float | None = None  # a notice runs: the machine ends at this time
+    gone_at: float | None = None  # a release was accepted: gone from this time on
+    frozen: bool = False
+    asked_to_stop: bool = False
+    console: bytes = b""
+    job: Mapping[str, object] = field(default_factory=dict)
+
+
+class FakeProvider:
+    irreplaceable = False
+
+    def __init__(
+        self, clock: FakeClock, zones: Sequence[str] = ("local-a", "local-b", "local-c"), name: str = "local"
+    ) -> None:
+        self.name = name
+        self.offered = offers_in(zones, name)
+        self.capacity: dict[str, int] = {}  # zone -> machines at once; absent = no limit
+        self.quota: set[str] = set()  # zones that answer QuotaExceeded
+        self.unreachable: set[str] = set()
+        self.down = False
+        self.boot_s = 0.0
+        self.release_delay_s = 0.0
+        self.immortal: set[str] = set()  # released, yet never gone
+        self.calls: Counter[str] = Counter()
+        self.launches: list[LaunchRequest] = []
+        self.releases: list[MachineRef] = []
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._machines: dict[str, FakeMachine] = {}
+        self._stockouts: dict[str, float | None] = {}
+        self._next_launches: list[tuple[Exception, bool]] = []
+        self._born = 0
+
+    # --- the provider -------------------------------------------------------------------------------------------------
+
+    def offers(self) -> tuple[Offer, ...]:
+        return self.offered
+
+    def launch(self, request: LaunchRequest) -> Machine:
+        with self._lock:
+            self.calls["launch"] += 1
+            self.launches.append(request)
+            scripted = self._next_launches.pop(0) if self._next_launches else None
+            if scripted is None:
+                return self._start(request)
+            answer, comes_up = scripted
+            if comes_up:
+                self._start(request)
+            raise answer
+
+    def machines(self) -> MachineListing:
+        with self._lock:
+            self.calls["machines"] += 1
+            self._refuse_if_down()
+            present = (self._now(name) for name in list(self._machines))
+            seen = tuple(m for m in present if m is not None and m.zone not in self.unreachable)
+            return MachineListing(seen, frozenset(self.unreachable))
+
+    def find(self, ref: MachineRef) -> Machine | None:
+        with self._lock:
+            self.calls["find"] += 1
+            self._refuse_if_down()
+            if ref.zone in self.unreachable:
+                raise ProviderUnavailable(f"zone {ref.zone} does not answer")
+            return self._match(ref)
+
+    def release(self, ref: MachineRef) -> None:
+        with self._lock:
+            self.calls["release"] += 1
+            self.releases.append(ref)
+            self._refuse_if_down()
+            if self._match(ref) is not None and ref.name not in self.immortal:
+                own = self._machines[ref.name]
+                if own.gone_at is None:
+                    own.gone_at = self._clock.now() + self.release_delay_s
+
+    def ask_to_stop(self, ref: MachineRef) -> None:
+        with self._lock:
+            self.calls["ask_to_stop"] += 1
+            if self._match(ref) is not None:
+                self._machines[ref.name].asked_to_stop = True
+
+    def console(self, ref: MachineRef, max_bytes: int = 65536) -> bytes:
+        with self._lock:
+            self.calls["console"] += 1
+            self._refuse_if_down()
+            own = self._machines.get(ref.name)
+            return own.console[-max_bytes:] if own is not None and max_bytes > 0 else b""
+
+    # --- disasters ----------------------------------------------------------------------------------------------------
+
+    def preempt(self, ref: MachineRef, notice_s: float) -> None:
+        with self._lock:
+            own = self._demand(ref)
+            detail = f"preempted with {notice_s:g} s notice"
+            record = MachineRecord(Cause.PREEMPTED, detail, self._clock.now(), notice_s)
+            own.machine = replace(own.machine, state=MachineState.ENDING, record=record)
+            own.taken_at = self._clock.now() + notice_s
+
+    def kill(self, ref: MachineRef) -> None:
+        with self._lock:
+            self._demand(ref)
+            self.lose(ref.name)
+
+    def freeze(self, ref: MachineRef) -> None:
+        with self._lock:
+            self._demand(ref).frozen = True
+
+    def stockout(self, zones: Sequence[str], for_s: float | None) -> None:
+        with self._lock:
+            unknown = set(zones) - {offer.placement.zone for offer in self.offered}
+            if unknown:
+                raise ValueError(f"no such zone: {sorted(unknown)}")
+            for zone in zones:
+                self._stockouts[zone] = None if for_s is None else self._clock.now() + for_s
+
+    # --- the test's hand ----------------------------------------------------------------------------------------------
+
+    def next_launch(self, answer: Exception, comes_up: bool = False, times: int = 1) -> None:
+        """Let the next launches raise `answer`; with `comes_up` the machine is there in spite of it."""
+        self._next_launches += [(answer, comes_up)] * times
+
+    def lose(self, name: str) -> None:
+        """The machine is gone, and nobody says why."""
+        with self._lock:
+            self._machines.pop(name, None)
+
+    def end(self, name: str, cause: Cause | None = None, detail: str = "") -> None:
+        """The machine stopped but is still there, with a record when a cause is given."""
+        with self._lock:
+            own = self._machines[name]
+            record = None if cause is None else MachineRecord(cause, detail or str(cause), self._clock.now())
+            own.machine = replace(own.machine, state=MachineState.ENDED, record=record)
+
+    def add(self, machine: Machine) -> Machine:
+        """A machine that this supervisor did not ask for: another's, or a leftover."""
+        with self._lock:
+            self._machines[machine.name] = FakeMachine(machine)
+            return machine
+
+    def write_console(self, name: str, data: bytes) -> None:
+        self._machines[name].console += data
+
+    def inside(self, name: str) -> FakeMachine:
+        """Everything the fake knows of this machine; KeyError when it never was or is lost."""
+        return self._machines[name]
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _refuse_if_down(self) -> None:
+        if self.down:
+            raise ProviderUnavailable("the platform does not answer")
+
+    def _start(self, request: LaunchRequest) -> Machine:
+        self._refuse_if_down()
+        present = self._now(request.name)
+        if present is not None:
+            same = (present.supervisor_id, present.run_id, present.launch_id)
+            if same != (request.supervisor_id, request.run_id, request.launch_id):
+                raise LaunchRejected(
+                    f"machine {request.name} is there already, of launch {present.launch_id}"
+                )
+            return present
+        self._refuse_placement(request.placement)
+        self._born += 1
+        own = FakeMachine(
+            self._machine_of(request), up_at=self._clock.now() + self.boot_s, job=dict(request.job)
+        )
+        self._machines[request.name] = own
+        started = self._now(request.name)
+        if started is None:
+            raise AssertionError("a machine that was just started is there")
+        return started
+
+    def _machine_of(self, request: LaunchRequest) -> Machine:
+        return Machine(
+            machine_id=f"fake:{self._born}",
+            name=request.name,
+            zone=request.placement.zone,
+            state=MachineState.STARTING,
+            supervisor_id=request.supervisor_id,
+            run_id=request.run_id,
+            launch_id=request.launch_id,
+            created_at=self._clock.now(),
+            labels={
+                SUPERVISOR_LABEL: request.supervisor_id,
+                RUN_LABEL: request.run_id,
+                LAUNCH_LABEL: request.launch_id,
+            },
+        )
+
+    def _refuse_placement(self, placement: Placement) -> None:
+        zone = placement.zone
+        if zone in self.unreachable:
+            raise ProviderUnavailable(f"zone {zone} does not answer")
+        if placement not in {offer.placement for offer in self.offered}:
+            raise LaunchRejected(f"{placement.shape} in {zone} is not offered")
+        if zone in self.quota:
+            raise QuotaExceeded(f"QUOTA_EXCEEDED: quota CPUS in {zone} is 0 of 0")
+        if zone in self._stockouts:
+            until = self._stockouts[zone]
+            if until is None or self._clock.now() < until:
+                raise NoCapacity(f"ZONE_RESOURCE_POOL_EXHAUSTED: no {placement.shape} in {zone}")
+        living = sum(
+            1
+            for name in list(self._machines)
+            if (m := self._now(name)) and m.zone == zone and m.state is not MachineState.ENDED
+        )
+        if living >= self.capacity.get(zone, living + 1):
+            raise NoCapacity(
+                f"ZONE_RESOURCE_POOL_EXHAUSTED: {living} of {self.capacity[zone]} in {zone} taken"
+            )
+
+    def _now(self, name: str) -> Machine | None:
+        """The machine as it is at this instant of the clock; what is over by now is settled here."""
+        own = self._machines.get(name)
+        if own is None:
+            return None
+        now = self._clock.now()
+        if own.gone_at is not None and now >= own.gone_at:
+            del self._machines[name]
+            return None
+        if own.taken_at is not None and now >= own.taken_at:
+            own.machine = replace(own.machine, state=MachineState.ENDED)
+        elif own.machine.state is MachineState.STARTING and now >= own.up_at:
+            own.machine = replace(own.machine, state=MachineState.UP)
+        return own.machine
+
+    def _match(self, ref: MachineRef) -> Machine | None:
+        machine = self._now(ref.name)
+        if machine is None or (ref.machine_id and ref.machine_id != machine.machine_id):
+            return None
+        return machine
+
+    def _demand(self, ref: MachineRef) -> FakeMachine:
+        if self._match(ref) is None:
+            raise MachineMissing(f"there is no machine {ref.name}")
+        return self._machines[ref.name]
