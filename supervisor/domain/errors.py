@@ -73,6 +73,12 @@ class RunStopping(Conflict):
     code = "RUN_STOPPING"
 
 
+class RunEnded(Conflict):
+    """The run is terminal: what was asked of it can only be asked of a live one."""
+
+    code = "RUN_ENDED"
+
+
 class SpecDiffers(Conflict):
     """A resume brings another spec and did not say `replace_spec`."""
 

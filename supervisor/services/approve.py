@@ -1,0 +1,92 @@
+"""Approve: a person who has seen the results lets the machine go, or gives up results that cannot be verified.
+
+The person names what was seen: the machine and the hash of the results manifest. If either is not what is there now,
+nothing is approved. `accept_loss` with a reason is the only way round the verification, and is an event of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from supervisor.domain.errors import ApprovalMismatch, NotFound, NothingToApprove, Unavailable
+from supervisor.domain.events import Event, EventKind
+from supervisor.domain.run import Approval, Run
+from supervisor.domain.status import Status
+from supervisor.ports.store import Change
+from supervisor.services.parts import OWNER, Parts
+
+RACES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ApproveRequest:
+    """`results_sha256` "" and `accept_loss` "" = not given."""
+
+    machine_id: str
+    results_sha256: str = ""
+    accept_loss: str = ""
+
+
+def approve(parts: Parts, run_id: str, request: ApproveRequest, actor: str) -> Run:
+    """The run with the approval on record. Raises NotFound, NothingToApprove, ApprovalMismatch, Unavailable."""
+    for _ in range(RACES):
+        now = parts.clock.now()
+        with parts.store.begin(now) as tx:
+            run = tx.find(run_id)
+            if run is None or run.owner != OWNER:
+                raise NotFound(f"There is no run {run_id}.", {"run_id": run_id})
+            if _same(run.approval, request):
+                return run
+            _check(run, request)
+            approval = Approval(actor, now, request.machine_id, request.results_sha256, request.accept_loss)
+            stored = tx.apply(Change(run, replace(run, approval=approval), (_event(approval),)), now)
+        if stored is not None:
+            parts.wake.set()
+            return stored
+    raise Unavailable(f"{run_id} kept changing; nothing was approved. Try again.", {"run_id": run_id})
+
+
+def _same(approval: Approval | None, request: ApproveRequest) -> bool:
+    return approval is not None and request == ApproveRequest(
+        approval.machine_id, approval.results_sha256, approval.accept_loss
+    )
+
+
+def _check(run: Run, request: ApproveRequest) -> None:
+    unverified = run.status == Status.FINISHING and bool(run.needs_person)
+    if run.status != Status.AWAITING_TEARDOWN and not unverified:
+        raise NothingToApprove(
+            f"{run.run_id} is {run.status}; nothing awaits an approval.",
+            {"run_id": run.run_id, "status": run.status},
+        )
+    if unverified and not request.accept_loss:
+        raise NothingToApprove(
+            f"The results of {run.run_id} are not verified: {run.needs_person} "
+            "They can only be given up, by accept_loss with a reason.",
+            {"run_id": run.run_id, "status": run.status},
+        )
+    machine_id = run.attempt.machine_id if run.attempt is not None else ""
+    if request.machine_id != machine_id:
+        raise ApprovalMismatch(
+            f"{run.run_id} holds another machine than the one named. Look again: it holds {machine_id or 'none'}.",
+            {"run_id": run.run_id, "machine_id": machine_id},
+        )
+    seen = run.outcome.results_sha256 if run.outcome is not None else ""
+    if request.results_sha256 != seen and not request.accept_loss:
+        raise ApprovalMismatch(
+            f"The results of {run.run_id} are not the ones that were approved. Look at them again.",
+            {"run_id": run.run_id, "results_manifest_sha256": seen},
+        )
+
+
+def _event(approval: Approval) -> Event:
+    data = {"machine_id": approval.machine_id, "results_sha256": approval.results_sha256}
+    if approval.accept_loss:
+        text = f"{approval.actor} gave up the results: {approval.accept_loss}"
+        return Event(EventKind.LOSS_ACCEPTED, text, approval.actor, {**data, "reason": approval.accept_loss})
+    return Event(
+        EventKind.APPROVED,
+        f"{approval.actor} approved the release of {approval.machine_id}.",
+        approval.actor,
+        data,
+    )

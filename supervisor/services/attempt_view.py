@@ -1,0 +1,134 @@
+"""The attempts of a run: where the time went, what was kept and lost, what each cost, and which tries failed before.
+
+`phase_s` splits an attempt's whole time: waiting (from the end of the attempt before, or the start of the generation,
+until the machine was obtained), boot, restore, training, and lost: the share of the training whose steps the next
+attempt had to do again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from supervisor.domain.attempt import Attempt, Try
+from supervisor.domain.run import Run
+from supervisor.lifecycle.limits import attempt_cost_usd
+from supervisor.services import rfc3339
+from supervisor.services.run_view import Json, placement_json, usd
+
+TRIES_SHOWN = 50  # failed tries of one attempt: the newest
+
+
+def attempts_json(run: Run, attempts: Sequence[Attempt], tries: Sequence[Try], now: float) -> Json:
+    """`attempts` in order; `next`: the attempt that is being placed now, null when there is none."""
+    by_attempt: dict[int, list[Try]] = {}
+    for one in tries:
+        by_attempt.setdefault(one.attempt, []).append(one)
+    shown = []
+    before: Attempt | None = None
+    for position, attempt in enumerate(attempts):
+        after = attempts[position + 1] if position + 1 < len(attempts) else None
+        failed = _failed(by_attempt.pop(attempt.number, []))
+        shown.append(_attempt(run, attempt, before, after, failed, now))
+        before = attempt
+    number = max(by_attempt, default=0)
+    placing = {"number": number, "tries": _failed(by_attempt[number])} if number else None
+    return {"run_id": run.run_id, "attempts": shown, "next": placing}
+
+
+def _attempt(
+    run: Run, attempt: Attempt, before: Attempt | None, after: Attempt | None, failed: list[Json], now: float
+) -> Json:
+    lost = _steps_lost(run, attempt, after)
+    cost = attempt_cost_usd(attempt, now)
+    return {
+        "number": attempt.number,
+        "generation": attempt.generation,
+        "placement": placement_json(attempt.placement),
+        "machine": attempt.machine_name,
+        "machine_id": attempt.machine_id,
+        "requested_at": rfc3339.text(attempt.requested_at),
+        "started_at": rfc3339.text(attempt.started_at),
+        "ended_at": rfc3339.maybe(attempt.ended_at),
+        "gone_at": rfc3339.maybe(attempt.gone_at),
+        "cause": attempt.cause,
+        "evidence": attempt.evidence,
+        "phase_s": _phases(run, attempt, before, lost, now),
+        "step_from": attempt.step_from,
+        "step_last": _step_last(run, attempt),
+        "step_kept": attempt.step_kept,
+        "steps_lost": lost,
+        "cost_usd": usd(cost),
+        "price_usd_per_h": usd(attempt.price_usd_per_h),
+        "exit": None if attempt.exit is None else asdict(attempt.exit),
+        "tries": failed,
+    }
+
+
+def _step_last(run: Run, attempt: Attempt) -> int | None:
+    """The row learns it when the attempt ends; until then the pulse knows it."""
+    pulse = run.pulse
+    if attempt.ended_at is None and pulse is not None and pulse.launch_id == attempt.launch_id:
+        return pulse.step
+    return attempt.step_last
+
+
+def _steps_lost(run: Run, attempt: Attempt, after: Attempt | None) -> int | None:
+    """Last reported step minus the step that the next attempt resumed from. None = not known (yet)."""
+    if attempt.ended_at is None or attempt.step_last is None:
+        return None
+    if after is None:
+        return 0 if attempt.cause == "finished" else None
+    if after.training_at is None or after.generation != attempt.generation:
+        return None
+    return max(0, attempt.step_last - (after.step_from or 0))
+
+
+def _phases(
+    run: Run, attempt: Attempt, before: Attempt | None, lost: int | None, now: float
+) -> dict[str, float]:
+    end = attempt.ended_at if attempt.ended_at is not None else now
+    running = attempt.running_at if attempt.running_at is not None else end
+    training = attempt.training_at if attempt.training_at is not None else end
+    trained_s = max(0.0, end - training)
+    lost_s = trained_s * _share(lost, attempt)
+    spans = {
+        "waiting": attempt.started_at - _waits_since(run, attempt, before),
+        "boot": min(running, end) - attempt.started_at,
+        "restore": min(training, end) - min(running, end),
+        "training": trained_s - lost_s,
+        "lost": lost_s,
+    }
+    return {name: round(max(0.0, span_s), 3) for name, span_s in spans.items()}
+
+
+def _waits_since(run: Run, attempt: Attempt, before: Attempt | None) -> float:
+    if before is None:
+        return run.created_at
+    if before.generation == attempt.generation and before.ended_at is not None:
+        return before.ended_at
+    # Of an earlier generation only the request is on record.
+    return run.generation_at if attempt.generation == run.generation else attempt.requested_at
+
+
+def _share(lost: int | None, attempt: Attempt) -> float:
+    """Which part of the attempt's steps was lost, 0 to 1."""
+    done = (attempt.step_last or 0) - (attempt.step_from or 0)
+    return min(1.0, lost / done) if lost and done > 0 else 0.0
+
+
+def _failed(tries: Sequence[Try]) -> list[dict[str, Any]]:
+    """Create calls that brought no machine."""
+    failed = [one for one in tries if one.outcome is not None]
+    return [
+        {
+            "number": one.number,
+            "placement": placement_json(one.placement),
+            "cause": one.outcome,
+            "detail": one.detail,
+            "requested_at": rfc3339.text(one.requested_at),
+            "ended_at": rfc3339.maybe(one.ended_at),
+        }
+        for one in failed[-TRIES_SHOWN:]
+    ]

@@ -1,0 +1,42 @@
+"""What every use case may reach. Made once, at the start, and handed to each function as its first argument.
+
+A run's cell is named here for each provider: the scope that one leader sweeps, fixed at the run's first submit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from supervisor.domain.policies import Knobs, Limits, StallLimits
+from supervisor.ports.clock import Clock
+from supervisor.ports.objectstore import ObjectStore
+from supervisor.ports.provider import Provider
+from supervisor.ports.store import Store
+from supervisor.ports.wake import Wake
+
+OWNER = "local"  # owner and actor of everything until there are tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """Limits of a run that names none. `gpu_timeout_s`: provider -> how long its machines may wait for their GPU."""
+
+    limits: Limits = field(default_factory=Limits)
+    stall: StallLimits = field(default_factory=StallLimits)
+    stop_grace_s: float = 120.0
+    gpu_timeout_s: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """`providers` and `cells` have the same keys."""
+
+    store: Store
+    objects: ObjectStore
+    clock: Clock
+    wake: Wake
+    providers: Mapping[str, Provider]
+    cells: Mapping[str, str]
+    knobs: Knobs
+    defaults: Defaults = field(default_factory=Defaults)

@@ -1,0 +1,130 @@
+"""From the submitted spec to the policy that decisions read: defaults filled in, contradictions refused.
+
+A spec is the checked body of a submit as plain JSON values, fields that equal their default left out (api/run_spec.py
+holds every field with its bounds). Here stands what needs more than one field, the settings, or the offers.
+A refusal names the field and what is known, never the value that was sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from difflib import get_close_matches
+from typing import Any
+
+from supervisor.domain import timeouts
+from supervisor.domain.errors import InvalidRequest, UnknownPrice
+from supervisor.domain.placement import Offer
+from supervisor.domain.policies import Limits, Policy, ResultRule
+from supervisor.services.parts import Parts
+
+KEEP_S = 3600.0  # how long a machine is kept where `keep` is asked for and keep_s is not
+
+Spec = Mapping[str, Any]
+
+
+def provider_of(spec: Spec) -> str:
+    return str(spec.get("provider", "local"))
+
+
+def policy_from(spec: Spec, parts: Parts, now: float) -> Policy:
+    """The policy of a new generation. Raises InvalidRequest, InvalidTimeouts, UnknownPrice."""
+    provider = provider_of(spec)
+    if provider not in parts.providers:
+        raise _unknown("#/spec/provider", provider, sorted(parts.providers), "provider")
+    policy = _filled(spec, parts)
+    _check_deadline(policy.limits, now)
+    gpu_timeout_s = parts.defaults.gpu_timeout_s.get(provider, 0.0)
+    timeouts.check_stall(policy.stall, parts.knobs.beat_store_s, gpu_timeout_s)
+    offers = parts.providers[provider].offers()
+    _check_names(policy, offers)
+    _check_offers(policy, offers)
+    return policy
+
+
+def warnings_of(spec: Spec) -> tuple[str, ...]:
+    """What is accepted and has no effect, one sentence each."""
+    if "image" in spec and provider_of(spec) == "local":
+        return ("image is ignored by the local provider: the command runs on this computer as it is.",)
+    return ()
+
+
+def _filled(spec: Spec, parts: Parts) -> Policy:
+    defaults = parts.defaults
+    limits, stall = dict(spec.get("limits", {})), spec.get("stall", {})
+    if "deadline" in limits:
+        limits["deadline"] = datetime.fromisoformat(limits["deadline"]).timestamp()
+    keeps = "keep" in (spec.get("on_success"), spec.get("on_failure"))
+    return Policy(
+        zones=tuple(spec.get("zones", ())),
+        shapes=tuple(spec.get("shapes", ())),
+        spot=spec.get("spot", True),
+        allow_on_demand=spec.get("allow_on_demand", False),
+        results=tuple(ResultRule(rule["path"], rule.get("min_count", 1)) for rule in spec.get("results", ())),
+        expect_runtime_s=spec.get("expect_runtime_s"),
+        limits=replace(defaults.limits, **limits),
+        stall=replace(defaults.stall, **stall),
+        stop_grace_s=spec.get("stop_grace_s", defaults.stop_grace_s),
+        on_success=spec.get("on_success", "release"),
+        on_failure=spec.get("on_failure", "release"),
+        keep_s=spec.get("keep_s", KEEP_S if keeps else 0.0),
+    )
+
+
+def _check_deadline(limits: Limits, now: float) -> None:
+    if limits.deadline is not None and limits.deadline <= now:
+        passed_s = round(now - limits.deadline)
+        text = (
+            f"limits.deadline passed {passed_s} s ago, so the run would end at once. Give a later deadline."
+        )
+        raise InvalidRequest(text, {"passed_s": passed_s}, [("#/spec/limits/deadline", "lies in the past")])
+
+
+def _check_names(policy: Policy, offers: Sequence[Offer]) -> None:
+    for field, wished, known in (
+        ("zones", policy.zones, _names(offer.placement.zone for offer in offers)),
+        ("shapes", policy.shapes, _names(offer.placement.shape for offer in offers)),
+    ):
+        for position, name in enumerate(wished):
+            if name not in known:
+                raise _unknown(f"#/spec/{field}/{position}", name, known, field[:-1])
+
+
+def _check_offers(policy: Policy, offers: Sequence[Offer]) -> None:
+    """At least one placement must be left, and each must have a price where a budget is to be kept."""
+    shapes = policy.shapes or _names(offer.placement.shape for offer in offers)[:1]
+    usable = [
+        offer
+        for offer in offers
+        if (not policy.zones or offer.placement.zone in policy.zones)
+        and offer.placement.shape in shapes
+        and (offer.placement.spot == policy.spot or policy.allow_on_demand)
+    ]
+    if not usable:
+        market = "spot" if policy.spot else "on-demand"
+        text = f"The provider offers no {market} machine for these zones and shapes. Name others, or allow_on_demand."
+        raise InvalidRequest(text, {"market": market}, [("#/spec/shapes", "no such offer")])
+    if policy.limits.budget_usd is None:
+        return
+    for offer in usable:
+        if offer.price_usd_per_h is None:
+            place = offer.placement
+            market = "spot" if place.spot else "on-demand"
+            raise UnknownPrice(
+                f"limits.budget_usd cannot be kept: the {market} price of {place.shape} in {place.zone} is unknown. "
+                "Set its price in the settings, leave that zone or shape out, or submit without a budget.",
+                {"zone": place.zone, "shape": place.shape, "market": market},
+                [("#/spec/limits/budget_usd", "needs a known price for every placement")],
+            )
+
+
+def _names(values: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(values))
+
+
+def _unknown(pointer: str, name: str, known: Sequence[str], what: str) -> InvalidRequest:
+    near = get_close_matches(name, known, n=1, cutoff=0.6)
+    hint = f"; did you mean {near[0]}?" if near else "."
+    text = f"{pointer[2:].replace('/', '.')} is not a known {what}{hint} Known: {', '.join(known) or 'none'}."
+    return InvalidRequest(text, {"known": list(known)}, [(pointer, f"unknown {what}")])

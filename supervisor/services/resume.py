@@ -1,0 +1,127 @@
+"""Resume: a terminal run begins its next generation; a live one is left alone (RULES section 5).
+
+The stop marker is read before the transaction, recorded in it as used up, and deleted after it, only if it is still
+the one that was read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from supervisor.domain.errors import NotFound, Unavailable
+from supervisor.domain.events import Event, EventKind
+from supervisor.domain.run import Run
+from supervisor.ports.store import Change, Transaction
+from supervisor.services import reopen
+from supervisor.services.parts import OWNER, Parts
+from supervisor.services.policy import Spec, policy_from, provider_of
+
+RACES = 8  # how often we look again when somebody else was faster
+
+
+class Raced(Exception):
+    """The row changed between our look and our write: look again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is asked of an existing run. `spec` None = go on with the one it has."""
+
+    spec: Spec | None
+    replace_spec: bool
+    rerun: bool
+    actor: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """`spec` is the one that counts now; `changed` is False when the run was live and was left alone."""
+
+    run: Run
+    spec: Spec
+    changed: bool
+    differs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The run as it was seen before the transaction, and the stop marker that lay there. None: no such run."""
+
+    run: Run | None
+    marker: str | None
+
+    @property
+    def reopens(self) -> bool:
+        return self.run is not None and self.run.terminal and self.run.owner == OWNER
+
+
+def resume(parts: Parts, run_id: str, wish: Wish) -> Resumed:
+    """Raises NotFound, Conflict and its kin, InvalidRequest and its kin, Unavailable, StoreDown."""
+    for _ in range(RACES):
+        seen = look(parts, run_id)
+        if seen.run is None or seen.run.owner != OWNER:
+            raise NotFound(f"There is no run {run_id}.", {"run_id": run_id})
+        reopen.refuse_awaiting(seen.run)
+        now = parts.clock.now()
+        try:
+            with parts.store.begin(now) as tx:
+                found = tx.find(run_id)
+                if found is None:
+                    raise Raced
+                resumed = resume_in(tx, parts, found, wish, seen, now)
+        except Raced:
+            continue
+        settle(parts, seen, resumed)
+        return resumed
+    raise Unavailable(f"{run_id} kept changing; it was not resumed. Try again.", {"run_id": run_id})
+
+
+def look(parts: Parts, run_id: str) -> Look:
+    """Before the transaction, which must stay short. Raises Unavailable when a needed marker cannot be read."""
+    run = parts.store.find(run_id)
+    seen = Look(run, None)
+    return Look(run, reopen.marker_generation(parts.objects, run_id)) if seen.reopens else seen
+
+
+def resume_in(tx: Transaction, parts: Parts, run: Run, wish: Wish, seen: Look, now: float) -> Resumed:
+    """The part inside the transaction. Raises Raced, and what `resume` raises."""
+    old = tx.spec(run.key)
+    spec = old if wish.spec is None else wish.spec
+    differs = reopen.differences(old, spec)
+    if not run.terminal:
+        reopen.refuse_live(run, differs)
+        return Resumed(run, old, changed=False)
+    if not seen.reopens:
+        raise Raced  # it ended a moment ago: its stop marker has not been looked at
+    reopen.refuse_ended(run, parts.cells.get(provider_of(spec)), differs, wish.replace_spec, wish.rerun)
+    after = reopen.reopened(run, policy_from(spec, parts, now), wish.rerun, seen.marker, now)
+    event = _event(after, wish, differs)
+    stored = tx.apply(Change(run, after, (event,)), now)
+    if stored is None:
+        raise Raced
+    if differs:
+        tx.put_spec(stored, spec, spec.get("labels", {}))
+    return Resumed(stored, spec, changed=True, differs=tuple(differs))
+
+
+def settle(parts: Parts, seen: Look, resumed: Resumed) -> None:
+    """After the commit. Raises StopNewer."""
+    if resumed.changed:
+        parts.wake.set()
+        reopen.consume_marker(parts.objects, resumed.run.run_id, seen.marker)
+
+
+def _event(after: Run, wish: Wish, differs: list[str]) -> Event:
+    begins = "over from nothing" if wish.rerun else "from its newest checkpoint"
+    spec = f" with another spec ({', '.join(differs)})" if differs else ""
+    return Event(
+        EventKind.RESUMED,
+        f"Resumed by {wish.actor}: generation {after.generation} begins {begins}{spec}.",
+        wish.actor,
+        {
+            "generation": after.generation,
+            "rerun": wish.rerun,
+            "differs": differs,
+            "stop_consumed": after.stop_consumed,
+        },
+    )

@@ -1,0 +1,147 @@
+"""Submit: a run and its first event are written in one transaction, and nothing else happens in the request.
+
+No provider is called here and no object is written: the next tick finds the row. A known run_id takes the table of
+RULES section 5. With an Idempotency-Key the answer is kept in the same transaction, so it exists exactly if the run
+does; the same key gives that answer again.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import secrets
+from dataclasses import dataclass
+
+from supervisor.domain.errors import InvalidRequest, KeyInFlight, KeyReused, RunIdTaken, Unavailable
+from supervisor.domain.events import Event, EventKind
+from supervisor.domain.run import Run
+from supervisor.domain.status import Status
+from supervisor.ports.store import DuplicateRun, KeptAnswer, Transaction
+from supervisor.services.parts import OWNER, Parts
+from supervisor.services.policy import Spec, policy_from, provider_of, warnings_of
+from supervisor.services.resume import RACES, Look, Raced, Resumed, Wish, look, resume_in, settle
+from supervisor.services.run_view import dumps, run_json
+
+SCOPE = f"{OWNER} POST /v1/runs"
+KEY_MAX = 255
+IN_FLIGHT = 0  # KeptAnswer.status of a request that has not been answered yet
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitRequest:
+    """`spec` as in services/policy. `key` is the Idempotency-Key."""
+
+    spec: Spec
+    run_id: str | None = None
+    replace_spec: bool = False
+    rerun: bool = False
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """`body` is JSON text; `replayed`: an earlier request with the same key was answered so."""
+
+    status: int
+    body: str
+    location: str
+    replayed: bool = False
+
+
+def submit(parts: Parts, request: SubmitRequest, actor: str) -> Reply:
+    """201: a new run. 200: an existing one, unchanged or resumed. Raises the errors of RULES section 5, InvalidRequest
+    and its kin, KeyReused, KeyInFlight, Unavailable, StoreDown."""
+    _check_key(request.key)
+    for _ in range(RACES):
+        seen = look(parts, request.run_id) if request.run_id is not None else Look(None, None)
+        try:
+            reply, resumed = _submit_once(parts, request, actor, seen)
+        except (DuplicateRun, Raced):
+            continue
+        if resumed is not None:
+            settle(parts, seen, resumed)
+        elif not reply.replayed:
+            parts.wake.set()
+        return reply
+    raise Unavailable("The run kept changing while it was submitted; nothing was changed. Try again.")
+
+
+def _submit_once(
+    parts: Parts, request: SubmitRequest, actor: str, seen: Look
+) -> tuple[Reply, Resumed | None]:
+    now, resumed = parts.clock.now(), None
+    fingerprint = _fingerprint(request) if request.key is not None else ""
+    with parts.store.begin(now) as tx:
+        if request.key is not None:
+            kept = tx.take_key(SCOPE, request.key, fingerprint, now)
+            if kept is not None:
+                return _replay(kept, fingerprint), None
+        known = tx.find(request.run_id) if request.run_id is not None else None
+        if known is None:
+            run = _insert(tx, parts, request, actor, now)
+            reply = _reply(201, run, request.spec, (), now)
+        elif known.owner != OWNER:
+            raise RunIdTaken("This run_id is taken. Choose another.")
+        else:
+            wish = Wish(request.spec, request.replace_spec, request.rerun, actor)
+            resumed = resume_in(tx, parts, known, wish, seen, now)
+            reply = _reply(200, resumed.run, resumed.spec, resumed.differs, now)
+        if request.key is not None:
+            answer = KeptAnswer(fingerprint, reply.status, reply.body, reply.location)
+            tx.keep_answer(SCOPE, request.key, answer)
+    return reply, resumed
+
+
+def _insert(tx: Transaction, parts: Parts, request: SubmitRequest, actor: str, now: float) -> Run:
+    provider = provider_of(request.spec)
+    policy = policy_from(request.spec, parts, now)
+    run = Run(
+        key=0,
+        run_id=request.run_id or generated_run_id(),
+        owner=OWNER,
+        cell=parts.cells[provider],
+        provider=provider,
+        generation=1,
+        status=Status.PENDING,
+        policy=policy,
+        created_at=now,
+        generation_at=now,
+        status_since=now,
+    )
+    event = Event(EventKind.SUBMITTED, f"Submitted by {actor}.", actor)
+    return tx.insert(run, request.spec, request.spec.get("labels", {}), (event,))
+
+
+def generated_run_id() -> str:
+    """Readable and easy to type: `run-` and six letters or digits."""
+    return "run-" + base64.b32encode(secrets.token_bytes(4)).decode().lower()[:6]
+
+
+def _reply(status: int, run: Run, spec: Spec, differs: tuple[str, ...], now: float) -> Reply:
+    answer = run_json(run, now, spec.get("labels", {}))
+    answer["warnings"] = warnings_of(spec)
+    answer["differs"] = differs
+    return Reply(status, dumps(answer), f"/v1/runs/{run.run_id}")
+
+
+def _check_key(key: str | None) -> None:
+    if key is not None and not (1 <= len(key) <= KEY_MAX and key.isascii() and key.isprintable()):
+        raise InvalidRequest(
+            f"Idempotency-Key must be 1 to {KEY_MAX} printable ASCII characters.", {"max": KEY_MAX}
+        )
+
+
+def _fingerprint(request: SubmitRequest) -> str:
+    payload = [request.run_id, request.spec, request.replace_spec, request.rerun]
+    return hashlib.sha256(json.dumps(payload, sort_keys=True).encode()).hexdigest()
+
+
+def _replay(kept: KeptAnswer, fingerprint: str) -> Reply:
+    if kept.fingerprint != fingerprint:
+        raise KeyReused(
+            "This Idempotency-Key came with another body before. Use a new key for a new request."
+        )
+    if kept.status == IN_FLIGHT:
+        raise KeyInFlight("The first request with this Idempotency-Key is still being answered. Try again.")
+    return Reply(kept.status, kept.body, kept.location, replayed=True)
