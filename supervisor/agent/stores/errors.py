@@ -1,0 +1,84 @@
+"""What every object store beside the training speaks: its values, its errors and its rule for keys.
+
+The words and meanings are those of ports/objectstore.py, which the agent cannot import: it runs on Python 3.8 with
+the standard library alone. Could not read is not absent: whatever is neither a clear answer nor a clear "not there"
+raises StoreUnavailable.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Mapping, Tuple
+
+ABSENT = "0"  # if_generation=ABSENT: only if no object has this key
+MAX_PAGE = 1000
+MAX_KEY_BYTES = 512
+MAX_PART_BYTES = 255  # what every file system takes as one name
+
+
+class ObjectMissing(Exception):
+    """No object has this key; a definite answer of the store."""
+
+
+class PreconditionFailed(Exception):
+    """The object's generation is not the one given; nothing was changed."""
+
+
+class StoreUnavailable(Exception):
+    """The store did not answer, or not clearly. Says nothing about whether the object exists."""
+
+
+class StoreFull(StoreUnavailable):
+    """No space, or no inodes, for this write; the old object is untouched."""
+
+
+@dataclass(frozen=True)
+class ObjectInfo:
+    key: str
+    size: int
+    generation: str
+    updated: float  # epoch seconds by the store's own clock
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Page:
+    """Part of a listing, in key order. `server_time` is the store's clock when the page was made."""
+
+    objects: Tuple[ObjectInfo, ...]
+    server_time: float
+
+
+def check_key(key: str) -> None:
+    """ValueError unless `key` is relative, `/` between parts, no part empty, `.` or `..`, and short enough."""
+    parts = _checked_bytes(key, "key").split(b"/")
+    for part in parts:
+        if part in {b"", b".", b".."}:
+            raise ValueError("a key has no empty part, no '.' and no '..': %r" % key)
+        if len(part) > MAX_PART_BYTES:
+            raise ValueError("a part of a key is longer than %d bytes: %r..." % (MAX_PART_BYTES, key[:40]))
+
+
+def check_prefix(prefix: str) -> None:
+    """ValueError unless some key could begin with `prefix`, which may end anywhere, in the middle of a part too."""
+    folder, slash, _ = prefix.rpartition("/")
+    _checked_bytes(prefix, "prefix")
+    if slash:
+        check_key(folder)
+
+
+def check_page_size(page_size: int) -> None:
+    if not 1 <= page_size <= MAX_PAGE:
+        raise ValueError("page_size is from 1 to %d, not %d" % (MAX_PAGE, page_size))
+
+
+def _checked_bytes(text: str, what: str) -> bytes:
+    try:
+        raw = text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ValueError("a %s is UTF-8 text: %r" % (what, text[:40])) from None
+    if len(raw) > MAX_KEY_BYTES:
+        raise ValueError("a %s is longer than %d bytes: %r..." % (what, MAX_KEY_BYTES, text[:40]))
+    if b"\x00" in raw:
+        raise ValueError("a %s has no NUL: %r" % (what, text[:40]))
+    return raw
