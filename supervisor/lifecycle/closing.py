@@ -89,11 +89,15 @@ def awaiting_teardown(run: Run, now: float) -> list[str]:
     why = "is kept until you agree" if run.policy.on_success == "ask" else "cannot be had back once released"
     price = run.attempt.price_usd_per_h if run.attempt is not None else None
     bills = f"It bills {money_text(price)}/h meanwhile" if price else ""
+    asked_until = max((item.until for item in run.retiring), default=0.0)
+    without = (
+        f"; without an answer it is released at {clock_text(asked_until, now)}" if asked_until > now else ""
+    )
     return [
         f"Results verified{files}",
         f"{machine or 'The machine'} {why}",
         bills,
-        f"Next: approve its release with `spot approve {run.run_id}`",
+        f"Next: approve its release with `spot approve {run.run_id}`{without}",
     ]
 
 
@@ -134,8 +138,10 @@ def _last_step(run: Run) -> int | None:
 
 
 def _cost(run: Run, now: float) -> str:
-    least = "" if run.cost_known else "at least "
-    text = f"Cost {least}{money_text(run_cost_usd(run, now))}"
+    usd = run_cost_usd(run, now)
+    if not run.cost_known and usd == 0:
+        return "Cost unknown"
+    text = f"Cost {'' if run.cost_known else 'at least '}{money_text(usd)}"
     return (
         f"{text}, on-demand would have been {money_text(run.on_demand_usd)}"
         if run.on_demand_usd > 0

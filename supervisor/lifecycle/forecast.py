@@ -64,8 +64,8 @@ def boot_limit_at(run: Run, attempt: Attempt) -> float:
 
 
 def stop_limit_at(run: Run) -> float | None:
-    """When the time for a last save is over; None without a stop."""
-    return None if run.stop is None else run.stop.at + run.policy.stop_grace_s
+    """When the time for a last save is over; None without a stop. The grace runs since the run is stopping."""
+    return None if run.stop is None else run.status_since + run.policy.stop_grace_s
 
 
 def likely_zone(run: Run) -> str:

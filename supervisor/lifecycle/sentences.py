@@ -99,7 +99,11 @@ def _waiting(run: Run, now: float) -> list[str]:
             f"Waiting will not help by itself: put right what the text names. {billed}",
             f"Next try {due}; gives up at {gives_up}",
         ]
-    tried = f" ({plural(run.try_.number, 'try')}, no attempt spent)" if run.try_ is not None else ""
+    tried = (
+        f" ({plural(run.try_.number, 'try')}, no attempt spent)"
+        if run.try_ is not None and run.try_.outcome is not None
+        else ""
+    )
     zone = likely_zone(run)
     return [
         f"No {_shape(run)} in {_zones(run)} since {clock_text(since, now)}{tried}. {billed}",
