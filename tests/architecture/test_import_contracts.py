@@ -16,7 +16,9 @@ CONTRACTS = re.findall(
 HOUSE = {
     "__main__.py": "import supervisor.cli.main",
     "bootstrap.py": "import supervisor.storage.tables, supervisor.providers.gce.provider, supervisor.settings",
-    "settings.py": "import os",
+    "settings.py": "import supervisor.settings_values",
+    "settings_env_file.py": "",
+    "settings_values.py": "import os",
     "telemetry.py": "",
     "domain/run.py": "import dataclasses",
     "domain/status.py": "import supervisor.domain.run",
