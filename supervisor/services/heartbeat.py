@@ -75,7 +75,9 @@ class BeatInbox:
             if known is None:
                 raise NonceUnknown
             if not hmac.compare_digest(known, nonce_hash(beat.nonce)):
-                raise NonceRefused(f"The nonce is not the one of launch {beat.launch_id}.", {"launch_id": beat.launch_id})
+                raise NonceRefused(
+                    f"The nonce is not the one of launch {beat.launch_id}.", {"launch_id": beat.launch_id}
+                )
             urgent = self._keep(beat, received)
             followed = self._followed.get(beat.run_id)
             answer = Answer(

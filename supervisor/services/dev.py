@@ -1,0 +1,75 @@
+"""Disasters on request, for demos and tests: only on the provider that runs on this computer.
+
+Each is done to the machine of the run's live attempt; the loop finds out by itself, as it would in earnest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from supervisor.domain.errors import Conflict, DevRefused, InvalidRequest, NotFound, Unavailable
+from supervisor.domain.machine import MachineRef
+from supervisor.ports.provider import Disasters, MachineMissing, ProviderUnavailable
+from supervisor.services.parts import OWNER, Parts
+from supervisor.services.run_view import Json
+
+LOCAL = "local"
+
+
+class Dev:
+    """`disasters`: the local provider. Raises NotFound, DevRefused, Conflict (no machine now), Unavailable."""
+
+    def __init__(self, parts: Parts, disasters: Disasters) -> None:
+        self._parts, self._disasters = parts, disasters
+
+    def preempt(self, run_id: str, notice_s: float) -> Json:
+        """Notice now, the machine is taken away `notice_s` later."""
+        return self._strike("preempt", run_id, notice_s)
+
+    def kill(self, run_id: str) -> Json:
+        """Everything on the machine is killed at once; no record is left."""
+        return self._strike("kill", run_id, 0.0)
+
+    def freeze(self, run_id: str) -> Json:
+        """The training stands still; the agent beside it goes on."""
+        return self._strike("freeze", run_id, 0.0)
+
+    def stockout(self, zones: Sequence[str], for_s: float | None) -> Json:
+        """These zones have no capacity for `for_s` seconds (None: until called again with 0). Raises InvalidRequest."""
+        try:
+            self._disasters.stockout(zones, for_s)
+        except ValueError:
+            offers = self._parts.providers[LOCAL].offers()
+            known = list(dict.fromkeys(offer.placement.zone for offer in offers))
+            text = f"Not every zone is one of the settings. Known: {', '.join(known)}."
+            raise InvalidRequest(text, {"known": known}, [("#/zones", "unknown zone")]) from None
+        return {"done": "stockout", "zones": list(zones), "for_s": for_s}
+
+    def _strike(self, what: str, run_id: str, notice_s: float) -> Json:
+        ref = self._machine(run_id)
+        try:
+            if what == "preempt":
+                self._disasters.preempt(ref, notice_s)
+            elif what == "kill":
+                self._disasters.kill(ref)
+            else:
+                self._disasters.freeze(ref)
+        except MachineMissing as error:
+            raise Conflict(f"The machine of {run_id} is gone already.", {"run_id": run_id}) from error
+        except ProviderUnavailable as error:
+            raise Unavailable(
+                f"The machine of {run_id} cannot be read now. Try again.", {"run_id": run_id}
+            ) from error
+        return {"done": what, "run_id": run_id, "machine": ref.name, "zone": ref.zone}
+
+    def _machine(self, run_id: str) -> MachineRef:
+        run = self._parts.store.find(run_id)
+        if run is None or run.owner != OWNER:
+            raise NotFound(f"There is no run {run_id}.", {"run_id": run_id})
+        if run.provider != LOCAL:
+            raise DevRefused(f"{run_id} runs on {run.provider}; disasters are for the local provider only.")
+        if run.live_attempt is None:
+            raise Conflict(
+                f"{run_id} is {run.status} and has no machine now.", {"run_id": run_id, "status": run.status}
+            )
+        return run.live_attempt.ref

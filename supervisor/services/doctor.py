@@ -1,0 +1,171 @@
+"""Doctor: what a person would check first on this computer. Each line has a fact, a cause and the cure.
+
+The checks write and delete one small object and commit one empty transaction; nothing else is changed.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from supervisor.domain.errors import SchemaMismatch
+from supervisor.ports.objectstore import ObjectMissing, StoreUnavailable
+from supervisor.ports.store import StoreDown
+from supervisor.services.health import LoopView, readiness
+from supervisor.services.parts import Parts
+from supervisor.services.run_view import Json
+
+OK, WARN, FAIL = "ok", "warn", "fail"
+DISK_WARN_BYTES, DISK_FAIL_BYTES = 5 * 10**9, 500 * 10**6
+INODES_WARN, INODES_FAIL = 100_000, 5_000
+COMMIT_WARN_MS = 100.0
+SKEW_WARN_S, SKEW_FAIL_S = 5.0, 60.0
+PROBE = "doctor/probe"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """`result`: ok, warn or fail. `cause` and `fix` are empty when all is well."""
+
+    name: str
+    result: str
+    fact: str
+    cause: str = ""
+    fix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """`agent_bundle`: the file that machines are started with; None = this installation carries none."""
+
+    data_dir: Path
+    agent_bundle: Path | None
+
+
+def examine(parts: Parts, around: Surroundings, loop: LoopView) -> Json:
+    """Every check, in order; `worst` is the worst result among them. May block for a few seconds; raises nothing."""
+    checks: list[Callable[[], Finding]] = [
+        _python,
+        lambda: _disk(around.data_dir),
+        lambda: _inodes(around.data_dir),
+        lambda: _commit(parts),
+        lambda: _objects(parts),
+        lambda: _clock(parts),
+        lambda: _agent(around.agent_bundle),
+    ]
+    found = [check() for check in checks]
+    found += [
+        Finding(
+            check.name,
+            OK if check.ok else FAIL,
+            check.fact,
+            "" if check.ok else "the loop is not running",
+            "",
+        )
+        for check in readiness(parts, loop)
+        if check.name in ("lease", "tick")
+    ]
+    worst = max((finding.result for finding in found), key=(OK, WARN, FAIL).index)
+    return {"worst": worst, "checks": [{"group": "local", **asdict(finding)} for finding in found]}
+
+
+def _python() -> Finding:
+    version = ".".join(map(str, sys.version_info[:3]))
+    return Finding("python", OK, f"Python {version} at {sys.executable}")
+
+
+def _disk(data_dir: Path) -> Finding:
+    try:
+        free = shutil.disk_usage(data_dir).free
+    except OSError as error:
+        return Finding("disk", FAIL, f"{data_dir} cannot be read", str(error), f"ls -ld {data_dir}")
+    result = FAIL if free < DISK_FAIL_BYTES else WARN if free < DISK_WARN_BYTES else OK
+    fact = f"{free / 1e9:.1f} GB free at {data_dir}"
+    if result == OK:
+        return Finding("disk", OK, fact)
+    return Finding("disk", result, fact, "checkpoints and the database need room", f"du -sh {data_dir}/*")
+
+
+def _inodes(data_dir: Path) -> Finding:
+    try:
+        stats = os.statvfs(data_dir)
+    except OSError as error:
+        return Finding("inodes", FAIL, f"{data_dir} cannot be read", str(error), f"ls -ld {data_dir}")
+    if stats.f_files == 0:
+        return Finding("inodes", OK, "this file system has no limit on files")
+    result = FAIL if stats.f_favail < INODES_FAIL else WARN if stats.f_favail < INODES_WARN else OK
+    fact = f"{stats.f_favail:,} files can still be made at {data_dir}"
+    cause = "" if result == OK else "a disk dies on inodes before bytes"
+    return Finding("inodes", result, fact, cause, "" if result == OK else f"df -i {data_dir}")
+
+
+def _commit(parts: Parts) -> Finding:
+    started = parts.clock.monotonic()
+    try:
+        parts.store.check()
+    except SchemaMismatch as error:
+        return Finding(
+            "database", FAIL, error.detail, "another version of the supervisor made it", "spot migrate"
+        )
+    except StoreDown as error:
+        return Finding(
+            "database", FAIL, "a write did not commit", str(error), "check the disk, then the database's log"
+        )
+    took_ms = (parts.clock.monotonic() - started) * 1000
+    fact = f"schema at head, a write committed to the disk in {took_ms:.1f} ms"
+    if took_ms <= COMMIT_WARN_MS:
+        return Finding("database", OK, fact)
+    return Finding(
+        "database", WARN, fact, "the disk is slow or busy", "move the data folder to a faster disk"
+    )
+
+
+def _objects(parts: Parts) -> Finding:
+    """Write, read back, delete: each request touches its own object, so two doctors do not meet."""
+    key = f"{PROBE}-{secrets.token_hex(8)}"
+    try:
+        parts.objects.put(key, b"probe")
+        content, _ = parts.objects.get(key)
+        parts.objects.delete(key)
+    except (StoreUnavailable, ObjectMissing) as error:
+        return Finding(
+            "objects",
+            FAIL,
+            f"{parts.objects.url} cannot be used",
+            str(error),
+            "check the folder and its disk",
+        )
+    if content != b"probe":
+        return Finding(
+            "objects", FAIL, f"{parts.objects.url} gave other bytes than were written", "damaged storage", ""
+        )
+    return Finding("objects", OK, f"{parts.objects.url} can be written, read and deleted")
+
+
+def _clock(parts: Parts) -> Finding:
+    """Ages of beats are taken from the store's clock; ours is compared with it."""
+    try:
+        page = next(iter(parts.objects.pages("doctor/", 1)))
+    except (StoreUnavailable, StopIteration):
+        return Finding("clock", WARN, "not compared", "the object store gave no time", "")
+    skew_s = abs(page.server_time - parts.clock.now())
+    result = FAIL if skew_s > SKEW_FAIL_S else WARN if skew_s > SKEW_WARN_S else OK
+    fact = f"differs from the store's clock by {skew_s:.1f} s"
+    if result == OK:
+        return Finding("clock", OK, fact)
+    return Finding(
+        "clock", result, fact, "this computer's clock or the store's is wrong", "timedatectl status"
+    )
+
+
+def _agent(bundle: Path | None) -> Finding:
+    if bundle is not None and bundle.is_file():
+        return Finding("agent", OK, f"{bundle.name}, {bundle.stat().st_size / 1000:.0f} kB")
+    return Finding(
+        "agent", FAIL, "the agent's bundle is missing", "this checkout has not built it", "make agent"
+    )

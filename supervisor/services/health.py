@@ -1,0 +1,85 @@
+"""Is the supervisor fit for work? Each check gives one line: fit or not, and the fact behind it.
+
+Ready means: a write transaction commits, the schema is the one that this version knows, and the loop has ticked within
+three intervals (or another replica leads). A fresh process is not ready before its first tick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from supervisor.domain.errors import SchemaMismatch
+from supervisor.ports.store import StoreDown
+from supervisor.services.parts import Parts
+from supervisor.services.run_view import Json
+
+TICKS_MISSED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class LoopStatus:
+    """`last_tick_age_s` on the monotonic clock, None before the first tick. `leader`: this process holds the lease;
+    `follower`: another replica does, so that no tick is expected here."""
+
+    last_tick_age_s: float | None = None
+    leader: bool = False
+    follower: bool = False
+
+
+LoopView = Callable[[], LoopStatus]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    name: str
+    ok: bool
+    fact: str
+
+
+def readiness(parts: Parts, loop: LoopView) -> list[Check]:
+    """May block on the database; raises nothing."""
+    return [*_database(parts), _lease(loop()), _tick(loop(), parts.knobs.poll_interval_s)]
+
+
+def readiness_json(checks: list[Check]) -> Json:
+    return {
+        "ready": all(check.ok for check in checks),
+        "checks": [{"name": check.name, "ok": check.ok, "fact": check.fact} for check in checks],
+    }
+
+
+def _database(parts: Parts) -> list[Check]:
+    started = parts.clock.monotonic()
+    try:
+        parts.store.check()
+    except SchemaMismatch as error:
+        return [Check("database", True, "answers"), Check("schema", False, error.detail)]
+    except StoreDown as error:
+        return [
+            Check("database", False, f"a write did not commit: {error}"),
+            Check("schema", False, "not read"),
+        ]
+    took_ms = (parts.clock.monotonic() - started) * 1000
+    return [
+        Check("database", True, f"a write committed in {took_ms:.1f} ms"),
+        Check("schema", True, "at head"),
+    ]
+
+
+def _lease(loop: LoopStatus) -> Check:
+    if loop.leader:
+        return Check("lease", True, "held by this process")
+    return Check(
+        "lease", loop.follower, "held by another replica" if loop.follower else "not held by anybody yet"
+    )
+
+
+def _tick(loop: LoopStatus, poll_interval_s: float) -> Check:
+    if loop.follower and not loop.leader:
+        return Check("tick", True, "another replica ticks")
+    if loop.last_tick_age_s is None:
+        return Check("tick", False, "no tick yet")
+    limit_s = TICKS_MISSED * poll_interval_s
+    fact = f"last tick {loop.last_tick_age_s:.1f} s ago, limit {limit_s:g} s"
+    return Check("tick", loop.last_tick_age_s < limit_s, fact)

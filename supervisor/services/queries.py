@@ -1,0 +1,154 @@
+"""What readers see: runs, attempts, events. Nothing here changes anything.
+
+The row of a run is sampled once a minute; what the loop and the inbox hold in memory is newer and is laid over it, so
+that a reader sees the last beat and not the last sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from supervisor.domain.errors import NotFound
+from supervisor.domain.heartbeat import Beat
+from supervisor.domain.identifiers import is_run_id
+from supervisor.domain.run import Run
+from supervisor.ports.store import RunFilter, StoredEvent
+from supervisor.services import cursor as cursors
+from supervisor.services import rfc3339
+from supervisor.services.attempt_view import attempts_json
+from supervisor.services.health import LoopView
+from supervisor.services.heartbeat import BeatInbox
+from supervisor.services.parts import OWNER, Parts
+from supervisor.services.run_view import Json, run_json, usd
+
+PAGE_SIZE = 50
+PAGE_MAX = 1000
+
+Live = Callable[[int], Run | None]
+
+
+def nobody_live(key: int) -> Run | None:
+    """A `Live` where no loop runs."""
+    return None
+
+
+class Queries:
+    """`live(key)`: the run as the loop holds it in memory, None when it does not."""
+
+    def __init__(self, parts: Parts, inbox: BeatInbox, loop: LoopView, live: Live = nobody_live) -> None:
+        self._parts, self._inbox, self._loop, self._live = parts, inbox, loop, live
+
+    def find(self, run_id: str) -> Run:
+        """Raises NotFound, for another owner's run as well: nothing is told of it."""
+        run = self._parts.store.find(run_id) if is_run_id(run_id) else None
+        if run is None or run.owner != OWNER:
+            raise NotFound("There is no run of this id.")
+        return run
+
+    def show(self, run_id: str) -> Json:
+        run = self.find(run_id)
+        return self.view(run)
+
+    def view(self, run: Run) -> Json:
+        """`run` as JSON, with its labels."""
+        return run_json(self._fresh(run), self._parts.clock.now(), self._parts.store.labels(run.key))
+
+    def page(self, where: RunFilter, page_size: int, cursor: str | None) -> Json:
+        """Newest first. `page_size` 0 = the default; above 1000 is taken as 1000. Raises CursorInvalid."""
+        store, now = self._parts.store, self._parts.clock.now()
+        limit = min(page_size or PAGE_SIZE, PAGE_MAX)
+        before_key = None if cursor is None else cursors.read(store.supervisor_id, cursor, where)
+        page = store.page(where, before_key, limit)
+        following = page.next_key
+        return {
+            "runs": [run_json(self._fresh(run), now, page.labels.get(run.key, {})) for run in page.runs],
+            "summary": {
+                "counts": page.counts,
+                "usd_per_h": usd(page.usd_per_h),
+                "last_tick_age_s": self._loop().last_tick_age_s,
+            },
+            "next_cursor": None if following is None else cursors.make(store.supervisor_id, following, where),
+        }
+
+    def attempts(self, run_id: str) -> Json:
+        run, store = self._fresh(self.find(run_id)), self._parts.store
+        return attempts_json(run, store.attempts(run.key), store.tries(run.key), self._parts.clock.now())
+
+    def events(
+        self, run_id: str | None, after: int, limit: int, newest_first: bool, since: float | None
+    ) -> Json:
+        """At most `limit` events with an id above `after`. `since` looks at the newest `limit` events only and gives
+        those from that time on, oldest first; `complete` is False when there were more."""
+        if run_id is not None:
+            self.find(run_id)
+        backwards = newest_first or since is not None
+        found = self._parts.store.events(run_id, after, limit, backwards)
+        complete = len(found) < limit
+        if since is not None:
+            complete = complete or found[-1].at < since
+            found = [stored for stored in found if stored.at >= since]
+            if not newest_first:
+                found.reverse()
+        return {"events": [_event(stored) for stored in found], "complete": complete}
+
+    def _fresh(self, run: Run) -> Run:
+        if run.live_attempt is None:
+            return run
+        live = self._live(run.key)
+        if live is not None and live.pulse is not None and _newer(live, run):
+            run = replace(run, pulse=live.pulse)
+        pushed = self._inbox.newest(run.run_id)
+        return run if pushed is None else _with_beat(run, pushed[0], self._seen_at(pushed[1]))
+
+    def _seen_at(self, received_monotonic: float) -> float:
+        clock = self._parts.clock
+        return clock.now() - max(0.0, clock.monotonic() - received_monotonic)
+
+
+def _newer(live: Run, run: Run) -> bool:
+    assert live.pulse is not None and run.live_attempt is not None
+    if live.pulse.launch_id != run.live_attempt.launch_id:
+        return False
+    return (
+        run.pulse is None
+        or run.pulse.launch_id != live.pulse.launch_id
+        or live.pulse.sequence >= run.pulse.sequence
+    )
+
+
+def _with_beat(run: Run, beat: Beat, seen_at: float) -> Run:
+    """The run with what a newer pushed beat of the same launch says; counts of polls stay the loop's."""
+    pulse = run.pulse
+    if pulse is None or pulse.launch_id != beat.launch_id or beat.sequence < pulse.sequence:
+        return run
+    return replace(
+        run,
+        pulse=replace(
+            pulse,
+            sequence=beat.sequence,
+            phase=beat.phase,
+            beat_at=seen_at,
+            step=pulse.step if beat.step is None else beat.step,
+            total=pulse.total if beat.total is None else beat.total,
+            checkpoint_step=pulse.checkpoint_step if beat.checkpoint_step is None else beat.checkpoint_step,
+            steps_per_s=pulse.steps_per_s if beat.steps_per_s is None else beat.steps_per_s,
+            message=beat.message,
+            metrics=beat.metrics or pulse.metrics,
+        ),
+    )
+
+
+def _event(stored: StoredEvent) -> Json:
+    event = stored.event
+    return {
+        "id": stored.id,
+        "run_id": stored.run_id or None,
+        "at": rfc3339.text(stored.at),
+        "generation": stored.generation,
+        "attempt": stored.attempt,
+        "kind": event.kind,
+        "text": event.text,
+        "actor": event.actor,
+        "data": dict(event.data),
+    }
