@@ -84,7 +84,6 @@ class Run:
     avoid_zone: str = ""  # the zone the last attempt was lost in
     stop: StopRequest | None = None
     stop_consumed: str | None = None
-    stop_read_at: float = 0.0
     approval: Approval | None = None
     outcome: Outcome | None = None
     needs_person: str = ""

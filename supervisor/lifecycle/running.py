@@ -12,7 +12,7 @@ from supervisor.domain.causes import Cause
 from supervisor.domain.events import EventKind
 from supervisor.domain.heartbeat import Beat
 from supervisor.domain.machine import MachineState
-from supervisor.domain.observation import NOT_READ, STOP, Absent, Observation, Seen
+from supervisor.domain.observation import Absent, Observation, Seen
 from supervisor.domain.run import Run, StopRequest
 from supervisor.domain.status import Status
 from supervisor.domain.world import BEATS, World
@@ -48,25 +48,14 @@ def run_on(run: Run, obs: Observation, world: World, now: float) -> Decision:
     end = _silent(run, beat, obs, world, now) or _stalled(run, beat, obs, world, now)
     if end is not None:
         return end_attempt(run, end, world, now)
-    return stop_for_limit(run, now) or _goes_on(before, run, world, obs, now)
+    return stop_for_limit(run, now) or _goes_on(before, run, obs, now)
 
 
-def _goes_on(before: Run, run: Run, world: World, obs: Observation, now: float) -> Decision:
-    wants: frozenset[str] = frozenset()
-    if obs.stop is NOT_READ and now - run.stop_read_at >= world.knobs.stop_poll_s:
-        wants = frozenset({STOP})
+def _goes_on(before: Run, run: Run, obs: Observation, now: float) -> Decision:
     if run.hold and isinstance(obs.machine, Seen):
         run = replace(run, hold="")
-    if isinstance(obs.stop, Seen | Absent):
-        run = replace(run, stop_read_at=now)
-    changed = run is not before
-    pulse_only = (
-        changed
-        and before.attempt is run.attempt
-        and before.hold == run.hold
-        and before.stop_read_at == run.stop_read_at
-    )
-    return Decision(run, wants=wants, check_after=next_limit_at(run, now), pulse_only=pulse_only)
+    pulse_only = run is not before and before.attempt is run.attempt and before.hold == run.hold
+    return Decision(run, check_after=next_limit_at(run, now), pulse_only=pulse_only)
 
 
 def _with_pulse(decision: Decision, run: Run) -> Decision:

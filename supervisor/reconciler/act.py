@@ -1,0 +1,228 @@
+"""Carry out what was decided, after its commit, in bounded threads. Never decides.
+
+Each action is named by (run, launch, action, machine): while one of that name is under way, a repeat is dropped. Every
+worker checks the lease's monotonic deadline, and before a Launch the stop state, immediately before the call. What an
+action learns goes to `outcomes`; what fails unclearly is logged and derived again by the next tick.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from supervisor.domain import runfiles
+from supervisor.domain.actions import (
+    Action,
+    AskAgentToStop,
+    CloseBaton,
+    Finalise,
+    Launch,
+    MarkHolderGone,
+    Release,
+    VerifyResults,
+    WriteStopMarker,
+)
+from supervisor.domain.baton import BatonRefused
+from supervisor.domain.causes import Cause
+from supervisor.domain.identifiers import nonce_hash, parse_launch_id
+from supervisor.domain.observation import Absent, CreateFailed, Seen
+from supervisor.domain.run import Run
+from supervisor.domain.status import Status
+from supervisor.ports.clock import Clock
+from supervisor.ports.objectstore import ObjectStore, StoreUnavailable
+from supervisor.ports.provider import LaunchFailed, NotSupported, Provider, ProviderUnavailable
+from supervisor.ports.store import Lease, Store, StoreDown
+from supervisor.ports.wake import Wake
+from supervisor.reconciler import batonwork
+from supervisor.reconciler.jobs import Paces, launch_request
+from supervisor.reconciler.outcomes import Outcomes
+from supervisor.reconciler.readers import read_baton, read_stop
+from supervisor.reconciler.records import write_records
+from supervisor.reconciler.verify import verify
+
+log = logging.getLogger(__name__)
+
+UNCLEAR = (StoreUnavailable, ProviderUnavailable, StoreDown, BatonRefused, ValueError)
+
+
+@dataclass
+class Actor:
+    store: Store
+    objects: ObjectStore
+    providers: Mapping[str, Provider]
+    outcomes: Outcomes
+    clock: Clock
+    wake: Wake
+    paces: Paces
+    forget_beats: Callable[[str], None]
+    threads: int = 8
+    _under_way: set[tuple[object, ...]] = field(default_factory=set)
+    _done_once: set[tuple[object, ...]] = field(default_factory=set)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="act")
+
+    def submit(self, run: Run | None, action: Action, lease: Lease) -> None:
+        name = _name(run, action)
+        with self._lock:
+            if name in self._under_way:
+                return
+            self._under_way.add(name)
+        self._pool.submit(self._work, name, run, action, lease)
+
+    def idle(self) -> bool:
+        with self._lock:
+            return not self._under_way
+
+    def close(self) -> None:
+        """Queued actions are dropped (they are derived again); those under way are given the time they need."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _work(self, name: tuple[object, ...], run: Run | None, action: Action, lease: Lease) -> None:
+        done = False
+        try:
+            if self.clock.monotonic() >= lease.deadline:
+                return
+            self._carry_out(run, action, lease)
+            done = True
+        except UNCLEAR as error:
+            log.warning(
+                "action not done",
+                extra={"action": name[2], "run_id": run and run.run_id, "error": str(error)},
+            )
+        except Exception:
+            log.exception("action failed", extra={"action": name[2], "run_id": run and run.run_id})
+        finally:
+            with self._lock:
+                self._under_way.discard(name)
+                first = done and name not in self._done_once
+                if first:
+                    if len(self._done_once) > 50_000:
+                        self._done_once.clear()
+                    self._done_once.add(name)
+            if first:  # only the first success looks again at once: a release that has no effect must not spin the loop
+                self.wake.set()
+
+    def _carry_out(self, run: Run | None, action: Action, lease: Lease) -> None:
+        if isinstance(action, Release):
+            return self._release(run, action)
+        assert run is not None
+        match action:
+            case Launch():
+                self._launch(run, action, lease)
+            case MarkHolderGone():
+                batonwork.mark_holder_gone(self.objects, run.run_id, action.launch_id)
+            case AskAgentToStop():
+                self._ask_to_stop(run, action)
+            case WriteStopMarker():
+                batonwork.write_stop(self.objects, run.run_id, action.actor)
+            case CloseBaton():
+                batonwork.close(self.objects, run, action.reason, self.store.supervisor_id)
+            case VerifyResults():
+                self.outcomes.verified(run.key, verify(self.objects, action.done))
+            case Finalise():
+                self._finalise(run, action)
+        return None
+
+    # --- launch ---------------------------------------------------------------------------------------------------
+
+    def _launch(self, run: Run, action: Launch, lease: Lease) -> None:
+        try_ = action.try_
+        if not self._still_wanted(run, action):
+            return
+        nonce = batonwork.raise_next(
+            self.objects, run, try_.launch_id, action.holder_gone, self.store.supervisor_id
+        )
+        if not self.store.set_nonce_hash(run.key, try_.launch_id, nonce_hash(nonce), lease):
+            return  # the lease or the try is no longer ours
+        request = launch_request(
+            run, try_, self.store.spec(run.key), nonce, self.store.supervisor_id, self.paces
+        )
+        if self.clock.monotonic() >= lease.deadline or not self._still_wanted(run, action):
+            return
+        try:
+            self.providers[run.provider].launch(request)
+        except LaunchFailed as error:
+            self.outcomes.create_failed(run.key, CreateFailed(try_.launch_id, error.cause, str(error)))
+
+    def _still_wanted(self, run: Run, action: Launch) -> bool:
+        """The stop state immediately before the call: database, then marker. Where the baton proves that this try was
+        never raised, no create call can have been made, and the try ends for good."""
+        row = self.store.find(run.run_id)
+        wanted = row is not None and row.status == Status.LAUNCHING and row.stop is None
+        wanted = (
+            wanted
+            and row is not None
+            and row.try_ is not None
+            and row.try_.launch_id == action.try_.launch_id
+        )
+        if wanted:
+            marker = read_stop(self.objects, run.run_id)
+            if isinstance(marker, Absent) or (isinstance(marker, Seen) and marker.value == run.stop_consumed):
+                return True
+            if isinstance(marker, Seen):
+                self.outcomes.stop_found(run.key, marker.value)
+        baton = read_baton(self.objects, run.run_id)
+        if isinstance(baton, Absent) or (isinstance(baton, Seen) and not _raised(baton.value.next, action)):
+            failed = CreateFailed(
+                action.try_.launch_id, Cause.LAUNCH_REJECTED, "stopped before the machine was asked for"
+            )
+            self.outcomes.create_failed(run.key, failed)
+        return False
+
+    # --- the rest -------------------------------------------------------------------------------------------------
+
+    def _ask_to_stop(self, run: Run, action: AskAgentToStop) -> None:
+        try:
+            self.providers[run.provider].ask_to_stop(action.ref)
+        except NotSupported:
+            return  # the .stop marker and the push's answer say the same
+
+    def _release(self, run: Run | None, action: Release) -> None:
+        provider = self.providers[action.ref.provider]
+        if run is not None:
+            self._keep_console(run, provider, action)
+        log.info(
+            "release",
+            extra={
+                "action": "release",
+                "run_id": run and run.run_id,
+                "machine": action.ref.name,
+                "reason": action.reason,
+            },
+        )
+        provider.release(action.ref)
+
+    def _keep_console(self, run: Run, provider: Provider, action: Release) -> None:
+        """Best effort: a console that cannot be read or kept does not keep a machine billing."""
+        try:
+            tail = provider.console(action.ref)
+            if tail:
+                attempt = parse_launch_id(action.launch_id)[1]
+                self.objects.put(runfiles.console(run.run_id, attempt), tail)
+        except UNCLEAR as error:
+            log.warning(
+                "console not kept", extra={"action": "console", "run_id": run.run_id, "error": str(error)}
+            )
+
+    def _finalise(self, run: Run, action: Finalise) -> None:
+        batonwork.close(self.objects, run, action.reason, self.store.supervisor_id)
+        write_records(self.objects, self.store, run)
+        self.objects.delete(runfiles.beat(run.run_id))
+        self.forget_beats(run.run_id)
+        self.outcomes.finalised(run.key)
+
+
+def _raised(next_try: object, action: Launch) -> bool:
+    launch = getattr(next_try, "launch_id", None)
+    return launch is not None and parse_launch_id(launch) >= parse_launch_id(action.try_.launch_id)
+
+
+def _name(run: Run | None, action: Action) -> tuple[object, ...]:
+    launch_id = run.try_.launch_id if run is not None and run.try_ is not None else ""
+    machine = action.ref.name if isinstance(action, Release | AskAgentToStop) else ""
+    return (run.key if run is not None else 0, launch_id, type(action).__name__, machine)

@@ -1,0 +1,70 @@
+"""What a machine is made from: the launch request, with all that the agent on it must know (training contract)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from supervisor.domain.attempt import Try
+from supervisor.domain.identifiers import request_id
+from supervisor.domain.run import Run
+from supervisor.ports.provider import LaunchRequest
+
+JOB_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Paces:
+    """Settings that travel to the agent unchanged. `server_file`: where it finds our address; None = store only."""
+
+    store_url: str
+    server_file: str | None
+    beat_push_s: float
+    beat_store_s: float
+    log_chunk_s: float
+    cut_off_s: float
+    rest_s: float
+    upload_reserve_s: float
+
+
+def launch_request(
+    run: Run, try_: Try, spec: Mapping[str, Any], nonce: str, supervisor_id: str, paces: Paces
+) -> LaunchRequest:
+    """The request of this try: the same for every repeat, because the nonce is read back from the baton."""
+    job = {
+        "version": JOB_VERSION,
+        "run_id": run.run_id,
+        "generation": run.generation,
+        "attempt": try_.attempt,
+        "launch_id": try_.launch_id,
+        "nonce": nonce,
+        "supervisor_id": supervisor_id,
+        "store_url": paces.store_url,
+        "server_file": paces.server_file,
+        "command": spec["command"],
+        "workdir": spec.get("workdir"),
+        "env": spec.get("env") or {},
+        "results": spec.get("results") or [],
+        "results_generation": run.generation,
+        "retry": spec.get("retry") or {"exit_codes": [], "log_patterns": []},
+        "machine_max_s": run.policy.limits.machine_max_s,
+        "stop_grace_s": run.policy.stop_grace_s,
+        "stop_consumed": run.stop_consumed,
+        "beat_push_s": paces.beat_push_s,
+        "beat_store_s": paces.beat_store_s,
+        "log_chunk_s": paces.log_chunk_s,
+        "cut_off_s": paces.cut_off_s,
+        "rest_s": paces.rest_s,
+        "upload_reserve_s": paces.upload_reserve_s,
+    }
+    return LaunchRequest(
+        name=try_.machine_name,
+        request_id=request_id(supervisor_id, run.run_id, run.generation, try_.attempt, try_.number),
+        placement=try_.placement,
+        supervisor_id=supervisor_id,
+        run_id=run.run_id,
+        launch_id=try_.launch_id,
+        machine_max_s=run.policy.limits.machine_max_s,
+        job=job,
+    )

@@ -1,0 +1,162 @@
+"""The heartbeat of the house: APScheduler ticks every poll interval, a watcher wakes it early and after clock steps.
+
+The scheduler lives in memory with an executor of its own for the tick: a job store shared by two processes runs ticks
+twice, and a busy pool skips them. It stops ticking for the length of a backward step of the wall clock (a 20 s step is
+20 s blind), so the watcher compares wall and monotonic time every second and moves the job's next run.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from apscheduler.executors.pool import ThreadPoolExecutor
+from apscheduler.schedulers.background import BackgroundScheduler
+
+from supervisor.ports.clock import Clock
+from supervisor.ports.notifier import Notifier
+from supervisor.ports.store import Store, StoreDown
+from supervisor.ports.wake import Wake
+from supervisor.reconciler.deliver import deliver
+from supervisor.reconciler.freshness import CLOCK_STEP_S
+from supervisor.reconciler.leader import Leader
+from supervisor.reconciler.tick import Tick
+
+log = logging.getLogger(__name__)
+
+WATCH_S = 1.0
+BETWEEN_WAKES_S = 0.05
+DELIVER_S = 2.0
+PRUNE_S = 3600.0
+PRUNE_PAGE = 1000
+
+
+@dataclass
+class LoopStatus:
+    """What the doors may tell of the loop."""
+
+    started_at: float
+    last_tick_at: float | None = None  # monotonic
+    last_tick_s: float | None = None
+    ticks: int = 0
+    error: str = ""
+
+
+@dataclass
+class Loop:
+    tick: Tick
+    leader: Leader
+    store: Store
+    notifiers: Mapping[str, Notifier]
+    clock: Clock
+    wake: Wake
+    poll_interval_s: float
+    after_tick: Callable[[], None] = lambda: None
+    status: LoopStatus = field(init=False)
+    _stopping: threading.Event = field(default_factory=threading.Event)
+    _between: threading.Lock = field(default_factory=threading.Lock)  # held while a tick runs
+
+    def __post_init__(self) -> None:
+        self.status = LoopStatus(self.clock.monotonic())
+        logging.getLogger("apscheduler").setLevel(logging.WARNING)
+        executors = {"default": ThreadPoolExecutor(1), "tick": ThreadPoolExecutor(1)}
+        defaults = {"coalesce": True, "max_instances": 1, "misfire_grace_time": None}
+        self._scheduler = BackgroundScheduler(executors=executors, job_defaults=defaults, timezone=UTC)
+        self._watcher = threading.Thread(target=self._watch, name="watch", daemon=True)
+
+    def start(self) -> None:
+        self.leader.start()
+        every, at_once = "interval", self._wall()
+        add = self._scheduler.add_job
+        add(
+            self._tick_once,
+            every,
+            id="tick",
+            executor="tick",
+            seconds=self.poll_interval_s,
+            next_run_time=at_once,
+        )
+        add(self._deliver, every, id="deliver", seconds=DELIVER_S)
+        add(self._prune, every, id="prune", seconds=PRUNE_S)
+        self._scheduler.start()
+        self._watcher.start()
+
+    def stop(self) -> None:
+        """No new tick; the running one and its actions end; runs are untouched."""
+        self._stopping.set()
+        self.wake.set()
+        self._watcher.join(timeout=2 * WATCH_S)
+        self._scheduler.shutdown(wait=True)
+        self.tick.actor.close()
+        self.tick.readers.close()
+        self.leader.stop()
+
+    def _wall(self) -> datetime:
+        return datetime.fromtimestamp(self.clock.now(), UTC)
+
+    def _tick_once(self) -> None:
+        lease = self.leader.lease()
+        if lease is None:
+            return
+        with self._between:
+            began = self.clock.monotonic()
+            try:
+                due = self.tick.run(lease)
+                self.status.error = ""
+            except StoreDown as error:
+                due, self.status.error = None, str(error)
+                log.error("tick not done", extra={"action": "tick", "error": str(error)})
+            self.status.last_tick_at = self.clock.monotonic()
+            self.status.last_tick_s = self.status.last_tick_at - began
+            self.status.ticks += 1
+            self.after_tick()
+            if due is not None:
+                self._look_in(due - self.clock.now())
+
+    def _look_in(self, seconds: float) -> None:
+        """Move the next tick forward, never back."""
+        job = self._scheduler.get_job("tick")
+        at = datetime.fromtimestamp(self.clock.now() + max(0.0, seconds), UTC)
+        if job is not None and (job.next_run_time is None or at < job.next_run_time):
+            self._scheduler.modify_job("tick", next_run_time=at)
+
+    def _watch(self) -> None:
+        """Early wake-ups, and the scheduler's blindness after a backward step."""
+        offset_s = self.clock.now() - self.clock.monotonic()
+        while not self._stopping.is_set():
+            woken = self.wake.wait(WATCH_S)
+            offset_before, offset_s = offset_s, self.clock.now() - self.clock.monotonic()
+            if abs(offset_s - offset_before) > CLOCK_STEP_S:
+                log.warning(
+                    "the clock stepped", extra={"action": "watch", "step_s": offset_s - offset_before}
+                )
+                self._reset_jobs()
+            elif woken and not self._stopping.is_set():
+                with self._between:  # a job that is due while it runs would be skipped
+                    self._look_in(0.0)
+                self._stopping.wait(BETWEEN_WAKES_S)
+
+    def _reset_jobs(self) -> None:
+        for job in self._scheduler.get_jobs():
+            self._scheduler.modify_job(job.id, next_run_time=self._wall())
+
+    def _deliver(self) -> None:
+        if self.leader.lease() is None:
+            return
+        try:
+            deliver(self.store, self.notifiers, self.clock.now())
+        except StoreDown as error:
+            log.error("outbox not delivered", extra={"action": "deliver", "error": str(error)})
+
+    def _prune(self) -> None:
+        try:
+            while (
+                self.leader.lease() is not None
+                and self.store.prune(self.clock.now(), PRUNE_PAGE) == PRUNE_PAGE
+            ):
+                continue
+        except StoreDown as error:
+            log.error("nothing pruned", extra={"action": "prune", "error": str(error)})

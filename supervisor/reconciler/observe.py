@@ -1,0 +1,185 @@
+"""Look at the world in bulk, before the database is read: one machine listing, one beat listing. Never decides.
+
+Could not read is not absent: a listing that failed makes its parts Unknown, and a zone that was not reached makes its
+machines Unknown. A listing of beats counts as fresh only when it shows the canary that was written just before it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from supervisor.domain import heartbeat, runfiles
+from supervisor.domain.heartbeat import Beat, BeatRejected
+from supervisor.domain.identifiers import parse_launch_id
+from supervisor.domain.machine import Machine, MachineListing
+from supervisor.domain.observation import Absent, Part, Seen, Unknown
+from supervisor.domain.world import BEATS, MACHINES
+from supervisor.ports.clock import Clock
+from supervisor.ports.objectstore import ObjectInfo, ObjectStore, StoreUnavailable
+from supervisor.ports.provider import Provider, ProviderUnavailable
+from supervisor.reconciler.freshness import Freshness
+
+log = logging.getLogger(__name__)
+
+Pushed = Mapping[str, tuple[Beat, float]]  # run_id -> (beat, monotonic time of its receipt)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBeat:
+    beat: Beat
+    age_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One look. `listings`: provider -> listing, or the reason why there is none."""
+
+    taken_at: float
+    monotonic: float
+    listings: Mapping[str, MachineListing | str]
+    by_name: Mapping[str, Mapping[str, Machine]]
+    stored: Mapping[str, StoredBeat] | str
+    pushed: Pushed
+    fresh: frozenset[str]
+    observing_since: Mapping[str, float]
+    rejected: tuple[tuple[str, str], ...] = ()  # (run_id, why) of beats that are not beats
+    requests: int = 0  # how many calls this look has cost
+
+    def machine(
+        self, provider: str, zone: str, name: str, supervisor_id: str, launch_id: str, now: float
+    ) -> Part[Machine]:
+        listing = self.listings.get(provider, "no such provider")
+        if isinstance(listing, str):
+            return Unknown(listing)
+        if zone in listing.unreachable:
+            return Unknown(f"zone {zone} could not be read")
+        age_s = max(0.0, now - self.taken_at)
+        machine = self.by_name[provider].get(name)
+        if machine is None:
+            return Absent(age_s, "listing")
+        if machine.supervisor_id != supervisor_id or machine.launch_id != launch_id:
+            return Unknown(f"a machine named {name} belongs to another launch")
+        return Seen(machine, age_s, "listing")
+
+    def beat(self, run_id: str) -> Part[Beat]:
+        """The newest beat of any source: the highest (launch, sequence) wins content, the smaller age freshness."""
+        stored = self.stored.get(run_id) if not isinstance(self.stored, str) else None
+        pushed = self.pushed.get(run_id)
+        if pushed is None and stored is None:
+            return Unknown(self.stored) if isinstance(self.stored, str) else Absent(0.0, "listing")
+        if pushed is None:
+            assert stored is not None
+            return Seen(stored.beat, stored.age_s, "store")
+        push_age_s = max(0.0, self.monotonic - pushed[1])
+        if stored is None or _order(pushed[0]) >= _order(stored.beat):
+            same = stored is not None and stored.beat.launch_id == pushed[0].launch_id
+            age_s = min(push_age_s, stored.age_s) if same and stored is not None else push_age_s
+            return Seen(pushed[0], age_s, "push")
+        return Seen(stored.beat, stored.age_s, "store")
+
+
+def _order(beat: Beat) -> tuple[tuple[int, int, int], int]:
+    return parse_launch_id(beat.launch_id), beat.sequence
+
+
+@dataclass
+class Observer:
+    """Keeps what is worth keeping between two looks: parsed beats by generation, and the freshness of each source."""
+
+    providers: Mapping[str, Provider]
+    objects: ObjectStore
+    pushed: Callable[[], Pushed]
+    clock: Clock
+    supervisor_id: str
+    poll_interval_s: float
+    freshness: Freshness = field(init=False)
+    _parsed: dict[str, tuple[str, Beat | None]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.freshness = Freshness(self.poll_interval_s)
+
+    def look(self) -> Snapshot:
+        self.freshness.clocks(self.clock.now(), self.clock.monotonic())
+        listings = {name: self._machines(provider) for name, provider in self.providers.items()}
+        rejected: list[tuple[str, str]] = []
+        stored, fresh, requests = self._beats(rejected)
+        now, monotonic = self.clock.now(), self.clock.monotonic()
+        sources = {BEATS} if fresh else set()
+        complete = [
+            name for name, found in listings.items() if not isinstance(found, str) and not found.unreachable
+        ]
+        if complete:
+            sources.add(MACHINES)
+        for source in sources:
+            self.freshness.read(source, now, monotonic)
+        return Snapshot(
+            taken_at=now,
+            monotonic=monotonic,
+            listings=listings,
+            by_name={
+                name: {machine.name: machine for machine in found.machines}
+                for name, found in listings.items()
+                if not isinstance(found, str)
+            },
+            stored=stored,
+            pushed=self.pushed(),
+            fresh=frozenset(sources),
+            observing_since=self.freshness.since(now),
+            rejected=tuple(rejected),
+            requests=requests + len(listings),
+        )
+
+    def _machines(self, provider: Provider) -> MachineListing | str:
+        try:
+            return provider.machines()
+        except ProviderUnavailable as error:
+            log.warning(
+                "machines unreadable",
+                extra={"action": "observe", "provider": provider.name, "error": str(error)},
+            )
+            return f"machines cannot be read: {error}"
+
+    def _beats(self, rejected: list[tuple[str, str]]) -> tuple[dict[str, StoredBeat] | str, bool, int]:
+        """(beats by run id or the reason why there are none, whether the canary proved them fresh, requests)."""
+        canary = runfiles.canary(self.supervisor_id)
+        try:
+            written = self.objects.put(canary, b"")
+            found: dict[str, StoredBeat] = {}
+            fresh, requests = False, 1
+            for page in self.objects.pages(runfiles.BEATS):
+                requests += 1
+                for info in page.objects:
+                    if info.key == canary:
+                        fresh = info.generation == written.generation
+                        continue
+                    self._take(info, page.server_time, found, rejected)
+        except StoreUnavailable as error:
+            log.warning("beats unreadable", extra={"action": "observe", "error": str(error)})
+            return f"the object store cannot be read: {error}", False, 1
+        if len(self._parsed) > 2 * len(found) + 1000:
+            self._parsed = {run_id: kept for run_id, kept in self._parsed.items() if run_id in found}
+        return found, fresh, requests
+
+    def _take(
+        self,
+        info: ObjectInfo,
+        server_time: float,
+        found: dict[str, StoredBeat],
+        rejected: list[tuple[str, str]],
+    ) -> None:
+        run_id = info.key[len(runfiles.BEATS) :]
+        generation, beat = self._parsed.get(run_id, ("", None))
+        if generation != info.generation:
+            try:
+                beat = heartbeat.parse(info.metadata.get("beat", "").encode("utf-8", "replace"))
+                if beat.run_id != run_id:
+                    beat = None
+                    raise BeatRejected("it names another run")
+            except BeatRejected as error:
+                rejected.append((run_id, str(error)))
+                beat = None
+            self._parsed[run_id] = (info.generation, beat)
+        if beat is not None:
+            found[run_id] = StoredBeat(beat, max(0.0, server_time - info.updated))

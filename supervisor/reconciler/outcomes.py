@@ -1,0 +1,52 @@
+"""What finished actions have told, until the next decision has heard it. Memory only: after a crash every action that
+is still needed is derived again from its row and tells the same."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, replace
+
+from supervisor.domain.observation import NOT_READ, CreateFailed, Part, Seen, Verification
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    create: Part[CreateFailed] = NOT_READ
+    verification: Part[Verification] = NOT_READ
+    finalised: Part[bool] = NOT_READ
+    stop: Part[str] = NOT_READ  # a marker found immediately before a launch
+
+
+NOTHING = Heard()
+
+
+class Outcomes:
+    """Written by action threads, read by the tick."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._heard: dict[int, Heard] = {}
+
+    def of(self, key: int) -> Heard:
+        return self._heard.get(key, NOTHING)
+
+    def create_failed(self, key: int, failed: CreateFailed) -> None:
+        self._put(key, create=Seen(failed))
+
+    def verified(self, key: int, verification: Verification) -> None:
+        self._put(key, verification=Seen(verification))
+
+    def finalised(self, key: int) -> None:
+        self._put(key, finalised=Seen(True))
+
+    def stop_found(self, key: int, generation: str) -> None:
+        self._put(key, stop=Seen(generation))
+
+    def forget(self, key: int) -> None:
+        """The run has moved to another status: what was heard belongs to the old one."""
+        with self._lock:
+            self._heard.pop(key, None)
+
+    def _put(self, key: int, **part: object) -> None:
+        with self._lock:
+            self._heard[key] = replace(self._heard.get(key, NOTHING), **part)  # type: ignore[arg-type]

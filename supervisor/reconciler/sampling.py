@@ -1,0 +1,38 @@
+"""Pulses move in memory and are sampled into the database about once a minute, spread over the ticks of that minute."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from supervisor.domain.run import Run
+from supervisor.ports.store import Lease, Sample, Store
+
+SAMPLE_S = 60.0
+
+
+class Sampler:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._next: dict[int, float] = {}
+
+    def due(self, key: int) -> None:
+        """Something of note happened: sample this run in this tick."""
+        self._next[key] = 0.0
+
+    def forget(self, key: int) -> None:
+        self._next.pop(key, None)
+
+    def write(self, runs: Iterable[Run], now: float, lease: Lease) -> None:
+        samples = []
+        for run in runs:
+            if run.pulse is None or run.attempt is None:
+                continue
+            at = self._next.get(run.key)
+            if at is None:  # first seen: spread runs that began together over the minute
+                self._next[run.key] = now + (run.key * 7) % int(SAMPLE_S)
+                continue
+            if now >= at:
+                self._next[run.key] = now + SAMPLE_S
+                samples.append(Sample(run.key, now, run.attempt.number, run.pulse))
+        if samples:
+            self._store.write_pulses(samples, lease)

@@ -1,0 +1,75 @@
+"""Every fourth tick, and at start: machines of ours that serve nobody are released, on the tick's own listing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from supervisor.domain.actions import Release
+from supervisor.domain.events import Event, EventKind
+from supervisor.domain.machine import Machine, MachineRef
+from supervisor.domain.run import Run
+from supervisor.lifecycle import sweep
+from supervisor.ports.store import Lease
+from supervisor.reconciler.act import Actor
+from supervisor.reconciler.observe import Snapshot
+
+EVERY = 4
+
+
+class Sweeper:
+    def __init__(self, supervisor_id: str) -> None:
+        self._supervisor_id = supervisor_id
+        self._tick = 0
+        self._told: set[str] = set()
+
+    def sweep(
+        self, snapshot: Snapshot, runs: Iterable[Run], actor: Actor, lease: Lease, now: float
+    ) -> list[Event]:
+        """Releases are handed to the actor; the events that tell of them, each machine once."""
+        self._tick += 1
+        if self._tick % EVERY != 1:
+            return []
+        expected, events = set(_expected(runs)), []
+        for provider, listing in snapshot.listings.items():
+            if isinstance(listing, str):
+                continue
+            plan = sweep.plan(listing, self._supervisor_id, expected, now)
+            for machine in plan.release:
+                ref = MachineRef(provider, machine.zone, machine.name, machine.machine_id)
+                reason = (
+                    f"serves no attempt of a live run (labelled {machine.run_id}, launch {machine.launch_id})"
+                )
+                actor.submit(
+                    None, Release(ref, machine.launch_id, reason, (f"listing: {machine.state}",)), lease
+                )
+                events += self._tell(machine, f"Machine {machine.name} in {machine.zone} {reason}: released.")
+            if plan.refused and "refused" not in self._told:
+                self._told.add("refused")
+                text = (
+                    f"{len(plan.refused)} of our machines serve nobody, too many at once: none is released."
+                )
+                events.append(
+                    Event(
+                        EventKind.SWEEP_REFUSED, text, data={"machines": [m.name for m in plan.refused[:20]]}
+                    )
+                )
+            if not plan.refused:
+                self._told.discard("refused")
+        return events
+
+    def _tell(self, machine: Machine, text: str) -> list[Event]:
+        if machine.name in self._told:
+            return []
+        if len(self._told) > 10_000:
+            self._told.clear()
+        self._told.add(machine.name)
+        data = {"machine": machine.name, "zone": machine.zone, "run_id": machine.run_id}
+        return [Event(EventKind.MACHINE_LEAKED, text, data=data)]
+
+
+def _expected(runs: Iterable[Run]) -> Iterator[str]:
+    for run in runs:
+        if run.open_try is not None:
+            yield run.open_try.machine_name
+        for item in run.retiring:
+            yield item.ref.name

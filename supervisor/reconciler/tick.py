@@ -1,0 +1,249 @@
+"""One look at the world and what follows from it: observe, decide, commit, act. Most answers are "no change".
+
+Cloud first, database second. A decision that needs more than the bulk reads says so and is decided again with them. A
+run whose guarded row was not hit drops its events and actions and is decided again in the next tick, from its new row.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from supervisor.domain.events import Event, EventKind
+from supervisor.domain.heartbeat import Beat
+from supervisor.domain.identifiers import nonce_hash
+from supervisor.domain.machine import Machine
+from supervisor.domain.observation import NOT_READ, STOP, Absent, Observation, Part, Seen
+from supervisor.domain.run import Run
+from supervisor.domain.world import World
+from supervisor.lifecycle.decide import decide
+from supervisor.lifecycle.decision import Decision
+from supervisor.ports.clock import Clock
+from supervisor.ports.store import Change, Lease, Store
+from supervisor.reconciler.act import Actor
+from supervisor.reconciler.observe import Observer, Snapshot
+from supervisor.reconciler.outcomes import Outcomes
+from supervisor.reconciler.readers import Readers
+from supervisor.reconciler.rotation import Rotation
+from supervisor.reconciler.sampling import Sampler
+from supervisor.reconciler.sweeping import Sweeper
+from supervisor.reconciler.worldview import Worldview
+
+log = logging.getLogger(__name__)
+
+ROUNDS = 8  # decisions that ask for "once more at once" in one tick
+READS = 3  # rounds of reading more for one decision
+PAGE = 500
+
+
+@dataclass
+class Tick:
+    """Holds the unsettled runs of one cell between two ticks; one thread at a time."""
+
+    store: Store
+    cell: str
+    observer: Observer
+    worldview: Worldview
+    readers: Readers
+    actor: Actor
+    outcomes: Outcomes
+    sampler: Sampler
+    sweeper: Sweeper
+    rotation: Rotation
+    clock: Clock
+    runs: dict[int, Run] = field(default_factory=dict)
+    _nonces: dict[tuple[int, str], str] = field(default_factory=dict)
+    _told: dict[str, float] = field(default_factory=dict)
+
+    def run(self, lease: Lease) -> float | None:
+        """One tick. When the next one is due before the poll interval is over, else None. Raises StoreDown."""
+        snapshot = self.observer.look()
+        self.load()
+        now = self.clock.now()
+        world = self.worldview.world(snapshot, self.store.zones(self.cell))
+        self._tell(self.worldview.prove(snapshot), now)
+        self._rejected(snapshot.rejected, now)
+        todo, soonest = list(self.runs.values()), []
+        turn = self.rotation.turn(self.runs)
+        for _ in range(ROUNDS):
+            decisions = self._decide(todo, snapshot, world, turn, now)
+            admitted, events = self.worldview.admit(decisions, len(self.runs), now)
+            self._tell(events, now)
+            kept = self._commit(admitted, lease, now)
+            for decision in kept:
+                for action in decision.actions:
+                    self.actor.submit(decision.run, action, lease)
+            soonest += [decision.check_after for decision in kept if decision.check_after is not None]
+            todo = [decision.run for decision in kept if decision.again and decision.run.key in self.runs]
+            turn = frozenset()
+            if not todo:
+                break
+            world = replace(world, zones=self.store.zones(self.cell))
+        self.sampler.write(self.runs.values(), now, lease)
+        self._tell(self.sweeper.sweep(snapshot, self.runs.values(), self.actor, lease, now), now)
+        return min((at for at in soonest if at > now), default=None)
+
+    def load(self) -> None:
+        """Rows that changed under us (submits, stops, resumes), and those that are gone from the cell."""
+        changed, keys = self.store.active(self.cell, {key: run.version for key, run in self.runs.items()})
+        for key in self.runs.keys() - keys:
+            self._drop(key)
+        for run in changed:
+            known = self.runs.get(run.key)
+            if known is not None and known.status != run.status:
+                self.outcomes.forget(run.key)
+            self.runs[run.key] = _with_newer_pulse(run, known)
+
+    def _drop(self, key: int) -> None:
+        del self.runs[key]
+        self.outcomes.forget(key)
+        self.sampler.forget(key)
+
+    # --- decide ---------------------------------------------------------------------------------------------------
+
+    def _decide(
+        self, runs: Sequence[Run], snapshot: Snapshot, world: World, turn: frozenset[int], now: float
+    ) -> list[Decision]:
+        done: list[Decision] = []
+        waiting: list[tuple[Run, Observation, frozenset[str]]] = []
+        for run in runs:
+            obs = self.observation(run, snapshot, now)
+            if run.key in turn and obs.stop is NOT_READ:
+                waiting.append((run, obs, frozenset({STOP})))
+                continue
+            self._one(run, obs, world, now, done, waiting)
+        for _ in range(READS):
+            if not waiting:
+                break
+            observations, asked = self.readers.read(waiting), waiting
+            waiting = []
+            for (run, _, _), obs in zip(asked, observations, strict=True):
+                self._one(run, obs, world, now, done, waiting)
+        return done
+
+    def _one(
+        self,
+        run: Run,
+        obs: Observation,
+        world: World,
+        now: float,
+        done: list[Decision],
+        waiting: list[tuple[Run, Observation, frozenset[str]]],
+    ) -> None:
+        try:
+            decision = decide(run, obs, world, now)
+        except Exception:  # a rule's bug must not stop the other runs; this run stays as it is, visibly
+            log.exception("no decision", extra={"action": "decide", "run_id": run.run_id})
+            return
+        if decision.wants:
+            waiting.append((run, obs, decision.wants))
+            return
+        done.append(decision)
+
+    def observation(self, run: Run, snapshot: Snapshot, now: float) -> Observation:
+        """Everything the bulk reads and finished actions tell of one run."""
+        heard, try_ = self.outcomes.of(run.key), run.try_
+        machine: Part[Machine] = NOT_READ
+        if try_ is not None and run.open_try is not None:
+            machine = self._machine(
+                snapshot, try_.ref.provider, try_.ref.zone, try_.machine_name, try_.launch_id, now
+            )
+        return Observation(
+            machine=machine,
+            beat=self._authentic(run, snapshot.beat(run.run_id), now),
+            stop=heard.stop,
+            create=heard.create,
+            verification=heard.verification,
+            finalised=heard.finalised,
+            retiring=tuple(
+                self._machine(snapshot, item.ref.provider, item.ref.zone, item.ref.name, item.launch_id, now)
+                for item in run.retiring
+            ),
+        )
+
+    def _machine(
+        self, snapshot: Snapshot, provider: str, zone: str, name: str, launch_id: str, now: float
+    ) -> Part[Machine]:
+        return snapshot.machine(provider, zone, name, self.store.supervisor_id, launch_id, now)
+
+    def _authentic(self, run: Run, part: Part[Beat], now: float) -> Part[Beat]:
+        """Stored beats carry the nonce of their try; one that does not is told of and counts as not there."""
+        if not isinstance(part, Seen) or part.source != "store" or run.try_ is None:
+            return part
+        beat = part.value
+        if beat.launch_id != run.try_.launch_id:
+            return part  # of another launch: no rule listens to it
+        expected = self._nonces.get((run.key, beat.launch_id)) or run.try_.nonce_hash
+        if not expected:
+            expected = self.store.nonce_hash(run.run_id, beat.launch_id) or ""
+            self._nonces[run.key, beat.launch_id] = expected
+        if expected == nonce_hash(beat.nonce):
+            return part
+        self._rejected(((run.run_id, "it does not carry the nonce of its try"),), now)
+        return Absent(part.age_s, "store")
+
+    # --- commit ---------------------------------------------------------------------------------------------------
+
+    def _commit(self, decisions: Sequence[Decision], lease: Lease, now: float) -> list[Decision]:
+        """The decisions that stand: nothing to write, or written. Their runs carry the new row version."""
+        standing, to_write = [], []
+        for decision in decisions:
+            before = self.runs[decision.run.key]
+            if decision.run is before and not decision.events:
+                standing.append(decision)
+            elif decision.pulse_only and not decision.events:
+                self.runs[before.key] = decision.run
+                standing.append(decision)
+            else:
+                to_write.append(decision)
+        for page in _pages(to_write, PAGE):
+            changes = [Change(self.runs[d.run.key], d.run, d.events) for d in page]
+            hit = self.store.apply_all(changes, now, lease)
+            standing += [self._committed(d, hit[d.run.key], now) for d in page if d.run.key in hit]
+        return standing
+
+    def _committed(self, decision: Decision, stored: Run, now: float) -> Decision:
+        before = self.runs[stored.key]
+        if before.status != stored.status:
+            self.outcomes.forget(stored.key)
+            self.sampler.due(stored.key)
+        self.runs[stored.key] = stored
+        for key, record in decision.lessons:
+            self.store.put_zone(self.cell, key, record)
+        if stored.settled:
+            self._drop(stored.key)
+        return replace(decision, run=stored)
+
+    # --- telling --------------------------------------------------------------------------------------------------
+
+    def _tell(self, events: Sequence[Event], now: float) -> None:
+        if events:
+            self.store.add_events(None, events, now)
+
+    def _rejected(self, rejected: Iterable[tuple[str, str]], now: float) -> None:
+        """At most one event per run in ten minutes: beats are untrusted, and so is their number."""
+        for run_id, why in rejected:
+            if now - self._told.get(run_id, 0.0) < 600.0:
+                continue
+            if len(self._told) > 10_000:
+                self._told.clear()
+            self._told[run_id] = now
+            key = next((run.key for run in self.runs.values() if run.run_id == run_id), None)
+            event = Event(
+                EventKind.BEAT_REJECTED, f"A stored beat was ignored: {why}.", data={"run_id": run_id}
+            )
+            self.store.add_events(key, [event], now)
+
+
+def _with_newer_pulse(run: Run, known: Run | None) -> Run:
+    """Pulses are written about once a minute; what we hold in memory may be newer than the row's."""
+    mine = known.pulse if known is not None else None
+    if mine is None or (run.pulse is not None and run.pulse.launch_id != mine.launch_id):
+        return run
+    current = run.try_.launch_id if run.try_ is not None else None
+    return replace(run, pulse=mine) if mine.launch_id == current else run
+
+
+def _pages(items: Sequence[Decision], size: int) -> Iterable[Sequence[Decision]]:
+    return (items[start : start + size] for start in range(0, len(items), size))
