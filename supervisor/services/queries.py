@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from supervisor.domain.attempt import Pulse
 from supervisor.domain.errors import NotFound
 from supervisor.domain.heartbeat import Beat
 from supervisor.domain.identifiers import is_run_id
@@ -96,7 +97,7 @@ class Queries:
         if run.live_attempt is None:
             return run
         live = self._live(run.key)
-        if live is not None and live.pulse is not None and _newer(live, run):
+        if live is not None and live.pulse is not None and _newer(live.pulse, run):
             run = replace(run, pulse=live.pulse)
         pushed = self._inbox.newest(run.run_id)
         return run if pushed is None else _with_beat(run, pushed[0], self._seen_at(pushed[1]))
@@ -106,15 +107,11 @@ class Queries:
         return clock.now() - max(0.0, clock.monotonic() - received_monotonic)
 
 
-def _newer(live: Run, run: Run) -> bool:
-    assert live.pulse is not None and run.live_attempt is not None
-    if live.pulse.launch_id != run.live_attempt.launch_id:
+def _newer(pulse: Pulse, run: Run) -> bool:
+    attempt, known = run.live_attempt, run.pulse
+    if attempt is None or pulse.launch_id != attempt.launch_id:
         return False
-    return (
-        run.pulse is None
-        or run.pulse.launch_id != live.pulse.launch_id
-        or live.pulse.sequence >= run.pulse.sequence
-    )
+    return known is None or known.launch_id != pulse.launch_id or pulse.sequence >= known.sequence
 
 
 def _with_beat(run: Run, beat: Beat, seen_at: float) -> Run:

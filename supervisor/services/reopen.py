@@ -106,7 +106,6 @@ def reopened(run: Run, policy: Policy, rerun: bool, stop_consumed: str | None, n
         detail="",
         hold="",
         next_at=None,
-        rerun=rerun,
         pulse=None if rerun else run.pulse,
         counters=replace(run.counters, counted=0, user_failures=0, no_progress=0, streak=0, deleted_at=()),
         checkpoint_step=kept,
