@@ -38,5 +38,3 @@ def answering(root: str, marker: str, verb: str, key: str) -> Iterator[None]:
             text = "%s: no space or no inodes left; the object is as it was, free some space" % doing
             raise StoreFull(text) from error
         raise StoreUnavailable("%s: %s" % (doing, error.strerror or error)) from error
-    except ValueError as error:
-        raise StoreUnavailable("%s: what the store keeps about it (.meta) is torn" % doing) from error

@@ -164,8 +164,9 @@ class FolderStore:
             yield from _chunks(descriptor, length)
 
     def stat(self, key: str) -> ObjectInfo:
+        path = self._path(key)
         with self._answering("read", key):
-            info = self._look(key, self._path(key))
+            info = self._look(key, path)
             if info is None:
                 raise FileNotFoundError(errno.ENOENT, "no plain file", key)
             return info

@@ -16,6 +16,7 @@ import threading
 from typing import Dict, Mapping, Optional, Tuple
 
 from supervisor.agent.stores import durable
+from supervisor.agent.stores.errors import StoreUnavailable
 
 MAX_REMEMBERED = 20_000
 _NONE: Mapping[str, str] = {}
@@ -27,8 +28,8 @@ def key_hash(key: str) -> str:
 
 
 class Sidecars:
-    """The sidecars below `folder`; new ones are written in `tmp_folder` first. Raises OSError, and ValueError for a
-    torn sidecar, which only a hand or a broken disk can make."""
+    """The sidecars below `folder`; new ones are written in `tmp_folder` first. Raises OSError, and StoreUnavailable for
+    a torn sidecar, which only a hand or a broken disk can make."""
 
     def __init__(self, folder: str, tmp_folder: str) -> None:
         self._folder = folder
@@ -48,7 +49,7 @@ class Sidecars:
                 return None
             found = _NONE
         else:
-            found = json.loads(line)
+            found = self._parsed(key, line)
         self._remember(key, generation, found)
         return found
 
@@ -84,6 +85,13 @@ class Sidecars:
             if line.startswith(begins):
                 return line[len(begins) :]
         return None
+
+    def _parsed(self, key: str, line: bytes) -> Mapping[str, str]:
+        try:
+            found: Mapping[str, str] = json.loads(line)
+        except ValueError as error:
+            raise StoreUnavailable("the metadata of %r is torn: %s" % (key, self._path(key))) from error
+        return found
 
     def _remember(self, key: str, generation: int, metadata: Mapping[str, str]) -> None:
         with self._guard:

@@ -1,0 +1,22 @@
+"""The folder store as the agent sees it, in the agent's words."""
+
+from pathlib import Path
+
+import pytest
+
+from supervisor.agent.stores import errors
+from supervisor.agent.stores.folder import FolderStore
+from tests.contracts.objectstore_suite import AgentStoreSuite
+
+
+class TestFolderStore(AgentStoreSuite):
+    words = errors
+
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> FolderStore:
+        return FolderStore.create(tmp_path / "objects")
+
+    def make_unreadable(self, store: FolderStore, prefix: str) -> None:
+        folder = Path(store.root, prefix.rstrip("/"))
+        folder.rename(folder.with_name("elsewhere"))
+        folder.write_bytes(b"")
