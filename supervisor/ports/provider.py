@@ -110,7 +110,7 @@ class Provider(Protocol):
 
 class Disasters(Protocol):
     """What `spot dev …` may do to machines: the provider on this computer only. What acts on one machine raises
-    MachineMissing when there is none of that name and id, ProviderUnavailable when that could not be read."""
+    MachineMissing when none of that name and id lives, ProviderUnavailable when that could not be read."""
 
     def preempt(self, ref: MachineRef, notice_s: float) -> None:
         """Give notice, then take the machine away when it is over; the record says `preempted`."""

@@ -291,6 +291,7 @@ class FakeProvider:
         return machine
 
     def _demand(self, ref: MachineRef) -> FakeMachine:
-        if self._match(ref) is None:
+        machine = self._match(ref)
+        if machine is None or machine.state is MachineState.ENDED:
             raise MachineMissing(f"there is no machine {ref.name}")
         return self._machines[ref.name]

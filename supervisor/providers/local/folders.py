@@ -1,0 +1,264 @@
+"""A machine's folder: the papers in it, and what is kept of it after its end.
+
+    <data>/machines/<name>/  job.json agent.pyz lock agent.json console.log notice.json record.json gone.json work/
+    <data>/local/released/   the last RELEASED_KEPT of them, without work, environment and nonce: evidence for people
+
+A folder appears by one rename with everything that a start needs, so no crash leaves half of one. Every paper is
+written by rename too. "Not there" is told apart from "could not be read": the second raises Unreadable, and whoever
+asks must not conclude that no machine is there.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from supervisor.domain.causes import Cause
+from supervisor.domain.machine import MachineRecord
+from supervisor.ports.provider import LaunchRequest
+from supervisor.providers.local.processes import Identity
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}\Z")
+SECRETS = ("nonce", "env")
+RELEASED_KEPT = 100
+
+T = TypeVar("T")
+
+
+class Unreadable(Exception):
+    """A paper or folder is there, or may be, and cannot be read. Says nothing about the machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What job.json says of the machine itself; `created_at` in epoch seconds."""
+
+    name: str
+    zone: str
+    supervisor_id: str
+    run_id: str
+    launch_id: str
+    created_at: float | None
+
+    def is_of(self, request: LaunchRequest) -> bool:
+        """This machine was made for that very launch."""
+        wanted = (request.supervisor_id, request.run_id, request.launch_id)
+        return (self.supervisor_id, self.run_id, self.launch_id) == wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A preemption notice. `deadline_boottime_s` is on CLOCK_BOOTTIME of this boot: it goes on while asleep."""
+
+    deadline_boottime_s: float
+    notice_s: float
+    at: float
+
+
+class Folder:
+    """The papers of one machine. Readers give None when a paper is not there, and raise Unreadable otherwise."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.name = path.name
+
+    def job(self) -> Job | None:
+        return self._read("job.json", _job)
+
+    def agent(self) -> Identity | None:
+        return self._read(
+            "agent.json", lambda d: Identity(int(d["pid"]), int(d["start_ticks"]), str(d["boot_id"]))
+        )
+
+    def notice(self) -> Notice | None:
+        return self._read(
+            "notice.json",
+            lambda d: Notice(float(d["deadline_boottime_s"]), float(d["notice_s"]), float(d.get("at", 0.0))),
+        )
+
+    def record(self) -> MachineRecord | None:
+        return self._read(
+            "record.json",
+            lambda d: MachineRecord(Cause(d["cause"]), str(d["detail"]), float(d["at"]), d.get("notice_s")),
+        )
+
+    def gone_at(self) -> float | None:
+        """Since when this machine is known to be gone without a record; None = not known to be."""
+        return self._read("gone.json", lambda d: float(d["at"]))
+
+    def write_notice(self, notice: Notice) -> None:
+        self._write(
+            "notice.json",
+            {"deadline_boottime_s": notice.deadline_boottime_s, "notice_s": notice.notice_s, "at": notice.at},
+        )
+
+    def write_record(self, record: MachineRecord) -> None:
+        self._write(
+            "record.json",
+            {"cause": record.cause, "detail": record.detail, "at": record.at, "notice_s": record.notice_s},
+        )
+
+    def write_gone(self, at: float) -> None:
+        self._write("gone.json", {"at": at})
+
+    def console(self, max_bytes: int) -> bytes:
+        """The last bytes of what the agent printed; empty when it printed nothing."""
+        try:
+            with (self.path / "console.log").open("rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - max_bytes))
+                return file.read(max_bytes)
+        except FileNotFoundError:
+            return b""
+
+    def scrub(self) -> None:
+        """Take secrets out of job.json; they have no use any more."""
+        data = read_json(self.path / "job.json") or {}
+        self._write("job.json", {key: value for key, value in data.items() if key not in SECRETS})
+
+    def _read(self, paper: str, make: Callable[[dict[str, Any]], T]) -> T | None:
+        data = read_json(self.path / paper)
+        try:
+            return None if data is None else make(data)
+        except (KeyError, TypeError, ValueError) as error:
+            raise Unreadable(f"{self.path / paper} is not what was written there: {error!r}") from None
+
+    def _write(self, paper: str, data: Mapping[str, object]) -> None:
+        write_json(self.path / paper, data)
+
+
+def _job(data: dict[str, Any]) -> Job:
+    created = data.get("created_at")
+    return Job(
+        name=str(data["name"]),
+        zone=str(data["zone"]),
+        supervisor_id=str(data["supervisor_id"]),
+        run_id=str(data["run_id"]),
+        launch_id=str(data["launch_id"]),
+        created_at=None if created is None else float(created),
+    )
+
+
+class Folders:
+    """All machine folders below one data folder, and the lock for changes that concern more than one of them."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self.machines = data_dir / "machines"
+        self.own = data_dir / "local"
+        self.released = self.own / "released"
+        for path in (self.machines, self.released):
+            path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with self.locked():
+            for half_made in self.machines.glob(".new-*"):
+                shutil.rmtree(half_made, ignore_errors=True)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """One launch, release or clean-up at a time, across threads and processes; free when its holder dies."""
+        with (self.own / "lock").open("ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    def folder(self, name: str) -> Folder:
+        """ValueError for a name that is not one plain part of a path."""
+        if not NAME.match(name):
+            raise ValueError(f"{name[:80]!r} is not a machine name")
+        return Folder(self.machines / name)
+
+    def all(self) -> list[Folder]:
+        """Every machine folder, in order of name. OSError when the folder of folders cannot be read."""
+        return [
+            Folder(self.machines / name) for name in sorted(os.listdir(self.machines)) if NAME.match(name)
+        ]
+
+    def make(self, request: LaunchRequest, agent: Path, created_at: float) -> Folder:
+        """The folder with its job and its own copy of the agent: a later build must not change a living one."""
+        job = {
+            **request.job,
+            "name": request.name,
+            "zone": request.placement.zone,
+            "supervisor_id": request.supervisor_id,
+            "run_id": request.run_id,
+            "launch_id": request.launch_id,
+            "created_at": created_at,
+        }
+        half_made = Path(tempfile.mkdtemp(prefix=".new-", dir=self.machines))
+        try:
+            shutil.copyfile(agent, half_made / "agent.pyz")
+            write_json(half_made / "job.json", job)
+            # Onto an empty folder, which a crash may have left, this succeeds; onto any other it does not.
+            half_made.rename(self.machines / request.name)
+            sync_folder(self.machines)
+        except BaseException:
+            shutil.rmtree(half_made, ignore_errors=True)
+            raise
+        return self.folder(request.name)
+
+    def archive(self, folder: Folder) -> None:
+        """Put a machine's folder away: nothing of it lives. Safe to repeat after a crash at any point."""
+        folder.scrub()
+        place = self.released / folder.name
+        shutil.rmtree(place, ignore_errors=True)
+        folder.path.rename(place)
+        for leftover in ("agent.pyz", "lock"):
+            (place / leftover).unlink(missing_ok=True)
+        shutil.rmtree(place / "work", ignore_errors=True)
+        self._forget_oldest()
+
+    def console(self, name: str, max_bytes: int) -> bytes:
+        """Of the machine, or of what was kept of it."""
+        folder = self.folder(name)
+        return folder.console(max_bytes) or Folder(self.released / name).console(max_bytes)
+
+    def _forget_oldest(self) -> None:
+        kept = []
+        for path in self.released.iterdir():
+            with suppress(FileNotFoundError):
+                kept.append((path.stat().st_mtime, path))
+        for _, path in sorted(kept, reverse=True)[RELEASED_KEPT:]:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The JSON object in `path`, None when there is no such file; Unreadable for everything else."""
+    try:
+        data = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise Unreadable(f"{path} cannot be read: {error}") from error
+    if not isinstance(data, dict):
+        raise Unreadable(f"{path} does not hold a JSON object")
+    return data
+
+
+def write_json(path: Path, data: Mapping[str, object]) -> None:
+    """Write by rename, for this user's eyes only: a reader sees the old paper or the new one."""
+    descriptor, half_made = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            json.dump(data, file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(half_made).replace(path)
+    except BaseException:
+        Path(half_made).unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Make renames in this folder survive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

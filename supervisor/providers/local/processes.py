@@ -1,0 +1,193 @@
+"""Which processes are a machine's, and how to end exactly those.
+
+A pid alone names nobody: it is used again. A process is pid + start ticks (field 22 of /proc/<pid>/stat) within one
+boot; every signal goes through a pidfd that was checked against the start ticks after it was opened, so no reuse can
+slip in between. A process in state Z is gone: pid 1 of a container may never reap it.
+
+A machine's processes are: the agent's session while its leader is provably the agent, whoever carries the machine's
+marker in its environment (a stray that called setsid), and all their descendants.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+PROC = Path("/proc")
+MARKER_NAME = b"SPOT_MACHINE="  # every process of a machine inherits it from the agent
+MARKER_FOLDER = b"SPOT_MACHINE_DIR="  # tells two data folders with machines of one name apart
+GONE_STATES = "ZX"
+POLL_S = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """One process for ever: `start_ticks` since boot, in clock ticks; `boot_id` of the boot it lived in."""
+
+    pid: int
+    start_ticks: int
+    boot_id: str
+
+    @property
+    def machine_id(self) -> str:
+        return f"local:{self.boot_id[:8]}:{self.pid}:{self.start_ticks}"
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """What /proc/<pid>/stat said at one instant."""
+
+    pid: int
+    state: str
+    parent: int
+    group: int
+    session: int
+    start_ticks: int
+
+    @property
+    def alive(self) -> bool:
+        return self.state not in GONE_STATES
+
+
+def boot_id() -> str:
+    """This boot of the computer. OSError where there is no Linux /proc, so that nothing is taken for dead there."""
+    return (PROC / "sys/kernel/random/boot_id").read_text().strip()
+
+
+def read(pid: int) -> Process | None:
+    """The process that has this pid now, zombies included; None when there is none."""
+    try:
+        raw = (PROC / str(pid) / "stat").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The name in field 2 may hold blanks and brackets: only the last bracket ends it.
+    fields = raw[raw.rindex(b")") + 2 :].split()
+    return Process(pid, fields[0].decode(), int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]))
+
+
+def find(identity: Identity, boot: str) -> Process | None:
+    """That very process if it lives or waits to be reaped in this boot, never another one with its pid."""
+    if identity.boot_id[:8] != boot[:8]:
+        return None
+    process = read(identity.pid)
+    return process if process is not None and process.start_ticks == identity.start_ticks else None
+
+
+def send(process: Process, signum: int) -> None:
+    """Signal this very process; nothing happens when it is gone. PermissionError when it is another user's."""
+    try:
+        descriptor = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        return
+    except OSError as error:
+        if error.errno != errno.ENOSYS:
+            raise
+        _send_by_pid(process, signum)  # kernels before 5.3
+        return
+    try:
+        if _same(process):
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(descriptor, signum)
+    finally:
+        os.close(descriptor)
+
+
+def _send_by_pid(process: Process, signum: int) -> None:
+    if _same(process):
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, signum)
+
+
+def _same(process: Process) -> bool:
+    now = read(process.pid)
+    return now is not None and now.start_ticks == process.start_ticks
+
+
+class Table:
+    """All processes at one instant; their environments are read only when somebody asks."""
+
+    def __init__(self) -> None:
+        found = (read(int(name)) for name in os.listdir(PROC) if name.isdigit())
+        self.processes: tuple[Process, ...] = tuple(process for process in found if process is not None)
+        self._markers: dict[int, tuple[bytes, bytes]] = {}
+
+    def members(self, name: str, folder: Path, agent: Identity | None) -> list[Process]:
+        """Living processes of the machine in `folder`. `agent` = what its agent.json says, if it is of this boot."""
+        # A dead leader that is not reaped yet still proves that its session is ours; a reused pid proves nothing.
+        leader = next(
+            (p for p in self.processes if agent and (p.pid, p.start_ticks) == (agent.pid, agent.start_ticks)),
+            None,
+        )
+        ours = {
+            p.pid
+            for p in self.processes
+            if (leader is not None and p.session == leader.pid) or self._carries(p, name, folder)
+        }
+        ours |= self._descendants(ours)
+        return [p for p in self.processes if p.pid in ours and p.alive and p.pid != os.getpid()]
+
+    def _descendants(self, roots: set[int]) -> set[int]:
+        children: dict[int, list[int]] = {}
+        for process in self.processes:
+            children.setdefault(process.parent, []).append(process.pid)
+        found: set[int] = set()
+        todo = list(roots)
+        while todo:
+            fresh = [pid for pid in children.get(todo.pop(), ()) if pid not in found]
+            found.update(fresh)
+            todo.extend(fresh)
+        return found
+
+    def _carries(self, process: Process, name: str, folder: Path) -> bool:
+        marker, place = self._marker(process.pid)
+        return marker == name.encode() and place in (b"", os.fsencode(folder))
+
+    def _marker(self, pid: int) -> tuple[bytes, bytes]:
+        if pid not in self._markers:
+            self._markers[pid] = _read_marker(pid)
+        return self._markers[pid]
+
+
+def _read_marker(pid: int) -> tuple[bytes, bytes]:
+    try:
+        variables = (PROC / str(pid) / "environ").read_bytes().split(b"\0")
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return b"", b""  # gone, or another user's: not ours
+    name, folder = b"", b""
+    for variable in variables:
+        if variable.startswith(MARKER_NAME):
+            name = variable.removeprefix(MARKER_NAME)
+        elif variable.startswith(MARKER_FOLDER):
+            folder = variable.removeprefix(MARKER_FOLDER)
+    return name, folder
+
+
+def kill_all(
+    members: Callable[[], Sequence[Process]], agent: Identity | None, wait_s: float
+) -> Sequence[Process]:
+    """SIGKILL everything that `members` names until it names nothing; what is left after `wait_s` is returned.
+
+    The agent is stopped first and killed last: it must not see its training die and tell of a failure, and while it
+    is there its session proves which processes are the machine's, also those born during the kill.
+    """
+    deadline = time.monotonic() + wait_s
+    while left := members():
+        late = time.monotonic() >= deadline
+        lead = [
+            p for p in left if agent is not None and (p.pid, p.start_ticks) == (agent.pid, agent.start_ticks)
+        ]
+        others = [p for p in left if p not in lead]
+        for process in lead:
+            send(process, signal.SIGSTOP if others and not late else signal.SIGKILL)
+        for process in others:
+            send(process, signal.SIGKILL)
+        if late:
+            break
+        time.sleep(POLL_S)
+    return left

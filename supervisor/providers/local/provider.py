@@ -1,0 +1,271 @@
+"""Machines on this computer, for real trainings on a workstation: a folder and the processes of one agent each.
+
+Nothing here lives in memory that matters: machines are found again from their folders and processes by any later
+supervisor. A launch is a folder (by one rename), then a process; whatever a crash leaves between the two, the same
+launch finishes. Only the agent itself, by its lock on the folder, decides that there is exactly one.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from signal import SIGSTOP, SIGTERM
+
+from supervisor.domain.machine import Machine, MachineListing, MachineRef, MachineState
+from supervisor.domain.placement import Offer
+from supervisor.ports.clock import Clock
+from supervisor.ports.provider import (
+    LaunchRejected,
+    LaunchRequest,
+    MachineMissing,
+    NoCapacity,
+    ProviderUnavailable,
+)
+from supervisor.providers.local import processes
+from supervisor.providers.local.disasters import Stockouts
+from supervisor.providers.local.folders import Folder, Folders, Notice, Unreadable
+from supervisor.providers.local.lookout import Lookout
+from supervisor.providers.local.sighting import Sight, boottime, end, ended
+from supervisor.providers.local.starting import Agents
+
+START_WAIT_S = 10.0
+START_POLL_S = 0.05
+DEAD_KEPT_S = 86400.0  # the folder of a machine that nobody released, after its end
+
+
+class LocalProvider:
+    """Provider and Disasters of ports/provider.py. `data_dir`: the supervisor's; `agent`: the zipapp that is copied
+    into each machine's folder; `capacity`: machines at once by zone, absent or None = no limit."""
+
+    name = "local"
+    irreplaceable = False
+
+    def __init__(
+        self,
+        data_dir: Path,
+        offers: Sequence[Offer],
+        capacity: Mapping[str, int | None],
+        agent: Path,
+        clock: Clock,
+        python: str = sys.executable,
+        dead_kept_s: float = DEAD_KEPT_S,
+    ) -> None:
+        self._folders = Folders(data_dir.absolute())
+        self._offers = tuple(offers)
+        self._capacity = dict(capacity)
+        self._agent = agent
+        self._clock = clock
+        self._stockouts = Stockouts(self._folders.own / "stockouts.json")
+        zones = frozenset(offer.placement.zone for offer in self._offers)
+        self._lookout = Lookout(self._folders, zones, clock)
+        self._agents = Agents(python)
+        self._dead_kept_s = dead_kept_s
+
+    # --- the provider -------------------------------------------------------------------------------------------------
+
+    def offers(self) -> tuple[Offer, ...]:
+        return self._offers
+
+    def launch(self, request: LaunchRequest) -> Machine:
+        with _clear_answers(f"launch of {request.name}"):
+            try:
+                folder = self._folders.folder(request.name)
+            except ValueError as error:
+                raise LaunchRejected(str(error)) from None
+            with self._folders.locked():
+                job = folder.job()
+                if job is None:
+                    self._make_room(request)
+                elif not job.is_of(request):
+                    raise LaunchRejected(
+                        f"machine {request.name} is there already, of launch {job.launch_id} of run {job.run_id}"
+                    )
+                if self._may_start(folder):
+                    self._start(folder)
+            return self._await_agent(folder)
+
+    def machines(self) -> MachineListing:
+        self._agents.reap()
+        with _clear_answers("the list of machines"):
+            seen = self._lookout.all()
+            self._lookout.complain(seen)
+            self._put_away(seen.over)
+        return seen.listing
+
+    def find(self, ref: MachineRef) -> Machine | None:
+        self._agents.reap()
+        with _clear_answers(f"machine {ref.name}"):
+            machine = self._lookout.one(self._folder(ref))
+        return machine if machine is not None and _is(ref, machine.machine_id) else None
+
+    def release(self, ref: MachineRef) -> None:
+        self._agents.reap()
+        with _clear_answers(f"release of {ref.name}"):
+            folder = self._folder(ref)
+            agent = folder.agent()
+            if not folder.path.exists() or (
+                ref.machine_id and (agent is None or agent.machine_id != ref.machine_id)
+            ):
+                return
+            end(folder, agent)
+            with self._folders.locked():
+                if not folder.path.exists() or folder.agent() != agent:
+                    return
+                left = end(folder, agent)  # once more: a start may have come between
+                if left:
+                    raise ProviderUnavailable(f"{ref.name}: killed, but still there: pids {left}")
+                self._folders.archive(folder)
+        self._agents.reap()
+
+    def ask_to_stop(self, ref: MachineRef) -> None:
+        with _clear_answers(f"stop of {ref.name}"):
+            agent = self._folder(ref).agent()
+            if agent is not None and _is(ref, agent.machine_id):
+                process = processes.find(agent, processes.boot_id())
+                if process is not None:
+                    processes.send(process, SIGTERM)
+
+    def console(self, ref: MachineRef, max_bytes: int = 65536) -> bytes:
+        with _clear_answers(f"console of {ref.name}"):
+            return self._folders.console(ref.name, max_bytes) if max_bytes > 0 else b""
+
+    # --- disasters ----------------------------------------------------------------------------------------------------
+
+    def preempt(self, ref: MachineRef, notice_s: float) -> None:
+        with _clear_answers(f"preemption of {ref.name}"):
+            folder = self._demand(ref)
+            notice = Notice(boottime() + notice_s, notice_s, self._clock.now())
+            earlier = folder.notice()
+            if earlier is None or notice.deadline_boottime_s < earlier.deadline_boottime_s:
+                folder.write_notice(notice)
+            if notice_s <= 0:
+                self._lookout.one(folder)
+            else:
+                self._lookout.watch(folder.name, notice.deadline_boottime_s)
+
+    def kill(self, ref: MachineRef) -> None:
+        with _clear_answers(f"kill of {ref.name}"):
+            folder = self._demand(ref)
+            left = end(folder, folder.agent())
+            if left:
+                raise ProviderUnavailable(f"{ref.name}: killed, but still there: pids {left}")
+
+    def freeze(self, ref: MachineRef) -> None:
+        with _clear_answers(f"freeze of {ref.name}"):
+            folder = self._demand(ref)
+            agent = folder.agent()
+            members = Sight(self._clock).members(folder, agent)
+            training = [p for p in members if agent is not None and p.group != agent.pid]
+            if not training:
+                raise ProviderUnavailable(f"{ref.name} has no training process yet; try again when it trains")
+            for process in training:
+                processes.send(process, SIGSTOP)
+
+    def stockout(self, zones: Sequence[str], for_s: float | None) -> None:
+        unknown = set(zones) - self._lookout.zones()
+        if unknown:
+            raise ValueError(f"no such zone: {', '.join(sorted(unknown))}")
+        with _clear_answers("stock-out"), self._folders.locked():
+            self._stockouts.set(zones, for_s, self._clock.now())
+
+    # --- launching ----------------------------------------------------------------------------------------------------
+
+    def _make_room(self, request: LaunchRequest) -> None:
+        """The folder for a machine that may be started here and now. NoCapacity, LaunchRejected."""
+        placement, zone = request.placement, request.placement.zone
+        if placement not in {offer.placement for offer in self._offers}:
+            raise LaunchRejected(
+                f"{placement.shape} in {zone} (spot: {placement.spot}) is not in the settings"
+            )
+        if self._stockouts.holds(zone, self._clock.now()):
+            raise NoCapacity(f"ZONE_RESOURCE_POOL_EXHAUSTED: zone {zone} has no {placement.shape} now")
+        limit = self._capacity.get(zone)
+        if limit is not None:
+            seen = self._lookout.all()
+            taken = sum(m.zone == zone and m.state is not MachineState.ENDED for m in seen.listing.machines)
+            taken += len(seen.unreadable)  # they may be here, and a full computer helps nobody
+            if taken >= limit:
+                raise NoCapacity(
+                    f"ZONE_RESOURCE_POOL_EXHAUSTED: {taken} of {limit} machines of zone {zone} are taken"
+                )
+        if not self._agent.is_file():
+            raise LaunchRejected(f"the agent {self._agent} is missing; `make agent` builds it")
+        try:
+            self._folders.make(request, self._agent, self._clock.now())
+        except (OSError, TypeError, ValueError) as error:
+            raise LaunchRejected(f"the folder of {request.name} cannot be made: {error}") from error
+
+    def _may_start(self, folder: Folder) -> bool:
+        """Nothing of this machine has ever come so far as to say its name, and nothing is on its way."""
+        return folder.agent() is None and not Sight(self._clock).members(folder, None)
+
+    def _start(self, folder: Folder) -> None:
+        try:
+            self._agents.start(folder)
+        except OSError as error:
+            self._folders.archive(folder)
+            raise LaunchRejected(f"the agent of {folder.name} cannot be started: {error}") from error
+
+    def _await_agent(self, folder: Folder) -> Machine:
+        """The machine once its agent has said its name, or STARTING after a while."""
+        deadline = time.monotonic() + START_WAIT_S
+        while folder.agent() is None and time.monotonic() < deadline and not self._may_start(folder):
+            time.sleep(START_POLL_S)
+        self._agents.reap()
+        machine = self._lookout.one(folder)
+        if machine is not None:
+            return machine
+        job, agent = folder.job(), folder.agent()
+        if job is None:
+            raise LaunchRejected(f"{folder.name} was released while it started")
+        if agent is not None:
+            return ended(job, agent)
+        with self._folders.locked():
+            if not self._may_start(folder):
+                raise ProviderUnavailable(f"{folder.name} is being started once more")
+            last_words = folder.console(300).decode(errors="replace").strip()
+            self._folders.archive(folder)
+        raise LaunchRejected(
+            f"the agent of {folder.name} ended before it began: {last_words or 'it said nothing'}"
+        )
+
+    def _put_away(self, over: Sequence[Folder]) -> None:
+        """Archive machines that ended long ago and that nobody released."""
+        for folder in over:
+            job = folder.job()
+            since = folder.gone_at() or (job.created_at if job is not None else None)
+            if since is None or self._clock.now() - since < self._dead_kept_s:
+                continue
+            with self._folders.locked():
+                if self._lookout.one(folder) is None and folder.path.exists():
+                    self._folders.archive(folder)
+
+    def _folder(self, ref: MachineRef) -> Folder:
+        # Without the folder of folders nothing is known, least of all that one machine is gone.
+        os.stat(self._folders.machines)
+        return self._folders.folder(ref.name)
+
+    def _demand(self, ref: MachineRef) -> Folder:
+        folder = self._folder(ref)
+        machine = self._lookout.one(folder)
+        if machine is None or machine.state is MachineState.ENDED or not _is(ref, machine.machine_id):
+            raise MachineMissing(f"there is no machine {ref.name} {ref.machine_id or ''}".rstrip())
+        return folder
+
+
+def _is(ref: MachineRef, machine_id: str) -> bool:
+    """A machine is what its id says; a name alone will do only where the asker, or the machine, has no id yet."""
+    return not ref.machine_id or not machine_id or ref.machine_id == machine_id
+
+
+@contextmanager
+def _clear_answers(what: str) -> Iterator[None]:
+    """Whatever could not be read is no answer."""
+    try:
+        yield
+    except (OSError, Unreadable) as error:
+        raise ProviderUnavailable(f"{what}: {error}") from error
