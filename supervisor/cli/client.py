@@ -1,0 +1,161 @@
+"""Talking to the supervisor: one request, one answer, over plain HTTP of the standard library.
+
+Every failure is one of two: `Unreachable` (no answer came) or `Problem` (the answer was an error). The address is
+looked up again after a failure, because a supervisor that was started anew may listen elsewhere.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from supervisor.cli.exits import USAGE, CliError, Problem, Unreachable
+
+TIMEOUT_S = 30.0
+ANSWER_MAX = 64 * 1024 * 1024
+RETRY_S = 0.5
+PATIENCE_S = 600.0  # how long a command that follows a run bears a supervisor that does not answer
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    headers: Mapping[str, str]  # names in lower case
+    body: bytes
+
+    def json(self) -> Any:
+        """The body as JSON; CliError when it is none (something else listens at that address)."""
+        try:
+            return json.loads(self.body)
+        except ValueError:
+            raise CliError(
+                "The answer is not JSON: is this address a Spot Supervisor?", code="NOT_A_SUPERVISOR"
+            ) from None
+
+
+class Client:
+    """`locate` gives the base URL; `explain` turns the reason of a failed connection into Unreachable."""
+
+    def __init__(self, locate: Callable[[], str], explain: Callable[[str, str, bool], Unreachable]):
+        self._locate = locate
+        self._explain = explain
+        self.url = locate()
+
+    def get(self, path: str, **params: object) -> Any:
+        return self.send("GET", path, params=params).json()
+
+    def post(self, path: str, body: Json, headers: Mapping[str, str] | None = None) -> Any:
+        return self.send("POST", path, body=body, headers=headers).json()
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, object] | None = None,
+        body: Json | None = None,
+        headers: Mapping[str, str] | None = None,
+        accept: int | None = None,
+    ) -> Answer:
+        """Raises Unreachable, or Problem for a status of 400 and above other than `accept`. A parameter that is None
+        is left out."""
+        parts = urlsplit(self.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise CliError(f"{self.url} is not an http address.", USAGE, "URL_INVALID")
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        target = parts.path.rstrip("/") + path + _query(params or {})
+        raw = None if body is None else json.dumps(body, allow_nan=False).encode()
+        sent_headers = {"Accept": "application/json", "User-Agent": "spot-cli", **(headers or {})}
+        if raw is not None:
+            sent_headers["Content-Type"] = "application/json"
+        connection = kind(parts.hostname, parts.port, timeout=TIMEOUT_S)
+        sent = False
+        try:
+            connection.connect()
+            sent = True
+            connection.request(method, target, raw, sent_headers)
+            response = connection.getresponse()
+            answer = Answer(
+                response.status, {k.lower(): v for k, v in response.getheaders()}, response.read(ANSWER_MAX)
+            )
+        except (OSError, http.client.HTTPException) as error:
+            failed = self._explain(self.url, _reason(error), sent)
+            self.url = self._locate()
+            raise failed from None
+        finally:
+            connection.close()
+        if answer.status >= 400 and answer.status != accept:
+            raise _problem(answer)
+        return answer
+
+    def patiently(
+        self, ask: Callable[[], Any], say: Callable[[str], None], patience_s: float = PATIENCE_S
+    ) -> Any:
+        """`ask()`, repeated while nobody answers: a supervisor that restarts is no reason to stop following a run."""
+        since: float | None = None
+        while True:
+            try:
+                found = ask()
+            except (Unreachable, Problem) as error:
+                if isinstance(error, Problem) and error.status != 503:
+                    raise
+                if since is None:
+                    since = time.monotonic()
+                    say("No answer from the supervisor. Runs go on without it; waiting for its return.")
+                if time.monotonic() - since >= patience_s:
+                    raise
+                time.sleep(RETRY_S)
+            else:
+                if since is not None:
+                    say("The supervisor answers again.")
+                return found
+
+
+def pages(client: Client, path: str, items: str, limit: int, **params: object) -> Iterator[Json]:
+    """The pages of a list, until `limit` records were given; each page holds at most what is still wanted."""
+    cursor: str | None = None
+    while limit > 0:
+        page = client.get(path, page_size=min(limit, 1000), cursor=cursor, **params)
+        yield page
+        limit -= len(page[items])
+        cursor = page.get("next_cursor")
+        if not cursor:
+            return
+
+
+def run_path(run_id: str, *more: str) -> str:
+    return "/".join(["/v1/runs", quote(run_id, safe=""), *more])
+
+
+def _query(params: Mapping[str, object]) -> str:
+    given = {name: value for name, value in params.items() if value is not None}
+    return "?" + urlencode(given, doseq=True) if given else ""
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ConnectionRefusedError):
+        return "connection refused"
+    if isinstance(error, TimeoutError):
+        return f"no answer within {TIMEOUT_S:g} s"
+    return str(error) or type(error).__name__
+
+
+def _problem(answer: Answer) -> Problem:
+    """The problem document as an error; an answer without one is told by its status."""
+    try:
+        document = json.loads(answer.body)
+        detail = document.get("detail") or document["title"]
+        errors = tuple(
+            (str(e.get("pointer", "")), str(e.get("detail", ""))) for e in document.get("errors") or ()
+        )
+        return Problem(answer.status, str(document.get("code", "")), str(detail), errors)
+    except (ValueError, KeyError, AttributeError, TypeError):
+        return Problem(
+            answer.status, "", f"The server answered with status {answer.status} and no explanation."
+        )

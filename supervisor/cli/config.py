@@ -1,0 +1,70 @@
+"""config show: every setting, its value, and where that value comes from."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import click
+
+from supervisor import settings as settings_of
+from supervisor.cli.output import columns, note
+from supervisor.cli.server import settings_options
+from supervisor.settings import Settings
+
+_PASSWORD = re.compile(r"(?<=://)([^/@:]*):[^/@]*@")
+
+
+@click.group()
+def config() -> None:
+    """The settings of the supervisor."""
+
+
+@config.command()
+@settings_options
+@click.option("--origin", is_flag=True, help="Also show where each value comes from.")
+@click.option("-o", "--output", "form", type=click.Choice(["table", "json"]), default="table")
+def show(origin: bool, form: str, file: str | None, env_file: str | None, **flags: str | None) -> None:
+    """Show every setting as `spot serve` would see it here and now."""
+    known = settings_of.load(flags, file=file, env_file=env_file)
+    for warning in known.warnings:
+        note(f"warning: {warning}")
+    values = {name: _shown(known, name) for name in settings_of.FIELDS}
+    if form == "json":
+        rows = {name: {"value": value, "origin": known.origins[name]} for name, value in values.items()}
+        click.echo(json.dumps(rows if origin else values, indent=2))
+        return
+    titles = ["SETTING", "VALUE", "ENVIRONMENT"] + (["ORIGIN"] if origin else [])
+    lines = [
+        [name, _text(value), settings_of.env_name(name)] + ([known.origins[name]] if origin else [])
+        for name, value in values.items()
+    ]
+    for line in columns(titles, lines):
+        click.echo(line)
+
+
+def _shown(known: Settings, name: str) -> object:
+    """A JSON value; a password in a URL is left out."""
+    value = getattr(known, name)
+    if isinstance(value, Path):
+        return str(value)
+    if name.endswith("_url"):
+        return _PASSWORD.sub(r"\1:***@", value)
+    return list(value) if isinstance(value, tuple) else dict(value) if isinstance(value, dict) else value
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, list):
+        return ",".join(str(part) for part in value)
+    if isinstance(value, dict):
+        return ",".join(f"{key}={_pair(part)}" for key, part in value.items()) or "none"
+    return str(value)
+
+
+def _pair(part: object) -> str:
+    return "/".join(f"{number:g}" for number in part) if isinstance(part, tuple | list) else str(part)

@@ -1,0 +1,93 @@
+"""stop, resume, approve: the three commands that change a run."""
+
+from __future__ import annotations
+
+import click
+
+from supervisor.cli import output
+from supervisor.cli.client import Client, Json, run_path
+from supervisor.cli.exits import FAILED, CliError
+from supervisor.cli.finding import choose_run
+from supervisor.cli.options import output_option, run_argument, server_options
+from supervisor.cli.words import money, safe
+
+YES = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+
+
+def show_change(run: Json, form: str) -> None:
+    """The run after the change, in the form that was asked for."""
+    if not output.emit(run, [run], form, "run_id"):
+        click.echo(f"{safe(run['run_id'])}  {output.status_mark(run['status'])}  {safe(run['status_text'])}")
+
+
+@click.command()
+@run_argument
+@YES
+@output_option
+@server_options
+def stop(client: Client, form: str, yes: bool, run_id: str | None) -> None:
+    """Stop a run: its last checkpoint is saved, its machine is released."""
+    name = choose_run(client, run_id)
+    if run_id is None and not output.confirmed(f"Stop {name}?", yes):
+        raise click.Abort
+    run = client.post(run_path(name, "stop"), {})
+    show_change(run, form)
+    output.suggest(f"spot watch {name}" if run["status"] == "stopping" else f"spot resume {name}")
+
+
+@click.command()
+@run_argument
+@click.option(
+    "--spec", "file", metavar="FILE", help="Go on with this spec (YAML); needs --replace-spec if it differs."
+)
+@click.option("--replace-spec", is_flag=True, help="Accept another spec than the run had.")
+@click.option("--rerun", is_flag=True, help="Start over: a completed run too, without its checkpoint.")
+@output_option
+@server_options
+def resume(
+    client: Client, form: str, run_id: str | None, file: str | None, replace_spec: bool, rerun: bool
+) -> None:
+    """Start a run that has ended again, from its checkpoint. A live run is left alone."""
+    name = choose_run(client, run_id)
+    body: Json = {"replace_spec": replace_spec, "rerun": rerun}
+    if file is not None:
+        from supervisor.cli.specfile import read_spec
+
+        body["spec"] = read_spec(file)[1]
+    run = client.post(run_path(name, "resume"), body)
+    show_change(run, form)
+    output.suggest(f"spot watch {name}")
+
+
+@click.command()
+@run_argument
+@click.option(
+    "--accept-loss", metavar="REASON", help="Give up results that cannot be verified; the reason is kept."
+)
+@YES
+@output_option
+@server_options
+def approve(client: Client, form: str, run_id: str | None, accept_loss: str | None, yes: bool) -> None:
+    """Let the machine of a finished run go, after you have seen that its results are safe."""
+    name = choose_run(client, run_id)
+    run = client.get(run_path(name))
+    machine_id = run.get("machine_id")
+    if not machine_id:
+        raise CliError(
+            f"{name} is {run['status']} and holds no machine: nothing to approve.",
+            FAILED,
+            "NOTHING_TO_APPROVE",
+        )
+    output.note(safe(run["status_text"]))
+    output.note(f"machine {safe(machine_id)}, {money(run.get('price_usd_per_h'))}/h, results manifest "
+                f"{safe(run.get('results_manifest_sha256') or 'none')}")  # fmt: skip
+    question = (
+        f"Give up the results of {name} and release it?" if accept_loss else f"Release {safe(machine_id)}?"
+    )
+    if not output.confirmed(question, yes):
+        raise click.Abort
+    body: Json = {"machine_id": machine_id, "results_manifest_sha256": run.get("results_manifest_sha256")}
+    if accept_loss:
+        body["accept_loss"] = accept_loss
+    show_change(client.post(run_path(name, "approve"), body), form)
+    output.suggest(f"spot show {name}")

@@ -1,0 +1,97 @@
+"""Which supervisor is meant, and which run.
+
+The supervisor: --url, else SPOT_URL, else the address in DATA_DIR/server.json, else the host and port of the settings.
+The run: the one that is named, else the only active one, else the newest; where several are active they are listed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from supervisor.cli.client import Client, Json
+from supervisor.cli.exits import NOT_FOUND, USAGE, CliError, Unreachable
+
+TERMINAL = ("completed", "partial", "failed", "stopped")
+
+
+def client_for(url: str | None, data_dir: str | None) -> Client:
+    """A client of the supervisor that is meant. Raises SpotError when the settings needed to find it are refused."""
+    given = url or (None if data_dir else os.environ.get("SPOT_URL"))
+    if given:
+        return Client(lambda: given.rstrip("/"), _explain_given)
+    from supervisor import settings
+
+    known = settings.load(
+        {"data_dir": data_dir}, file=os.environ.get("SPOT_CONFIG"), env_file=os.environ.get("SPOT_ENV_FILE")
+    )
+    fallback = f"http://{known.host}:{known.port}"
+
+    def locate() -> str:
+        return str(read_server_file(known.data_dir).get("url") or fallback)
+
+    def explain(address: str, reason: str, sent: bool) -> Unreachable:
+        return _explain_folder(known.data_dir, address, reason, sent)
+
+    return Client(locate, explain)
+
+
+def read_server_file(data_dir: Path) -> Json:
+    """DATA_DIR/server.json {url, pid}; empty when there is none or it is torn."""
+    try:
+        found = json.loads((data_dir / "server.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _explain_given(address: str, reason: str, sent: bool) -> Unreachable:
+    text = f"No supervisor answers at {address} ({reason})."
+    return Unreachable(text, ("check --url or SPOT_URL, or start one: spot serve",), sent)
+
+
+def _explain_folder(data_dir: Path, address: str, reason: str, sent: bool) -> Unreachable:
+    start = f"start it: spot serve --data-dir {data_dir}"
+    pid = read_server_file(data_dir).get("pid")
+    if isinstance(pid, int) and pid > 0 and not _alive(pid):
+        text = (
+            f"The supervisor of {data_dir} (pid {pid}) is not running any more; trainings go on without it."
+        )
+        return Unreachable(text, (start,), sent)
+    text = f"No supervisor answers at {address} ({reason})."
+    return Unreachable(text, (start, "or name another one by --url or SPOT_URL"), sent)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def choose_run(client: Client, run_id: str | None) -> str:
+    """The run that is meant. Raises CliError: there is none (not found), or several are active (usage)."""
+    if run_id:
+        return run_id
+    active = client.get("/v1/runs", status=_active_statuses(), page_size=10)["runs"]
+    if len(active) == 1:
+        return str(active[0]["run_id"])
+    if active:
+        names = tuple(f"{run['run_id']}  {run['status']}" for run in active)
+        raise CliError("Several runs are active; name one:", USAGE, "RUN_AMBIGUOUS", names)
+    newest = client.get("/v1/runs", page_size=1)["runs"]
+    if not newest:
+        raise CliError(
+            "There is no run yet.", NOT_FOUND, "RUN_NOT_FOUND", ("submit one: spot submit -- COMMAND",)
+        )
+    return str(newest[0]["run_id"])
+
+
+def _active_statuses() -> list[str]:
+    from supervisor.domain.status import ACTIVE
+
+    return sorted(str(status) for status in ACTIVE)

@@ -1,0 +1,145 @@
+"""`spot`: the list of commands, and what every ending looks like.
+
+A command's module is imported when that command runs: `spot --help` needs only this file (150 ms at most).
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from supervisor.cli import exits
+
+# name -> (module of supervisor.cli, attribute, one line for --help); in the order of a run's life.
+COMMANDS: dict[str, tuple[str, str, str]] = {
+    "serve": ("server", "serve", "Run the supervisor on this computer."),
+    "migrate": ("server", "migrate", "Bring the database to this version's schema."),
+    "submit": ("submit", "submit", "Submit a run: a YAML file, or flags and a command."),
+    "ls": ("runs", "ls", "List runs."),
+    "show": ("runs", "show", "Show one run and its attempts."),
+    "watch": ("watch", "watch", "Follow a run until it ends."),
+    "wait": ("watch", "wait", "Wait silently until a run ends."),
+    "logs": ("logs", "logs", "Print the log of an attempt; -f follows it."),
+    "events": ("history", "events", "Print what happened to a run, and why."),
+    "cost": ("history", "cost", "What a run has cost so far."),
+    "stop": ("control", "stop", "Stop a run; its checkpoint is kept."),
+    "resume": ("control", "resume", "Start a run that has ended again, from its checkpoint."),
+    "approve": ("control", "approve", "Let a machine go after its results were verified."),
+    "health": ("health", "health", "Is the supervisor well, and does any run need a person?"),
+    "doctor": ("health", "doctor", "Check this computer; each problem comes with its fix."),
+    "config": ("config", "config", "Show the settings and where each comes from."),
+    "dev": ("dev", "dev", "Disasters on purpose (local machines only)."),
+    "docs": ("docs", "docs", "Print documents that are drawn from the code."),
+    "completion": ("docs", "completion", "Print the completion script of a shell."),
+}
+
+
+class LazyGroup(click.Group):
+    """Knows its commands by name and imports one when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, attribute, _ = COMMANDS[cmd_name]
+        command: click.Command = getattr(importlib.import_module(f"supervisor.cli.{module}"), attribute)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            from difflib import get_close_matches
+
+            near = get_close_matches(args[0], COMMANDS, n=1)
+            hint = f" Did you mean {near[0]}?" if near else " `spot --help` lists the commands."
+            raise click.UsageError(f"There is no command {args[0]!r}.{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, _, text) in COMMANDS.items()])
+
+
+@click.group(
+    cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
+@click.version_option(package_name="spot-supervisor", prog_name="spot")
+def cli() -> None:
+    """Keeps trainings alive on machines that may be taken away.
+
+    RUN may be left out where a command takes one: the only active run is meant, else the newest.
+
+    Exit codes: 0 ok, 1 failed, 2 usage, 3 the run ended without completing, 4 not allowed, 5 not found,
+    6 conflict, 7 supervisor unreachable, 8 timeout, 130 detached.
+    """
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """The entry point of `spot`. Ends the process with one of the exit codes above."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    if "_SPOT_COMPLETE" in os.environ:  # the shell asks for completions, by way of click
+        cli.main(prog_name="spot", complete_var="_SPOT_COMPLETE")
+    sys.exit(run(sys.argv[1:] if argv is None else list(argv)))
+
+
+def run(args: list[str]) -> int:
+    """One command line: its exit code; what went wrong is on standard error."""
+    from supervisor.domain.errors import SpotError
+
+    try:
+        with cli.make_context("spot", list(args)) as ctx:
+            if os.environ.get("NO_COLOR"):
+                ctx.color = False
+            cli.invoke(ctx)
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except exits.CliError as error:
+        show_error(error.text, error.code, getattr(error, "errors", ()), error.hints)
+        return error.exit_code
+    except SpotError as error:
+        show_error(error.detail, error.code, error.errors, ())
+        return _exit_code_of(error.code)
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("\nAborted; nothing more was asked of the supervisor.", err=True)
+        return exits.DETACHED
+    except BrokenPipeError:
+        # The reader (head, less) has left. Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return exits.OK
+    return exits.OK
+
+
+def show_error(
+    text: str, code: str, errors: Sequence[tuple[str, str]] = (), hints: Sequence[str] = ()
+) -> None:
+    """`error: what happened   (CODE)`, then each wrong field, then what may help."""
+    from supervisor.cli.words import safe
+
+    prefix = click.style("error:", fg="red", bold=True)
+    click.echo(f"{prefix} {safe(text)}" + (f"     ({safe(code)})" if code else ""), err=True)
+    for pointer, detail in errors:
+        click.echo(f"  {safe(pointer)}: {safe(detail)}" if pointer else f"  {safe(detail)}", err=True)
+    for hint in hints:
+        click.echo(f"  {safe(hint)}", err=True)
+
+
+def _exit_code_of(code: str) -> int:
+    if code in ("SETTINGS_REFUSED", "INVALID_TIMEOUTS", "INVALID_REQUEST"):
+        return exits.USAGE
+    return exits.CONFLICT if code == "DATA_DIR_HELD" else exits.FAILED
+
+
+if __name__ == "__main__":
+    main()

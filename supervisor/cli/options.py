@@ -1,0 +1,71 @@
+"""Options that several commands share, and the value they hand over: which supervisor, which form of output."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar
+
+import click
+
+from supervisor.cli import words
+
+F = TypeVar("F", bound=Callable[..., Any])
+FORMS = ("table", "json", "jsonl", "name")
+
+
+def server_options(command: F) -> F:
+    """--url and --data-dir; the command gets `client`."""
+
+    @wraps(command)
+    def with_client(*args: Any, url: str | None, data_dir: str | None, **kwargs: Any) -> Any:
+        from supervisor.cli.finding import client_for
+
+        return command(*args, client=client_for(url, data_dir), **kwargs)
+
+    decorated: Any = click.option(
+        "--data-dir", metavar="DIR", help="Data folder of the supervisor; its server.json holds the address."
+    )(with_client)
+    help_text = "Address of the supervisor (default: SPOT_URL, else server.json)."
+    with_url: F = click.option("--url", metavar="URL", help=help_text)(decorated)
+    return with_url
+
+
+def output_option(command: F) -> F:
+    """-o; the command gets `form`, one of FORMS."""
+    option = click.option(
+        "-o", "--output", "form", type=click.Choice(FORMS), default="table", help="Form of the output."
+    )
+    return option(command)
+
+
+def run_argument(command: F) -> F:
+    """RUN, which may be left out; the command gets `run_id` (None = not named)."""
+    return click.argument("run_id", metavar="[RUN]", required=False, shell_complete=_complete_run)(command)
+
+
+def _complete_run(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    from supervisor.cli.finding import client_for
+
+    try:
+        client = client_for(ctx.params.get("url"), ctx.params.get("data_dir"))
+        runs = client.get("/v1/runs", page_size=200)["runs"]
+    except Exception:  # noqa: BLE001 - a shell that completes a word must never show an error
+        return []
+    return [run["run_id"] for run in runs if run["run_id"].startswith(incomplete)]
+
+
+def duration_s(value: str) -> float:
+    """The type of options such as `90`, `90s`, `30m`, `2h`, `1h30m`, `1d`: seconds."""
+    try:
+        return words.parse_duration_s(value)
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is not a duration such as 90s, 30m or 2h.") from None
+
+
+def key_value(value: str) -> tuple[str, str]:
+    """The type of options such as `KEY=VALUE`."""
+    key, sign, text = value.partition("=")
+    if not sign or not key:
+        raise click.BadParameter(f"{value!r} is not KEY=VALUE.")
+    return key, text

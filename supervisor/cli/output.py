@@ -1,0 +1,95 @@
+"""The forms of output: columns for people, JSON for programs, names for pipes.
+
+Columns are cut to the terminal's width where there is one; without a terminal each record is one whole line, no
+colour. JSON goes out as it came from the API.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import click
+
+from supervisor.cli.words import safe
+
+# status -> (sign, colour); the colour never stands alone.
+STATUS_LOOK: dict[str, tuple[str, str]] = {
+    "pending": ("○", "cyan"),
+    "waiting": ("○", "yellow"),
+    "launching": ("◔", "cyan"),
+    "running": ("●", "green"),
+    "recovering": ("◐", "yellow"),
+    "finishing": ("◕", "green"),
+    "stopping": ("◌", "yellow"),
+    "awaiting_teardown": ("◆", "magenta"),
+    "completed": ("✔", "green"),
+    "partial": ("◑", "magenta"),
+    "failed": ("✗", "red"),
+    "stopped": ("■", "bright_black"),
+}
+
+
+def status_mark(status: str) -> str:
+    sign, colour = STATUS_LOOK.get(status, ("?", "white"))
+    return click.style(f"{sign} {safe(status)}", fg=colour)
+
+
+def emit(document: Any, records: Sequence[dict[str, Any]], form: str, name: str) -> bool:
+    """Print json (the document), jsonl or name (a line for each record); False when the form is for people."""
+    if form == "json":
+        click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+    elif form == "jsonl":
+        for record in records:
+            click.echo(json.dumps(record, ensure_ascii=False))
+    elif form == "name":
+        for record in records:
+            click.echo(str(record[name]))
+    else:
+        return False
+    return True
+
+
+def columns(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """The lines of a table: a title line, then one line a row. Cells may carry colours."""
+    lines = [list(titles), *([cell or "" for cell in row] for row in rows)]
+    widths = [max(len(click.unstyle(line[i])) for line in lines) for i in range(len(titles))]
+    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    return [_fit(_line(line, widths), room) for line in lines]
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    padded = [
+        cell + " " * (width - len(click.unstyle(cell))) for cell, width in zip(cells, widths, strict=True)
+    ]
+    return "  ".join(padded).rstrip()
+
+
+def _fit(line: str, room: int | None) -> str:
+    if room is None or len(click.unstyle(line)) <= room:
+        return line
+    # A cut line loses its colours from there on; cutting inside an escape sequence would show its rest.
+    return click.unstyle(line)[: room - 1] + "…"
+
+
+def note(text: str) -> None:
+    """A remark for the person at the terminal, out of the way of the output."""
+    click.echo(text, err=True)
+
+
+def suggest(command: str) -> None:
+    """The next command that makes sense, shown only where a person reads along."""
+    if sys.stdout.isatty() and sys.stderr.isatty():
+        click.echo(click.style(f"next: {command}", dim=True), err=True)
+
+
+def confirmed(question: str, yes: bool) -> bool:
+    """True with --yes; asks on a terminal; elsewhere nobody can answer, so the command must say --yes."""
+    if yes:
+        return True
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise click.UsageError(f"{question} Say --yes: there is no terminal to ask on.")
+    return click.confirm(question)

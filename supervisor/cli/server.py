@@ -1,0 +1,74 @@
+"""serve and migrate: the only commands that run inside the supervisor instead of talking to one.
+
+The composition root is imported when the settings are known to be good, so a refusal comes at once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from supervisor import settings as settings_of
+from supervisor.settings import Settings
+
+F = TypeVar("F", bound=Callable[..., Any])
+LOG = logging.getLogger("supervisor.cli.server")
+
+
+def settings_options(command: F) -> F:
+    """Where settings come from; used by serve, migrate and config show."""
+    for option in (
+        click.option(
+            "--env-file", envvar="SPOT_ENV_FILE", metavar="FILE", help="Environment file of the older runner."
+        ),
+        click.option("--config", "file", envvar="SPOT_CONFIG", metavar="FILE", help="TOML file of settings."),
+        click.option(
+            "--store-url", metavar="URL", help="Object store (default: a folder in the data folder)."
+        ),
+        click.option("--database-url", metavar="URL", help="Database (default: SQLite in the data folder)."),
+        click.option("--data-dir", metavar="DIR", help="Data folder (default: the XDG state folder)."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.command()
+@settings_options
+@click.option("--host", metavar="HOST", help="Loopback address to listen on (127.0.0.1).")
+@click.option("--port", metavar="PORT", help="Port to listen on (8787); 0 = any free one.")
+@click.option("--poll-interval-s", metavar="S", help="How often the world is looked at (30).")
+@click.option("--log-level", metavar="LEVEL", help="debug, info, warning or error (info).")
+@click.option("--log-format", metavar="FORM", help="plain or json (plain).")
+def serve(file: str | None, env_file: str | None, **flags: str | None) -> None:
+    """Run the supervisor on this computer, until SIGTERM or Ctrl-C. Running trainings are left alone when it ends.
+
+    Every other setting is an environment variable or a line of the TOML file: `spot config show` lists them.
+    """
+    known = settings_of.load(flags, file=file, env_file=env_file)
+    _begin_log(known)
+    from supervisor import bootstrap
+
+    raise click.exceptions.Exit(bootstrap.serve(known))
+
+
+@click.command()
+@settings_options
+def migrate(file: str | None, env_file: str | None, **flags: str | None) -> None:
+    """Bring the database to this version's schema. Stop the supervisor first."""
+    known = settings_of.load(flags, file=file, env_file=env_file)
+    _begin_log(known)
+    from supervisor import bootstrap
+
+    bootstrap.migrate(known)
+    click.echo("The database has this version's schema.")
+
+
+def _begin_log(known: Settings) -> None:
+    from supervisor import telemetry
+
+    telemetry.configure(known.log_level, known.log_format)
+    for warning in known.warnings:
+        LOG.warning(warning, extra={telemetry.ACTION: "settings_warning"})

@@ -1,0 +1,73 @@
+"""The YAML file of a submit: a RunSpec, with `run_id` beside its fields where the user wants a name of his own.
+
+The file is checked by the API; here only what YAML can hold and JSON cannot is refused or put right.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+from supervisor.cli.exits import USAGE, CliError
+
+
+def read_spec(path: str) -> tuple[str | None, dict[str, Any]]:
+    """(run_id or None, spec). Relative `workdir` is taken from the file's folder, which is also its default.
+    Raises CliError with the place of what is wrong."""
+    import yaml
+
+    try:
+        loaded = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise CliError(
+            f"{path} cannot be read: {error.strerror or error}", USAGE, "SPEC_UNREADABLE"
+        ) from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise CliError(f"{path} is not YAML: {error}", USAGE, "SPEC_UNREADABLE") from None
+    if not isinstance(loaded, dict):
+        raise CliError(f"{path} does not hold the fields of a run (command: …).", USAGE, "SPEC_UNREADABLE")
+    try:
+        spec = _json(loaded, "")
+    except RecursionError:
+        raise CliError(f"{path} refers to itself.", USAGE, "SPEC_UNREADABLE") from None
+    except ValueError as error:
+        raise CliError(f"{path}: {error}", USAGE, "SPEC_UNREADABLE") from None
+    run_id = spec.pop("run_id", None)
+    if run_id is not None and not isinstance(run_id, str):
+        raise CliError(f"{path}: run_id is not a text; put it in quotes.", USAGE, "SPEC_UNREADABLE")
+    _settle_workdir(spec, Path(os.path.abspath(path)).parent)
+    return run_id, spec
+
+
+def _settle_workdir(spec: dict[str, Any], folder: Path) -> None:
+    """Only this computer's provider can see the folder; `workdir: null` asks for none."""
+    if spec.get("provider", "local") != "local":
+        return
+    if "workdir" not in spec:
+        spec["workdir"] = str(folder)
+    elif isinstance(spec["workdir"], str):
+        spec["workdir"] = str(folder / Path(spec["workdir"]).expanduser())
+    elif spec["workdir"] is None:
+        del spec["workdir"]
+
+
+def _json(value: Any, where: str) -> Any:
+    if isinstance(value, dict):
+        for key in value:
+            if not isinstance(key, str):
+                raise ValueError(f"the key {key!r} in {where or 'the file'} is not a text; put it in quotes")
+        return {key: _json(part, f"{where}/{key}") for key, part in value.items()}
+    if isinstance(value, list):
+        return [_json(part, f"{where}/{number}") for number, part in enumerate(value)]
+    if isinstance(value, dt.datetime):
+        # YAML reads a time into an object; without a zone it is UTC by YAML's own rule.
+        aware = value if value.tzinfo is not None else value.replace(tzinfo=dt.UTC)
+        return aware.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{where} is not a finite number")
+    if value is None or isinstance(value, str | int | float):
+        return value
+    raise ValueError(f"{where} is a {type(value).__name__}; put it in quotes")

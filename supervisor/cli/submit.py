@@ -1,0 +1,197 @@
+"""submit: a YAML file, or flags and a command after `--`, or both: what a flag says wins over the file.
+
+The request carries an Idempotency-Key of its own, so it can be repeated when its answer is lost: no second run.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import uuid
+from typing import Any
+
+import click
+
+from supervisor.cli import output
+from supervisor.cli.client import Client, Json
+from supervisor.cli.exits import USAGE, CliError, Problem, Unreachable
+from supervisor.cli.options import duration_s, key_value, output_option, server_options
+from supervisor.cli.words import safe
+
+_COMMAND = "supervisor.cli.submit.command"
+# option -> the place of its value in the spec
+LIMITS = (
+    "max_runtime_s",
+    "deadline",
+    "max_attempts",
+    "max_user_failures",
+    "wait_for_capacity_s",
+    "budget_usd",
+)
+PLAIN = (
+    "workdir",
+    "image",
+    "provider",
+    "expect_runtime_s",
+    "stop_grace_s",
+    "on_success",
+    "on_failure",
+    "keep_s",
+)
+
+
+class SubmitCommand(click.Command):
+    """Keeps everything after `--` apart as the run's command, so that FILE and COMMAND cannot be mixed up."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--" in args:
+            at = args.index("--")
+            ctx.meta[_COMMAND] = args[at + 1 :]
+            args = args[:at]
+        return super().parse_args(ctx, args)
+
+
+@click.command(cls=SubmitCommand, options_metavar="[OPTIONS]")
+@click.argument("file", metavar="[FILE.yaml] [-- COMMAND ARGS...]", required=False, type=click.Path())
+@click.option(
+    "--run-id", metavar="RUN", help="Name of the run; a known one is resumed, or left alone while it is live."
+)
+@click.option("--shell", "shell_text", metavar="TEXT", help="Run this text by a shell instead of a COMMAND.")
+@click.option("--workdir", metavar="DIR", help="Folder to run in (default: this one, or the file's).")
+@click.option(
+    "-e", "--env", multiple=True, type=key_value, metavar="KEY=VALUE", help="Environment of the command."
+)
+@click.option("-l", "--label", multiple=True, type=key_value, metavar="KEY=VALUE", help="Label of the run.")
+@click.option("--image", help="Container image (other providers than local).")
+@click.option("--provider", help="Where machines come from (default: local).")
+@click.option("--zone", multiple=True, help="Only these zones, in this order.")
+@click.option("--shape", multiple=True, help="Shape of the machine; repeated: a ladder, the best first.")
+@click.option("--on-demand", is_flag=True, help="No spot machines.")
+@click.option("--allow-on-demand", is_flag=True, help="On-demand when no spot machine can be had.")
+@click.option("--result", multiple=True, metavar="GLOB", help="A result that must exist in the end.")
+@click.option(
+    "--max-runtime", "max_runtime_s", type=duration_s, metavar="TIME", help="Training time at most."
+)
+@click.option(
+    "--expect-runtime",
+    "expect_runtime_s",
+    type=duration_s,
+    metavar="TIME",
+    help="Half of this is suspicious.",
+)
+@click.option(
+    "--deadline", metavar="TIME", help="When it must have ended: RFC 3339, such as 2030-01-31T08:00:00Z."
+)
+@click.option("--max-attempts", type=int, metavar="N", help="Attempts that count (preemptions do not).")
+@click.option("--max-user-failures", type=int, metavar="N", help="Failures of the command itself.")
+@click.option(
+    "--wait", "wait_for_capacity_s", type=duration_s, metavar="TIME", help="How long to wait for capacity."
+)
+@click.option("--budget", "budget_usd", type=float, metavar="USD", help="Cost at most, in US dollars.")
+@click.option(
+    "--stop-grace", "stop_grace_s", type=duration_s, metavar="TIME", help="Time for the last checkpoint."
+)
+@click.option(
+    "--on-success", type=click.Choice(["release", "keep", "ask"]), help="What becomes of the machine."
+)
+@click.option(
+    "--on-failure", type=click.Choice(["release", "keep"]), help="The same after a failure for good."
+)
+@click.option("--keep", "keep_s", type=duration_s, metavar="TIME", help="How long `keep` keeps it.")
+@click.option("--replace-spec", is_flag=True, help="A known run goes on with this spec, even if it differs.")
+@click.option("--rerun", is_flag=True, help="A completed run starts over.")
+@click.option("--watch", "follow", is_flag=True, help="Follow the run until it ends.")
+@output_option
+@server_options
+@click.pass_context
+def submit(
+    ctx: click.Context, /, client: Client, form: str, file: str | None, follow: bool, **flags: Any
+) -> None:
+    """Submit a run: a YAML file, or flags and a command.
+
+    \b
+      spot submit train.yaml
+      spot submit --run-id digits -- python train.py --epochs 20
+    """
+    body = body_from(file, ctx.meta.get(_COMMAND), flags)
+    run = _send(client, body, file)
+    for warning in run.get("warnings") or ():
+        output.note(f"warning: {safe(warning)}")
+    if not output.emit(run, [run], form, "run_id"):
+        click.echo(f"{safe(run['run_id'])}  {output.status_mark(run['status'])}  {safe(run['status_text'])}")
+    if follow:
+        from supervisor.cli.watch import follow_run
+
+        ctx.exit(follow_run(client, run["run_id"], None))
+    output.suggest(f"spot watch {run['run_id']}")
+
+
+def body_from(file: str | None, command: list[str] | None, flags: Json) -> Json:
+    """The body of POST /v1/runs. Raises CliError where no command is named, or two."""
+    run_id: str | None = None
+    spec: Json = {}
+    if file is not None:
+        from supervisor.cli.specfile import read_spec
+
+        run_id, spec = read_spec(file)
+    elif (flags.get("provider") or "local") == "local":
+        spec["workdir"] = os.getcwd()
+    _put_command(spec, command, flags.get("shell_text"))
+    _put_flags(spec, flags)
+    body: Json = {"spec": spec, "replace_spec": flags["replace_spec"], "rerun": flags["rerun"]}
+    run_id = flags.get("run_id") or run_id
+    return {"run_id": run_id, **body} if run_id is not None else body
+
+
+def _put_command(spec: Json, command: list[str] | None, shell_text: str | None) -> None:
+    if command and shell_text is not None:
+        raise CliError("Give a COMMAND after -- or --shell, not both.", USAGE, "COMMAND_TWICE")
+    if command:
+        spec["command"] = command
+    elif shell_text is not None:
+        spec["command"] = shell_text
+    elif "command" not in spec:
+        hints = ("spot submit train.yaml", "spot submit -- python train.py")
+        raise CliError("There is no command to run.", USAGE, "COMMAND_MISSING", hints)
+
+
+def _put_flags(spec: Json, flags: Json) -> None:
+    spec.update({name: flags[name] for name in PLAIN if flags.get(name) is not None})
+    if flags.get("workdir"):
+        spec["workdir"] = os.path.abspath(flags["workdir"])
+    for flag, name in (("env", "env"), ("label", "labels")):
+        if flags.get(flag):
+            spec[name] = {**(spec.get(name) or {}), **dict(flags[flag])}
+    for flag, name in (("zone", "zones"), ("shape", "shapes")):
+        if flags.get(flag):
+            spec[name] = list(flags[flag])
+    if flags.get("result"):
+        spec["results"] = [{"path": path} for path in flags["result"]]
+    if flags.get("on_demand"):
+        spec["spot"] = False
+    if flags.get("allow_on_demand"):
+        spec["allow_on_demand"] = True
+    limits = {name: flags[name] for name in LIMITS if flags.get(name) is not None}
+    if limits:
+        spec["limits"] = {**(spec.get("limits") or {}), **limits}
+
+
+def _send(client: Client, body: Json, file: str | None) -> Json:
+    headers = {"Idempotency-Key": str(uuid.uuid4())}
+    try:
+        try:
+            answer: Json = client.post("/v1/runs", body, headers)
+        except Unreachable as error:
+            if not error.sent:
+                raise
+            # The answer was lost, perhaps not the request: the key makes it the same one.
+            answer = client.post("/v1/runs", body, headers)
+    except Problem as error:
+        if file is not None:
+            error.text = f"{file}: {error.text}"
+        raise
+    if answer.get("differs") and sys.stderr.isatty():
+        output.note(
+            "The spec differs from the one before: " + ", ".join(safe(name) for name in answer["differs"])
+        )
+    return answer

@@ -1,0 +1,139 @@
+"""How a run and its attempts look in columns and sentences; pure: from the API's JSON to lines of text."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import click
+
+from supervisor.cli.client import Json
+from supervisor.cli.output import columns, status_mark
+from supervisor.cli.words import bar, count, duration, epoch, money, percent, safe
+from supervisor.lifecycle.figures import DASH, plural
+
+RUN_TITLES = ("RUN", "STATUS", "PROGRESS", "BEAT", "ATT", "WHERE", "COST", "NEXT")
+ATTEMPT_TITLES = ("#", "WHERE", "HOW LONG", "ENDED BY", "STEPS KEPT", "LOST", "COST", "EVIDENCE")
+# phase_s of an attempt -> its name in the line of shares
+PHASES = (
+    ("waiting", "waiting"),
+    ("boot", "boot and pull"),
+    ("restore", "restore"),
+    ("training", "training"),
+    ("lost", "lost work"),
+)
+
+
+def run_row(run: Json) -> list[str]:
+    """One line of `spot ls`."""
+    beat, progress = run.get("beat") or {}, run.get("progress") or {}
+    action = (run.get("next_action") or {}).get("what") or DASH
+    done = 100.0 if run["status"] == "completed" else percent(progress.get("step"), progress.get("total"))
+    steps = progress.get("step")
+    return [
+        safe(run["run_id"]),
+        status_mark(run["status"]),
+        bar(done) if done is not None or steps is None else f"step {count(steps)}",
+        duration(beat.get("age_s")),
+        str(run.get("attempt") or DASH),
+        where(run.get("placement")),
+        money((run.get("cost") or {}).get("usd")),
+        click.style(safe(action), fg="magenta") if run.get("needs_person") else safe(action),
+    ]
+
+
+def where(placement: Json | None) -> str:
+    if not placement or not placement.get("zone"):
+        return DASH
+    mode = "" if placement.get("spot", True) else "  on-demand"
+    return safe(f"{placement['zone']}  {placement.get('shape') or ''}".rstrip() + mode)
+
+
+def summary_line(summary: Json) -> str:
+    """`2 running or recovering, 1 waiting · $3.41/h now · last tick 6 s ago`."""
+    counts = summary.get("counts") or {}
+    working = sum(counts.get(s, 0) for s in ("launching", "running", "recovering", "finishing", "stopping"))
+    waiting = counts.get("waiting", 0) + counts.get("pending", 0)
+    parts = [f"{working} running or recovering, {waiting} waiting"]
+    if counts.get("awaiting_teardown"):
+        parts[0] += f", {counts['awaiting_teardown']} to approve"
+    parts.append(f"{money(summary.get('usd_per_h'))}/h now")
+    age_s = summary.get("last_tick_age_s")
+    parts.append("no tick yet" if age_s is None else f"last tick {duration(age_s)} ago")
+    return " · ".join(parts)
+
+
+def run_lines(runs: Sequence[Json], summary: Json) -> list[str]:
+    return [*columns(RUN_TITLES, [run_row(run) for run in runs]), summary_line(summary)]
+
+
+def headline(run: Json) -> str:
+    extra = f"generation {run['generation']}" if run.get("generation", 1) > 1 else ""
+    cause = run.get("cause")
+    told = [status_mark(run["status"])] + ([safe(cause)] if cause else []) + ([extra] if extra else [])
+    return click.style(safe(run["run_id"]), bold=True) + "  " + "  ".join(told)
+
+
+def attempt_row(attempt: Json, now: float) -> list[str]:
+    live = attempt.get("ended_at") is None
+    return [
+        str(attempt["number"]),
+        where(attempt.get("placement")),
+        "now" if live else lasted(attempt, now),
+        safe(attempt.get("cause") or DASH),
+        _kept(attempt, live),
+        count(attempt.get("steps_lost")),
+        money(attempt.get("cost_usd")),
+        safe(attempt.get("evidence") or ""),
+    ]
+
+
+def lasted(attempt: Json, now: float) -> str:
+    """How long the machine has served, or had."""
+    started, ended = epoch(attempt.get("started_at")), epoch(attempt.get("ended_at"))
+    return DASH if started is None else duration((now if ended is None else ended) - started)
+
+
+def _kept(attempt: Json, live: bool) -> str:
+    """`0 → 8,120`; `11,900 → …` while it runs; a dash where nothing was kept."""
+    first = count(attempt.get("step_from") or 0)
+    if live:
+        return f"{first} → …"
+    return DASH if attempt.get("step_kept") is None else f"{first} → {count(attempt['step_kept'])}"
+
+
+def attempt_lines(attempts: Sequence[Json], now: float | None = None) -> list[str]:
+    """The table of attempts and the line of shares; nothing for a run without attempts."""
+    if not attempts:
+        return []
+    moment = time.time() if now is None else now
+    table = columns(ATTEMPT_TITLES, [attempt_row(attempt, moment) for attempt in attempts])
+    shares = shares_line(attempts)
+    return [*table, shares] if shares else table
+
+
+def placing_lines(placing: Json | None) -> list[str]:
+    """What was tried for the attempt that has no machine yet; nothing when no try has failed."""
+    tries = (placing or {}).get("tries") or []
+    if not placing or not tries:
+        return []
+    last = tries[-1]
+    told = f"{where(last.get('placement'))}: {safe(last['cause'])} {safe(last.get('detail') or '')}".rstrip()
+    return [f"attempt {placing['number']}: {plural(len(tries), 'try')} without a machine, the last in {told}"]
+
+
+def shares_line(attempts: Sequence[Json]) -> str:
+    """`waiting 3 % ▏boot and pull 6 % ▏… effective time 88 %`: where the time of all attempts went."""
+    sums = {key: sum((a.get("phase_s") or {}).get(key) or 0.0 for a in attempts) for key, _ in PHASES}
+    whole = sum(sums.values())
+    if whole <= 0:
+        return ""
+    shares = [f"{name} {100 * sums[key] / whole:.0f} %" for key, name in PHASES]
+    return " ▏".join(shares) + f"        effective time {100 * sums['training'] / whole:.0f} %"
+
+
+def event_line(event: Json, moment: str) -> str:
+    """`14:02:11  attempt 3  attempt_ended  text`."""
+    number = event.get("attempt")
+    attempt = f"attempt {number}" if number else DASH
+    return f"{moment}  {attempt:<10}  {safe(event['kind']):<18}  {safe(event['text'])}"

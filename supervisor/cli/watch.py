@@ -1,0 +1,187 @@
+"""watch and wait: follow a run to its end. Leaving (Ctrl-C) changes nothing for the run, and says so.
+
+On a terminal `watch` keeps one picture up to date; elsewhere it prints each event as a line, and the sentence of the
+run when its status changes or a minute has passed: a log that stays silent looks like a log that is broken.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import click
+
+from supervisor.cli import exits, output, views
+from supervisor.cli.client import Client, Json, run_path
+from supervisor.cli.finding import TERMINAL, choose_run
+from supervisor.cli.options import duration_s, output_option, run_argument, server_options
+from supervisor.cli.runs import next_command
+from supervisor.cli.words import bar, clock, percent, safe
+
+POLL_S = 1.0
+REPEAT_S = 60.0
+EVENTS_SHOWN = 8
+TIMEOUT = click.option(
+    "--timeout", type=duration_s, metavar="TIME", help="Give up waiting after this time (exit 8)."
+)
+
+
+@click.command()
+@run_argument
+@TIMEOUT
+@server_options
+@click.pass_context
+def watch(ctx: click.Context, /, client: Client, run_id: str | None, timeout: float | None) -> None:
+    """Follow a run until it ends. Ctrl-C leaves; the run goes on."""
+    ctx.exit(follow_run(client, choose_run(client, run_id), timeout))
+
+
+@click.command()
+@run_argument
+@TIMEOUT
+@output_option
+@server_options
+@click.pass_context
+def wait(ctx: click.Context, /, client: Client, form: str, run_id: str | None, timeout: float | None) -> None:
+    """Wait silently until a run ends; the exit code says how: 0 completed, 3 otherwise."""
+    name = choose_run(client, run_id)
+    told = ""
+
+    def attend(run: Json) -> None:
+        nonlocal told
+        person = str(run.get("needs_person") or "")
+        if person and person != told:
+            output.note(f"{name} needs you: {safe(person)}")
+        told = person
+
+    run = _until_end(client, name, timeout, lambda: client.get(run_path(name)), attend)
+    if run is None:
+        ctx.exit(exits.DETACHED)
+    if not output.emit(run, [run], form, "run_id"):
+        click.echo(f"{safe(name)}  {output.status_mark(run['status'])}  {safe(run['status_text'])}")
+    ctx.exit(end_code(run))
+
+
+def end_code(run: Json) -> int:
+    return exits.OK if run["status"] == "completed" else exits.RUN_FAILED
+
+
+def follow_run(client: Client, run_id: str, timeout_s: float | None) -> int:
+    """Show the run until it ends; the exit code."""
+    scene = Scene(client, run_id)
+    if sys.stdout.isatty():
+        run = _follow_live(scene, timeout_s)
+    else:
+        run = _until_end(client, run_id, timeout_s, scene.look, Lines(scene).show)
+    if run is None:
+        return exits.DETACHED
+    if sys.stdout.isatty():
+        for line in scene.picture():
+            click.echo(line)
+    output.suggest(next_command(run))
+    return end_code(run)
+
+
+def _until_end(
+    client: Client,
+    run_id: str,
+    timeout_s: float | None,
+    look: Callable[[], Json],
+    show: Callable[[Json], None],
+) -> Json | None:
+    """The run once it is terminal; None when the person left. Raises CliError (exit 8) at the timeout."""
+    began = time.monotonic()
+    try:
+        while True:
+            run: Json = client.patiently(look, output.note)
+            show(run)
+            if run["status"] in TERMINAL:
+                return run
+            if timeout_s is not None and time.monotonic() - began >= timeout_s:
+                text = f"{run_id} is still {run['status']} after {timeout_s:g} s; it goes on."
+                raise exits.CliError(text, exits.TIMEOUT, "TIMEOUT", (f"spot watch {run_id}",))
+            time.sleep(POLL_S)
+    except KeyboardInterrupt:
+        output.note(
+            f"\nDetached from {run_id}; it goes on. Come back: spot watch {run_id}   Stop it: spot stop {run_id}"
+        )
+        return None
+
+
+@dataclass
+class Scene:
+    """What is known of the followed run. `events` holds the last few; `fresh` those of the latest look."""
+
+    client: Client
+    run_id: str
+    run: Json = field(default_factory=dict)
+    attempts: Json = field(default_factory=dict)
+    events: list[Json] = field(default_factory=list)
+    fresh: list[Json] = field(default_factory=list)
+    after: int = 0
+
+    def look(self) -> Json:
+        run: Json = self.client.get(run_path(self.run_id))
+        self.attempts = self.client.get(run_path(self.run_id, "attempts"))
+        self.fresh = self._new_events()
+        self.events = [*self.events, *self.fresh][-EVENTS_SHOWN:]
+        # Events were read after the run: a run that has ended has all of its events here.
+        self.run = run
+        return run
+
+    def _new_events(self) -> list[Json]:
+        found: list[Json] = []
+        while True:
+            page = self.client.get(run_path(self.run_id, "events"), after=self.after)
+            found += page["events"]
+            if page["events"]:
+                self.after = page["events"][-1]["id"]
+            if page["complete"] or not page["events"]:
+                return found
+
+    def picture(self) -> list[str]:
+        """The whole page: sentence, progress, attempts, last events."""
+        run = self.run
+        progress = run.get("progress") or {}
+        done = percent(progress.get("step"), progress.get("total"))
+        lines = [views.headline(run), safe(run["status_text"])]
+        if done is not None:
+            lines.append(bar(done, 40))
+        table = views.attempt_lines(self.attempts["attempts"])
+        placing = views.placing_lines(self.attempts.get("next"))
+        for part in (table, placing, [views.event_line(event, clock(event["at"])) for event in self.events]):
+            lines += ["", *part] if part else []
+        return lines
+
+
+class Lines:
+    """`watch` without a terminal: one line an event, and the sentence now and then."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene, self._status, self._said_at = scene, "", 0.0
+
+    def show(self, run: Json) -> None:
+        for event in self._scene.fresh:
+            click.echo(views.event_line(event, clock(event["at"])))
+        if run["status"] != self._status or time.monotonic() - self._said_at >= REPEAT_S:
+            click.echo(f"{output.status_mark(run['status'])}  {safe(run['status_text'])}")
+            self._status, self._said_at = run["status"], time.monotonic()
+        sys.stdout.flush()
+
+
+def _follow_live(scene: Scene, timeout_s: float | None) -> Json | None:
+    from rich.console import Console, Group
+    from rich.live import Live
+    from rich.text import Text
+
+    def draw(_: Json) -> None:
+        room = max(4, console.size.height - 2)
+        body = [Text.from_ansi(line) for line in scene.picture()[:room]]
+        hint = Text("Ctrl-C leaves; the run goes on.", style="dim")
+        live.update(Group(*body, hint), refresh=True)
+
+    console = Console()
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+        return _until_end(scene.client, scene.run_id, timeout_s, scene.look, draw)

@@ -1,0 +1,91 @@
+"""Figures that may be unknown, durations as people type them, and text from elsewhere made safe for a terminal."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+from supervisor.lifecycle.figures import DASH, age_text, count_text, money_text
+
+_UNITS_S = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|m|h|d)?")
+# Colours only; everything else that moves a cursor, renames a window or clears a screen is taken out.
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_CONTROL = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b.|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
+)
+
+
+def duration(seconds: float | None) -> str:
+    return DASH if seconds is None else age_text(seconds)
+
+
+def count(value: int | None) -> str:
+    return DASH if value is None else count_text(value)
+
+
+def money(usd: float | None) -> str:
+    return DASH if usd is None else money_text(usd)
+
+
+def parse_duration_s(text: str) -> float:
+    """Seconds of `90`, `90s`, `30m`, `2h`, `1h30m`, `1d`. ValueError for anything else."""
+    rest, total = text.strip().lower(), 0.0
+    if not rest:
+        raise ValueError("empty")
+    while rest:
+        match = _DURATION.match(rest)
+        if match is None or (match.group(2) is None and (match.end() != len(rest) or total)):
+            raise ValueError(f"not a duration: {text!r}")
+        total += float(match.group(1)) * _UNITS_S[match.group(2) or "s"]
+        rest = rest[match.end() :].lstrip()
+    return total
+
+
+def percent(part: float | None, whole: float | None) -> float | None:
+    """0 to 100, or None where it cannot be told."""
+    if part is None or not whole:
+        return None
+    return min(100.0, max(0.0, 100.0 * part / whole))
+
+
+def bar(value: float | None, cells: int = 10) -> str:
+    """`▇▇▁▁ 50 %`: never full before it is."""
+    if value is None:
+        return DASH
+    full = int(value / 100.0 * cells)
+    return "▇" * full + "▁" * (cells - full) + f" {int(value)} %"
+
+
+def epoch(moment: str | None) -> float | None:
+    """Epoch seconds of an RFC 3339 text; None for None."""
+    return None if moment is None else datetime.fromisoformat(moment).timestamp()
+
+
+def clock(moment: str | None) -> str:
+    """The local time of day of an RFC 3339 text, with its date where it is not today."""
+    if moment is None:
+        return DASH
+    local = datetime.fromisoformat(moment).astimezone()
+    today = datetime.now(UTC).astimezone().date()
+    return local.strftime("%H:%M:%S" if local.date() == today else "%Y-%m-%d %H:%M:%S")
+
+
+def safe(text: object) -> str:
+    """One line of text from elsewhere: no control characters, no line ends."""
+    return (
+        _CONTROL.sub("", _COLOUR.sub("", str(text))).replace("\n", " ").replace("\r", " ").replace("\t", " ")
+    )
+
+
+def safe_log(text: str) -> str:
+    """Log text for a terminal: colours, tabs and line ends stay, everything that drives the terminal goes."""
+    parts = _COLOUR.split(text)
+    colours = [*_COLOUR.findall(text), ""]
+    return "".join(_CONTROL.sub("", part) + colour for part, colour in zip(parts, colours, strict=True))
+
+
+def rfc3339_ago(seconds: float) -> str:
+    """The moment so long ago, as the API writes times."""
+    moment = datetime.now(UTC) - timedelta(seconds=seconds)
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
