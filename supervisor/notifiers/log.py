@@ -1,0 +1,29 @@
+"""Announcements as log lines, one each: the notifier that is always there."""
+
+from __future__ import annotations
+
+import logging
+
+from supervisor import telemetry
+from supervisor.ports.notifier import Notification
+
+LOG = logging.getLogger(__name__)
+
+
+class LogNotifier:
+    """Never fails: a log has nobody who could refuse."""
+
+    name = "log"
+
+    def send(self, notification: Notification) -> None:
+        LOG.info(
+            "%s",
+            notification.text,
+            extra={
+                telemetry.ACTION: "notify",
+                telemetry.RUN_ID: notification.run_id,
+                telemetry.EVENT: notification.kind,
+                "event_id": notification.event_id,
+                "sequence": notification.sequence,
+            },
+        )

@@ -1,0 +1,20 @@
+"""The local provider keeps its promises with real processes."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.contracts.provider_suite import DisastersContract, ProviderContract
+from tests.providers.local_machines import LocalSubject
+
+
+@pytest.fixture
+def subject(tmp_path: Path) -> Iterator[LocalSubject]:
+    subject = LocalSubject(tmp_path)
+    yield subject
+    subject.end_all()
+
+
+class TestLocalProvider(ProviderContract, DisastersContract):
+    pass

@@ -1,0 +1,1 @@
+"""Providers with what they really start."""

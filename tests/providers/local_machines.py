@@ -1,0 +1,106 @@
+"""A local provider for tests: a data folder of its own, and nothing left alive behind it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from supervisor.ports.provider import LaunchRequest
+from supervisor.providers.local import processes
+from supervisor.providers.local.provider import LocalProvider
+from supervisor.reconciler.system_clock import SystemClock
+from tests.contracts.provider_suite import Subject
+from tests.fakes.provider import offers_in
+from tests.waiting import wait_for
+
+SCRIPTED_AGENT = Path(__file__).with_name("scripted_agent.py")
+ZONES = ("local-a", "local-b", "local-c")
+
+
+class LocalSubject(Subject):
+    def __init__(self, data_dir: Path, **settings: Any) -> None:
+        super().__init__()
+        self.data_dir = data_dir
+        self.settings = settings
+        self.provider = self.fresh()
+
+    def fresh(self, **settings: Any) -> LocalProvider:
+        """Another provider on the same folder, as after a restart of the supervisor."""
+        wanted = {
+            "offers": offers_in(ZONES),
+            "capacity": {},
+            "agent": SCRIPTED_AGENT,
+            "clock": SystemClock(),
+            **self.settings,
+            **settings,
+        }
+        return LocalProvider(self.data_dir, **wanted)
+
+    def eventually(self, condition: Callable[[], Any], what: str) -> Any:
+        return wait_for(condition, what=what)
+
+    def folder(self, request: LaunchRequest) -> Path:
+        return self.data_dir / "machines" / request.name
+
+    def scripted(self, request: LaunchRequest, **script: Any) -> LaunchRequest:
+        return replace(request, job={**request.job, "script": script})
+
+    def pids(self, request: LaunchRequest) -> dict[str, int]:
+        """Once everything of the machine runs: its processes by role."""
+        path = self.folder(request) / "pids.json"
+        wait_for(path.exists, what="the scripted agent's pids")
+        return json.loads(path.read_text())
+
+    @contextmanager
+    def unreadable(self, request: LaunchRequest) -> Iterator[None]:
+        # A file in its place: permissions would not stop root.
+        aside = self.data_dir / "aside"
+        self.folder(request).rename(aside)
+        self.folder(request).write_text("not a folder")
+        try:
+            yield
+        finally:
+            self.folder(request).unlink()
+            aside.rename(self.folder(request))
+
+    @contextmanager
+    def all_unreadable(self) -> Iterator[None]:
+        machines = self.data_dir / "machines"
+        machines.rename(self.data_dir / "aside")
+        try:
+            yield
+        finally:
+            (self.data_dir / "aside").rename(machines)
+
+    def end_all(self) -> None:
+        """Kill what this data folder's machines still run; called when the test is over."""
+        wait_for(lambda: not end_processes_of(self.data_dir), what="the test's processes to end")
+        self.provider.machines()  # reaps
+
+
+def end_processes_of(data_dir: Path) -> list[int]:
+    """Kill every process that carries the marker of a machine below this folder; the pids that were there."""
+    wanted = processes.MARKER_FOLDER + os.fsencode(data_dir.absolute() / "machines")
+    found = [
+        p for p in processes.Table().processes if p.alive and p.pid != os.getpid() and _carries(p.pid, wanted)
+    ]
+    for process in found:
+        processes.send(process, signal.SIGKILL)
+    return [process.pid for process in found]
+
+
+def _carries(pid: int, wanted: bytes) -> bool:
+    with suppress(OSError):
+        return any(v.startswith(wanted) for v in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
+    return False
+
+
+def alive(pid: int) -> bool:
+    process = processes.read(pid)
+    return process is not None and process.alive

@@ -1,0 +1,21 @@
+"""Waiting for a condition in tests with real processes: never a fixed sleep, always a generous deadline."""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def wait_for(condition: Callable[[], T], deadline_s: float = 30, what: str = "") -> T:
+    """The first truthy answer of `condition`; AssertionError when there is none before the deadline."""
+    end = time.monotonic() + deadline_s
+    while True:
+        answer = condition()
+        if answer:
+            return answer
+        if time.monotonic() >= end:
+            raise AssertionError(
+                f"waited {deadline_s:g} s in vain for {what or condition}; last answer: {answer!r}"
+            )
+        time.sleep(0.02)
