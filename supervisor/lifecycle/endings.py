@@ -52,7 +52,7 @@ PHRASES: Mapping[Cause, str] = {
     Cause.STOP_REQUESTED: "Stopped in {zone} after {ran}",
 }
 # Causes whose phrase says it all: what the platform says beyond it is in the events.
-_EVIDENCE_ADDS_NOTHING = frozenset({Cause.PREEMPTED, Cause.ORPHANED, Cause.CUT_OFF, Cause.SUPERSEDED})
+_EVIDENCE_ADDS_NOTHING = frozenset({Cause.ORPHANED, Cause.CUT_OFF, Cause.SUPERSEDED})
 
 
 def ran_s(attempt: Attempt, now: float) -> float:

@@ -202,6 +202,16 @@ def test_recovering_after_a_preemption():
     assert next_action(run, NOW).what == "launch in 4 s"
 
 
+def test_recovering_after_a_preemption_tells_how_early_the_notice_came():
+    end = ended(
+        Cause.PREEMPTED, 2 * H + 14 * MIN, evidence="the machine was told of its preemption 27 s ahead"
+    )
+    assert status_text(recovering(end), NOW).startswith(
+        "Preempted in us-east1-c after 2 h 14 min: the machine was told of its preemption 27 s ahead; "
+        "checkpoint 12,290 is saved."
+    )
+
+
 def test_recovering_after_a_death_without_a_record():
     end = ended(Cause.ORPHANED, 20 * MIN, step_last=12290)
     run = recovering(end, checkpoint_step=12000, counters=Counters(counted=1))
