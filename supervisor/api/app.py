@@ -1,0 +1,97 @@
+"""The application: routes, the shape of every refusal, and the outer door in front."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+
+from fastapi import FastAPI, Request, Response
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+
+from supervisor import telemetry
+from supervisor.api.deps import Services
+from supervisor.api.door import LOOPBACK, Door
+from supervisor.api.errors import problem, problem_of, request_id_of
+from supervisor.api.routes import actions, beats, dev, health, runs
+from supervisor.domain.errors import SpotError, Unavailable
+from supervisor.ports.objectstore import StoreFull, StoreUnavailable
+from supervisor.ports.provider import ProviderUnavailable
+from supervisor.ports.store import StoreDown
+
+LOG = logging.getLogger(__name__)
+ROUTERS = (runs.router, actions.router, beats.router, health.router)
+
+
+def create_app(
+    services: Services | None, hosts: Collection[str] = LOOPBACK, with_dev: bool | None = None
+) -> FastAPI:
+    """The ASGI application. `services` None: only its document can be made from it. `with_dev` None: if there is
+    a `services.dev`."""
+    app = FastAPI(
+        title="Spot Supervisor",
+        version="1",
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.services = services
+    mounted = list(ROUTERS)
+    if with_dev if with_dev is not None else services is not None and services.dev is not None:
+        mounted.append(dev.router)
+    for router in mounted:
+        app.include_router(router)
+    methods = [
+        (route.path_regex, route.methods or set())
+        for router in mounted
+        for route in router.routes
+        if isinstance(route, APIRoute)
+    ]
+
+    async def routing(request: Request, error: HTTPException) -> Response:
+        """What the framework refuses by itself: an unknown path or method."""
+        path, request_id = request.url.path, request_id_of(request)
+        if error.status_code == 405:
+            allowed = ", ".join(
+                sorted({name for regex, names in methods if regex.match(path) for name in names})
+            )
+            text = f"This address understands {allowed} only."
+            response = problem("METHOD_NOT_ALLOWED", text, path, request_id, {"allowed": allowed})
+            response.headers["Allow"] = allowed
+            return response
+        if error.status_code == 404:
+            return problem("NOT_FOUND", "There is nothing at this address.", path, request_id)
+        return problem("INVALID_REQUEST", "The request cannot be understood.", path, request_id)
+
+    app.add_exception_handler(HTTPException, routing)  # type: ignore[arg-type]
+    app.add_exception_handler(SpotError, _refused)  # type: ignore[arg-type]
+    for kind in _PARTS:
+        app.add_exception_handler(kind, _away)
+    app.add_middleware(Door, hosts=hosts)
+    return app
+
+
+async def _refused(request: Request, error: SpotError) -> Response:
+    return problem_of(error, request.url.path, request_id_of(request))
+
+
+async def _away(request: Request, error: Exception) -> Response:
+    """The text of a driver's error stays in the log: it may name paths and addresses."""
+    LOG.warning(
+        "A part was away: %s",
+        error,
+        extra={telemetry.ACTION: "unavailable", telemetry.DETAIL: type(error).__name__},
+    )
+    away = Unavailable(
+        "A part that this needs is away. The request can be repeated.", {"part": _PARTS[type(error)]}
+    )
+    return await _refused(request, away)
+
+
+_PARTS = {
+    StoreDown: "database",
+    StoreUnavailable: "object store",
+    StoreFull: "object store",
+    ProviderUnavailable: "provider",
+}

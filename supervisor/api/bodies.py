@@ -1,0 +1,206 @@
+"""The bodies and query parameters that are accepted, and how they are read: strictly, and with a hint at a misspelling.
+
+What is refused is named by a JSON pointer and a reason; the value that was sent is never repeated.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from difflib import get_close_matches
+from typing import Annotated, Any, TypeVar, get_args
+
+from fastapi import Request
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    StringConstraints,
+    ValidationError,
+)
+
+from supervisor.api.errors import MalformedJson, UnsupportedMediaType
+from supervisor.api.run_spec import Names, RunSpec, SecondsOrZero, Strict
+from supervisor.domain.errors import InvalidRequest
+from supervisor.domain.identifiers import RUN_ID_RULE
+
+ERRORS_SHOWN = 20
+RUN_ID = r"^[a-z][a-z0-9-]{0,61}[a-z0-9]$"
+
+RunId = Annotated[str, StringConstraints(pattern=RUN_ID)]
+Plain = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f]+$", max_length=255)]
+
+
+class SubmitBody(Strict):
+    """`run_id`: chosen by you, or generated. `replace_spec`: resume an ended run with this other spec. `rerun`: start a
+    completed run over from nothing."""
+
+    run_id: RunId | None = None
+    spec: RunSpec
+    replace_spec: bool = False
+    rerun: bool = False
+
+
+class ResumeBody(Strict):
+    spec: RunSpec | None = None
+    replace_spec: bool = False
+    rerun: bool = False
+
+
+class ApproveBody(Strict):
+    """What the person has seen. `accept_loss`: the reason why unverified results are given up."""
+
+    machine_id: Plain
+    results_sha256: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")] | None = None
+    accept_loss: Annotated[str, StringConstraints(pattern=r"^[^\x00]*\S[^\x00]*$", max_length=500)] | None = (
+        None
+    )
+
+
+class StrikeBody(Strict):
+    run_id: RunId
+
+
+class PreemptBody(StrikeBody):
+    notice_s: Annotated[FiniteFloat, Field(ge=0, le=3600)] = 30.0
+
+
+class StockoutBody(Strict):
+    """`for_s` null: until called again with 0."""
+
+    zones: Names
+    for_s: SecondsOrZero | None = None
+
+
+class _Parameters(BaseModel):
+    """Query parameters are text: converted, but nothing unknown."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True, allow_inf_nan=False)
+
+
+class NoParameters(_Parameters):
+    pass
+
+
+class ListParameters(_Parameters):
+    page_size: Annotated[int, Field(ge=0, description="0 = 50; above 1000 is taken as 1000")] = 0
+    cursor: Annotated[str, StringConstraints(max_length=255)] | None = None
+    status: Annotated[list[Plain], Field(max_length=16)] = []
+    label: Annotated[
+        list[Annotated[str, StringConstraints(pattern=r"^[^=\x00]{1,63}=[^\x00]{0,255}$")]],
+        Field(max_length=16),
+    ] = []
+    zone: Plain | None = None
+    owner: Plain | None = None
+    created_after: AwareDatetime | None = None
+    q: Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=63)] | None = None
+
+
+class EventParameters(_Parameters):
+    after: Annotated[int, Field(ge=0, le=2**62)] = 0
+    limit: Annotated[int, Field(ge=1, le=1000)] = 100
+    newest_first: bool = False
+    since: AwareDatetime | None = None
+
+
+class LogParameters(_Parameters):
+    attempt: Annotated[int, Field(ge=1, le=10**9)] | None = None
+    offset: Annotated[int, Field(ge=0, le=2**62)] = 0
+    limit: Annotated[int, Field(ge=1, le=1_048_576)] = 262_144
+
+
+class ReadyParameters(_Parameters):
+    verbose: str | None = None
+
+
+M = TypeVar("M", bound=BaseModel)
+
+
+async def read_body(model: type[M], request: Request, optional: bool = False) -> M:
+    """The body as `model`. `optional`: no body at all means every default. Raises UnsupportedMediaType,
+    MalformedJson, InvalidRequest."""
+    raw = await request.body()
+    if optional and not raw:
+        return model()
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise UnsupportedMediaType("The body must be application/json.", {"accepted": "application/json"})
+    try:
+        return model.model_validate_json(raw)
+    except ValidationError as error:
+        raise _refusal(error, model, "#", "body") from None
+
+
+def read_query(model: type[M], request: Request) -> M:
+    """The query parameters as `model`. Raises InvalidRequest; for an unknown one too, which would be ignored silently
+    otherwise."""
+    given: dict[str, Any] = {}
+    for name, value in request.query_params.multi_items():
+        field = model.model_fields.get(name)
+        if field is not None and field.default == []:
+            given.setdefault(name, []).append(value)
+        elif name in given:
+            raise InvalidRequest(
+                f"The query parameter {name} is given twice.", {}, [(f"?{name}", "is given twice")]
+            )
+        else:
+            given[name] = value
+    try:
+        return model.model_validate(given)
+    except ValidationError as error:
+        raise _refusal(error, model, "?", "query") from None
+
+
+def epoch(at: datetime | None) -> float | None:
+    return None if at is None else at.timestamp()
+
+
+def _refusal(
+    error: ValidationError, model: type[BaseModel], root: str, where: str
+) -> InvalidRequest | MalformedJson:
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    if found[0]["type"] == "json_invalid":
+        return MalformedJson("The body is not JSON that can be read: " + _reason(found[0], model))
+    errors = list(dict.fromkeys((_pointer(root, e["loc"]), _reason(e, model)) for e in found))[:ERRORS_SHOWN]
+    first = "; ".join(f"{pointer} {reason}" for pointer, reason in errors[:3])
+    return InvalidRequest(f"The {where} is refused: {first}.", {"count": len(found)}, errors)
+
+
+def _pointer(root: str, loc: tuple[int | str, ...]) -> str:
+    """RFC 6901 for a body; `?name` for a query. Names are cut: they may be anything that was sent."""
+    # A union's error carries the branch's name ("constrained-str", "list[...]"), which is no part of the body.
+    parts = [
+        str(part)[:64] for part in loc if not (isinstance(part, str) and ("[" in part or part in _BRANCHES))
+    ]
+    if root == "?":
+        return "?" + (parts[0] if parts else "")
+    return "/".join([root, *(part.replace("~", "~0").replace("/", "~1") for part in parts)])
+
+
+_BRANCHES = frozenset({"constrained-str", "str"})
+
+
+def _reason(error: Any, model: type[BaseModel]) -> str:
+    if error["type"] == "extra_forbidden":
+        near = get_close_matches(str(error["loc"][-1]), _known(model, error["loc"][:-1]), n=1, cutoff=0.6)
+        return "is not known" + (f"; did you mean {near[0]}?" if near else "")
+    if error["loc"] and error["loc"][-1] == "run_id" and error["type"] == "string_pattern_mismatch":
+        return f"must be {RUN_ID_RULE}"
+    message = str(error["msg"]).removeprefix("Value error, ")
+    return message[:1].lower() + message[1:]
+
+
+def _known(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
+    """Field names of the model at `loc` inside `model`."""
+    for part in loc:
+        field = model.model_fields.get(str(part)) if isinstance(part, str) else None
+        if field is not None:
+            model = _inner(field.annotation) or model
+    return list(model.model_fields)
+
+
+def _inner(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for part in get_args(annotation) if (found := _inner(part)) is not None), None)

@@ -1,0 +1,50 @@
+"""What the routes reach: the services, made by the composition root and hung on the application."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fastapi import Request
+
+from supervisor.services.dev import Dev
+from supervisor.services.doctor import Surroundings
+from supervisor.services.health import LoopView
+from supervisor.services.heartbeat import BeatInbox
+from supervisor.services.logs import Logs
+from supervisor.services.parts import OWNER, Parts
+from supervisor.services.queries import Live, Queries, nobody_live
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """`dev` is None where no provider can inject disasters: its routes are not there then."""
+
+    parts: Parts
+    inbox: BeatInbox
+    queries: Queries
+    logs: Logs
+    loop: LoopView
+    around: Surroundings
+    dev: Dev | None = None
+
+
+def assemble(
+    parts: Parts,
+    inbox: BeatInbox,
+    loop: LoopView,
+    around: Surroundings,
+    dev: Dev | None = None,
+    live: Live = nobody_live,
+) -> Services:
+    queries = Queries(parts, inbox, loop, live)
+    return Services(parts, inbox, queries, Logs(parts, queries, inbox), loop, around, dev)
+
+
+def services_of(request: Request) -> Services:
+    services: Services = request.app.state.services
+    return services
+
+
+def actor_of(request: Request) -> str:
+    """Who asks. Until there are tokens everybody who reaches this loopback server is its owner."""
+    return OWNER

@@ -1,0 +1,167 @@
+"""The OpenAPI document, written to openapi/openapi.json and compared by a test.
+
+Routes read bodies and parameters by hand, because that is faster and stricter; what they accept and answer is told
+here by one table of operations. Words of enums that clients meet may grow: clients must accept unknown ones.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from supervisor.api import bodies, schemas
+from supervisor.api.app import create_app
+from supervisor.api.errors import MEDIA_TYPE, STATUS
+
+REF = "#/components/schemas/{model}"
+Json = dict[str, Any]
+
+
+class Operation:
+    """What one route takes and gives. `refuses`: codes beyond those that every route may answer with."""
+
+    def __init__(
+        self,
+        answers: dict[int, type[BaseModel]],
+        body: type[BaseModel] | None = None,
+        query: type[BaseModel] | None = None,
+        refuses: str = "",
+        body_required: bool = True,
+    ) -> None:
+        self.answers, self.body, self.query = answers, body, query
+        self.refuses, self.body_required = refuses.split(), body_required
+
+
+ANYWHERE = ("INVALID_REQUEST", "HOST_REFUSED", "INTERNAL", "UNAVAILABLE")
+WITH_BODY = ("INVALID_JSON", "BODY_TOO_LARGE", "UNSUPPORTED_MEDIA_TYPE")
+SPEC = "INVALID_TIMEOUTS PRICE_UNKNOWN CELL_FIXED RUN_COMPLETED RUN_STOPPING SPEC_DIFFERS STOP_NEWER "
+
+OPERATIONS = {
+    "submit_run": Operation(
+        {201: schemas.SubmittedRun, 200: schemas.SubmittedRun},
+        bodies.SubmitBody,
+        refuses=SPEC + "RUN_ACTIVE RUN_ID_TAKEN IDEMPOTENCY_KEY_REUSED IDEMPOTENCY_KEY_IN_FLIGHT",
+    ),
+    "list_runs": Operation({200: schemas.RunList}, query=bodies.ListParameters, refuses="CURSOR_INVALID"),
+    "show_run": Operation({200: schemas.Run}, refuses="RUN_NOT_FOUND"),
+    "list_attempts": Operation({200: schemas.AttemptList}, refuses="RUN_NOT_FOUND"),
+    "list_run_events": Operation(
+        {200: schemas.EventList}, query=bodies.EventParameters, refuses="RUN_NOT_FOUND"
+    ),
+    "list_events": Operation({200: schemas.EventList}, query=bodies.EventParameters),
+    "read_log": Operation({200: schemas.LogText}, query=bodies.LogParameters, refuses="RUN_NOT_FOUND"),
+    "stop_run": Operation({202: schemas.Run, 200: schemas.Run}, refuses="RUN_NOT_FOUND"),
+    "resume_run": Operation(
+        {202: schemas.SubmittedRun, 200: schemas.SubmittedRun},
+        bodies.ResumeBody,
+        refuses=SPEC + "RUN_NOT_FOUND RUN_ACTIVE CONFLICT",
+        body_required=False,
+    ),
+    "approve_run": Operation(
+        {202: schemas.Run}, bodies.ApproveBody, refuses="RUN_NOT_FOUND NOTHING_TO_APPROVE APPROVAL_MISMATCH"
+    ),
+    "push_beat": Operation(
+        {200: schemas.BeatAnswer}, schemas.Heartbeat, refuses="NONCE_REFUSED RUN_NOT_FOUND RUN_ENDED"
+    ),
+    "live": Operation({200: schemas.Live}),
+    "ready": Operation({200: schemas.Ready, 503: schemas.Ready}, query=bodies.ReadyParameters),
+    "doctor": Operation({200: schemas.DoctorReport}),
+    "preempt": Operation(
+        {200: schemas.Disaster}, bodies.PreemptBody, refuses="RUN_NOT_FOUND CONFLICT DEV_REFUSED"
+    ),
+    "kill": Operation(
+        {200: schemas.Disaster}, bodies.StrikeBody, refuses="RUN_NOT_FOUND CONFLICT DEV_REFUSED"
+    ),
+    "freeze": Operation(
+        {200: schemas.Disaster}, bodies.StrikeBody, refuses="RUN_NOT_FOUND CONFLICT DEV_REFUSED"
+    ),
+    "stockout": Operation({200: schemas.Stockout}, bodies.StockoutBody, refuses="DEV_REFUSED"),
+}
+
+
+def document() -> str:
+    """The document as it is committed: JSON text with a line break at its end."""
+    found: Json = create_app(None, with_dev=True).openapi()
+    found["components"] = {"schemas": _components()}
+    for path in found["paths"].values():
+        for method, told in path.items():
+            name = told["operationId"] = _name(told["operationId"], method)
+            _tell(told, method, name)
+    return json.dumps(found, indent=1, sort_keys=True) + "\n"
+
+
+def _components() -> Json:
+    models: set[type[BaseModel]] = {schemas.Problem}
+    for operation in OPERATIONS.values():
+        models |= {*operation.answers.values(), *([operation.body] if operation.body is not None else [])}
+    by_name = sorted(models, key=lambda model: model.__name__)
+    _, shared = models_json_schema([(model, "validation") for model in by_name], ref_template=REF)
+    components: Json = shared["$defs"]
+    for name, schema in components.items():
+        if hasattr(schemas, name):
+            schema.pop("additionalProperties", None)  # answers may grow
+    return components
+
+
+def _name(generated: str, method: str) -> str:
+    """The framework appends path and method to the function's name."""
+    return next(name for name in sorted(OPERATIONS, key=len, reverse=True) if generated.startswith(name))
+
+
+def _tell(told: Json, method: str, name: str) -> None:
+    operation = OPERATIONS[name]
+    told["summary"], told["description"] = name.replace("_", " ").capitalize(), told.get("description", "")
+    told["parameters"] = [*told.get("parameters", []), *_parameters(operation.query)]
+    if name == "submit_run":
+        told["parameters"].append(_IDEMPOTENCY)
+    if operation.body is not None:
+        told["requestBody"] = {"required": operation.body_required, "content": _content(operation.body)}
+    codes = [*ANYWHERE, *operation.refuses]
+    if method == "post":
+        codes += ["ORIGIN_REFUSED", *(WITH_BODY if operation.body is not None else [])]
+    answers: Json = {}
+    for status, model in operation.answers.items():
+        answers[str(status)] = {"description": _DESCRIBED.get(status, "Done."), "content": _content(model)}
+    for code in codes:
+        status = str(STATUS[code])
+        answer = answers.setdefault(
+            status, {"description": "", "content": _content(schemas.Problem, MEDIA_TYPE)}
+        )
+        answer["description"] = (answer["description"] + " " + code).strip()
+    if name == "submit_run":
+        answers["201"]["headers"] = {
+            "Location": {"schema": {"type": "string"}, "description": "Address of the run."}
+        }
+    told["responses"] = dict(sorted(answers.items()))
+
+
+_DESCRIBED = {
+    200: "Done; or nothing had to be done.",
+    201: "Created.",
+    202: "Accepted; the loop does it.",
+    503: "",
+}
+_IDEMPOTENCY = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "description": "Repeat a request with the same key and body, and the first answer comes again; kept 7 days.",
+    "schema": {"type": "string", "minLength": 1, "maxLength": 255},
+}
+
+
+def _content(model: type[BaseModel], media_type: str = "application/json") -> Json:
+    return {media_type: {"schema": {"$ref": REF.format(model=model.__name__)}}}
+
+
+def _parameters(model: type[BaseModel] | None) -> list[Json]:
+    if model is None:
+        return []
+    schema = model.model_json_schema()
+    return [
+        {"name": name, "in": "query", "required": False, "schema": part}
+        for name, part in schema["properties"].items()
+    ]

@@ -1,0 +1,126 @@
+"""The outer door, in front of every route: names, origins, sizes, request ids, and the last net for errors.
+
+The API starts commands for whoever reaches it. It listens on loopback, and what remains is the user's own browser: a
+name that is not this computer's (DNS rebinding) and a page of another site are turned away here. Plain ASGI, because
+every beat goes through it.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+from collections.abc import Collection, Mapping
+
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from supervisor import telemetry
+from supervisor.api.errors import BodyTooLarge, HostRefused, OriginRefused, problem, problem_of
+from supervisor.domain.errors import SpotError
+
+LOG = logging.getLogger(__name__)
+BODY_MAX_BYTES = 1_000_000
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
+SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}\Z")
+
+
+class Door:
+    """`hosts`: names under which this server may be called, without port."""
+
+    def __init__(self, app: ASGIApp, hosts: Collection[str] = LOOPBACK) -> None:
+        self._app, self._hosts = app, frozenset(hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        request_id = _request_id(headers)
+        scope["spot_request_id"] = request_id
+        started = False
+
+        async def answer(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id.encode())]
+            await send(message)
+
+        try:
+            self._admit(scope, headers)
+            await self._app(scope, _bounded(headers, receive), answer)
+        except ClientDisconnect:
+            return  # nobody is left to answer
+        except Exception as error:
+            # The last net: a bug must become a 500 with an id in the log, not a lost client.
+            if started:
+                raise
+            refusal = _cause(error)
+            if refusal is None:
+                LOG.exception("A request failed.", extra=_fields(scope, request_id))
+                detail = "An unforeseen error; the supervisor's log has it under this request id."
+                response = problem("INTERNAL", detail, scope["path"], request_id)
+            else:
+                response = problem_of(refusal, scope["path"], request_id)
+            await response(scope, receive, answer)
+
+    def _admit(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
+        host = headers.get(b"host", b"").decode("latin-1").lower()
+        name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
+        if name not in self._hosts:
+            raise HostRefused("This server answers to the names of this computer only.")
+        if scope["method"] in SAFE:
+            return
+        if headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin"):
+            raise OriginRefused("Sent by a page of another site.")
+        origin = headers.get(b"origin")
+        if origin is not None and origin.decode("latin-1").lower().partition("://")[2] != host:
+            raise OriginRefused("Sent by a page of another site.")
+
+
+def _request_id(headers: Mapping[bytes, bytes]) -> str:
+    given = headers.get(b"x-request-id", b"")
+    return given.decode() if _REQUEST_ID.match(given) else secrets.token_hex(8)
+
+
+def _bounded(headers: Mapping[bytes, bytes], receive: Receive) -> Receive:
+    """`receive` that raises BodyTooLarge; the announced length is believed only where it refuses."""
+    announced = headers.get(b"content-length", b"0")
+    if not announced.isdigit() or len(announced) > 12 or int(announced) > BODY_MAX_BYTES:
+        raise _too_large()
+    seen = 0
+
+    async def bounded() -> Message:
+        nonlocal seen
+        message = await receive()
+        seen += len(message.get("body", b""))
+        if seen > BODY_MAX_BYTES:
+            raise _too_large()
+        return message
+
+    return bounded
+
+
+def _too_large() -> BodyTooLarge:
+    return BodyTooLarge(f"The body is larger than {BODY_MAX_BYTES} bytes.", {"max_bytes": BODY_MAX_BYTES})
+
+
+def _cause(error: Exception) -> SpotError | None:
+    """A framework may wrap what `receive` raised."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, SpotError):
+            return cause
+        cause = cause.__cause__ or cause.__context__
+    return None
+
+
+def _fields(scope: Scope, request_id: str) -> dict[str, str]:
+    return {
+        telemetry.ACTION: "request_failed",
+        telemetry.REQUEST_ID: request_id,
+        telemetry.METHOD: scope["method"],
+        telemetry.PATH: scope["path"],
+    }

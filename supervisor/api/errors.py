@@ -1,0 +1,112 @@
+"""Problems (RFC 9457): every refusal has the same shape and a stable code, mapped to HTTP here and only here.
+
+Nothing that was sent is repeated, and nothing internal is told: an unforeseen error has a request id by which its log
+line is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+
+from fastapi import Request, Response
+
+from supervisor.domain.errors import SpotError
+from supervisor.services.run_view import dumps
+
+TYPE = "urn:spot-supervisor:problem:"
+MEDIA_TYPE = "application/problem+json"
+
+
+class MalformedJson(SpotError):
+    code = "INVALID_JSON"
+
+
+class UnsupportedMediaType(SpotError):
+    code = "UNSUPPORTED_MEDIA_TYPE"
+
+
+class BodyTooLarge(SpotError):
+    code = "BODY_TOO_LARGE"
+
+
+class HostRefused(SpotError):
+    """Not a name of this computer: a page of another site may stand behind it (DNS rebinding)."""
+
+    code = "HOST_REFUSED"
+
+
+class OriginRefused(SpotError):
+    """A page of another site sent this through the user's browser."""
+
+    code = "ORIGIN_REFUSED"
+
+
+STATUS: Mapping[str, int] = {
+    "INVALID_REQUEST": 422,
+    "INVALID_TIMEOUTS": 422,
+    "PRICE_UNKNOWN": 422,
+    "IDEMPOTENCY_KEY_REUSED": 422,
+    "CURSOR_INVALID": 400,
+    "INVALID_JSON": 400,
+    "HOST_REFUSED": 400,
+    "FORBIDDEN": 403,
+    "NONCE_REFUSED": 403,
+    "DEV_REFUSED": 403,
+    "ORIGIN_REFUSED": 403,
+    "RUN_NOT_FOUND": 404,
+    "NOT_FOUND": 404,
+    "METHOD_NOT_ALLOWED": 405,
+    "CONFLICT": 409,
+    "RUN_ACTIVE": 409,
+    "RUN_COMPLETED": 409,
+    "RUN_ID_TAKEN": 409,
+    "RUN_STOPPING": 409,
+    "RUN_ENDED": 409,
+    "SPEC_DIFFERS": 409,
+    "CELL_FIXED": 409,
+    "STOP_NEWER": 409,
+    "NOTHING_TO_APPROVE": 409,
+    "APPROVAL_MISMATCH": 409,
+    "IDEMPOTENCY_KEY_IN_FLIGHT": 409,
+    "BODY_TOO_LARGE": 413,
+    "UNSUPPORTED_MEDIA_TYPE": 415,
+    "INTERNAL": 500,
+    "UNAVAILABLE": 503,
+    "SCHEMA_MISMATCH": 503,
+}
+RETRY_AFTER_S = 2
+
+
+def problem(
+    code: str,
+    detail: str,
+    path: str,
+    request_id: str,
+    meta: Mapping[str, object] | None = None,
+    errors: Sequence[tuple[str, str]] = (),
+) -> Response:
+    """The answer that tells of one refusal. `path`: of the request; `errors`: (pointer, what is wrong there)."""
+    status = STATUS.get(code, 500)
+    body = {
+        "type": TYPE + code,
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "detail": detail,
+        "instance": path,
+        "code": code,
+        "errors": [{"pointer": pointer, "detail": reason} for pointer, reason in errors],
+        "meta": dict(meta or {}),
+        "request_id": request_id,
+    }
+    headers = {"Retry-After": str(RETRY_AFTER_S)} if status == 503 else {}
+    return Response(dumps(body), status, headers, MEDIA_TYPE)
+
+
+def problem_of(error: SpotError, path: str, request_id: str) -> Response:
+    return problem(error.code, error.detail, path, request_id, error.meta, error.errors)
+
+
+def request_id_of(request: Request) -> str:
+    """Set by the outer door for every request."""
+    return str(request.scope.get("spot_request_id", ""))

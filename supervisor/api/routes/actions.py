@@ -1,0 +1,67 @@
+"""Wishes for one run: stop, resume, approve. 202 where the loop has something to do, 200 where nothing changes."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request, Response
+from fastapi.concurrency import run_in_threadpool
+
+from supervisor.api.answers import json_answer
+from supervisor.api.bodies import ApproveBody, NoParameters, ResumeBody, read_body, read_query
+from supervisor.api.deps import Services, actor_of, services_of
+from supervisor.domain.run import Run
+from supervisor.services.approve import ApproveRequest, approve
+from supervisor.services.policy import warnings_of
+from supervisor.services.resume import Wish, resume
+from supervisor.services.run_view import Json
+from supervisor.services.stop import stop
+
+router = APIRouter(prefix="/v1/runs/{run_id}", tags=["actions"])
+
+
+@router.post("/stop", status_code=202)
+async def stop_run(request: Request, run_id: str) -> Response:
+    """Stop a run: its checkpoint is saved first, then its machine is released."""
+    read_query(NoParameters, request)
+    services, actor = services_of(request), actor_of(request)
+
+    def work() -> tuple[Run, Json]:
+        services.queries.find(run_id)
+        run = stop(services.parts, run_id, actor)
+        return run, services.queries.view(run)
+
+    run, answer = await run_in_threadpool(work)
+    return json_answer(answer, 200 if run.terminal else 202)
+
+
+@router.post("/resume", status_code=202)
+async def resume_run(request: Request, run_id: str) -> Response:
+    """Resume an ended run from its newest checkpoint as its next generation."""
+    read_query(NoParameters, request)
+    body = await read_body(ResumeBody, request, optional=True)
+    spec = body.spec.as_spec() if body.spec is not None else None
+    wish = Wish(spec, body.replace_spec, body.rerun, actor_of(request))
+    services = services_of(request)
+    answer, changed = await run_in_threadpool(_resume, services, run_id, wish)
+    return json_answer(answer, 202 if changed else 200)
+
+
+def _resume(services: Services, run_id: str, wish: Wish) -> tuple[Json, bool]:
+    services.queries.find(run_id)
+    resumed = resume(services.parts, run_id, wish)
+    answer = services.queries.view(resumed.run)
+    return {**answer, "warnings": warnings_of(resumed.spec), "differs": resumed.differs}, resumed.changed
+
+
+@router.post("/approve", status_code=202)
+async def approve_run(request: Request, run_id: str) -> Response:
+    """Approve the release of the machine of a finished run, or give up results that cannot be verified."""
+    read_query(NoParameters, request)
+    body = await read_body(ApproveBody, request)
+    wish = ApproveRequest(body.machine_id, body.results_sha256 or "", (body.accept_loss or "").strip())
+    services, actor = services_of(request), actor_of(request)
+
+    def work() -> Json:
+        services.queries.find(run_id)
+        return services.queries.view(approve(services.parts, run_id, wish, actor))
+
+    return json_answer(await run_in_threadpool(work), 202)

@@ -1,0 +1,53 @@
+"""Disasters on request; mounted only where the local provider can inject them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fastapi import APIRouter, Request, Response
+from fastapi.concurrency import run_in_threadpool
+
+from supervisor.api.answers import json_answer
+from supervisor.api.bodies import NoParameters, PreemptBody, StockoutBody, StrikeBody, read_body, read_query
+from supervisor.api.deps import services_of
+from supervisor.domain.errors import DevRefused
+from supervisor.services.dev import Dev
+from supervisor.services.run_view import Json
+
+router = APIRouter(prefix="/v1/dev", tags=["dev"])
+
+
+@router.post("/preempt")
+async def preempt(request: Request) -> Response:
+    """Preempt the machine of a run with notice."""
+    body = await read_body(PreemptBody, request)
+    return await _done(request, lambda dev: dev.preempt(body.run_id, body.notice_s))
+
+
+@router.post("/kill")
+async def kill(request: Request) -> Response:
+    """Kill everything on the machine of a run at once, without a record."""
+    body = await read_body(StrikeBody, request)
+    return await _done(request, lambda dev: dev.kill(body.run_id))
+
+
+@router.post("/freeze")
+async def freeze(request: Request) -> Response:
+    """Let the training of a run stand still while its agent goes on."""
+    body = await read_body(StrikeBody, request)
+    return await _done(request, lambda dev: dev.freeze(body.run_id))
+
+
+@router.post("/stockout")
+async def stockout(request: Request) -> Response:
+    """Let zones have no capacity for a time."""
+    body = await read_body(StockoutBody, request)
+    return await _done(request, lambda dev: dev.stockout(body.zones, body.for_s))
+
+
+async def _done(request: Request, deed: Callable[[Dev], Json]) -> Response:
+    read_query(NoParameters, request)
+    dev = services_of(request).dev
+    if dev is None:
+        raise DevRefused("Disasters are for the local provider only.")
+    return json_answer(await run_in_threadpool(deed, dev))

@@ -1,0 +1,40 @@
+"""Is it alive, is it ready, and what would a doctor say."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request, Response
+from fastapi.concurrency import run_in_threadpool
+
+from supervisor.api.answers import json_answer
+from supervisor.api.bodies import NoParameters, ReadyParameters, read_query
+from supervisor.api.deps import services_of
+from supervisor.services.doctor import examine
+from supervisor.services.health import readiness, readiness_json
+
+router = APIRouter(tags=["health"])
+
+
+@router.get("/livez")
+async def live(request: Request) -> Response:
+    """Answer while the process lives; no database."""
+    read_query(NoParameters, request)
+    return json_answer({"live": True})
+
+
+@router.get("/readyz")
+async def ready(request: Request) -> Response:
+    """Answer 200 when the supervisor is fit for work, else 503. `?verbose` shows each check."""
+    verbose = read_query(ReadyParameters, request).verbose is not None
+    services = services_of(request)
+    answer = readiness_json(await run_in_threadpool(readiness, services.parts, services.loop))
+    if not verbose and answer["ready"]:
+        del answer["checks"]
+    return json_answer(answer, 200 if answer["ready"] else 503)
+
+
+@router.get("/v1/doctor")
+async def doctor(request: Request) -> Response:
+    """Check what this computer gives: disk, inodes, clock, database, object store, agent."""
+    read_query(NoParameters, request)
+    services = services_of(request)
+    return json_answer(await run_in_threadpool(examine, services.parts, services.around, services.loop))

@@ -1,0 +1,102 @@
+"""Runs: submit, list, look. Each route parses, calls one service and shapes the answer."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request, Response
+from fastapi.concurrency import run_in_threadpool
+
+from supervisor.api.answers import json_answer
+from supervisor.api.bodies import (
+    EventParameters,
+    ListParameters,
+    LogParameters,
+    NoParameters,
+    SubmitBody,
+    epoch,
+    read_body,
+    read_query,
+)
+from supervisor.api.deps import actor_of, services_of
+from supervisor.ports.store import RunFilter
+from supervisor.services.submit import SubmitRequest, submit
+
+router = APIRouter(prefix="/v1", tags=["runs"])
+
+
+@router.post("/runs", status_code=201)
+async def submit_run(request: Request) -> Response:
+    """Submit a run, or ask again for one that is known by its run_id."""
+    read_query(NoParameters, request)
+    body = await read_body(SubmitBody, request)
+    wish = SubmitRequest(
+        spec=body.spec.as_spec(),
+        run_id=body.run_id,
+        replace_spec=body.replace_spec,
+        rerun=body.rerun,
+        key=request.headers.get("idempotency-key"),
+    )
+    reply = await run_in_threadpool(submit, services_of(request).parts, wish, actor_of(request))
+    headers = {"Location": reply.location}
+    if reply.replayed:
+        headers["Idempotency-Replayed"] = "true"
+    return Response(reply.body, reply.status, headers, "application/json")
+
+
+@router.get("/runs")
+async def list_runs(request: Request) -> Response:
+    """List runs, newest first, with counts by status under the same filter."""
+    query = read_query(ListParameters, request)
+    where = RunFilter(
+        statuses=tuple(query.status),
+        labels=tuple((key, value) for key, _, value in (label.partition("=") for label in query.label)),
+        zone=query.zone,
+        owner=query.owner,
+        created_after=epoch(query.created_after),
+        text=query.q or None,
+    )
+    queries = services_of(request).queries
+    return json_answer(await run_in_threadpool(queries.page, where, query.page_size, query.cursor))
+
+
+@router.get("/runs/{run_id}")
+async def show_run(request: Request, run_id: str) -> Response:
+    """Show one run."""
+    read_query(NoParameters, request)
+    return json_answer(await run_in_threadpool(services_of(request).queries.show, run_id))
+
+
+@router.get("/runs/{run_id}/attempts")
+async def list_attempts(request: Request, run_id: str) -> Response:
+    """List the attempts of a run with causes, times, steps and costs, and the tries that brought no machine."""
+    read_query(NoParameters, request)
+    return json_answer(await run_in_threadpool(services_of(request).queries.attempts, run_id))
+
+
+@router.get("/runs/{run_id}/events")
+async def list_run_events(request: Request, run_id: str) -> Response:
+    """List the history of a run."""
+    return await _events(request, run_id)
+
+
+@router.get("/events")
+async def list_events(request: Request) -> Response:
+    """List the history of all runs and of the supervisor itself."""
+    return await _events(request, None)
+
+
+@router.get("/runs/{run_id}/logs")
+async def read_log(request: Request, run_id: str) -> Response:
+    """Read the log of an attempt from a byte offset. Ask again from next_offset to follow it."""
+    query = read_query(LogParameters, request)
+    logs = services_of(request).logs
+    answer = await run_in_threadpool(logs.read, run_id, query.attempt, query.offset, query.limit)
+    return json_answer(answer, headers={"X-Next-Offset": str(answer["next_offset"])})
+
+
+async def _events(request: Request, run_id: str | None) -> Response:
+    query = read_query(EventParameters, request)
+    events = services_of(request).queries.events
+    since = epoch(query.since)
+    return json_answer(
+        await run_in_threadpool(events, run_id, query.after, query.limit, query.newest_first, since)
+    )

@@ -1,0 +1,311 @@
+"""The shapes of the answers, for the OpenAPI document and for tests.
+
+Answers are made by hand in services/*_view and are never validated on the way out; a test validates them against
+these. Clients must accept fields and words that they do not know.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from supervisor.domain import heartbeat
+
+CAUSE = "One word of the cause table; clients must accept words that they do not know."
+
+
+class Answer(BaseModel):
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+class Placement(Answer):
+    provider: str
+    region: str
+    zone: str
+    shape: str
+    spot: bool
+
+
+class BeatShown(Answer):
+    age_s: float
+    phase: str
+
+
+class StallShown(Answer):
+    polls: int
+    limit: int
+
+
+class Progress(Answer):
+    step: int | None
+    total: int | None
+    steps_per_s: float | None
+    eta_s: float | None
+    metrics: dict[str, float]
+
+
+class Cost(Answer):
+    """`known` false: an attempt had no known price and is left out, so the sums are lower bounds."""
+
+    usd: float
+    on_demand_usd: float
+    budget_usd: float | None
+    known: bool
+
+
+class Counters(Answer):
+    attempts: int
+    tries: int
+    counted: int
+    user_failures: int
+    preemptions: int
+    no_progress: int
+
+
+class NextAction(Answer):
+    what: str
+    at: datetime | None
+
+
+class Results(Answer):
+    files: int
+    size_bytes: int
+    missing: list[str]
+
+
+class StopShown(Answer):
+    actor: str
+    at: datetime
+
+
+class Run(Answer):
+    """`machine_id`, `price_usd_per_h`: of the machine that is not known gone yet. `attempt`: number of the newest."""
+
+    run_id: str
+    generation: int
+    owner: str
+    status: str
+    cause: str | None = Field(description=CAUSE)
+    status_text: str
+    detail: str
+    hold: str
+    needs_person: str
+    attempt: int | None
+    placement: Placement | None
+    machine_id: str | None
+    beat: BeatShown | None
+    stall: StallShown
+    progress: Progress | None
+    checkpoint_step: int | None
+    price_usd_per_h: float | None
+    cost: Cost
+    counters: Counters
+    next_action: NextAction
+    results_manifest_sha256: str | None
+    results: Results | None
+    kept_until: datetime | None
+    stop: StopShown | None
+    labels: dict[str, str]
+    created_at: datetime
+    generation_at: datetime
+    status_since: datetime
+    version: int
+
+
+class SubmittedRun(Run):
+    """`differs`: JSON pointers of what the new spec changed."""
+
+    warnings: list[str]
+    differs: list[str]
+
+
+class Summary(Answer):
+    """Counts by status under the same filter, without its `status`."""
+
+    counts: dict[str, int]
+    usd_per_h: float
+    last_tick_age_s: float | None
+
+
+class RunList(Answer):
+    runs: list[Run]
+    summary: Summary
+    next_cursor: str | None
+
+
+class TryShown(Answer):
+    number: int
+    placement: Placement
+    cause: str = Field(description=CAUSE)
+    detail: str
+    requested_at: datetime
+    ended_at: datetime | None
+
+
+class PhaseSeconds(Answer):
+    waiting: float
+    boot: float
+    restore: float
+    training: float
+    lost: float
+
+
+class ExitShown(Answer):
+    code: int | None
+    signal: int | None
+    sent_by_us: bool
+    ran_s: float
+    last_line: str
+    retry_named: bool
+
+
+class AttemptShown(Answer):
+    number: int
+    generation: int
+    placement: Placement
+    machine: str
+    machine_id: str
+    requested_at: datetime
+    started_at: datetime
+    ended_at: datetime | None
+    gone_at: datetime | None
+    cause: str | None = Field(description=CAUSE)
+    evidence: str
+    phase_s: PhaseSeconds
+    step_from: int | None
+    step_last: int | None
+    step_kept: int | None
+    steps_lost: int | None
+    cost_usd: float | None
+    price_usd_per_h: float | None
+    exit: ExitShown | None
+    tries: list[TryShown]
+
+
+class Placing(Answer):
+    number: int
+    tries: list[TryShown]
+
+
+class AttemptList(Answer):
+    """`next`: the attempt that is being placed, with its failed tries."""
+
+    run_id: str
+    attempts: list[AttemptShown]
+    next: Placing | None
+
+
+class EventShown(Answer):
+    id: int
+    run_id: str | None
+    at: datetime
+    generation: int
+    attempt: int
+    kind: str
+    text: str
+    actor: str
+    data: dict[str, Any]
+
+
+class EventList(Answer):
+    events: list[EventShown]
+    complete: bool
+
+
+class LogText(Answer):
+    """Offsets count bytes of the attempt's whole log. `complete`: nothing will follow `next_offset`."""
+
+    run_id: str
+    attempt: int | None
+    text: str
+    offset: int
+    next_offset: int
+    size: int
+    complete: bool
+
+
+class Heartbeat(BaseModel):
+    """One heartbeat; fields that are unknown here are ignored. See docs/training-contract.md."""
+
+    run_id: str
+    attempt: int = Field(ge=1, le=heartbeat.MAX_COUNT)
+    launch_id: str = Field(description="generation.attempt.try")
+    machine_id: str = Field(max_length=heartbeat.MAX_TEXT)
+    boot_id: str = Field(max_length=heartbeat.MAX_TEXT)
+    sequence: int = Field(ge=1, le=heartbeat.MAX_COUNT)
+    phase: str = Field(description=", ".join(heartbeat.PHASES))
+    nonce: str
+    step: int | None = Field(None, ge=0, le=heartbeat.MAX_COUNT)
+    total: int | None = Field(None, ge=0, le=heartbeat.MAX_COUNT)
+    checkpoint_step: int | None = Field(None, ge=0, le=heartbeat.MAX_COUNT)
+    steps_per_s: float | None = None
+    metrics: dict[str, float] = {}
+
+
+class BeatAnswer(Answer):
+    next_s: float
+    stop: bool
+    follow_logs: bool
+
+
+class Live(Answer):
+    live: bool
+
+
+class CheckShown(Answer):
+    name: str
+    ok: bool
+    fact: str
+
+
+class Ready(Answer):
+    ready: bool
+    checks: list[CheckShown] = []
+
+
+class FindingShown(Answer):
+    group: str
+    name: str
+    result: str = Field(description="ok, warn or fail")
+    fact: str
+    cause: str
+    fix: str
+
+
+class DoctorReport(Answer):
+    worst: str
+    checks: list[FindingShown]
+
+
+class Disaster(Answer):
+    done: str
+    run_id: str
+    machine: str
+    zone: str
+
+
+class Stockout(Answer):
+    done: str
+    zones: list[str]
+    for_s: float | None
+
+
+class ProblemError(Answer):
+    pointer: str
+    detail: str
+
+
+class Problem(Answer):
+    """RFC 9457. `code` is stable; `meta` holds every value of the text."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str
+    code: str
+    errors: list[ProblemError]
+    meta: dict[str, Any]
+    request_id: str

@@ -1,0 +1,19 @@
+"""Write openapi/openapi.json again from the routes: `make openapi`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from supervisor.api.document import document
+
+TARGET = Path(__file__).resolve().parent.parent / "openapi" / "openapi.json"
+
+
+def main() -> None:
+    TARGET.parent.mkdir(exist_ok=True)
+    TARGET.write_text(document(), encoding="utf-8")
+    print(f"wrote {TARGET.relative_to(TARGET.parent.parent)}")
+
+
+if __name__ == "__main__":
+    main()
