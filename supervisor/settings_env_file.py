@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from supervisor.domain.errors import InvalidTimeouts, SettingsRefused
+from supervisor.domain.policies import StallLimits
 from supervisor.domain.timeouts import BOOT_MARGIN_S
 
 
@@ -154,7 +155,9 @@ def _boot_limit(given: Mapping[str, Line]) -> float | None:
             % (poll_s, polls, poll_s * polls, gpu_s, -(-gpu_s // poll_s) if poll_s > 0 else 0),
             {"product_s": poll_s * polls, "gpu_timeout_s": gpu_s},
         )
-    return max(poll_s * polls, gpu_s + BOOT_MARGIN_S)
+    # A wait for the GPU that the file does not name is our own default's, which is longer than the older runner's.
+    named = "GPU_TIMEOUT_SEC" in given and given["GPU_TIMEOUT_SEC"].value
+    return max(poll_s * polls, gpu_s + BOOT_MARGIN_S if named else StallLimits().boot_timeout_s)
 
 
 _ASSIGNMENT = re.compile(r"(?:export[ \t]+)?([A-Za-z_][A-Za-z0-9_]*)=")

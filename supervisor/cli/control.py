@@ -86,7 +86,7 @@ def approve(client: Client, form: str, run_id: str | None, accept_loss: str | No
     )
     if not output.confirmed(question, yes):
         raise click.Abort
-    body: Json = {"machine_id": machine_id, "results_manifest_sha256": run.get("results_manifest_sha256")}
+    body: Json = {"machine_id": machine_id, "results_sha256": run.get("results_manifest_sha256")}
     if accept_loss:
         body["accept_loss"] = accept_loss
     show_change(client.post(run_path(name, "approve"), body), form)

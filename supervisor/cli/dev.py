@@ -55,18 +55,18 @@ def freeze(client: Client, run_id: str | None) -> None:
 
 
 @dev.command()
-@click.argument("zones", nargs=-1, metavar="[ZONE]...")
+@click.argument("zones", nargs=-1, required=True, metavar="ZONE...")
 @click.option(
     "--for", "for_s", type=duration_s, metavar="TIME", help="For this time; 0 ends it (default: until ended)."
 )
 @server_options
 def stockout(client: Client, zones: tuple[str, ...], for_s: float | None) -> None:
-    """Let zones have no capacity; without a ZONE, all of them."""
+    """Let these zones have no capacity."""
     body: Json = {"zones": list(zones)}
     if for_s is not None:
         body["for_s"] = for_s
     client.post("/v1/dev/stockout", body)
-    where = ", ".join(safe(zone) for zone in zones) or "every zone"
+    where = ", ".join(safe(zone) for zone in zones)
     click.echo(f"There is capacity in {where} again." if for_s == 0 else f"There is no capacity in {where}.")
 
 

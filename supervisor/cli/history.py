@@ -14,6 +14,7 @@ from supervisor.cli.options import duration_s, output_option, run_argument, serv
 from supervisor.cli.words import clock, money, rfc3339_ago
 
 POLL_S = 1.0
+PAGE = 1000
 
 
 @click.command()
@@ -38,10 +39,12 @@ def events(
                 or client.patiently(lambda: client.get(run_path(name)), output.note)["status"] in TERMINAL
             )
             while True:
-                page = client.get(run_path(name, "events"), after=after, since=moment)
+                page = client.get(run_path(name, "events"), after=after, limit=PAGE, since=moment)
                 found += page["events"]
                 _print(page["events"], form)
                 after = page["events"][-1]["id"] if page["events"] else after
+                if moment is not None and not page["complete"]:
+                    output.note(f"Only the newest {PAGE} events of this time are shown.")
                 moment = None
                 if page["complete"] or not page["events"]:
                     break

@@ -1,0 +1,1 @@
+"""Settings, and the shapes of a log line."""

@@ -1,0 +1,173 @@
+"""Environment files of the older runner: every key it knows, its timeout rule, and text that is no KEY=value."""
+
+from pathlib import Path
+
+import pytest
+
+from supervisor import settings, settings_env_file
+from supervisor.domain.errors import InvalidTimeouts, SettingsRefused
+
+# Every key of the older runner, with a value that it accepts.
+ALL_KEYS = {
+    "PROJECT": "my-project", "REGION": "us-east1", "SA": "worker@my-project", "IMAGE": "registry/image:1",
+    "BUCKET": "my-bucket", "ZONE": "us-east1-c", "FALLBACK_ZONES": "(us-east1-b us-east1-c us-east1-d)",
+    "MACHINE_TYPE": "n1-standard-8", "GPU_TYPE": "nvidia-tesla-t4", "BOOT_DISK_SIZE": "100", "GPU_TIMEOUT_SEC": "1200",
+    "MAX_RUNTIME_SEC": "172800", "POLL_INTERVAL": "120", "HEARTBEAT_STALE_SEC": "600", "HEARTBEAT_STALE_MAX": "3",
+    "PROGRESS_STALL_POLLS": "10", "MAX_RESTARTS": "3", "RESTART_BACKOFF_SEC": "60",
+    "WALL_CLOCK_DEADLINE": "2030-01-01T00:00:00Z", "OWNER_LOCK_STALE_SEC": "300", "METADATA_PREFIX": "spot",
+    "RUNNER_LABEL": "spot-runner", "CONTAINER_NAME": "training", "CONDA_ENV": "base", "SYNC_INTERVAL_SEC": "180",
+    "DISCORD_WEBHOOK_URL": "https://example.org/hook", "NOTIFY_SECRET": "s", "LOG_LEVEL": "INFO",
+    "DATA_DISK_ENABLED": "true", "DATA_DISK_NAME": "d", "DATA_DISK_SIZE_GB": "500", "DATA_DISK_TYPE": "pd-ssd",
+    "DATA_DISK_DEVICE_NAME": "spot-data", "DATA_DISK_MOUNT_PATH": "/data", "DATA_DISK_FS_TYPE": "ext4",
+    "RUNNER_DIR": "/opt/runner", "JOB_COMMAND": "python train.py",
+}  # fmt: skip
+MAPPED = {
+    "GPU_TIMEOUT_SEC": ("gpu_timeout_s", 1200.0),
+    "MAX_RUNTIME_SEC": ("max_runtime_s", 172800.0),
+    "POLL_INTERVAL": ("poll_interval_s", 120.0),
+    "HEARTBEAT_STALE_SEC": ("silence_s", 600.0),
+    "PROGRESS_STALL_POLLS": ("stall_polls", 10),
+    "MAX_RESTARTS": ("max_attempts", 4),
+    "RESTART_BACKOFF_SEC": ("recovery_backoff_s", 60.0),
+    "LOG_LEVEL": ("log_level", "info"),
+}
+
+
+def load(tmp_path: Path, text: str) -> settings.Settings:
+    env_file = tmp_path / "runner.env"
+    env_file.write_text(text, encoding="utf-8")
+    return settings.load(environ={"HOME": "/h"}, env_file=env_file)
+
+
+@pytest.mark.parametrize("key", ALL_KEYS)
+def test_every_key_is_mapped_or_left_out_with_its_reason(key: str, tmp_path: Path) -> None:
+    value = ALL_KEYS[key]
+    quoted = value if value.startswith("(") else f'"{value}"'
+    # The older rule ties this key to the stall window, whose default is too short for it.
+    tied = "PROGRESS_STALL_POLLS=10\n" if key == "GPU_TIMEOUT_SEC" else ""
+    known = load(tmp_path, f"{key}={quoted}\n{tied}")
+    entry = settings_env_file.OLD_KEYS[key]
+    assert entry.reason
+    if key in MAPPED:
+        setting, expected = MAPPED[key]
+        assert entry.setting == setting
+        assert getattr(known, setting) == expected
+        assert known.origins[setting].endswith(f"runner.env {key}")
+        assert known.warnings == ()
+    else:
+        assert entry.setting is None
+        (warning,) = known.warnings
+        assert f"line 1: {key} is left out: {entry.reason}" in warning
+        assert set(known.origins.values()) == {"default"}
+
+
+def test_the_table_holds_no_key_that_is_not_tried_above() -> None:
+    assert set(settings_env_file.OLD_KEYS) - {"BOOT_DISK_TYPE"} == set(ALL_KEYS)
+
+
+def test_a_whole_file(tmp_path: Path) -> None:
+    known = load(
+        tmp_path, "".join(f"{k}={v if v.startswith('(') else repr(v)}\n" for k, v in ALL_KEYS.items())
+    )
+    assert {setting: getattr(known, setting) for setting, _ in MAPPED.values()} == dict(MAPPED.values())
+    assert known.boot_timeout_s == 1500.0
+    assert len(known.warnings) == len(ALL_KEYS) - len(MAPPED)
+
+
+def test_an_unknown_key_is_a_warning(tmp_path: Path) -> None:
+    (warning,) = load(tmp_path, "\n\nMY_OWN_KEY=1\n").warnings
+    assert "line 3: MY_OWN_KEY is not a known key and is ignored" in warning
+
+
+def test_an_empty_value_is_no_value(tmp_path: Path) -> None:
+    known = load(tmp_path, 'POLL_INTERVAL=\nWALL_CLOCK_DEADLINE=""\n')
+    assert (known.poll_interval_s, known.warnings) == (30.0, ())
+
+
+def test_a_secret_of_the_file_is_shown_nowhere(tmp_path: Path) -> None:
+    known = load(tmp_path, "NOTIFY_SECRET=hunter2\nDISCORD_WEBHOOK_URL=https://example.org/hunter2\n")
+    assert "hunter2" not in repr(known)
+
+
+@pytest.mark.parametrize(
+    ("text", "boot_timeout_s"),
+    [
+        ("GPU_TIMEOUT_SEC=1200\nPOLL_INTERVAL=120\nPROGRESS_STALL_POLLS=10", 1500.0),
+        ("GPU_TIMEOUT_SEC=600\nPOLL_INTERVAL=120\nPROGRESS_STALL_POLLS=6", 900.0),
+        ("GPU_TIMEOUT_SEC=600\nPOLL_INTERVAL=120\nPROGRESS_STALL_POLLS=20", 2400.0),
+        # For the rule, what the file does not name has the older runner's own default: 120 s, 6 polls, 600 s.
+        ("POLL_INTERVAL=100", 1500.0),
+        ("PROGRESS_STALL_POLLS=10\nGPU_TIMEOUT_SEC=1200", 1500.0),
+        ("LOG_LEVEL=INFO", 1500.0),
+    ],
+)
+def test_the_boot_limit_follows_from_the_old_timeouts(
+    tmp_path: Path, text: str, boot_timeout_s: float
+) -> None:
+    known = load(tmp_path, text)
+    assert known.boot_timeout_s == boot_timeout_s
+
+
+@pytest.mark.parametrize(
+    ("text", "product", "gpu"),
+    [
+        ("POLL_INTERVAL=120\nPROGRESS_STALL_POLLS=6\nGPU_TIMEOUT_SEC=1200", "120 x 6 = 720 s", "1200 s"),
+        ("GPU_TIMEOUT_SEC=1200", "120 x 6 = 720 s", "1200 s"),
+        ("POLL_INTERVAL=30", "30 x 6 = 180 s", "600 s"),
+    ],
+)
+def test_a_stall_window_shorter_than_the_gpu_timeout_is_refused(
+    tmp_path: Path, text: str, product: str, gpu: str
+) -> None:
+    with pytest.raises(InvalidTimeouts) as refused:
+        load(tmp_path, text)
+    assert product in refused.value.detail
+    assert f"GPU_TIMEOUT_SEC = {gpu}" in refused.value.detail
+
+
+def test_quotes_arrays_comments_and_export_are_read_without_a_shell() -> None:
+    text = """
+    # a comment with 'an open quote
+    export PROJECT=one   # behind it
+    REGION='two # not a comment $HOME'
+    SA="three \\" and \\$4"; IMAGE=a'b'"c"\\ d#e
+    FALLBACK_ZONES=(us-east1-b  # why
+      "us-east1 c"
+      us-east1-d)
+    set -euo pipefail
+    JOB_COMMAND="line one
+    line two"
+    BUCKET=
+    ZONE=$(gcloud config get-value zone)
+    """
+    heard: list[tuple[int, str]] = []
+    lines = settings_env_file.parse(text, lambda number, what: heard.append((number, what)))
+    found = {line.key: line.value for line in lines}
+    assert found["PROJECT"] == "one"
+    assert found["REGION"] == "two # not a comment $HOME"
+    assert found["SA"] == 'three " and $4'
+    assert found["IMAGE"] == "abc d#e"
+    assert found["FALLBACK_ZONES"] == "us-east1-b us-east1 c us-east1-d"
+    assert found["JOB_COMMAND"].split("\n")[0] == "line one"
+    assert found["BUCKET"] == ""
+    assert [line.key for line in lines if line.shell] == ["ZONE"]
+    assert heard[0] == (9, "not KEY=value; ignored, nothing here is run.")
+
+
+@pytest.mark.parametrize("value", ["$HOME", "`id`", '"${X:-5}"', "$(touch /tmp/never)"])
+def test_a_mapped_key_that_needs_a_shell_is_refused(tmp_path: Path, value: str) -> None:
+    with pytest.raises(SettingsRefused, match="line 1: the value of POLL_INTERVAL needs a shell"):
+        load(tmp_path, f"POLL_INTERVAL={value}\n")
+
+
+@pytest.mark.parametrize("text", ["ZONE='open\n", "FALLBACK_ZONES=(a b\n", 'X="\\"'])
+def test_text_that_never_closes_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(SettingsRefused, match="is not closed"):
+        load(tmp_path, text)
+
+
+def test_a_number_that_is_none_is_refused_with_its_place(tmp_path: Path) -> None:
+    with pytest.raises(SettingsRefused, match="line 1: MAX_RESTARTS is not a whole number"):
+        load(tmp_path, "MAX_RESTARTS=many")
+    with pytest.raises(SettingsRefused, match=r"poll_interval_s \(env-file .*POLL_INTERVAL\)"):
+        load(tmp_path, "POLL_INTERVAL=often")
