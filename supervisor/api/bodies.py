@@ -11,6 +11,7 @@ from typing import Annotated, Any, TypeVar, get_args
 
 from fastapi import Request
 from pydantic import (
+    AfterValidator,
     AwareDatetime,
     BaseModel,
     ConfigDict,
@@ -21,9 +22,10 @@ from pydantic import (
 )
 
 from supervisor.api.errors import MalformedJson, UnsupportedMediaType
-from supervisor.api.run_spec import Names, RunSpec, SecondsOrZero, Strict
+from supervisor.api.run_spec import SHELL, WORDS, Names, RunSpec, SecondsOrZero, Strict
 from supervisor.domain.errors import InvalidRequest
 from supervisor.domain.identifiers import RUN_ID_RULE
+from supervisor.domain.status import Status
 
 ERRORS_SHOWN = 20
 RUN_ID = r"^[a-z][a-z0-9-]{0,61}[a-z0-9]$"
@@ -73,6 +75,16 @@ class StockoutBody(Strict):
     for_s: SecondsOrZero | None = None
 
 
+def _status(word: str) -> str:
+    known = [str(status) for status in Status]
+    if word not in known:
+        near = get_close_matches(word, known, n=1, cutoff=0.6)
+        raise ValueError(
+            "is not a status" + (f"; did you mean {near[0]}?" if near else f"; known: {', '.join(known)}")
+        )
+    return word
+
+
 class _Parameters(BaseModel):
     """Query parameters are text: converted, but nothing unknown."""
 
@@ -86,7 +98,7 @@ class NoParameters(_Parameters):
 class ListParameters(_Parameters):
     page_size: Annotated[int, Field(ge=0, description="0 = 50; above 1000 is taken as 1000")] = 0
     cursor: Annotated[str, StringConstraints(max_length=255)] | None = None
-    status: Annotated[list[Plain], Field(max_length=16)] = []
+    status: Annotated[list[Annotated[str, AfterValidator(_status)]], Field(max_length=16)] = []
     label: Annotated[
         list[Annotated[str, StringConstraints(pattern=r"^[^=\x00]{1,63}=[^\x00]{0,255}$")]],
         Field(max_length=16),
@@ -164,21 +176,15 @@ def _refusal(
         return MalformedJson("The body is not JSON that can be read: " + _reason(found[0], model))
     errors = list(dict.fromkeys((_pointer(root, e["loc"]), _reason(e, model)) for e in found))[:ERRORS_SHOWN]
     first = "; ".join(f"{pointer} {reason}" for pointer, reason in errors[:3])
-    return InvalidRequest(f"The {where} is refused: {first}.", {"count": len(found)}, errors)
+    return InvalidRequest(f"The {where} is refused: {first.rstrip('?.')}.", {"count": len(found)}, errors)
 
 
 def _pointer(root: str, loc: tuple[int | str, ...]) -> str:
     """RFC 6901 for a body; `?name` for a query. Names are cut: they may be anything that was sent."""
-    # A union's error carries the branch's name ("constrained-str", "list[...]"), which is no part of the body.
-    parts = [
-        str(part)[:64] for part in loc if not (isinstance(part, str) and ("[" in part or part in _BRANCHES))
-    ]
+    parts = [str(part)[:64] for part in loc if part not in (WORDS, SHELL, "[key]")]
     if root == "?":
         return "?" + (parts[0] if parts else "")
     return "/".join([root, *(part.replace("~", "~0").replace("/", "~1") for part in parts)])
-
-
-_BRANCHES = frozenset({"constrained-str", "str"})
 
 
 def _reason(error: Any, model: type[BaseModel]) -> str:
@@ -187,6 +193,8 @@ def _reason(error: Any, model: type[BaseModel]) -> str:
         return "is not known" + (f"; did you mean {near[0]}?" if near else "")
     if error["loc"] and error["loc"][-1] == "run_id" and error["type"] == "string_pattern_mismatch":
         return f"must be {RUN_ID_RULE}"
+    if error["type"] == "string_pattern_mismatch" and "x00" in error["msg"]:
+        return "must not be empty or hold control characters"
     message = str(error["msg"]).removeprefix("Value error, ")
     return message[:1].lower() + message[1:]
 

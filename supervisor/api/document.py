@@ -123,13 +123,11 @@ def _tell(told: Json, method: str, name: str) -> None:
     if method == "post":
         codes += ["ORIGIN_REFUSED", *(WITH_BODY if operation.body is not None else [])]
     answers: Json = {}
-    for status, model in operation.answers.items():
-        answers[str(status)] = {"description": _DESCRIBED.get(status, "Done."), "content": _content(model)}
+    for number, model in operation.answers.items():
+        answers[str(number)] = {"description": _DESCRIBED[number], "content": _content(model)}
+    refusal = _content(schemas.Problem, MEDIA_TYPE)
     for code in codes:
-        status = str(STATUS[code])
-        answer = answers.setdefault(
-            status, {"description": "", "content": _content(schemas.Problem, MEDIA_TYPE)}
-        )
+        answer = answers.setdefault(str(STATUS[code]), {"description": "", "content": refusal})
         answer["description"] = (answer["description"] + " " + code).strip()
     if name == "submit_run":
         answers["201"]["headers"] = {

@@ -16,14 +16,20 @@ from pydantic import (
     AwareDatetime,
     BaseModel,
     ConfigDict,
+    Discriminator,
     Field,
     FiniteFloat,
     StringConstraints,
+    Tag,
     model_validator,
 )
 
 COMMAND_MAX_BYTES = 190 * 1024
 ENV_MAX_BYTES = 128 * 1024
+WORDS, SHELL = (
+    "<words>",
+    "<shell>",
+)  # the two forms of a command; in an error they name the form that was meant
 TEN_YEARS_S = 315_360_000.0
 RESERVED_ENV = frozenset(
     {
@@ -64,6 +70,10 @@ def _glob(text: str) -> str:
     if text.startswith("/") or ".." in text.split("/"):
         raise ValueError("must stay inside the results folder")
     return text
+
+
+def _form(command: object) -> str:
+    return WORDS if isinstance(command, list) else SHELL
 
 
 Text = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=COMMAND_MAX_BYTES)]
@@ -124,10 +134,11 @@ class StallSpec(Strict):
 class RunSpec(Strict):
     """A training to keep alive. Only `command` is required."""
 
-    command: (
-        Annotated[list[Text], Field(min_length=1, max_length=1024)]
-        | Annotated[str, StringConstraints(pattern=r"^[^\x00]+$", max_length=COMMAND_MAX_BYTES)]
-    )
+    command: Annotated[
+        Annotated[list[Text], Field(min_length=1, max_length=1024), Tag(WORDS)]
+        | Annotated[str, StringConstraints(pattern=r"^[^\x00]+$", max_length=COMMAND_MAX_BYTES), Tag(SHELL)],
+        Discriminator(_form),
+    ]
     workdir: Annotated[str, StringConstraints(pattern=r"^[^\x00]+$", max_length=4096)] | None = None
     env: Annotated[dict[EnvName, EnvValue], Field(max_length=256)] = {}
     image: Annotated[str, StringConstraints(pattern=r"^[!-~]+$", max_length=512)] | None = None
