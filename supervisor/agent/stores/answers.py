@@ -7,7 +7,6 @@ import os
 from contextlib import contextmanager
 from typing import Iterator
 
-from supervisor.agent.stores.durable import LOCK_WAIT_S
 from supervisor.agent.stores.errors import ObjectMissing, StoreFull, StoreUnavailable
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -32,7 +31,7 @@ def answering(root: str, marker: str, verb: str, key: str) -> Iterator[None]:
         text = "%s: a file lies in the place of a folder, or a folder in that of a file" % doing
         raise StoreUnavailable(text) from error
     except BlockingIOError as error:
-        raise StoreUnavailable("%s: its lock has been held for %g s" % (doing, LOCK_WAIT_S)) from error
+        raise StoreUnavailable("%s: another writer has held its lock for too long" % doing) from error
     except OSError as error:
         if error.errno in _FULL:
             text = "%s: no space or no inodes left; the object is as it was, free some space" % doing

@@ -16,7 +16,6 @@ import uuid
 from contextlib import contextmanager, suppress
 from typing import Iterator, Optional, Tuple
 
-LOCK_WAIT_S = 10.0  # a writer that was frozen while it held a lock must not freeze the others for ever
 _COPY_BYTES = 1 << 30
 _NO_COPY_RANGE = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)
 # Time stamps of some file systems are coarser than a nanosecond: the next step up is found by trying.
@@ -141,7 +140,7 @@ def unlink_quietly(path: str) -> None:
 
 
 @contextmanager
-def locked(path: str, wait_s: float = LOCK_WAIT_S) -> Iterator[int]:
+def locked(path: str, wait_s: float) -> Iterator[int]:
     """Hold the lock that the file `path` stands for, across threads and processes; gives its descriptor.
 
     BlockingIOError after `wait_s`. Unlocked by hand, because a child forked meanwhile shares the descriptor.

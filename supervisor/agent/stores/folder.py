@@ -46,6 +46,8 @@ StrPath = Union[str, "os.PathLike[str]"]
 class FolderStore:
     """See ports/objectstore.ObjectStore for each method's promise; errors are those of agent/stores/errors.py."""
 
+    lock_wait_s = 10.0  # a writer that was frozen while it held a lock must not freeze the others for ever
+
     def __init__(self, root: StrPath) -> None:
         """Touches nothing: a store that is not there answers StoreUnavailable until it is."""
         self.root = os.path.abspath(os.fspath(root))
@@ -121,7 +123,7 @@ class FolderStore:
             finally:
                 os.close(descriptor)
                 durable.unlink_quietly(tmp)
-            durable.sync_folder(os.path.dirname(path))
+            self._settle(key, path)
         return _info(key, written, metadata)
 
     def delete(self, key: str, if_generation: Optional[str] = None) -> bool:
@@ -136,9 +138,18 @@ class FolderStore:
                 durable.raise_stamp(lock, present)
                 os.unlink(path)
                 self._sidecars.drop(key)
-            durable.sync_folder(os.path.dirname(path))
+            self._settle(key, path)
             durable.remove_empty_folders(os.path.dirname(path), self.root)
         return True
+
+    def _settle(self, key: str, path: str) -> None:
+        """The change was made and others see it; only whether it outlives a power cut is open."""
+        try:
+            durable.sync_folder(os.path.dirname(path))
+        except OSError as error:
+            raise StoreUnavailable(
+                "%r was changed, but its folder was not synced: %s" % (key, error)
+            ) from error
 
     # --- reading --------------------------------------------------------------------------------------------------
 
@@ -221,7 +232,7 @@ class FolderStore:
         return None if stat_module.S_ISDIR(seen.st_mode) else seen.st_mtime_ns
 
     def _locked(self, key: str) -> ContextManager[int]:
-        return durable.locked(os.path.join(self.root, LOCKS, key_hash(key)[:2]))
+        return durable.locked(os.path.join(self.root, LOCKS, key_hash(key)[:2]), self.lock_wait_s)
 
     def _clock_s(self) -> float:
         """The file system's own time (on a network disk the server's), and proof that the store is mounted."""

@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import threading
+from contextlib import suppress
 from typing import Dict, Mapping, Optional, Tuple
 
 from supervisor.agent.stores import durable
@@ -62,8 +63,9 @@ class Sidecars:
         durable.replace_file(self._tmp_folder, self._path(key), b"".join(lines))
 
     def drop(self, key: str) -> None:
-        """The object has no metadata any more. The caller holds the key's lock."""
-        durable.unlink_quietly(self._path(key))
+        """The object has no metadata any more; a line that stays is asked for by nobody. Under the key's lock."""
+        with suppress(OSError):
+            os.unlink(self._path(key))
 
     def _path(self, key: str) -> str:
         name = key_hash(key)
