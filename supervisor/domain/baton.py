@@ -118,13 +118,17 @@ def close(baton: Baton, reason: str) -> Baton:
 
 
 def open_generation(baton: Baton, generation: int, rerun: bool, stop_consumed: Optional[str]) -> Baton:
-    """A resume: `done` and `closed` are cleared, the checkpoint is kept unless the run starts over (`rerun`)."""
+    """A resume: `done` and `closed` are cleared, the checkpoint is kept unless the run starts over (`rerun`).
+
+    The holder counts as left: what `closed` took from an agent that was cut off meanwhile, a resume must not give back.
+    """
     if generation <= baton.generation:
         return baton
+    holder = None if baton.holder is None else replace(baton.holder, left=True)
     return Baton(
         supervisor_id=baton.supervisor_id,
         generation=generation,
-        holder=baton.holder,
+        holder=holder,
         checkpoint=None if rerun else baton.checkpoint,
         previous=() if rerun else baton.previous,
         stop_consumed=stop_consumed or baton.stop_consumed,
@@ -216,7 +220,7 @@ def decode(raw: bytes) -> Baton:
             closed=data.get("closed"),
             stop_consumed=data.get("stop_consumed"),
         )
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError("not a baton: %s" % error) from None
 
 

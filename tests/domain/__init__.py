@@ -1,0 +1,1 @@
+"""The nouns, one file for each."""

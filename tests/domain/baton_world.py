@@ -1,0 +1,195 @@
+"""A small world in which all interleavings can be walked: a store of one cell or two, and the few who write it.
+
+An actor is a list of changes. Each change is a read of the store, then a write with if-generation-match on what was
+read; a refused write reads again, a change that the baton refuses stops the actor for good. Every order of those steps
+is walked, every point at which a newcomer loses patience, and every write whose answer is lost and repeated.
+
+A ghost that knows nothing of baton.py's rules watches the writes: who claimed last, whether the run is over, and which
+checkpoint each actor knows of. A writer who is not the last claimant, or one who overwrites a checkpoint that it never
+saw, is a double writer. With `split`, checkpoint and done lie in a second object beside the fence, as they may not.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from supervisor.domain.baton import CLAIM_WAIT_S, WAIT, Baton, BatonRefused, Pointer, standing
+
+UPLOAD, CLAIM, MOVE, FINISH, LEAVE, RAISE, GONE, CLOSE, REOPEN = (
+    "upload", "claim", "move", "finish", "leave", "raise", "gone", "close", "reopen",
+)  # fmt: skip
+OF_THE_POINTER = (MOVE, FINISH)
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """One object of the store. There is one of each (see `cell`), so comparing identities is enough."""
+
+    baton: Baton
+    generation: int
+
+
+@functools.cache
+def cell(baton: Baton, generation: int) -> Cell:
+    return Cell(baton, generation)
+
+
+@dataclass(frozen=True)
+class Change:
+    kind: str
+    apply: Callable[[Baton, float], Baton] = lambda baton, _: baton
+
+
+@dataclass(frozen=True)
+class Program:
+    launch_id: str  # "" for the supervisor
+    machine_id: str
+    changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True)
+class Actor:
+    at: int = 0
+    seen: tuple[Cell, ...] = ()  # what was read for the change at hand, with generations
+    stopped: bool = False
+    saw_wait_at: int | None = None  # generation at which it was told to wait
+    waited_s: float = 0.0
+    may_lose: int = 0  # answers of its writes that may still get lost
+    knows: Pointer | None = None  # the checkpoint that it restored or wrote
+
+
+@dataclass(frozen=True)
+class Ghost:
+    owner: str | None = None  # machine id of the last claimant, until it leaves or the run is closed
+    over: bool = False
+    done: bool = False
+    wrongs: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class World:
+    cells: tuple[Cell, ...]
+    actors: tuple[Actor, ...]
+    ghost: Ghost
+
+
+def start(
+    baton: Baton, programs: tuple[Program, ...], owner: str | None, split: bool, may_lose: int
+) -> World:
+    actors = tuple(
+        Actor(may_lose=may_lose, knows=baton.checkpoint if program.machine_id == owner else None)
+        for program in programs
+    )
+    return World((cell(baton, 1),) * (2 if split else 1), actors, Ghost(owner))
+
+
+def successors(world: World, programs: tuple[Program, ...]) -> Iterator[World]:
+    for index, program in enumerate(programs):
+        actor = world.actors[index]
+        if actor.stopped or actor.at == len(program.changes):
+            continue
+        change = program.changes[actor.at]
+        for cells, moved, ghost in _steps(world, program, actor, change):
+            actors = (*world.actors[:index], moved, *world.actors[index + 1 :])
+            yield World(cells, actors, ghost)
+
+
+Step = tuple[tuple[Cell, ...], Actor, Ghost]
+
+
+def _steps(world: World, program: Program, actor: Actor, change: Change) -> Iterator[Step]:
+    if change.kind == UPLOAD:
+        yield world.cells, replace(actor, at=actor.at + 1), world.ghost
+        return
+    if actor.saw_wait_at is not None:
+        yield world.cells, replace(actor, saw_wait_at=None, waited_s=CLAIM_WAIT_S), world.ghost
+    needs = 2 if len(world.cells) == 2 and change.kind in OF_THE_POINTER else 1
+    if len(actor.seen) < needs:
+        if actor.saw_wait_at != world.cells[0].generation:
+            yield world.cells, _read(world, program, actor, change), world.ghost
+    else:
+        yield from _write(world, program, actor, change)
+
+
+def _read(world: World, program: Program, actor: Actor, change: Change) -> Actor:
+    found = world.cells[len(actor.seen)]
+    if change.kind == CLAIM:
+        verdict = standing(found.baton, program.launch_id, program.machine_id, actor.waited_s)
+        if verdict == WAIT:
+            return replace(actor, saw_wait_at=found.generation)
+    return replace(actor, seen=(*actor.seen, found), saw_wait_at=None)
+
+
+def _write(world: World, program: Program, actor: Actor, change: Change) -> Iterator[Step]:
+    target = len(actor.seen) - 1  # the cell read last is the one that is written
+    read = actor.seen[0].baton
+    if target == 1:
+        pointer = actor.seen[1].baton
+        read = replace(read, checkpoint=pointer.checkpoint, previous=pointer.previous, done=pointer.done)
+    try:
+        written = change.apply(read, actor.waited_s)
+    except BatonRefused:
+        yield world.cells, replace(actor, stopped=True, seen=()), world.ghost
+        return
+    generation = world.cells[target].generation
+    if actor.seen[target].generation != generation:
+        yield world.cells, replace(actor, seen=()), world.ghost
+        return
+    ghost = watch(world, program, actor, change.kind)
+    cells = (*world.cells[:target], cell(written, generation + 1), *world.cells[target + 1 :])
+    wrote = replace(actor, seen=(), knows=cells[-1].baton.checkpoint)
+    yield cells, replace(wrote, at=actor.at + 1), ghost
+    if actor.may_lose:
+        yield cells, replace(wrote, may_lose=actor.may_lose - 1), ghost
+
+
+def watch(world: World, program: Program, actor: Actor, kind: str) -> Ghost:
+    """What the ghost thinks of this write, which is being carried out."""
+    ghost, me, wrongs = world.ghost, program.machine_id, set()
+    if kind in OF_THE_POINTER:
+        if ghost.owner != me:
+            wrongs.add(f"{kind} by one who lost the baton")
+        if ghost.over:
+            wrongs.add(f"{kind} after close")
+        if actor.knows != world.cells[-1].baton.checkpoint:
+            wrongs.add("a checkpoint was overwritten unseen")
+    if kind == CLAIM and (ghost.over or ghost.done):
+        wrongs.add("claim of a run that is over")
+    changed = {
+        CLAIM: {"owner": me},
+        FINISH: {"done": True},
+        LEAVE: {"owner": None if ghost.owner == me else ghost.owner},
+        CLOSE: {"over": True, "owner": None},
+        REOPEN: {"over": False, "done": False, "owner": None},
+    }.get(kind, {})
+    return replace(ghost, wrongs=ghost.wrongs | wrongs, **changed)
+
+
+@dataclass(frozen=True)
+class Counted:
+    paths: int
+    wrong_paths: int
+    wrongs: frozenset[str]
+    ends: frozenset[World]
+
+
+def walk(world: World, programs: tuple[Program, ...]) -> Counted:
+    """Count every order of steps from here to where nobody can move, and how many of them went wrong."""
+    counts: dict[World, tuple[int, int]] = {}
+    wrongs: set[str] = set()
+    ends: set[World] = set()
+
+    def count(at: World) -> tuple[int, int]:
+        if at not in counts:
+            paths = [count(after) for after in successors(at, programs)]
+            if not paths:
+                ends.add(at)
+                wrongs.update(at.ghost.wrongs)
+                paths = [(1, 1 if at.ghost.wrongs else 0)]
+            counts[at] = (sum(total for total, _ in paths), sum(wrong for _, wrong in paths))
+        return counts[at]
+
+    total, wrong = count(world)
+    return Counted(total, wrong, frozenset(wrongs), frozenset(ends))
