@@ -50,9 +50,13 @@ def checkpoints(run_id: str) -> str:
     return folder(run_id) + "checkpoints/"
 
 
-def checkpoint(run_id: str, step: int, attempt: int) -> str:
-    """Prefix of one checkpoint's files: a new name for each upload, so no upload overwrites another."""
-    return "%s%d-a%d/" % (checkpoints(run_id), step, attempt)
+def checkpoint(run_id: str, step: int, attempt: int, upload: int = 1) -> str:
+    """Prefix of one checkpoint's files: a new name for each upload, so no upload overwrites another.
+
+    `upload` counts the uploads of one step by one attempt (a `last.pt` that is written again without a new step).
+    """
+    again = "" if upload == 1 else ".%d" % upload
+    return "%s%d-a%d%s/" % (checkpoints(run_id), step, attempt, again)
 
 
 def logs(run_id: str, attempt: int) -> str:

@@ -1,0 +1,44 @@
+"""`python agent.pyz MACHINE_DIR`: be the agent of the machine in that folder, until its work or its time is over."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+from supervisor.agent.identity import own_identity
+from supervisor.agent.job import JobRefused, read_job
+from supervisor.agent.machinefolder import MachineFolder
+from supervisor.agent.station import Station
+from supervisor.agent.storeurl import open_store
+from supervisor.agent.supervise import Supervision
+
+USAGE, REFUSED = 2, 3
+_log = logging.getLogger("agent")
+
+
+def main() -> int:
+    """Exit code: 0 = an orderly life, whatever the command's end; 2 = usage; 3 = not this agent's folder or job."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(threadName)s: %(message)s")
+    if len(sys.argv) != 2:
+        _log.error("usage: python agent.pyz MACHINE_DIR")
+        return USAGE
+    folder, identity = MachineFolder(sys.argv[1]), own_identity()
+    if not folder.take():
+        _log.error("another agent lives in %s", folder.root)
+        return REFUSED
+    folder.introduce(identity)
+    try:
+        job = read_job(folder.job)
+        store = open_store(job.store_url)
+    except (JobRefused, ValueError) as error:
+        _log.error("%s", error)
+        return REFUSED
+    _log.info("agent of %s for run %s, launch %s", job.machine, job.run_id, job.launch_id)
+    folder.furnish()
+    Supervision(Station(folder, job, identity, store)).run()
+    _log.info("leaving")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

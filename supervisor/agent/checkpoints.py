@@ -1,0 +1,218 @@
+"""Keeping checkpoints: taken, hashed, uploaded under a new name, read back, and only then pointed to.
+
+The newest complete entry counts; older ones that were overtaken are skipped. Entries named `best*` are kept in the
+store but never pointed to: a resume goes on from the newest state, not from the best one. What no pointer names is
+deleted, by the saver when a pointer moves on and by the next holder at its start.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+import time
+from typing import Callable, Dict, List, Optional, Set, Tuple
+
+from supervisor.agent.batonio import BatonKeeper
+from supervisor.agent.candidates import Candidate, CheckpointFolder
+from supervisor.agent.patience import Patience
+from supervisor.agent.reach import Store
+from supervisor.agent.stores.errors import StoreUnavailable
+from supervisor.agent.transfer import TRIES, Mismatch, hash_file, upload
+from supervisor.domain import baton as rules
+from supervisor.domain import runfiles
+from supervisor.domain.baton import Baton, FileEntry, Pointer
+
+BEST = "best"
+_log = logging.getLogger("agent")
+
+
+class Changed(Exception):
+    """The entry was written on, or went away, while it was being taken: it comes again when it is at rest."""
+
+
+class CheckpointSaver:
+    """Used by one thread. `step_of` gives the step of an entry by its name; `note` a text for the beat ("" = none)."""
+
+    def __init__(
+        self,
+        store: Store,
+        keeper: BatonKeeper,
+        holder: Tuple[str, str],  # (launch id, machine id)
+        place: Tuple[str, int, str],  # (run id, attempt, staging folder)
+        patience: Patience,
+        step_of: Callable[[str], int],
+        note: Callable[[str], None],
+        moved: Callable[[int], None],  # the pointer now names this step
+    ) -> None:
+        self._store = store
+        self._keeper = keeper
+        self._holder = holder
+        self._run_id, self._attempt, self._staging = place
+        self._patience = patience
+        self._step_of = step_of
+        self._note = note
+        self._moved = moved
+        self._prefixes: Set[str] = set()
+        self._best: Dict[str, List[str]] = {}  # name -> keys of its kept contents
+
+    def clean(self, baton: Baton) -> None:
+        """Delete what earlier holders left behind. A failure is no matter: the next holder cleans again."""
+        named = {pointer.prefix for pointer in _pointers(baton)}
+        self._prefixes |= named
+        folder = runfiles.checkpoints(self._run_id)
+        try:
+            for page in self._store.pages(folder):
+                for info in page.objects:
+                    prefix, _, name = info.key[len(folder) :].partition("/")
+                    if folder + prefix + "/" in named:
+                        continue
+                    if name.startswith(BEST):
+                        self._best.setdefault(name.split("/")[0], []).append(info.key)
+                    else:
+                        self._store.delete(info.key)
+        except StoreUnavailable as error:
+            _log.warning("leftover checkpoints stay for now: %s", error)
+
+    def save_new(self, folder: CheckpointFolder, now: float, last: bool = False) -> None:
+        """Save what is new and complete. `last`: nobody is left who could write.
+
+        Raises GaveUp, BatonRefused.
+        """
+        ready = folder.ready(now, all_at_rest=last)
+        best = [candidate for candidate in ready if candidate.name.startswith(BEST)]
+        rest = [candidate for candidate in ready if not candidate.name.startswith(BEST)]
+        while rest and not self._try(folder, rest.pop()):
+            pass
+        for overtaken in rest:
+            folder.done(overtaken)
+        for candidate in best:
+            self._try(folder, candidate)
+
+    def _try(self, folder: CheckpointFolder, candidate: Candidate) -> bool:
+        """True when it is safe. One that cannot be saved is not tried again; one that changed meanwhile is."""
+        try:
+            self._save(folder, candidate)
+        except Changed as error:
+            _log.info("checkpoint %s is left for later: %s", candidate.name, error)
+            return False
+        except (Mismatch, ValueError, OSError) as error:
+            _log.warning("checkpoint %s was not saved: %s", candidate.name, error)
+            self._note("checkpoint %s was not saved: %s" % (candidate.name, error))
+            folder.done(candidate)
+            return False
+        folder.done(candidate)
+        return True
+
+    def _save(self, folder: CheckpointFolder, candidate: Candidate) -> None:
+        started = time.monotonic()
+        step = self._step_of(candidate.name)
+        try:
+            entries = self._take(folder, candidate)
+            prefix = self._new_prefix(step)
+            for entry in entries:
+                self._upload(prefix, entry)
+        finally:
+            shutil.rmtree(self._staging, ignore_errors=True)
+        if candidate.name.startswith(BEST):
+            self._keep_best(candidate.name, [prefix + entry.name for entry in entries])
+        else:
+            self._point(Pointer(step, prefix, tuple(entries)))
+        self._note("")
+        took_s = time.monotonic() - started
+        size = sum(entry.size for entry in entries)
+        _log.info(
+            "checkpoint %s (step %d, %d bytes) is safe after %.1f s", candidate.name, step, size, took_s
+        )
+
+    def _take(self, folder: CheckpointFolder, candidate: Candidate) -> List[FileEntry]:
+        """Copies in the staging folder, hashed: what the training does to its own files no longer matters."""
+        shutil.rmtree(self._staging, ignore_errors=True)
+        entries = []
+        try:
+            for name in candidate.files:
+                source, target = os.path.join(folder.path, name), os.path.join(self._staging, name)
+                os.makedirs(os.path.dirname(target), exist_ok=True)
+                _copy(source, target, may_link=not candidate.in_place)
+                entries.append(hash_file(target, name))
+        except FileNotFoundError:
+            raise Changed("it went away") from None
+        if folder.signature(candidate.name) != candidate.signature:
+            raise Changed("it is being written")
+        return entries
+
+    def _upload(self, prefix: str, entry: FileEntry) -> None:
+        path = os.path.join(self._staging, entry.name)
+
+        def between() -> None:
+            self._patience.check("uploading a checkpoint")
+
+        for left in reversed(range(TRIES)):
+            try:
+                self._patience.insist(
+                    "uploading a checkpoint", lambda: upload(self._store, prefix, path, entry, between)
+                )
+            except Mismatch:
+                if left == 0:
+                    raise
+            else:
+                return
+
+    def _point(self, pointer: Pointer) -> None:
+        before: List[Baton] = []
+
+        def move(baton: Baton) -> Baton:
+            before[:] = [baton]
+            return rules.move_checkpoint(baton, *self._holder, pointer)
+
+        after = self._patience.insist("moving the checkpoint pointer", lambda: self._keeper.change(move))
+        self._moved(pointer.step)
+        kept = {pointer.prefix for pointer in _pointers(after)}
+        for old in _pointers(before[0]):
+            if old.prefix not in kept:
+                self._delete([old.prefix + entry.name for entry in old.files])
+
+    def _keep_best(self, name: str, keys: List[str]) -> None:
+        self._delete(self._best.get(name, []))
+        self._best[name] = keys
+
+    def _delete(self, keys: List[str]) -> None:
+        try:
+            for key in keys:
+                self._store.delete(key)
+        except StoreUnavailable as error:
+            _log.warning("old checkpoint files stay for now: %s", error)
+
+    def _new_prefix(self, step: int) -> str:
+        upload_number = 1
+        while True:
+            prefix = runfiles.checkpoint(self._run_id, step, self._attempt, upload_number)
+            if prefix not in self._prefixes:
+                self._prefixes.add(prefix)
+                return prefix
+            upload_number += 1
+
+
+def step_in_name(name: str) -> Optional[int]:
+    """The last integer in a checkpoint's name, None when there is none or it is absurd."""
+    numbers = re.findall(r"[0-9]+", name.rpartition(".")[0] or name)
+    return int(numbers[-1]) if numbers and len(numbers[-1]) <= 15 else None
+
+
+def _pointers(baton: Baton) -> Tuple[Pointer, ...]:
+    return baton.previous if baton.checkpoint is None else (baton.checkpoint, *baton.previous)
+
+
+def _copy(source: str, target: str, may_link: bool) -> None:
+    """A second name costs nothing and holds the content; where a file may still be written on, a copy is needed."""
+    if may_link:
+        try:
+            os.link(source, target)
+        except FileNotFoundError:
+            raise
+        except OSError:
+            pass
+        else:
+            return
+    shutil.copyfile(source, target)

@@ -1,0 +1,97 @@
+"""What the provider has laid down for this machine: `job.json`, read once at the start.
+
+Keys and meanings stand in docs/training-contract.md. Times are seconds. A key that this agent does not know is
+ignored, so that a newer supervisor can start an older agent.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, Dict, Mapping, Optional, Tuple, Union
+
+from supervisor.domain.identifiers import is_run_id, parse_launch_id
+
+
+class JobRefused(ValueError):
+    """job.json is missing, torn or of another version; the text says what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """`command`: a tuple is run as it is, a str by /bin/sh -c. `machine`: the machine's name."""
+
+    machine: str
+    run_id: str
+    attempt: int
+    launch_id: str
+    nonce: str
+    store_url: str
+    command: Union[str, Tuple[str, ...]]
+    server_file: Optional[str] = None  # None: beats go to the store only
+    workdir: Optional[str] = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    results_generation: int = 1
+    retry_exit_codes: Tuple[int, ...] = ()
+    retry_patterns: Tuple[str, ...] = ()
+    machine_max_s: float = 86400.0
+    stop_grace_s: float = 120.0
+    beat_push_s: float = 10.0
+    beat_store_s: float = 60.0
+    log_chunk_s: float = 300.0
+    cut_off_s: float = 7200.0
+    rest_s: float = 10.0
+    upload_reserve_s: float = 8.0
+    stop_consumed: Optional[str] = None
+
+
+_PACES = (
+    "machine_max_s", "stop_grace_s", "beat_push_s", "beat_store_s", "log_chunk_s", "cut_off_s", "rest_s",
+    "upload_reserve_s",
+)  # fmt: skip
+
+
+def read_job(path: str) -> Job:
+    """Raises JobRefused."""
+    try:
+        with open(path, encoding="utf-8") as source:
+            data = json.load(source)
+    except (OSError, ValueError) as error:
+        raise JobRefused("%s cannot be read: %s" % (path, error)) from None
+    if not isinstance(data, dict) or data.get("version") != 1:
+        raise JobRefused("%s is not a job of version 1" % path)
+    try:
+        return _job(data)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise JobRefused("%s is not a job: %s %s" % (path, type(error).__name__, error)) from None
+
+
+def _job(data: Dict[str, Any]) -> Job:
+    if not is_run_id(data["run_id"]):
+        raise ValueError("run_id is not a run id")
+    retry = data.get("retry") or {}
+    return Job(
+        machine=str(data["name"]),
+        run_id=data["run_id"],
+        attempt=parse_launch_id(data["launch_id"])[1],
+        launch_id=data["launch_id"],
+        nonce=str(data.get("nonce") or ""),
+        store_url=str(data["store_url"]),
+        command=_command(data["command"]),
+        server_file=data.get("server_file"),
+        workdir=data.get("workdir"),
+        env={str(name): str(value) for name, value in (data.get("env") or {}).items()},
+        results_generation=int(data.get("results_generation") or data.get("generation") or 1),
+        retry_exit_codes=tuple(int(code) for code in retry.get("exit_codes") or ()),
+        retry_patterns=tuple(str(pattern) for pattern in retry.get("log_patterns") or ()),
+        stop_consumed=data.get("stop_consumed"),
+        **{name: float(data[name]) for name in _PACES if data.get(name) is not None},
+    )
+
+
+def _command(value: Any) -> Union[str, Tuple[str, ...]]:
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, list) or not value:
+        raise ValueError("command is neither a text nor a list of texts")
+    return tuple(str(part) for part in value)

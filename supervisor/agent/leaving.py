@@ -1,0 +1,194 @@
+"""The last part of a life (RULES sections 1 and 7), in this order: last checkpoint and log tail, results verified
+(exit 0 only), `done`, the last beat with the exit record, the baton left, nothing of ours still running.
+
+Everything is tried until it is done or until the time for it is over. Whoever has lost the baton writes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from dataclasses import replace
+from signal import SIGTERM
+from typing import Callable, Optional, Tuple
+
+from supervisor.agent import exits
+from supervisor.agent.leftovers import kill_leftovers
+from supervisor.agent.patience import GaveUp
+from supervisor.agent.results import ResultsUploader, Unverified
+from supervisor.agent.station import Station
+from supervisor.agent.stores.errors import PreconditionFailed
+from supervisor.agent.transfer import TRIES
+from supervisor.domain import baton as rules
+from supervisor.domain import heartbeat, runfiles
+from supervisor.domain.baton import BatonRefused, Done, FileEntry
+from supervisor.domain.heartbeat import Exit
+
+LOOK_S = 0.05
+PERSON_PAUSE_S = 60.0  # between tries while a person is asked
+LAST_WORDS_S = 5.0  # for the last beat and the baton, once the time for uploads is over
+_log = logging.getLogger("agent")
+
+
+class Leaving:
+    def __init__(self, station: Station) -> None:
+        self._station = station
+        self._marker = "SPOT_MACHINE_DIR=%s" % station.folder.root
+
+    def not_started(self, code: int, text: str) -> None:
+        """The command could not even be started: its log says why, and the beat carries a shell's exit code."""
+        _log.warning("%s", text)
+        with open(self._station.folder.output, "ab") as output:
+            output.write(b"spot: %s\n" % text.encode("utf-8", "replace"))
+        self._station.log_loop.start()
+        self._save_rest()
+        self._say(Exit(code, None, False, 0.0, exits.last_line([text])), None)
+
+    def leave(self) -> None:
+        """After the command's end, or instead of its start."""
+        station = self._station
+        training = station.training
+        reason = None if station.attention.ending is None else station.attention.ending.reason
+        kill_leftovers(training.pid, self._marker)
+        if training.pid is None or training.status is None:
+            self._say(None, reason)
+            return
+        end, finished = self._judge(training.status)
+        _log.info("the command has ended: %s", end)
+        if finished:
+            station.situation.tell(phase=heartbeat.FINISHING)
+        self._save_rest()
+        if finished and self._finish(end):
+            self._say(end, None)
+        elif finished:
+            ending = station.attention.ending
+            self._say(None, heartbeat.STOPPED if ending is None else ending.reason)
+        else:
+            self._say(end, reason if training.sent else None)
+
+    def _judge(self, status: int) -> Tuple[Exit, bool]:
+        """(how the command ended, whether the work is done)."""
+        station, job = self._station, self._station.job
+        tail = exits.tail_of(station.folder.output)
+        retry = (job.retry_exit_codes, job.retry_patterns)
+        sent = station.training.sent
+        end = exits.judge(status, sent, isinstance(job.command, str), station.training.ran_s, tail, retry)
+        finished = exits.finished(end, sent, station.progress.step, station.progress.total)
+        if end.code == 0 and not finished:
+            # It left politely after our TERM. To say "exit 0" would say that the work is done.
+            end = replace(end, code=None, signal=int(SIGTERM), sent_by_us=True)
+        return end, finished
+
+    def _save_rest(self) -> None:
+        """The last round of the checkpoint and log threads, up to the time when uploads are over."""
+        station = self._station
+        station.checkpoint_duty.finish()
+        station.log_duty.finish()
+        loops = (
+            [station.log_loop]
+            if station.training.pid is None
+            else [station.checkpoint_loop, station.log_loop]
+        )
+        for loop in loops:
+            loop.wake()
+        while not all(loop.over for loop in loops) and not station.saving_over():
+            time.sleep(LOOK_S)
+        for loop in loops:
+            loop.stop()
+
+    def _finish(self, end: Exit) -> bool:
+        """Results, then `done`. False when the time was over or the baton is not ours.
+
+        After TRIES failures a person is asked: the beat says finished without `done`, and the machine waits with its
+        files, still trying now and then.
+        """
+        station, job = self._station, self._station.job
+        patience = station.patience(station.saving_over)
+        prefix = runfiles.results(job.run_id, job.results_generation)
+        uploader = ResultsUploader(station.store, station.folder.results, prefix, patience)
+        tries = 0
+        try:
+            while True:
+                try:
+                    files = uploader.upload(self._tell_upload)
+                except Unverified as error:
+                    tries += 1
+                    _log.warning("results are not verified: %s", error)
+                    station.situation.note("results", str(error))
+                    if tries == TRIES:
+                        station.situation.tell(phase=heartbeat.FINISHED, exit=end)
+                    patience.pause("results", PERSON_PAUSE_S if tries >= TRIES else float(tries))
+                else:
+                    self._declare_done(prefix, files, patience.insist)
+                    station.situation.note("results", "")
+                    return True
+        except GaveUp:
+            _log.warning("the results could not be saved in time")
+        except BatonRefused as refused:
+            _log.warning("the work is not ours to finish any more: %s", refused)
+            station.attention.ask(heartbeat.CLOSED, may_write=False)
+        return False
+
+    def _declare_done(
+        self, prefix: str, files: Tuple[FileEntry, ...], insist: Callable[[str, Callable[[], object]], object]
+    ) -> None:
+        station = self._station
+        done = Done(
+            launch_id=station.job.launch_id,
+            prefix=prefix,
+            results=files,
+            step=station.progress.step,
+            total=station.progress.total,
+            training_s=round(station.training.ran_s, 3),
+        )
+        insist(
+            "declaring the work done",
+            lambda: station.keeper.change(lambda b: rules.finish(b, station.machine_id, done)),
+        )
+        _log.info("done: %d files of results are verified", len(files))
+
+    def _tell_upload(self, number: int, of: int) -> None:
+        self._station.situation.note("results", "saving results (%d of %d)" % (number + 1, of))
+
+    def _say(self, end: Optional[Exit], left: Optional[str]) -> None:
+        """The last words, by both ways, and the baton left."""
+        station = self._station
+        kill_leftovers(station.training.pid, self._marker)
+        for loop in (station.push_loop, station.store_loop):
+            loop.stop(LAST_WORDS_S)
+        station.situation.note("waiting", "")
+        station.situation.tell(phase=heartbeat.FINISHED, exit=end, left=left)
+        station.pushed.step()
+        if station.attention.ending is not None and not station.attention.ending.may_write:
+            return
+        until = time.monotonic() + LAST_WORDS_S
+        patience = station.patience(lambda: station.look() is not None and time.monotonic() >= until)
+        launch_id, machine_id = station.holder
+        try:
+            if station.store_loop.started:
+                patience.insist("storing the last beat", station.stored.put)
+                patience.insist("writing the exit record", lambda: self._write_record(end, left))
+                patience.insist(
+                    "leaving the baton",
+                    lambda: station.keeper.change(lambda b: rules.leave(b, launch_id, machine_id)),
+                )
+        except (GaveUp, BatonRefused, PreconditionFailed) as error:
+            _log.warning("the last words did not reach the store: %s", error)
+
+    def _write_record(self, end: Optional[Exit], left: Optional[str]) -> None:
+        """What the last beat said, for people and for a supervisor that comes later."""
+        station = self._station
+        beat = station.situation.now
+        record = {
+            "run_id": beat.run_id,
+            "attempt": beat.attempt,
+            "launch_id": beat.launch_id,
+            "machine_id": beat.machine_id,
+            "step": beat.step,
+            "checkpoint_step": beat.checkpoint_step,
+            "left": left,
+            "exit": None if end is None else vars(end),
+        }
+        key = runfiles.exit_record(beat.run_id, beat.attempt)
+        station.store.put(key, json.dumps(record, indent=1, sort_keys=True).encode())

@@ -1,0 +1,74 @@
+"""The machine's folder: what lies where, who owns it, and the notice that the provider may lay into it.
+
+The agent holds a lock on `lock` for life: a second agent on the same folder finds it taken and exits. The training
+works below `work/`; nothing else of the folder is its business.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pkgutil
+import time
+from typing import Optional
+
+from supervisor.agent.identity import Identity
+
+
+class MachineFolder:
+    """Paths are absolute, so that the agent's own working directory never matters."""
+
+    def __init__(self, root: str) -> None:
+        self.root = os.path.abspath(root)
+        self.job = os.path.join(self.root, "job.json")
+        work = os.path.join(self.root, "work")
+        self.checkpoints = os.path.join(work, "checkpoints")
+        self.results = os.path.join(work, "results")
+        self.scratch = os.path.join(work, "scratch")
+        self.python = os.path.join(work, "python")
+        self.staging = os.path.join(work, "staging")
+        self.progress = os.path.join(work, "progress.jsonl")
+        self.output = os.path.join(work, "output.log")
+        self._lock: Optional[int] = None
+
+    def take(self) -> bool:
+        """False when another agent lives on this folder. OSError."""
+        descriptor = os.open(os.path.join(self.root, "lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return False
+        self._lock = descriptor  # never closed: the kernel drops the lock with the process
+        return True
+
+    def introduce(self, identity: Identity) -> None:
+        """Tell the provider which process this machine is. The first thing an agent does."""
+        text = {"pid": identity.pid, "start_ticks": identity.start_ticks, "boot_id": identity.boot_id}
+        temporary = os.path.join(self.root, ".agent.json.%d" % identity.pid)
+        with open(temporary, "w", encoding="utf-8") as target:
+            json.dump(text, target)
+            target.flush()
+            os.fsync(target.fileno())
+        os.rename(temporary, os.path.join(self.root, "agent.json"))
+
+    def furnish(self) -> None:
+        """Make what the training needs: its folders, an empty output, and the module `spot_progress`."""
+        for folder in (self.checkpoints, self.results, self.scratch, self.python, self.staging):
+            os.makedirs(folder, exist_ok=True)
+        with open(self.output, "ab"):
+            pass
+        module = pkgutil.get_data("supervisor.agent", "spot_progress.py")
+        if module is not None:
+            with open(os.path.join(self.python, "spot_progress.py"), "wb") as target:
+                target.write(module)
+
+    def notice_s(self) -> Optional[float]:
+        """Seconds until this machine is taken away; None when no notice was given. A torn notice is read again."""
+        try:
+            with open(os.path.join(self.root, "notice.json"), encoding="utf-8") as source:
+                deadline = float(json.load(source)["deadline_boottime_s"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return max(0.0, deadline - time.clock_gettime(time.CLOCK_BOOTTIME))

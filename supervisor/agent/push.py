@@ -1,0 +1,88 @@
+"""One pushed beat: to the supervisor's url, with its answer (RULES section 4).
+
+The url stands in a file that the supervisor writes anew at each start; it is read again after every push that failed.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import math
+from dataclasses import dataclass
+from typing import Any, Optional, Tuple
+from urllib.parse import quote, urlsplit
+
+from supervisor.domain import heartbeat
+from supervisor.domain.heartbeat import Beat
+
+TIMEOUT_S = 5.0
+_ANSWER_BYTES = 65536
+NEXT_MIN_S, NEXT_MAX_S = 0.1, 300.0
+
+
+class PushFailed(Exception):
+    """No supervisor took this beat; the text says why. The store has it or will have it."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """`next_s`: seconds until the next push, None = our own pace."""
+
+    next_s: Optional[float]
+    stop: bool
+    follow_logs: bool
+
+
+class Pusher:
+    """Used by one thread at a time."""
+
+    def __init__(self, server_file: Optional[str], run_id: str, timeout_s: float = TIMEOUT_S) -> None:
+        self._server_file = server_file
+        self._path = "/v1/runs/%s/heartbeat" % quote(run_id, safe="")
+        self._timeout_s = timeout_s
+        self._url: Optional[str] = None
+
+    def push(self, beat: Beat) -> Answer:
+        """Raises PushFailed."""
+        try:
+            status, body = self._post(heartbeat.encode(beat))
+            if status != 200:
+                raise PushFailed("the supervisor answered %d" % status)
+            return _answer(json.loads(body))
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            self._url = None
+            raise PushFailed("%s: %s" % (type(error).__name__, error)) from None
+        except PushFailed:
+            self._url = None
+            raise
+
+    def _post(self, body: bytes) -> Tuple[int, bytes]:
+        parts = urlsplit(self._read_url())
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        connection = kind(parts.hostname or "", parts.port, timeout=self._timeout_s)
+        try:
+            headers = {"Content-Type": "application/json"}
+            connection.request("POST", parts.path.rstrip("/") + self._path, body, headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read(_ANSWER_BYTES)
+        finally:
+            connection.close()
+
+    def _read_url(self) -> str:
+        if self._url is None:
+            if self._server_file is None:
+                raise PushFailed("this machine has no way to the supervisor")
+            with open(self._server_file, encoding="utf-8") as source:
+                self._url = str(json.load(source)["url"])
+        return self._url
+
+
+def _answer(data: Any) -> Answer:
+    if not isinstance(data, dict):
+        raise ValueError("the answer is no object")
+    next_s = data.get("next_s")
+    if not isinstance(next_s, (int, float)) or isinstance(next_s, bool) or not math.isfinite(next_s):
+        next_s = None
+    else:
+        next_s = min(max(float(next_s), NEXT_MIN_S), NEXT_MAX_S)
+    return Answer(next_s, data.get("stop") is True, data.get("follow_logs") is True)

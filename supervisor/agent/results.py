@@ -1,0 +1,79 @@
+"""The results on their way to the store: every plain file, read back and compared before anybody says `done`.
+
+Which files a run promised is judged by the supervisor (RULES section 2); here nothing is left out.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Callable, Dict, Iterator, List, Optional, Tuple
+
+from supervisor.agent.patience import Patience
+from supervisor.agent.reach import Store
+from supervisor.agent.stores.errors import StoreFull
+from supervisor.agent.transfer import Mismatch, hash_file, upload
+from supervisor.domain.baton import FileEntry
+
+
+class Unverified(Exception):
+    """Some files could not be uploaded and read back; the text names the first of them."""
+
+
+class ResultsUploader:
+    """Uploads one folder below one prefix. What was verified once is not uploaded again."""
+
+    def __init__(self, store: Store, folder: str, prefix: str, patience: Patience) -> None:
+        self._store = store
+        self._folder = folder
+        self._prefix = prefix
+        self._patience = patience
+        self._verified: Dict[str, FileEntry] = {}
+
+    def upload(self, tell: Callable[[int, int], None] = lambda done, of: None) -> Tuple[FileEntry, ...]:
+        """All files, in order of name. Raises Unverified, GaveUp; waits while the store does not answer."""
+        names = sorted(_files(self._folder, ""))
+        trouble: Optional[str] = None
+        failed = 0
+        for number, name in enumerate(names):
+            tell(number, len(names))
+            try:
+                self._one(name)
+            except (Mismatch, ValueError, OSError, StoreFull) as error:
+                failed += 1
+                trouble = trouble or "%s: %s" % (name, error)
+        if trouble is not None:
+            raise Unverified("%d of %d files could not be saved; %s" % (failed, len(names), trouble))
+        return tuple(self._verified[name] for name in names)
+
+    def _one(self, name: str) -> None:
+        path = os.path.join(self._folder, name)
+        if os.fsencode(name) != name.encode("utf-8", "replace"):
+            raise ValueError("its name is not UTF-8")
+        entry = hash_file(path, name)
+        if self._verified.get(name) == entry:
+            return
+        full: List[StoreFull] = []
+
+        def deed() -> None:
+            try:
+                upload(
+                    self._store, self._prefix, path, entry, lambda: self._patience.check("uploading results")
+                )
+            except StoreFull as error:  # an answer, not an outage: a person must make room
+                full.append(error)
+
+        self._patience.insist("uploading results", deed)
+        if full:
+            raise full[0]
+        self._verified[name] = entry
+
+
+def _files(folder: str, below: str) -> Iterator[str]:
+    """Names of all plain files, links to files included, relative to `folder`. OSError passes."""
+    with os.scandir(os.path.join(folder, below)) as entries:
+        for entry in entries:
+            name = below + entry.name
+            if entry.is_dir(follow_symlinks=False):
+                yield from _files(folder, name + "/")
+            elif entry.is_file():
+                yield name

@@ -1,0 +1,100 @@
+"""Everything that the agent of one machine works with, made once and handed around.
+
+`look` is the one place where the time, the notice and the other reasons to end are looked at; it is called by the
+main thread in every wait, so that no duty can hide one.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Callable, Optional
+
+from supervisor.agent.attention import Attention, Ending
+from supervisor.agent.batonio import BatonKeeper
+from supervisor.agent.beats import PushedBeats, StoredBeats
+from supervisor.agent.candidates import CheckpointFolder
+from supervisor.agent.checkpoints import CheckpointSaver
+from supervisor.agent.identity import Identity
+from supervisor.agent.job import Job
+from supervisor.agent.logs import LogShipper
+from supervisor.agent.loops import Loop
+from supervisor.agent.machinefolder import MachineFolder
+from supervisor.agent.patience import Patience
+from supervisor.agent.progress import Progress
+from supervisor.agent.reach import Reach, Store, WatchedStore
+from supervisor.agent.renames import Renames
+from supervisor.agent.situation import Situation
+from supervisor.agent.training import Training
+from supervisor.agent.watching import CheckpointDuty, LogDuty
+
+_log = logging.getLogger("agent")
+
+
+class Station:
+    """The parts, not yet started. Threads: push, store (beats), checkpoints, log; the main thread supervises."""
+
+    def __init__(self, folder: MachineFolder, job: Job, identity: Identity, store: Store) -> None:
+        self.folder, self.job, self.machine_id = folder, job, identity.machine_id
+        self.holder = (job.launch_id, identity.machine_id)
+        self.reach = Reach()
+        self.store: Store = WatchedStore(store, self.reach)
+        self.keeper = BatonKeeper(self.store, job.run_id)
+        self.attention = Attention(job, self.reach, time.monotonic, folder.notice_s)
+        self.situation = Situation(job, identity)
+        self.training = Training()
+        self.progress = Progress(folder.progress, self.situation.tell, time.monotonic)
+        self.renames = Renames(folder.checkpoints)
+        self.entries = CheckpointFolder(folder.checkpoints, job.rest_s, self.renames.poll)
+        self.saver = self._saver()
+        self.checkpoint_duty = CheckpointDuty(self.saver, self.entries, self.attention)
+        shipper = LogShipper(self.store, job.run_id, job.attempt, folder.output)
+        self.log_duty = LogDuty(shipper, job.log_chunk_s, self.attention, lambda: self.situation.now.phase)
+        self.pushed = PushedBeats(job, self.situation, self.attention, self.reach, self.log_duty.follow)
+        self.stored = StoredBeats(
+            job, self.machine_id, self.store, self.keeper, self.situation, self.attention
+        )
+        self.push_loop = Loop("push", self.pushed.step)
+        self.store_loop = Loop("store", self.stored.step)
+        self.checkpoint_loop = Loop("checkpoints", self.checkpoint_duty.step)
+        self.log_loop = Loop("log", self.log_duty.step)
+        for loop in (self.push_loop, self.store_loop, self.log_loop):
+            self.situation.on_urgent(loop.wake)
+        self._notice_told = False
+
+    def look(self) -> Optional[Ending]:
+        """Look around; None = go on. Main thread only."""
+        ending = self.attention.look()
+        if self.attention.notice_left_s is not None and not self._notice_told:
+            self._notice_told = True
+            _log.info("preemption notice: %.1f s are left", self.attention.notice_left_s)
+            self.situation.tell(notice_s=round(self.attention.notice_left_s, 1))
+        return ending
+
+    def patience(self, gives_up: Callable[[], bool]) -> Patience:
+        return Patience(gives_up, lambda text: self.situation.note("waiting", text))
+
+    def told_to_end(self) -> bool:
+        """Before the command runs: any reason to end ends the waiting. Main thread only."""
+        return self.look() is not None
+
+    def saving_over(self) -> bool:
+        """After the command: uploads go on until their time is over. Main thread only."""
+        self.look()
+        return self.attention.writing_over()
+
+    def _saver(self) -> CheckpointSaver:
+        return CheckpointSaver(
+            self.store,
+            self.keeper,
+            self.holder,
+            (self.job.run_id, self.job.attempt, self.folder.staging),
+            Patience(self.attention.writing_over, lambda text: self.situation.note("saving", text)),
+            self.progress.step_of,
+            lambda text: self.situation.note("checkpoint", text),
+            self._checkpoint_moved,
+        )
+
+    def _checkpoint_moved(self, step: int) -> None:
+        self.progress.saved(step)
+        self.situation.tell(checkpoint_step=step)

@@ -1,0 +1,151 @@
+"""One life: claim the baton, restore, run the command, watch it, leave. Each part has its own file; this one ties them.
+
+TERM to the agent asks for a stop: it is passed on to the command's group in the signal handler itself, not at the next
+look. KILL follows when the grace is over. Whatever happens, the command does not outlive the agent.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import signal
+import time
+from types import FrameType
+from typing import Optional
+
+from supervisor.agent.attention import Ending
+from supervisor.agent.claim import StandDown, claim
+from supervisor.agent.leaving import Leaving
+from supervisor.agent.patience import GaveUp
+from supervisor.agent.restore import Restorer
+from supervisor.agent.station import Station
+from supervisor.agent.training import NotStarted, environment
+from supervisor.domain import heartbeat
+from supervisor.domain.baton import BatonRefused, Pointer
+
+TICK_S = 0.05
+DISK_FULL = 1  # exit code; the words beside it tell the rest
+_log = logging.getLogger("agent")
+
+
+class Supervision:
+    def __init__(self, station: Station) -> None:
+        self._station = station
+        self._leaving = Leaving(station)
+
+    def run(self) -> None:
+        """The agent's whole life; returns when there is nothing left to do on this machine."""
+        station = self._station
+        signal.signal(signal.SIGTERM, self._on_term)
+        station.push_loop.start()
+        try:
+            try:
+                self._begin()
+            except StandDown as refused:
+                _log.info("not wanted (%s): standing down", refused.left)
+                station.attention.ask(refused.left, may_write=False)
+            except BatonRefused as refused:
+                _log.info("the baton went to somebody else: %s", refused)
+                station.attention.ask(heartbeat.SUPERSEDED, may_write=False)
+            except GaveUp:
+                _log.info("told to end before the command was started")
+            except NotStarted as error:
+                self._leaving.not_started(error.code, str(error))
+                return
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    raise
+                self._leaving.not_started(DISK_FULL, "the checkpoint could not be restored: %s" % error)
+                return
+            self._watch()
+            self._leaving.leave()
+        finally:
+            self._end_command()
+
+    def _begin(self) -> None:
+        """Up to the command's start. Raises StandDown, BatonRefused, GaveUp, NotStarted, OSError."""
+        station = self._station
+        patience = station.patience(station.told_to_end)
+        baton = claim(
+            station.keeper,
+            station.job.launch_id,
+            station.machine_id,
+            patience,
+            time.monotonic,
+            lambda text: station.situation.note("claim", text),
+        )
+        _log.info("holding the baton as %s", station.machine_id)
+        station.situation.tell(phase=heartbeat.RESTORE)
+        station.store_loop.start()
+        restorer = Restorer(
+            station.store,
+            station.keeper,
+            station.holder,
+            station.folder.checkpoints,
+            patience,
+            lambda text: station.situation.note("restore", text),
+        )
+        pointer = restorer.restore(baton)
+        station.saver.clean(patience.insist("reading the baton", station.keeper.read))
+        self._start(pointer)
+
+    def _start(self, pointer: Optional[Pointer]) -> None:
+        station, job, folder = self._station, self._station.job, self._station.folder
+        step = None if pointer is None else pointer.step
+        _log.info(
+            "starting the command, %s", "from nothing" if step is None else "resumed from step %d" % step
+        )
+        station.entries.ignore_present()
+        station.progress.saved(step)
+        contract = {
+            "SPOT_RUN_ID": job.run_id,
+            "SPOT_ATTEMPT": str(job.attempt),
+            "SPOT_CHECKPOINT_DIR": folder.checkpoints,
+            "SPOT_RESULTS_DIR": folder.results,
+            "SPOT_PROGRESS_FILE": folder.progress,
+            "SPOT_RESUMED_FROM_STEP": None if step is None else str(step),
+            "SPOT_MACHINE": job.machine,
+            "SPOT_MACHINE_DIR": folder.root,
+        }
+        env = environment(os.environ, job.env, contract, folder.python)
+        station.training.start(job.command, job.workdir or folder.scratch, env, folder.output)
+        station.situation.tell(phase=heartbeat.TRAINING, resumed_from=step, checkpoint_step=step)
+        station.checkpoint_loop.start()
+        station.log_loop.start()
+
+    def _watch(self) -> None:
+        """Until the command has ended."""
+        station = self._station
+        ignored = 0
+        while station.training.pid is not None and not station.training.poll():
+            station.progress.poll()
+            if station.progress.ignored != ignored:
+                ignored = station.progress.ignored
+                station.situation.note("progress", "%d lines of the progress file make no sense" % ignored)
+            ending = station.look()
+            if ending is not None:
+                self._press(ending)
+            time.sleep(TICK_S)
+        station.progress.drain()
+
+    def _press(self, ending: Ending) -> None:
+        training = self._station.training
+        if signal.SIGTERM not in training.sent:
+            _log.info("ending the command: %s", ending.reason)
+            training.signal(signal.SIGTERM)
+        if time.monotonic() >= ending.kill_at and signal.SIGKILL not in training.sent:
+            _log.info("the command is still there: KILL")
+            training.signal(signal.SIGKILL)
+
+    def _on_term(self, number: int, frame: Optional[FrameType]) -> None:
+        """No locks and no logging here: the main thread may be inside either."""
+        self._station.attention.term_received = True
+        if signal.SIGTERM not in self._station.training.sent:
+            self._station.training.signal(signal.SIGTERM)
+
+    def _end_command(self) -> None:
+        """Only after an error of our own is there still one to end."""
+        training = self._station.training
+        if training.pid is not None and not training.poll():
+            training.signal(signal.SIGKILL)

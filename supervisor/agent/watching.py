@@ -1,0 +1,94 @@
+"""The duties that go on beside the command: checkpoints and the log, each with the step of its thread.
+
+Both have a last round when the command has ended: everything that is still new goes to the store then.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Callable, Optional
+
+from supervisor.agent.attention import Attention
+from supervisor.agent.candidates import CheckpointFolder
+from supervisor.agent.checkpoints import CheckpointSaver
+from supervisor.agent.logs import FOLLOW_S, LogShipper
+from supervisor.agent.patience import GaveUp
+from supervisor.agent.stores.errors import StoreUnavailable
+from supervisor.domain import heartbeat
+from supervisor.domain.baton import BatonRefused
+
+SCAN_S = 0.2
+_SCAN_SHARE = 20  # a scan that takes long is made less often
+_log = logging.getLogger("agent")
+
+
+class CheckpointDuty:
+    """`failed`: why the last round could not save what was there; "" = nothing is left to save."""
+
+    def __init__(self, saver: CheckpointSaver, folder: CheckpointFolder, attention: Attention) -> None:
+        self._saver = saver
+        self._folder = folder
+        self._attention = attention
+        self._last = False
+
+    def finish(self) -> None:
+        """The command has ended: one more round, in which nothing is being written any more."""
+        self._last = True
+
+    def step(self) -> Optional[float]:
+        last = self._last
+        began = time.monotonic()
+        try:
+            self._saver.save_new(self._folder, began, last)
+        except GaveUp:
+            _log.warning("the newest checkpoint could not be uploaded in time")
+            return None
+        except BatonRefused as error:
+            _log.warning("the baton is not ours any more: %s", error)
+            self._attention.ask(heartbeat.SUPERSEDED, may_write=False)
+            return None
+        return None if last else max(SCAN_S, _SCAN_SHARE * (time.monotonic() - began))
+
+
+class LogDuty:
+    """`phase` tells the present phase: the log is shipped when it changes."""
+
+    def __init__(
+        self, shipper: LogShipper, pace_s: float, attention: Attention, phase: Callable[[], str]
+    ) -> None:
+        self._shipper = shipper
+        self._pace_s = pace_s
+        self._attention = attention
+        self._phase = phase
+        self._shipped_phase = ""
+        self._due = 0.0
+        self._last = False
+        self._failing = False
+        self.followed = False
+
+    def follow(self, followed: bool) -> None:
+        self.followed = followed
+
+    def finish(self) -> None:
+        """Ship the rest, and wait for the store if it must be."""
+        self._last = True
+
+    def step(self) -> Optional[float]:
+        last, now = self._last, time.monotonic()
+        if self._attention.writing_over():
+            return None
+        pace_s = min(self._pace_s, FOLLOW_S) if self.followed else self._pace_s
+        phase = self._phase()
+        if not last and phase == self._shipped_phase and now < self._due:
+            return min(1.0, pace_s)
+        try:
+            self._shipper.ship(last)
+        except (StoreUnavailable, OSError) as error:
+            if not self._failing:
+                _log.warning("the log waits: %s", error)
+            self._failing = True
+            return min(5.0, max(0.2, pace_s))
+        self._failing = False
+        self._shipped_phase, self._due = phase, now + pace_s
+        return None if last else min(1.0, pace_s)

@@ -1,0 +1,61 @@
+"""The agent as one file: what a machine is started with.
+
+An installed package carries it (`supervisor/_agent.pyz`, put there by the wheel build). In a source checkout it is
+built from the sources at hand whenever it is asked for. The same sources give the same bytes: fixed order and times.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+_ROOT = Path(__file__).parents[2]
+_PACKAGED = _ROOT / "supervisor" / "_agent.pyz"
+_SHARED = ("__init__.py", "baton.py", "heartbeat.py", "identifiers.py", "runfiles.py")
+_MAIN = b"import sys\n\nfrom supervisor.agent.__main__ import main\n\nsys.exit(main())\n"
+_TIME = (1980, 1, 1, 0, 0, 0)
+
+
+def agent_path(cache: Path) -> Path:
+    """The archive to start machines with; built into the folder `cache` where the package carries none. OSError."""
+    return _PACKAGED if _PACKAGED.exists() else write_agent(cache / "agent.pyz")
+
+
+def write_agent(target: Path) -> Path:
+    """Build the archive from this package's sources; a file with the same content stays untouched."""
+    content = build_agent()
+    if not target.exists() or target.read_bytes() != content:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, half_made = tempfile.mkstemp(prefix=".agent-", dir=target.parent)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        Path(half_made).chmod(0o644)
+        Path(half_made).replace(target)
+    return target
+
+
+def build_agent() -> bytes:
+    """The zipapp's bytes."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, content in _entries():
+            info = zipfile.ZipInfo(name, _TIME)
+            info.external_attr = 0o644 << 16
+            info.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(info, content)
+    return buffer.getvalue()
+
+
+def _entries() -> Iterator[tuple[str, bytes]]:
+    """(name in the archive, content): the agent, its four shared modules, and the packages above them."""
+    package = _ROOT / "supervisor"
+    yield "__main__.py", _MAIN
+    yield "supervisor/__init__.py", (package / "__init__.py").read_bytes()
+    for name in _SHARED:
+        yield f"supervisor/domain/{name}", (package / "domain" / name).read_bytes()
+    for path in sorted((package / "agent").rglob("*.py")):
+        yield f"supervisor/agent/{path.relative_to(package / 'agent').as_posix()}", path.read_bytes()
