@@ -87,6 +87,7 @@ class Run:
     approval: Approval | None = None
     outcome: Outcome | None = None
     needs_person: str = ""
+    needs_person_at: float | None = None
     kept_until: float | None = None
     rerun: bool = False  # this generation starts over: the old checkpoint is not used
     training_s: float = 0.0  # of ended attempts in this generation

@@ -74,9 +74,10 @@ def _unfinished(run: Run, obs: Observation, world: World, now: float) -> Decisio
     beat = beat_of(obs.beat, run.live_attempt.launch_id) if run.live_attempt is not None else None
     left = beat is not None and (beat.value.left is not None or beat.value.phase == "finished")
     if run.needs_person:
-        if now - run.status_since >= world.knobs.unverified_limit_s:
+        asked_at = run.needs_person_at if run.needs_person_at is not None else now
+        if now - asked_at >= world.knobs.unverified_limit_s:
             return _give_up(run, f"nobody answered within {world.knobs.unverified_limit_s / 3600:.0f} h", now)
-        return unchanged(run, check_after=run.status_since + world.knobs.unverified_limit_s)
+        return unchanged(run, check_after=asked_at + world.knobs.unverified_limit_s)
     if left and isinstance(obs.baton, Seen | Absent):
         said = beat.value.message if beat is not None and beat.value.message else "the upload failed"
         return _ask(run, f"results are not verified: {said}", now)
@@ -89,7 +90,9 @@ def _ask(run: Run, why: str, now: float) -> Decision:
     if run.needs_person == why:
         return unchanged(run)
     text = f"Needs a person: {why}. The machine is kept; approve with accept_loss to give the results up."
-    return Decision(replace(run, needs_person=why), (tell(EventKind.NEEDS_PERSON, text),))
+    asked_at = run.needs_person_at if run.needs_person_at is not None else now
+    after = replace(run, needs_person=why, needs_person_at=asked_at)
+    return Decision(after, (tell(EventKind.NEEDS_PERSON, text),))
 
 
 def _give_up(run: Run, why: str, now: float) -> Decision:

@@ -15,14 +15,14 @@ from supervisor.domain.causes import Cause
 from supervisor.domain.events import EventKind
 from supervisor.domain.heartbeat import Beat
 from supervisor.domain.machine import Machine, MachineState
-from supervisor.domain.observation import BATON, NOT_READ, Absent, CreateFailed, Observation, Seen
+from supervisor.domain.observation import BATON, NOT_READ, Absent, CreateFailed, Observation, Seen, Unknown
 from supervisor.domain.placement import offer_key
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.domain.world import BEATS, MACHINES, World
 from supervisor.lifecycle import machines
 from supervisor.lifecycle.beginning import begin_attempt
-from supervisor.lifecycle.decision import Decision, moved, tell
+from supervisor.lifecycle.decision import Decision, moved, tell, unchanged
 from supervisor.lifecycle.ending import End, end_attempt
 from supervisor.lifecycle.liveness import beat_of, follow, watched_since, with_times
 from supervisor.lifecycle.placement import after_failure
@@ -34,7 +34,11 @@ def launch(run: Run, obs: Observation, world: World, now: float) -> Decision:
     try_ = run.open_try
     if try_ is None:
         return place(run, obs, world, now)
-    if run.live_attempt is None and isinstance(obs.create, Seen) and obs.create.value.launch_id == try_.launch_id:
+    if (
+        run.live_attempt is None
+        and isinstance(obs.create, Seen)
+        and obs.create.value.launch_id == try_.launch_id
+    ):
         return _try_failed(run, try_, obs.create.value, world, now)
     run = heed_marker(run, obs, now)
     if run.stop is not None:
@@ -52,10 +56,18 @@ def _ask(run: Run, try_: Try, obs: Observation, world: World, now: float) -> Dec
     if _done(run, obs):
         return done_elsewhere(run, now)
     if run.live_attempt is None:
-        # Machine absent or unknown, and no word from the create call: the same Launch again, never another zone.
-        again = (Launch(try_, holder_gone=not run.retiring),) if isinstance(obs.machine, Absent) else ()
-        return Decision(run, actions=again)
+        return _again(run, try_, obs)
     return _booting(run, obs, beat, world, now)
+
+
+def _again(run: Run, try_: Try, obs: Observation) -> Decision:
+    """Machine absent, and no word from the create call: the same Launch again, never another zone."""
+    if not isinstance(obs.machine, Absent):
+        return unchanged(run)
+    if obs.baton is NOT_READ:
+        return unchanged(run, wants=frozenset({BATON}))
+    readable = not isinstance(obs.baton, Unknown)
+    return Decision(run, actions=(Launch(try_, holder_gone=not run.retiring),) if readable else ())
 
 
 def _try_failed(run: Run, try_: Try, failed: CreateFailed, world: World, now: float) -> Decision:
