@@ -1,0 +1,19 @@
+"""How Alembic reaches the database: on the connection and in the transaction that supervisor/storage/schema.py gives.
+
+Batch mode, because SQLite changes a table by making it anew.
+"""
+
+from alembic import context
+
+from supervisor.storage.schema import VERSION_TABLE
+from supervisor.storage.tables import metadata
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=metadata,
+    version_table=VERSION_TABLE,
+    render_as_batch=True,
+    compare_type=True,
+)
+with context.begin_transaction():
+    context.run_migrations()

@@ -1,0 +1,122 @@
+"""Pulses and their series: the newest pulse of each run, and about one point a minute.
+
+A point keeps what is drawn later (phase, steps, rate, metrics) and its time in milliseconds. The first point in each
+ten minutes is coarse: it stays when the others of its day are thinned out. A minute of a run costs about 150 bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import bindparam, case
+
+from supervisor.domain.attempt import Pulse
+from supervisor.ports.store import Change, Sample
+from supervisor.storage import rows
+from supervisor.storage.codec import dumps
+from supervisor.storage.statements import Session, Statement, incoming, insert, insert_incoming
+from supervisor.storage.tables import pulses, samples
+
+COARSE_MS = 600_000
+
+
+def _upsert_pulses(dialect: str) -> Any:
+    statement = insert_incoming(pulses, dialect, tuple(pulses.c))
+    return statement.on_conflict_do_update(index_elements=["run"], set_={"doc": statement.excluded.doc})
+
+
+def _delete_pulses(dialect: str) -> sa.Delete:
+    return sa.delete(pulses).where(pulses.c.run.in_(sa.select(incoming(dialect, pulses.c.run).c.run)))
+
+
+def _insert_samples(dialect: str) -> Any:
+    new = incoming(dialect, samples.c.run, samples.c.at_ms, samples.c.attempt, samples.c.doc)
+    earlier = samples.alias("earlier")
+    begun = sa.exists().where(
+        earlier.c.run == new.c.run,
+        earlier.c.at_ms >= new.c.at_ms - new.c.at_ms % COARSE_MS,
+        earlier.c.at_ms < new.c.at_ms,
+    )
+    coarse = case((begun, 0), else_=1)
+    source = sa.select(new.c.run, new.c.at_ms, coarse, new.c.attempt, new.c.doc).where(new.c.run > 0)
+    statement = insert(samples, dialect).from_select(["run", "at_ms", "coarse", "attempt", "doc"], source)
+    return statement.on_conflict_do_nothing()
+
+
+UPSERT_PULSES = Statement(_upsert_pulses)
+DELETE_PULSES = Statement(_delete_pulses)
+INSERT_SAMPLES = Statement(_insert_samples)
+SAMPLES = Statement(
+    lambda _: (
+        sa.select(samples.c.at_ms, samples.c.attempt, samples.c.doc)
+        .where(samples.c.run == bindparam("run"), samples.c.at_ms >= bindparam("since_ms"))
+        .order_by(samples.c.at_ms)
+        .limit(bindparam("limit_"))
+    )
+)
+
+
+class PulseRows:
+    """The pulses that some changes write or, where the run has none any more, delete."""
+
+    def __init__(self, changes: Iterable[Change]) -> None:
+        self._rows: dict[int, list[Any] | None] = {}
+        for change in changes:
+            key, pulse = change.before.key, change.after.pulse
+            if pulse != change.before.pulse:
+                self._rows[key] = None if pulse is None else [key, rows.pulse_doc(pulse)]
+
+    def write(self, session: Session, hit: Collection[int]) -> None:
+        mine = {key: row for key, row in self._rows.items() if key in hit}
+        session.many(UPSERT_PULSES, [row for row in mine.values() if row is not None])
+        session.many(DELETE_PULSES, [[key] for key, row in mine.items() if row is None])
+
+
+class SampleRows:
+    """Samples, taken apart before the write lock is asked for."""
+
+    def __init__(self, taken: Sequence[Sample]) -> None:
+        newest = {sample.key: sample for sample in sorted(taken, key=lambda sample: sample.at)}
+        self._pulses = [[key, rows.pulse_doc(sample.pulse)] for key, sample in newest.items()]
+        self._samples = [
+            [sample.key, round(sample.at * 1000), sample.attempt, _point(sample.pulse)] for sample in taken
+        ]
+
+    def write(self, session: Session) -> None:
+        session.many(UPSERT_PULSES, self._pulses)
+        session.many(INSERT_SAMPLES, self._samples)
+
+
+def _point(pulse: Pulse) -> str:
+    return dumps(
+        [
+            pulse.launch_id, pulse.phase, pulse.step, pulse.total, pulse.checkpoint_step, pulse.steps_per_s,
+            pulse.stall_polls, pulse.metrics,
+        ]
+    )  # fmt: skip
+
+
+def of_run(session: Session, key: int, since: float, limit: int) -> list[Sample]:
+    """Oldest first."""
+    params = {"run": key, "since_ms": round(since * 1000), "limit_": limit}
+    return [
+        Sample(key, at_ms / 1000, attempt, _pulse(json.loads(doc)))
+        for at_ms, attempt, doc in session.run(SAMPLES, params)
+    ]
+
+
+def _pulse(point: list[Any]) -> Pulse:
+    launch_id, phase, step, total, checkpoint_step, steps_per_s, stall_polls, metrics = point
+    return Pulse(
+        launch_id=launch_id,
+        phase=phase,
+        step=step,
+        total=total,
+        checkpoint_step=checkpoint_step,
+        steps_per_s=steps_per_s,
+        stall_polls=stall_polls,
+        metrics=metrics,
+    )

@@ -1,0 +1,169 @@
+"""History and outbox: written in the transaction of the change they tell of, so neither exists without the other.
+
+Events of a run are numbered from 1; the count stands in the run's row, whose lock keeps two writers from the same
+number. Whoever should hear of an event gets one outbox row for each channel.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import and_, bindparam, func, literal
+
+from supervisor.domain.events import ANNOUNCED, Event, EventKind
+from supervisor.domain.run import Run
+from supervisor.ports.store import OutboxItem, StoredEvent
+from supervisor.storage import rows
+from supervisor.storage.codec import dumps
+from supervisor.storage.statements import Session, Statement, incoming, insert, insert_incoming
+from supervisor.storage.tables import events, outbox, runs
+
+_WRITTEN = tuple(column for column in events.c if column.key != "id")
+
+
+def _insert_outbox(dialect: str) -> Any:
+    told = incoming(dialect, events.c.run, events.c.sequence, events.c.at, outbox.c.channel)
+    source = (
+        sa.select(events.c.id, told.c.channel, literal(0), told.c.at, literal(""))
+        .join(told, and_(events.c.run == told.c.run, events.c.sequence == told.c.sequence))
+        .order_by(events.c.id)
+    )
+    return insert(outbox, dialect).from_select(["event", "channel", "tries", "next_at", "detail"], source)
+
+
+INSERT = Statement(lambda dialect: insert_incoming(events, dialect, _WRITTEN))
+INSERT_OUTBOX = Statement(_insert_outbox)
+INSERT_OWN = Statement(
+    lambda dialect: (
+        insert(events, dialect)
+        .values({column.key: bindparam(column.key) for column in _WRITTEN})
+        .returning(events.c.id)
+    )
+)
+INSERT_OWN_OUTBOX = Statement(
+    lambda dialect: insert(outbox, dialect).values(
+        event=bindparam("event"), channel=bindparam("channel"), tries=0, next_at=bindparam("at"), detail=""
+    )
+)
+COUNT = Statement(
+    lambda _: (
+        sa.update(runs)
+        .values(events=runs.c.events + bindparam("more", type_=sa.BigInteger))
+        .where(runs.c.key == bindparam("key"))
+        .returning(runs.c.events, runs.c.generation, runs.c.attempt, runs.c.try_attempt)
+    )
+)
+_STORED = (
+    events.c.id, events.c.run, func.coalesce(runs.c.run_id, ""), events.c.at, events.c.generation, events.c.attempt,
+    events.c.kind, events.c.text, events.c.actor, events.c.data,
+)  # fmt: skip
+DUE = Statement(
+    lambda _: (
+        sa.select(outbox.c.id, outbox.c.channel, outbox.c.tries, events.c.sequence, *_STORED)
+        .join(events, events.c.id == outbox.c.event)
+        .outerjoin(runs, runs.c.key == events.c.run)
+        .where(outbox.c.next_at <= bindparam("now"))
+        .order_by(outbox.c.id)
+        .limit(bindparam("limit_"))
+    )
+)
+SETTLE = Statement(
+    lambda _: (
+        sa.update(outbox)
+        .values(
+            tries=outbox.c.tries + 1,
+            next_at=bindparam("next_at"),
+            delivered_at=bindparam("delivered_at"),
+            detail=bindparam("detail"),
+        )
+        .where(outbox.c.id == bindparam("id"))
+    )
+)
+
+Told = tuple[
+    int, int, int, int, Sequence[Event]
+]  # run key, events before these, generation, attempt, the events
+
+
+def told(run: Run, before: int, new: Sequence[Event]) -> Told:
+    return run.key, before, run.generation, rows.attempt_of(run), new
+
+
+def add(session: Session, batch: Iterable[Told], channels: Sequence[str], now: float) -> None:
+    """Events of runs whose count was raised already, and their outbox rows."""
+    written: list[list[Any]] = []
+    announced: list[list[Any]] = []
+    for key, before, generation, attempt, new in batch:
+        for sequence, event in enumerate(new, before + 1):
+            written.append([key, sequence, now, generation, attempt, *_cells(event)])
+            if event.kind in ANNOUNCED:
+                announced += [[key, sequence, now, channel] for channel in channels]
+    session.many(INSERT, written)
+    session.many(INSERT_OUTBOX, announced)
+
+
+def add_to_run(session: Session, key: int, new: Sequence[Event], channels: Sequence[str], now: float) -> None:
+    """Raises KeyError when there is no such run."""
+    row = session.run(COUNT, {"key": key, "more": len(new)}).first()
+    if row is None:
+        raise KeyError(key)
+    count, generation, attempt, try_attempt = row
+    add(session, [(key, count - len(new), generation, max(attempt, try_attempt), new)], channels, now)
+
+
+def add_own(session: Session, new: Sequence[Event], channels: Sequence[str], now: float) -> None:
+    """Events about the supervisor itself; they belong to no run."""
+    for event in new:
+        cells = [None, 0, now, 0, 0, *_cells(event)]
+        names = [column.key for column in _WRITTEN]
+        event_id = session.run(INSERT_OWN, dict(zip(names, cells, strict=True))).scalar()
+        for channel in channels if event.kind in ANNOUNCED else ():
+            session.run(INSERT_OWN_OUTBOX, {"event": event_id, "channel": channel, "at": now})
+
+
+def page(
+    session: Session, run_id: str | None, after_id: int, limit: int, newest_first: bool
+) -> list[StoredEvent]:
+    """Of one run, or of all and the supervisor itself; with an id above `after_id`."""
+    select = sa.select(*_STORED).outerjoin(runs, runs.c.key == events.c.run).where(events.c.id > after_id)
+    order = events.c.id
+    if run_id is not None:
+        select = select.where(
+            events.c.run == sa.select(runs.c.key).where(runs.c.run_id == run_id).scalar_subquery()
+        )
+        order = events.c.sequence  # the same order within a run, and the one that has an index
+    select = select.order_by(order.desc() if newest_first else order).limit(limit)
+    return [_stored(row) for row in session.query(select)]
+
+
+def due(session: Session, now: float, limit: int) -> list[OutboxItem]:
+    """Oldest first."""
+    found = session.run(DUE, {"now": now, "limit_": limit})
+    return [OutboxItem(row[0], row[1], row[2], row[3], _stored(row[4:])) for row in found]
+
+
+def settle(
+    session: Session, item_id: int, delivered: bool, next_at: float | None, detail: str, now: float
+) -> None:
+    session.run(
+        SETTLE,
+        {
+            "id": item_id,
+            "next_at": None if delivered else next_at,
+            "delivered_at": now if delivered else None,
+            "detail": detail,
+        },
+    )
+
+
+def _cells(event: Event) -> tuple[str, str, str, str]:
+    return str(event.kind), event.actor, event.text, dumps(event.data)
+
+
+def _stored(row: Sequence[Any]) -> StoredEvent:
+    event_id, key, run_id, at, generation, attempt, kind, text, actor, data = row
+    event = Event(EventKind(kind), text, actor, json.loads(data))
+    return StoredEvent(event_id, key, run_id, at, generation, attempt, event)

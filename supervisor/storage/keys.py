@@ -1,0 +1,56 @@
+"""Idempotency keys: the first to insert the key owns it; the answer is kept in the same transaction as the deed."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from sqlalchemy import and_, bindparam
+
+from supervisor.ports.store import KeptAnswer
+from supervisor.storage.statements import Session, Statement, insert
+from supervisor.storage.tables import idempotency
+
+_IT = and_(idempotency.c.scope == bindparam("scope_"), idempotency.c.key == bindparam("key_"))
+TAKE = Statement(
+    lambda dialect: (
+        insert(idempotency, dialect)
+        .values({column.key: bindparam(column.key) for column in idempotency.c})
+        .on_conflict_do_nothing()
+    )
+)
+READ = Statement(
+    lambda _: sa.select(
+        idempotency.c.fingerprint, idempotency.c.status, idempotency.c.body, idempotency.c.location
+    ).where(_IT)
+)
+KEEP = Statement(
+    lambda _: (
+        sa.update(idempotency)
+        .values({name: bindparam(name) for name in ("fingerprint", "status", "body", "location")})
+        .where(_IT)
+    )
+)
+
+
+def take(session: Session, scope: str, key: str, fingerprint: str, now: float) -> KeptAnswer | None:
+    """None: the key is ours. On Postgres this waits for another transaction that is about to take the same key."""
+    row = {
+        "scope": scope, "key": key, "fingerprint": fingerprint, "status": 0, "body": "", "location": "",
+        "created_at": now,
+    }  # fmt: skip
+    if session.run(TAKE, row).rowcount == 1:
+        return None
+    return KeptAnswer(*session.run(READ, {"scope_": scope, "key_": key}).one())
+
+
+def keep(session: Session, scope: str, key: str, answer: KeptAnswer) -> None:
+    session.run(
+        KEEP,
+        {
+            "scope_": scope,
+            "key_": key,
+            "fingerprint": answer.fingerprint,
+            "status": answer.status,
+            "body": answer.body,
+            "location": answer.location,
+        },
+    )

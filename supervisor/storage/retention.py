@@ -1,0 +1,79 @@
+"""What is deleted, and when (RULES section 8): nothing in the database grows for ever.
+
+Points of a series: all for a day, one in ten minutes for 30 days. Events, with their outbox rows: until 90 days after
+the end of their run. Idempotency keys: 7 days. Runs, attempts and specs stay: they are what people look up.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import and_, bindparam, literal, or_, tuple_
+
+from supervisor.storage.database import Database
+from supervisor.storage.statements import Statement
+from supervisor.storage.tables import events, idempotency, runs, samples
+
+DAY_S = 86_400.0
+FINE_S, COARSE_S, EVENTS_S, KEYS_S = DAY_S, 30 * DAY_S, 90 * DAY_S, 7 * DAY_S
+PART = 500  # rows in one transaction
+
+
+def _samples(coarse: int) -> Statement:
+    old = (
+        sa.select(samples.c.run, samples.c.at_ms)
+        .where(samples.c.coarse == literal(coarse), samples.c.at_ms < bindparam("before"))
+        .limit(bindparam("limit_"))
+    )
+    return Statement(lambda _: sa.delete(samples).where(tuple_(samples.c.run, samples.c.at_ms).in_(old)))
+
+
+def _events(_dialect: str) -> sa.Delete:
+    ended = and_(runs.c.settled == 1, runs.c.ended_at < bindparam("before"))
+    old = (
+        sa.select(events.c.id)
+        .outerjoin(runs, runs.c.key == events.c.run)
+        .where(events.c.at < bindparam("before"), or_(events.c.run.is_(None), ended))
+        .limit(bindparam("limit_"))
+    )
+    return sa.delete(events).where(events.c.id.in_(old))
+
+
+def _keys(_dialect: str) -> sa.Delete:
+    old = (
+        sa.select(idempotency.c.scope, idempotency.c.key)
+        .where(idempotency.c.created_at < bindparam("before"))
+        .limit(bindparam("limit_"))
+    )
+    return sa.delete(idempotency).where(tuple_(idempotency.c.scope, idempotency.c.key).in_(old))
+
+
+FINE, COARSE, EVENTS, KEYS = _samples(0), _samples(1), Statement(_events), Statement(_keys)
+
+
+def prune(database: Database, now: float, limit: int) -> int:
+    """Delete at most `limit` rows, in short transactions; how many were deleted."""
+    steps: tuple[tuple[Statement, float], ...] = (
+        (FINE, (now - FINE_S) * 1000),
+        (COARSE, (now - COARSE_S) * 1000),
+        (EVENTS, now - EVENTS_S),
+        (KEYS, now - KEYS_S),
+    )
+    deleted = 0
+    for statement, before in steps:
+        deleted += _delete(database, statement, before, limit - deleted)
+    return deleted
+
+
+def _delete(database: Database, statement: Statement, before: float, limit: int) -> int:
+    deleted = 0
+    while deleted < limit:
+        asked = min(PART, limit - deleted)
+        params: dict[str, Any] = {"before": before, "limit_": asked}
+        with database.writing() as session:
+            count = session.run(statement, params).rowcount
+        deleted += count
+        if count < asked:
+            break
+    return deleted

@@ -1,0 +1,203 @@
+"""The store of the port, put together: which transaction each promise runs in, and how long it may hold the lock."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+
+from supervisor.domain.attempt import Attempt, Try
+from supervisor.domain.errors import SchemaMismatch
+from supervisor.domain.events import Event
+from supervisor.domain.placement import OfferKey, ZoneRecord
+from supervisor.domain.run import Run
+from supervisor.ports.store import (
+    Change,
+    Lease,
+    OutboxItem,
+    RunFilter,
+    RunPage,
+    Sample,
+    StoredEvent,
+    StoreDown,
+)
+from supervisor.storage import attempts, beats, events, leases, pages, retention, runs, schema, zones
+from supervisor.storage.database import Database
+from supervisor.storage.statements import Session, Statement
+from supervisor.storage.tables import meta
+from supervisor.storage.unit_of_work import SqlTransaction, apply_batch
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+Write = Callable[[Session], Result]
+PART_AIM_S = 0.006  # how long a part of a long write should hold the lock, before its commit
+PART_FIRST, PART_MIN, PART_MAX = 100, 20, 1000
+
+CHECKED = Statement(
+    lambda _: sa.update(meta).values(value=meta.c.value).where(meta.c.name == "supervisor_id")
+)
+
+
+def open_store(url: str, migrate: bool, channels: Sequence[str] = ("log",)) -> SqlStore:
+    """`url` as SQLAlchemy writes it. `migrate`: a new, empty database is brought up; one that has a schema is never
+    changed here. Events go to an outbox row per channel. Raises SchemaMismatch, SettingsRefused, StoreDown."""
+    database = Database(url)
+    try:
+        supervisor_id = schema.bring_up(database, migrate)
+    except BaseException:
+        database.close()
+        raise
+    return SqlStore(database, supervisor_id, tuple(channels))
+
+
+class SqlStore:
+    """Implements ports/store.Store. Safe to use from any thread."""
+
+    def __init__(self, database: Database, supervisor_id: str, channels: tuple[str, ...]) -> None:
+        self.database = database
+        self.supervisor_id = supervisor_id
+        self._channels = channels
+
+    def close(self) -> None:
+        self.database.close()
+
+    @contextmanager
+    def begin(self, now: float) -> Iterator[SqlTransaction]:
+        with self.database.writing() as session:
+            yield SqlTransaction(session, self._channels, now)
+
+    # --- the loop -------------------------------------------------------------------------------------------------
+
+    def active(self, cell: str, known: Mapping[int, int]) -> tuple[list[Run], set[int]]:
+        with self.database.reading() as session:
+            return runs.active(session, cell, known)
+
+    def apply_all(self, changes: Sequence[Change], now: float, lease: Lease) -> dict[int, Run]:
+        def prepare(part: Sequence[Change]) -> Write[dict[int, Run]]:
+            batch = runs.Batch(part)
+            return lambda session: apply_batch(session, batch, self._channels, now)
+
+        hit: dict[int, Run] = {}
+        for part in self._in_parts(changes, prepare, lease):
+            hit.update(part)
+        return hit
+
+    def set_nonce_hash(self, key: int, launch_id: str, nonce_hash: str, lease: Lease) -> bool:
+        with self.database.writing() as session:
+            return leases.hold(session, lease) and attempts.set_nonce_hash(
+                session, key, launch_id, nonce_hash
+            )
+
+    def nonce_hash(self, run_id: str, launch_id: str) -> str | None:
+        with self.database.reading() as session:
+            return attempts.nonce_hash_of(session, run_id, launch_id)
+
+    def write_pulses(self, samples: Sequence[Sample], lease: Lease) -> None:
+        def prepare(part: Sequence[Sample]) -> Write[None]:
+            return beats.SampleRows(part).write
+
+        for _ in self._in_parts(samples, prepare, lease):
+            pass
+
+    def zones(self, cell: str) -> dict[OfferKey, ZoneRecord]:
+        with self.database.reading() as session:
+            return zones.of_cell(session, cell)
+
+    def put_zone(self, cell: str, key: OfferKey, record: ZoneRecord | None) -> None:
+        with self.database.writing() as session:
+            zones.put(session, cell, key, record)
+
+    def take_lease(
+        self, name: str, owner: str, ttl_s: float, monotonic: float, alone: bool = False
+    ) -> Lease | None:
+        with self.database.writing() as session:
+            return leases.take(session, name, owner, ttl_s, monotonic, alone)
+
+    def drop_lease(self, lease: Lease) -> None:
+        with self.database.writing() as session:
+            leases.drop(session, lease)
+
+    def due_outbox(self, now: float, limit: int) -> list[OutboxItem]:
+        with self.database.reading() as session:
+            return events.due(session, now, limit)
+
+    def settle_outbox(
+        self, item_id: int, delivered: bool, next_at: float | None, detail: str, now: float
+    ) -> None:
+        with self.database.writing() as session:
+            events.settle(session, item_id, delivered, next_at, detail, now)
+
+    def prune(self, now: float, limit: int) -> int:
+        return retention.prune(self.database, now, limit)
+
+    def add_events(self, key: int | None, new: Sequence[Event], now: float) -> None:
+        with self.database.writing() as session:
+            if key is None:
+                events.add_own(session, new, self._channels, now)
+            else:
+                events.add_to_run(session, key, new, self._channels, now)
+
+    # --- readers --------------------------------------------------------------------------------------------------
+
+    def find(self, run_id: str) -> Run | None:
+        with self.database.reading() as session:
+            return runs.find(session, run_id)
+
+    def labels(self, key: int) -> dict[str, str]:
+        with self.database.reading() as session:
+            return runs.labels_of(session, key)
+
+    def spec(self, key: int) -> dict[str, Any]:
+        with self.database.reading() as session:
+            return runs.spec_of(session, key)
+
+    def page(self, where: RunFilter, before_key: int | None, limit: int) -> RunPage:
+        with self.database.reading() as session:
+            return pages.page(session, where, before_key, limit)
+
+    def attempts(self, key: int) -> list[Attempt]:
+        with self.database.reading() as session:
+            return attempts.of_run(session, key)
+
+    def tries(self, key: int) -> list[Try]:
+        with self.database.reading() as session:
+            return attempts.tries_of_run(session, key)
+
+    def events(
+        self, run_id: str | None, after_id: int, limit: int, newest_first: bool = False
+    ) -> list[StoredEvent]:
+        with self.database.reading() as session:
+            return events.page(session, run_id, after_id, limit, newest_first)
+
+    def samples(self, key: int, since: float, limit: int) -> list[Sample]:
+        with self.database.reading() as session:
+            return beats.of_run(session, key, since, limit)
+
+    def check(self) -> None:
+        try:
+            with self.database.writing() as session:
+                schema.check_version(session)
+                session.run(CHECKED, {})
+        except SchemaMismatch as mismatch:
+            raise StoreDown(mismatch.detail) from mismatch
+
+    def _in_parts(
+        self, items: Sequence[Item], prepare: Callable[[Sequence[Item]], Write[Result]], lease: Lease
+    ) -> Iterator[Result]:
+        """Write many items under the lease, each part in a transaction of its own and prepared before it; the size of
+        a part follows the time that the last one took. Ends early when the lease is lost."""
+        start, size = 0, PART_FIRST
+        while start < len(items):
+            write = prepare(items[start : start + size])
+            with self.database.writing() as session:
+                since = time.perf_counter()
+                if not leases.hold(session, lease):
+                    return
+                result = write(session)
+                took_s = time.perf_counter() - since
+            yield result
+            start += size
+            size = min(max(int(size * PART_AIM_S / took_s), PART_MIN), 2 * size, PART_MAX)

@@ -1,0 +1,184 @@
+"""The tables, the same on SQLite and Postgres. `migrations/` makes exactly these; a test compares.
+
+`doc` columns hold a domain value as JSON and are the truth; the columns beside them are copies for WHERE and ORDER BY.
+Times are epoch seconds unless the name says otherwise, money is integer micro-USD, flags are 0 or 1.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import BigInteger, Column, Double, ForeignKey, Index, SmallInteger, Table, Text, text
+
+metadata = sa.MetaData()
+
+# SQLite counts rows by itself only in a column that is spelt INTEGER.
+Key = BigInteger().with_variant(sa.Integer(), "sqlite")
+
+
+def _only(condition: str) -> dict[str, Any]:
+    """An index of the rows that the condition holds for."""
+    return {"sqlite_where": text(condition), "postgresql_where": text(condition)}
+
+
+meta = Table(
+    "meta",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("value", Text, nullable=False),
+)
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("key", Key, primary_key=True),
+    Column("run_id", Text, nullable=False, unique=True),
+    Column("owner", Text, nullable=False),
+    Column("cell", Text, nullable=False),
+    Column("generation", BigInteger, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("zone", Text, nullable=False),  # of the last try, '' before the first
+    Column("created_at", Double, nullable=False),
+    Column("ended_at", Double),  # None while the run is live
+    Column("settled", SmallInteger, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column(
+        "usd_per_h_micro", BigInteger, nullable=False
+    ),  # of what bills now; 0 also where the price is unknown
+    Column("attempt", BigInteger, nullable=False),  # the current one, 0 = none
+    Column("try_attempt", BigInteger, nullable=False),  # the current try, 0 = none
+    Column("try_number", BigInteger, nullable=False),
+    Column("events", BigInteger, nullable=False),  # how many events the run has had
+    Column("doc", Text, nullable=False),
+    # Finished runs are not in here: however many there are, they cost the tick nothing.
+    Index("runs_active", "cell", "key", "version", **_only("settled = 0")),
+    Index("runs_status", "status", "key"),
+    Index("runs_owner", "owner", "status", "key"),
+    Index("runs_billing", "usd_per_h_micro", **_only("usd_per_h_micro > 0")),
+)
+
+specs = Table(
+    "specs",
+    metadata,
+    Column("run", Key, ForeignKey("runs.key"), primary_key=True),
+    Column("generation", BigInteger, primary_key=True),
+    Column("spec", Text, nullable=False),
+)
+
+labels = Table(
+    "labels",
+    metadata,
+    Column("run", Key, ForeignKey("runs.key"), primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("value", Text, nullable=False),
+    Index("labels_value", "key", "value", "run"),
+    sqlite_with_rowid=False,
+)
+
+attempts = Table(
+    "attempts",
+    metadata,
+    Column("run", Key, ForeignKey("runs.key"), primary_key=True),
+    Column("number", BigInteger, primary_key=True),
+    Column("doc", Text, nullable=False),
+)
+
+tries = Table(
+    "tries",
+    metadata,
+    Column("run", Key, ForeignKey("runs.key"), primary_key=True),
+    Column("attempt", BigInteger, primary_key=True),
+    Column("number", BigInteger, primary_key=True),
+    Column("launch_id", Text, nullable=False),
+    Column("nonce_hash", Text, nullable=False),
+    Column("open", SmallInteger, nullable=False),
+    Column("doc", Text, nullable=False),
+)
+
+pulses = Table(
+    "pulses",
+    metadata,
+    Column("run", Key, ForeignKey("runs.key"), primary_key=True, autoincrement=False),
+    Column("doc", Text, nullable=False),
+)
+
+samples = Table(
+    "samples",
+    metadata,
+    Column("run", Key, ForeignKey("runs.key"), primary_key=True),
+    Column("at_ms", BigInteger, primary_key=True),
+    Column("coarse", SmallInteger, nullable=False),  # the first in its 10 minutes: kept longer
+    Column("attempt", BigInteger, nullable=False),
+    Column("doc", Text, nullable=False),
+    Index("samples_age", "coarse", "at_ms"),
+    sqlite_with_rowid=False,
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("id", Key, primary_key=True),
+    Column("run", Key, ForeignKey("runs.key")),  # None: about the supervisor itself
+    Column("sequence", BigInteger, nullable=False),  # of its run, from 1
+    Column("at", Double, nullable=False),
+    Column("generation", BigInteger, nullable=False),
+    Column("attempt", BigInteger, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("data", Text, nullable=False),
+    Index("events_run", "run", "sequence", unique=True),
+    Index("events_age", "at"),
+    sqlite_autoincrement=True,  # an id is never used twice: readers go on after the last one they saw
+)
+
+outbox = Table(
+    "outbox",
+    metadata,
+    Column("id", Key, primary_key=True),
+    Column("event", Key, ForeignKey("events.id", ondelete="CASCADE"), nullable=False),
+    Column("channel", Text, nullable=False),
+    Column("tries", BigInteger, nullable=False),
+    Column("next_at", Double),  # None: delivered, or given up
+    Column("delivered_at", Double),
+    Column("detail", Text, nullable=False),
+    Index("outbox_due", "next_at", **_only("next_at IS NOT NULL")),
+    Index("outbox_event", "event"),
+)
+
+leases = Table(
+    "leases",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("owner", Text, nullable=False),
+    Column("until", Double, nullable=False),  # by the database's clock
+    Column("epoch", BigInteger, nullable=False),
+)
+
+idempotency = Table(
+    "idempotency",
+    metadata,
+    Column("scope", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("fingerprint", Text, nullable=False),
+    Column("status", BigInteger, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("location", Text, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Index("idempotency_age", "created_at"),
+)
+
+zones = Table(
+    "zones",
+    metadata,
+    Column("cell", Text, primary_key=True),
+    Column("provider", Text, primary_key=True),
+    Column("zone", Text, primary_key=True),
+    Column("shape", Text, primary_key=True),
+    Column("spot", SmallInteger, primary_key=True),
+    Column("failures", BigInteger, nullable=False),
+    Column("cool_until", Double, nullable=False),
+    Column("cause", Text, nullable=False),
+    Column("detail", Text, nullable=False),
+)
