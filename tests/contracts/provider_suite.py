@@ -188,9 +188,12 @@ class ProviderContract:
         subject.provider.release(ref(request))
 
     def test_a_release_leaves_a_machine_with_another_id_alone(self, subject: Subject) -> None:
-        request = subject.request()
+        request, other = subject.request(), subject.request(run="other")
         machine = subject.up(request)
+        subject.up(other)
         subject.provider.release(ref(request, machine.machine_id + "9"))
+        subject.provider.release(ref(other))
+        subject.gone(other)  # so long a release takes
         assert subject.listed(request) == machine
         assert subject.provider.find(ref(request, machine.machine_id)) == machine
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -99,6 +100,19 @@ def _carries(pid: int, wanted: bytes) -> bool:
     with suppress(OSError):
         return any(v.startswith(wanted) for v in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
     return False
+
+
+@contextmanager
+def bystander(
+    command: Sequence[str] = ("/bin/sleep", "3600"), **how: Any
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that is no machine's, ended with the block however that ends."""
+    child = subprocess.Popen(command, **{"start_new_session": True, **how})
+    try:
+        yield child
+    finally:
+        child.kill()
+        child.wait(60)
 
 
 def alive(pid: int) -> bool:

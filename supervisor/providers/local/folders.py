@@ -51,8 +51,8 @@ class Job:
 
     def is_of(self, request: LaunchRequest) -> bool:
         """This machine was made for that very launch."""
-        wanted = (request.supervisor_id, request.run_id, request.launch_id)
-        return (self.supervisor_id, self.run_id, self.launch_id) == wanted
+        wanted = (request.name, request.supervisor_id, request.run_id, request.launch_id)
+        return (self.name, self.supervisor_id, self.run_id, self.launch_id) == wanted
 
 
 @dataclass(frozen=True, slots=True)

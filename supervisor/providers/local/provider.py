@@ -106,16 +106,13 @@ class LocalProvider:
         self._agents.reap()
         with _clear_answers(f"release of {ref.name}"):
             folder = self._folder(ref)
-            agent = folder.agent()
-            if not folder.path.exists() or (
-                ref.machine_id and (agent is None or agent.machine_id != ref.machine_id)
-            ):
+            if not self._is_there(folder, ref):
                 return
-            end(folder, agent)
+            end(folder, folder.agent())
             with self._folders.locked():
-                if not folder.path.exists() or folder.agent() != agent:
+                if not self._is_there(folder, ref):
                     return
-                left = end(folder, agent)  # once more: a start may have come between
+                left = end(folder, folder.agent())  # once more: a start may have come between
                 if left:
                     raise ProviderUnavailable(f"{ref.name}: killed, but still there: pids {left}")
                 self._folders.archive(folder)
@@ -123,8 +120,9 @@ class LocalProvider:
 
     def ask_to_stop(self, ref: MachineRef) -> None:
         with _clear_answers(f"stop of {ref.name}"):
-            agent = self._folder(ref).agent()
-            if agent is not None and _is(ref, agent.machine_id):
+            folder = self._folder(ref)
+            agent = folder.agent()
+            if agent is not None and self._is_there(folder, ref):
                 process = processes.find(agent, processes.boot_id())
                 if process is not None:
                     processes.send(process, SIGTERM)
@@ -248,6 +246,15 @@ class LocalProvider:
         # Without the folder of folders nothing is known, least of all that one machine is gone.
         os.stat(self._folders.machines)
         return self._folders.folder(ref.name)
+
+    def _is_there(self, folder: Folder, ref: MachineRef) -> bool:
+        """The folder is of the very machine that is meant, alive or not. Unreadable when that cannot be told."""
+        job, agent = folder.job(), folder.agent()
+        if job is None and agent is not None:
+            raise Unreadable(f"{folder.path} has an agent but no job.json")
+        if not folder.path.exists() or (job is not None and job.name != folder.name):
+            return False
+        return not ref.machine_id or (agent is not None and agent.machine_id == ref.machine_id)
 
     def _demand(self, ref: MachineRef) -> Folder:
         folder = self._folder(ref)

@@ -1,0 +1,140 @@
+"""Rules of the local provider, broken on purpose: the test that guards each of them fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor.domain.machine import Machine
+from supervisor.providers.local import processes
+from supervisor.providers.local.folders import Folder, Unreadable
+from supervisor.providers.local.lookout import Lookout
+from supervisor.providers.local.processes import Identity, Process, Table
+from supervisor.providers.local.provider import LocalProvider
+from supervisor.providers.local.sighting import Sight
+from tests.providers import test_local_crashes, test_local_folders, test_local_machines
+from tests.providers.local_machines import LocalSubject
+
+Break = Callable[[pytest.MonkeyPatch], None]
+
+
+NEED_A_PATCH = (test_local_crashes.test_a_crash_between_agent_and_its_name_adopts_that_agent,)
+
+
+def a_pid_is_enough(patch: pytest.MonkeyPatch) -> None:
+    """The start ticks are not compared: whoever has the pid is the machine."""
+
+    def by_pid(identity: Identity, boot: str) -> Process | None:
+        return processes.read(identity.pid)
+
+    patch.setattr(processes, "find", by_pid)
+
+
+def a_session_is_enough(patch: pytest.MonkeyPatch) -> None:
+    """Whoever is in a session of that number dies with the machine, be its leader another or not."""
+    real = Table.members
+
+    def by_number(self: Table, name: str, folder: Path, agent: Identity | None) -> list[Process]:
+        of_number = [p for p in self.processes if agent is not None and p.session == agent.pid and p.alive]
+        return real(self, name, folder, agent) + of_number
+
+    patch.setattr(Table, "members", by_number)
+
+
+def a_session_is_all(patch: pytest.MonkeyPatch) -> None:
+    """Strays that left the session are forgotten."""
+    real = Table.members
+
+    def by_session(self: Table, name: str, folder: Path, agent: Identity | None) -> list[Process]:
+        return [p for p in real(self, name, folder, agent) if agent is None or p.session == agent.pid]
+
+    patch.setattr(Table, "members", by_session)
+
+
+def a_zombie_lives(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(processes, "GONE_STATES", "X")
+
+
+def unreadable_is_absent(patch: pytest.MonkeyPatch) -> None:
+    real = Sight.look
+
+    def look(self: Sight, folder: Folder) -> Machine | None:
+        try:
+            return real(self, folder)
+        except (OSError, Unreadable):
+            return None
+
+    patch.setattr(Sight, "look", look)
+
+
+def a_zone_is_never_remembered(patch: pytest.MonkeyPatch) -> None:
+    """Worse: an unreadable folder makes no zone Unknown at all."""
+    patch.setattr(Lookout, "zones", lambda self: frozenset())
+
+
+def a_launch_always_starts(patch: pytest.MonkeyPatch) -> None:
+    """No look for an agent on its way, and an agent without a lock."""
+    patch.setattr(LocalProvider, "_may_start", lambda self, folder: True)
+
+
+def a_copy_is_a_machine(patch: pytest.MonkeyPatch) -> None:
+    """Only the papers count, not the folder they lie in."""
+
+    def is_there(self: LocalProvider, folder: Folder, ref: object) -> bool:
+        return folder.path.exists()
+
+    patch.setattr(LocalProvider, "_is_there", is_there)
+
+
+def a_freeze_hits_the_agent(patch: pytest.MonkeyPatch) -> None:
+    real = Sight.members
+
+    def without_groups(self: Sight, folder: Folder, agent: Identity | None) -> list[Any]:
+        return [_InNoGroup(p) for p in real(self, folder, agent)]
+
+    patch.setattr(Sight, "members", without_groups)
+
+
+class _InNoGroup:
+    group = -1
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._process, name)
+
+
+CAUGHT: list[tuple[Break, Callable[..., None]]] = [
+    (a_pid_is_enough, test_local_machines.test_a_reused_pid_is_neither_taken_for_the_machine_nor_killed),
+    (a_session_is_enough, test_local_machines.test_a_reused_pid_is_neither_taken_for_the_machine_nor_killed),
+    (
+        a_session_is_all,
+        test_local_machines.test_a_release_kills_agent_training_and_strays_and_keeps_evidence_without_secrets,
+    ),
+    (a_zombie_lives, test_local_machines.test_a_zombie_agent_is_gone),
+    (unreadable_is_absent, test_local_folders.test_a_living_machine_without_its_job_is_not_absent),
+    (
+        a_zone_is_never_remembered,
+        partial(test_local_folders.test_a_torn_paper_makes_its_zone_unknown, paper="job.json"),
+    ),
+    (a_launch_always_starts, test_local_crashes.test_a_crash_between_agent_and_its_name_adopts_that_agent),
+    (a_copy_is_a_machine, test_local_folders.test_what_is_no_machine_is_passed_over),
+    (a_freeze_hits_the_agent, test_local_machines.test_a_freeze_stops_the_training_and_not_the_agent),
+]
+
+
+@pytest.mark.parametrize(("broken", "promise"), [pytest.param(b, p, id=b.__name__) for b, p in CAUGHT])
+def test_a_broken_rule_is_caught(
+    local: LocalSubject, monkeypatch: pytest.MonkeyPatch, broken: Break, promise: Callable[..., None]
+) -> None:
+    also = {"monkeypatch": monkeypatch} if promise in NEED_A_PATCH else {}
+    monkeypatch.setattr("tests.waiting.LONGEST_S", 2.0)
+    with monkeypatch.context() as patch:
+        broken(patch)
+        with pytest.raises((Exception, pytest.fail.Exception)):
+            promise(local, **also)

@@ -1,0 +1,119 @@
+"""The folders of local machines: capacity, torn and foreign papers, and what is kept when a machine is over."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+import pytest
+
+from supervisor.domain.machine import MachineState
+from supervisor.ports.provider import LaunchRejected, LaunchRequest, MachineMissing, NoCapacity
+from tests.contracts.provider_suite import ref
+from tests.providers.local_machines import LocalSubject
+from tests.waiting import wait_for
+
+
+def test_capacity_is_counted_over_living_machines_of_every_supervisor(local: LocalSubject) -> None:
+    provider = local.provider = local.fresh(capacity={"local-a": 2, "local-b": 0, "local-c": None})
+    first, second = local.request(run="one"), local.request(run="two", supervisor_id="supervisor-two")
+    local.up(first)
+    local.up(second)
+    with pytest.raises(NoCapacity, match="2 of 2"):
+        provider.launch(local.request(run="three"))
+    with pytest.raises(NoCapacity, match="0 of 0"):
+        provider.launch(local.request(run="three", zone=1))
+    local.up(local.request(run="three", zone=2))
+    provider.preempt(ref(first), 0.0)
+    local.up(local.request(run="four"))
+
+
+def test_a_stock_out_outlives_the_supervisor_and_ends_by_itself(local: LocalSubject) -> None:
+    request = local.request()
+    local.provider.stockout(["local-a"], 1.5)
+    with pytest.raises(NoCapacity):
+        local.fresh().launch(request)
+    wait_for(lambda: _launched(local, request), what="the stock-out to end")
+
+
+def test_ten_machines_of_another_supervisor_are_told_as_theirs(local: LocalSubject) -> None:
+    """An empty database beside a full data folder."""
+    theirs = [local.request(run=f"run-{n}", supervisor_id="supervisor-two") for n in range(10)]
+    for request in theirs:
+        local.up(request)
+    listing = local.fresh().machines()
+    assert sorted(m.name for m in listing.machines) == sorted(request.name for request in theirs)
+    assert {(m.supervisor_id, m.state) for m in listing.machines} == {("supervisor-two", MachineState.UP)}
+
+
+@pytest.mark.parametrize("paper", ["job.json", "agent.json", "notice.json"])
+def test_a_torn_paper_makes_its_zone_unknown(local: LocalSubject, paper: str) -> None:
+    request, other = local.request(), local.request(run="other", zone=1)
+    local.up(request)
+    stays = local.up(other)
+    (local.folder(request) / paper).write_text('{"pid": ')
+    listing = local.provider.machines()
+    assert (listing.machines, listing.unreachable) == ((stays,), frozenset({"local-a"}))
+    # A supervisor that never read it cannot tell which zone it is of.
+    assert local.fresh().machines().unreachable == frozenset({"local-a", "local-b", "local-c"})
+
+
+def test_a_living_machine_without_its_job_is_not_absent(local: LocalSubject) -> None:
+    request = local.request()
+    local.up(request)
+    (local.folder(request) / "job.json").unlink()
+    assert local.provider.machines().unreachable == frozenset({"local-a"})
+
+
+def test_what_is_no_machine_is_passed_over(local: LocalSubject) -> None:
+    request = local.request()
+    machine = local.up(request)
+    machines = local.data_dir / "machines"
+    (machines / ".hidden").write_text("x")
+    (machines / "an-empty-folder").mkdir()
+    copy = machines / "a-copy"
+    copy.mkdir()
+    for paper in ("job.json", "agent.json"):
+        (copy / paper).write_bytes((local.folder(request) / paper).read_bytes())
+    listing = local.provider.machines()
+    assert (listing.machines, listing.unreachable) == ((machine,), frozenset())
+    copied = replace(request, name="a-copy")
+    local.provider.release(ref(copied))
+    local.provider.ask_to_stop(ref(copied))
+    with pytest.raises(MachineMissing):
+        local.provider.kill(ref(copied))
+    with pytest.raises(LaunchRejected):
+        local.provider.launch(copied)
+    assert local.listed(request) == machine
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "", ".x", "a\n"])
+def test_a_name_that_leaves_the_folder_is_refused(local: LocalSubject, name: str) -> None:
+    with pytest.raises(LaunchRejected, match="not a machine name"):
+        local.provider.launch(replace(local.request(), name=name))
+
+
+def test_old_folders_are_put_away_and_only_the_last_hundred_kept(local: LocalSubject) -> None:
+    request = local.scripted(local.request(), runs_s=0.0)
+    local.provider.launch(request)
+    local.gone(request)
+    assert local.folder(request).exists()
+    released = local.data_dir / "local" / "released"
+    for number in range(120):
+        (released / f"old-{number}").mkdir()
+        os.utime(released / f"old-{number}", (number, number))
+    local.fresh(dead_kept_s=0.0).machines()
+    assert not local.folder(request).exists()
+    kept = {path.name for path in released.iterdir()}
+    assert len(kept) == 100
+    assert request.name in kept
+    assert "old-119" in kept
+    assert "old-0" not in kept
+
+
+def _launched(local: LocalSubject, request: LaunchRequest) -> bool:
+    try:
+        local.provider.launch(request)
+    except NoCapacity:
+        return False
+    return True

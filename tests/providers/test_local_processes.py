@@ -1,0 +1,121 @@
+"""A process is pid + start ticks + boot: nothing else is ever signalled."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from supervisor.providers.local import processes
+from supervisor.providers.local.processes import Identity, Table
+from tests.providers.local_machines import alive, bystander
+from tests.waiting import wait_for
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    with bystander() as child:
+        yield child
+
+
+def test_a_process_is_read_with_its_session_and_its_start(sleeper: subprocess.Popen[bytes]) -> None:
+    process = processes.read(sleeper.pid)
+    assert process is not None
+    assert (process.parent, process.session, process.group) == (os.getpid(), sleeper.pid, sleeper.pid)
+    assert process.start_ticks > 0
+    assert process.alive
+
+
+def test_a_name_with_brackets_and_blanks_does_not_shift_the_fields(tmp_path: Path) -> None:
+    odd = tmp_path / "a) Z 1 (b"
+    odd.symlink_to("/bin/sleep")
+    with bystander([str(odd), "3600"]) as child:
+        process = processes.read(child.pid)
+    assert process is not None
+    assert (process.parent, process.session) == (os.getpid(), child.pid)
+    assert process.state != "Z"
+
+
+def test_a_zombie_is_gone(sleeper: subprocess.Popen[bytes]) -> None:
+    sleeper.kill()
+    wait_for(lambda: (p := processes.read(sleeper.pid)) and p.state == "Z", what="a zombie")
+    process = processes.read(sleeper.pid)
+    assert process is not None
+    assert not process.alive
+
+
+def test_nothing_is_signalled_when_the_pid_has_another_start(sleeper: subprocess.Popen[bytes]) -> None:
+    process = processes.read(sleeper.pid)
+    assert process is not None
+    processes.send(replace(process, start_ticks=process.start_ticks - 1), signal.SIGKILL)
+    assert sleeper.poll() is None
+    processes.send(process, signal.SIGKILL)
+    assert sleeper.wait(30) == -signal.SIGKILL
+    processes.send(process, signal.SIGKILL)  # it is not there any more: nothing happens
+
+
+def test_kernels_without_pidfd_check_the_start_too(
+    sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(pid: int, flags: int = 0) -> int:
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr(os, "pidfd_open", refuse)
+    process = processes.read(sleeper.pid)
+    assert process is not None
+    processes.send(replace(process, start_ticks=process.start_ticks + 1), signal.SIGKILL)
+    assert sleeper.poll() is None
+    processes.send(process, signal.SIGKILL)
+    assert sleeper.wait(30) == -signal.SIGKILL
+
+
+def test_an_identity_of_another_boot_or_start_finds_nobody(sleeper: subprocess.Popen[bytes]) -> None:
+    process, boot = processes.read(sleeper.pid), processes.boot_id()
+    assert process is not None
+    itself = Identity(sleeper.pid, process.start_ticks, boot)
+    assert processes.find(itself, boot) == process
+    assert processes.find(replace(itself, boot_id="00000000" + boot[8:]), boot) is None
+    assert processes.find(replace(itself, start_ticks=process.start_ticks + 1), boot) is None
+
+
+def test_a_session_is_no_proof_when_its_leader_is_another_process(
+    sleeper: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    process, boot = processes.read(sleeper.pid), processes.boot_id()
+    assert process is not None
+    leader = Identity(sleeper.pid, process.start_ticks, boot)
+    assert [p.pid for p in Table().members("m", tmp_path, leader)] == [sleeper.pid]
+    reused = replace(leader, start_ticks=process.start_ticks - 100)
+    assert Table().members("m", tmp_path, reused) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "folder", "ours"),
+    [("m", "here", True), ("m", None, True), ("m", "there", False), ("n", "here", False)],
+)
+def test_the_marker_names_the_machine_and_its_folder(
+    tmp_path: Path, name: str, folder: str | None, ours: bool
+) -> None:
+    environment = {"SPOT_MACHINE": name + tmp_path.name}
+    if folder is not None:
+        environment["SPOT_MACHINE_DIR"] = str(tmp_path / folder)
+    with bystander(env=environment) as child:
+        found = [p.pid for p in Table().members("m" + tmp_path.name, tmp_path / "here", None)]
+    assert (child.pid in found) is ours
+
+
+def test_everything_dies_though_it_forks_while_it_is_killed(tmp_path: Path) -> None:
+    breeder = "while :; do /bin/sleep 3600 & [ $(jobs -p | wc -l) -gt 20 ] && wait; done"
+    environment = {
+        "SPOT_MACHINE": tmp_path.name,
+        "SPOT_MACHINE_DIR": str(tmp_path),
+        "PATH": os.environ["PATH"],
+    }
+    with bystander(["/bin/sh", "-c", breeder], env=environment) as child:
+        wait_for(lambda: len(Table().members(tmp_path.name, tmp_path, None)) > 5, what="some children")
+        left = processes.kill_all(lambda: Table().members(tmp_path.name, tmp_path, None), None, 30.0)
+    assert list(left) == []
+    assert not alive(child.pid)
