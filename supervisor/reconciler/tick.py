@@ -55,6 +55,7 @@ class Tick:
     runs: dict[int, Run] = field(default_factory=dict)
     _nonces: dict[tuple[int, str], str] = field(default_factory=dict)
     _told: dict[str, float] = field(default_factory=dict)
+    _anew: bool = False
 
     def run(self, lease: Lease) -> float | None:
         """One tick. When the next one is due before the poll interval is over, else None. Raises StoreDown."""
@@ -84,8 +85,17 @@ class Tick:
         self._tell(self.sweeper.sweep(snapshot, self.runs.values(), self.actor, lease, now), now)
         return min((at for at in soonest if at > now), default=None)
 
+    def begin_anew(self) -> None:
+        """A new leadership: nothing that was remembered of the sources or the rows can be trusted."""
+        self.observer.freshness.reset()
+        self._anew = True
+
     def load(self) -> None:
         """Rows that changed under us (submits, stops, resumes), and those that are gone from the cell."""
+        if self._anew:
+            self._anew = False
+            for key in list(self.runs):
+                self._drop(key)
         changed, keys = self.store.active(self.cell, {key: run.version for key, run in self.runs.items()})
         for key in self.runs.keys() - keys:
             self._drop(key)

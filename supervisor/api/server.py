@@ -1,0 +1,68 @@
+"""The HTTP server: one uvicorn on a loopback socket that is bound before anything else starts.
+
+Bound first, so that a port that is taken is known before the loop acts. A stop does not wait for readers: five
+seconds after SIGTERM nothing of this process may be left.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from supervisor.domain.errors import SettingsRefused
+
+BACKLOG = 512
+GRACE_S = 2
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket. Raises SettingsRefused when the address cannot be had."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise SettingsRefused(
+            f"Cannot listen on {host}:{port}: {error.strerror}. Choose another port with --port (0 = any free one).",
+            {"host": host, "port": port},
+        ) from None
+    return listener
+
+
+def url_of(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class _Server(uvicorn.Server):
+    """Tells when it answers; signals end it (uvicorn's own handler)."""
+
+    def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._tell_started = started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._tell_started()
+
+
+def run(app: ASGIApp, listener: socket.socket, started: Callable[[], None]) -> None:
+    """Serve until SIGTERM or SIGINT; `started` is called when the first request can be answered."""
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        lifespan="off",
+        ws="none",
+        timeout_graceful_shutdown=GRACE_S,
+        backlog=BACKLOG,
+    )
+    _Server(config, started).run(sockets=[listener])

@@ -1,0 +1,205 @@
+"""The composition root: the only file that names concrete adapters.
+
+It builds the house from settings (store, objects, providers, services, loop, doors), opens it in an order in which a
+failure leaves nothing behind, and closes it in the reverse order, with every training untouched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import sys
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from supervisor import settings as settings_of
+from supervisor import telemetry
+from supervisor.api import server
+from supervisor.api.app import create_app
+from supervisor.api.deps import Services, assemble
+from supervisor.domain.policies import Knobs
+from supervisor.domain.run import Run
+from supervisor.notifiers.log import LogNotifier
+from supervisor.objectstores.filesystem import FilesystemStore
+from supervisor.ports.objectstore import ObjectStore
+from supervisor.ports.provider import Provider
+from supervisor.ports.store import Store
+from supervisor.providers.agent_bundle import agent_path
+from supervisor.providers.local.provider import LocalProvider
+from supervisor.reconciler.act import Actor
+from supervisor.reconciler.event_wake import EventWake
+from supervisor.reconciler.jobs import Paces
+from supervisor.reconciler.leader import Leader
+from supervisor.reconciler.loop import Loop
+from supervisor.reconciler.observe import Observer
+from supervisor.reconciler.outcomes import Outcomes
+from supervisor.reconciler.readers import Readers
+from supervisor.reconciler.rotation import Rotation
+from supervisor.reconciler.sampling import Sampler
+from supervisor.reconciler.sweeping import Sweeper
+from supervisor.reconciler.system_clock import SystemClock
+from supervisor.reconciler.tick import Tick
+from supervisor.reconciler.worldview import Worldview
+from supervisor.services.dev import Dev
+from supervisor.services.doctor import Surroundings
+from supervisor.services.health import LoopStatus
+from supervisor.services.heartbeat import BeatInbox
+from supervisor.services.parts import Defaults, Parts
+from supervisor.settings import LOCAL, Settings
+from supervisor.storage import store as storage
+from supervisor.storage.folder_lock import FolderLock
+
+log = logging.getLogger(__name__)
+
+# A computing tick holds the interpreter lock; the short switch keeps the API's answers quick beside it.
+SWITCH_INTERVAL_S = 0.0002
+
+
+def serve(settings: Settings) -> int:
+    """Run until SIGTERM or SIGINT; the exit code of the process. Raises SpotError where it cannot start."""
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with contextlib.ExitStack() as opened:
+        lock = FolderLock(settings.data_dir)
+        lock.take()
+        opened.callback(lock.give_back)
+        listener = server.bind(settings.host, settings.port)
+        opened.callback(listener.close)
+        store = storage.open_store(settings.database_url, migrate=True)
+        opened.callback(store.close)
+        house = build(settings, store)
+        address = server.url_of(listener)
+        opened.enter_context(_server_file(settings.data_dir / "server.json", address))
+        opened.callback(house.loop.stop)
+        house.loop.start()
+        server.run(create_app(house.services), listener, lambda: _tell_ready(address, settings))
+    log.info("closed", extra={telemetry.ACTION: "serve"})
+    return 0
+
+
+def migrate(settings: Settings) -> None:
+    """Bring the database to this version's schema. Raises SpotError when the data folder is being served."""
+    settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    lock = FolderLock(settings.data_dir)
+    lock.take()
+    try:
+        storage.migrate(settings.database_url)
+    finally:
+        lock.give_back()
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    services: Services
+    loop: Loop
+
+
+def build(settings: Settings, store: Store) -> House:
+    """Everything that lives behind the doors, wired but not started."""
+    clock, wake = SystemClock(), EventWake()
+    objects = FilesystemStore.create(Path(settings.store_url.removeprefix("file://")))
+    local = LocalProvider(
+        settings.data_dir,
+        settings_of.offers(settings),
+        settings.local_capacity,
+        agent_path(settings.data_dir),
+        clock,
+    )
+    providers: dict[str, Provider] = {LOCAL: local}
+    cell = f"{LOCAL} {settings.store_url}"
+    knobs = settings_of.knobs(settings, store.supervisor_id)
+    defaults = Defaults(
+        settings_of.limit_defaults(settings),
+        settings_of.stall_defaults(settings),
+        settings.stop_grace_s,
+        {LOCAL: settings_of.gpu_timeout_s(settings, LOCAL)},
+    )
+    parts = Parts(store, objects, clock, wake, providers, {LOCAL: cell}, knobs, defaults)
+    inbox = BeatInbox(store, clock, wake, settings.beat_push_s)
+    paces = Paces(
+        store_url=objects.url,
+        server_file=str(settings.data_dir / "server.json"),
+        **settings_of.agent_paces(settings, LOCAL),
+    )
+    tick = _tick(parts, cell, inbox, objects, providers, knobs, paces)
+    alone = settings.database_url.startswith("sqlite")  # the data folder's lock proves it
+    owner = f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    leader = Leader(store, cell, owner, clock, alone, elected=tick.begin_anew)
+    loop = Loop(
+        tick,
+        leader,
+        store,
+        {"log": LogNotifier()},
+        clock,
+        wake,
+        knobs.poll_interval_s,
+        lambda: _tell_inbox(inbox, tick),
+    )
+    services = assemble(
+        parts,
+        inbox,
+        lambda: _loop_status(loop),
+        Surroundings(settings.data_dir, agent_path(settings.data_dir)),
+        Dev(parts, local),
+        tick.runs.get,
+    )
+    return House(services, loop)
+
+
+def _tick(
+    parts: Parts,
+    cell: str,
+    inbox: BeatInbox,
+    objects: ObjectStore,
+    providers: dict[str, Provider],
+    knobs: Knobs,
+    paces: Paces,
+) -> Tick:
+    store, clock, outcomes = parts.store, parts.clock, Outcomes()
+    poll_s = knobs.poll_interval_s
+    return Tick(
+        store=store,
+        cell=cell,
+        observer=Observer(providers, objects, inbox.take, clock, store.supervisor_id, poll_s),
+        worldview=Worldview(knobs, providers),
+        readers=Readers(objects, providers),
+        actor=Actor(store, objects, providers, outcomes, clock, parts.wake, paces, inbox.forget),
+        outcomes=outcomes,
+        sampler=Sampler(store),
+        sweeper=Sweeper(store.supervisor_id),
+        rotation=Rotation(poll_s, knobs.stop_poll_s),
+        clock=clock,
+    )
+
+
+def _tell_inbox(inbox: BeatInbox, tick: Tick) -> None:
+    runs: list[Run] = list(tick.runs.values())
+    inbox.active = len(runs)
+    inbox.set_stopping(run.run_id for run in runs if run.stop is not None)
+
+
+def _loop_status(loop: Loop) -> LoopStatus:
+    last = loop.status.last_tick_at
+    age_s = None if last is None else loop.clock.monotonic() - last
+    leads = loop.leader.lease() is not None
+    return LoopStatus(age_s, leader=leads, follower=not leads and not loop.leader.alone)
+
+
+@contextlib.contextmanager
+def _server_file(path: Path, address: str) -> Iterator[None]:
+    """How the CLI and the agents find this process; written whole, and taken away at a clean end."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_text(json.dumps({"url": address, "pid": os.getpid()}))
+    os.replace(draft, path)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _tell_ready(address: str, settings: Settings) -> None:
+    log.info("serving", extra={telemetry.ACTION: "serve", "url": address, "data_dir": str(settings.data_dir)})
