@@ -95,9 +95,11 @@ class Client:
         return answer
 
     def patiently(
-        self, ask: Callable[[], Any], say: Callable[[str], None], patience_s: float = PATIENCE_S
+        self, ask: Callable[[], Any], say: Callable[[str], None], limit_s: float | None = None
     ) -> Any:
-        """`ask()`, repeated while nobody answers: a supervisor that restarts is no reason to stop following a run."""
+        """`ask()`, repeated while nobody answers, `limit_s` and PATIENCE_S long at most: a supervisor that restarts is
+        no reason to stop following a run."""
+        patience_s = PATIENCE_S if limit_s is None else min(limit_s, PATIENCE_S)
         since: float | None = None
         while True:
             try:

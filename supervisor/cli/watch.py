@@ -95,7 +95,8 @@ def _until_end(
     began = time.monotonic()
     try:
         while True:
-            run: Json = client.patiently(look, output.note)
+            left_s = None if timeout_s is None else max(0.0, began + timeout_s - time.monotonic())
+            run: Json = client.patiently(look, output.note, left_s)
             show(run)
             if run["status"] in TERMINAL:
                 return run

@@ -1,0 +1,1 @@
+"""The command line, against a small HTTP server that answers as it is told."""

@@ -1,0 +1,252 @@
+"""submit, stop, resume, approve, dev: what is sent, what is asked first, what is said."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from supervisor.cli import output
+from tests.cli.fake_api import a_page, a_run, serve_run
+
+
+@pytest.fixture
+def accepting(api):
+    """The API accepts every submit."""
+    api.say(
+        "POST",
+        "/v1/runs",
+        {**a_run(status="pending", status_text="Accepted."), "warnings": [], "differs": []},
+        201,
+    )
+    return api
+
+
+def sent(api) -> dict:
+    return api.bodies("/v1/runs")[-1]
+
+
+class TestSubmit:
+    def test_a_command_runs_in_this_folder(self, accepting, spot) -> None:
+        ended = spot("submit", "--", "python", "train.py", "--epochs", "3", "--")
+        assert ended.lines == ["digits-7  ○ pending  Accepted."]
+        assert sent(accepting) == {
+            "spec": {"workdir": str(Path.cwd()), "command": ["python", "train.py", "--epochs", "3", "--"]},
+            "replace_spec": False,
+            "rerun": False,
+        }
+
+    def test_a_file_holds_the_spec_and_a_flag_wins(self, accepting, spot, tmp_path: Path) -> None:
+        file = tmp_path / "train.yaml"
+        file.write_text(
+            "run_id: digits-7\ncommand: python train.py\nworkdir: code\nenv: {A: '1', B: '2'}\nshapes: [gpu]\n"
+            "limits: {max_attempts: 3, deadline: 2030-01-01T02:00:00+02:00}\nstall: {polls: 4}\n"
+        )
+        ended = spot(
+            "submit", str(file), "-e", "B=3", "-l", "team=vision", "--shape", "big", "--shape", "small",
+            "--zone", "z-1", "--max-runtime", "1h30m", "--wait", "2h", "--budget", "12.5", "--result", "*.pt",
+            "--allow-on-demand", "--replace-spec", "--keep", "10m", "--on-success", "keep",
+        )  # fmt: skip
+        assert ended.code == 0
+        assert sent(accepting) == {
+            "run_id": "digits-7", "replace_spec": True, "rerun": False,
+            "spec": {
+                "command": "python train.py", "workdir": str(tmp_path / "code"), "env": {"A": "1", "B": "3"},
+                "labels": {"team": "vision"}, "shapes": ["big", "small"], "zones": ["z-1"], "allow_on_demand": True,
+                "results": [{"path": "*.pt"}], "stall": {"polls": 4}, "keep_s": 600.0, "on_success": "keep",
+                "limits": {"max_attempts": 3, "deadline": "2030-01-01T00:00:00Z", "max_runtime_s": 5400.0,
+                           "wait_for_capacity_s": 7200.0, "budget_usd": 12.5},
+            },
+        }  # fmt: skip
+
+    def test_the_file_s_folder_is_the_default_workdir_and_null_asks_for_none(
+        self, accepting, spot, tmp_path
+    ) -> None:
+        file = tmp_path / "train.yaml"
+        for text, workdir in (
+            ("command: x\n", str(tmp_path)),
+            ("command: x\nworkdir: null\n", None),
+            ("command: x\nworkdir: /elsewhere\n", "/elsewhere"),
+            ("command: x\nprovider: gce\n", None),
+        ):
+            file.write_text(text)
+            assert spot("submit", str(file)).code == 0
+            assert sent(accepting)["spec"].get("workdir") == workdir
+
+    def test_run_id_and_command_of_the_line_win_over_the_file(self, accepting, spot, tmp_path: Path) -> None:
+        file = tmp_path / "train.yaml"
+        file.write_text("run_id: a-file\ncommand: x\n")
+        spot("submit", str(file), "--run-id", "a-flag", "--on-demand", "--", "y", "z")
+        body = sent(accepting)
+        assert (body["run_id"], body["spec"]["command"], body["spec"]["spot"]) == (
+            "a-flag",
+            ["y", "z"],
+            False,
+        )
+
+    def test_a_shell_text(self, accepting, spot) -> None:
+        spot("submit", "--shell", "python a.py && python b.py")
+        assert sent(accepting)["spec"]["command"] == "python a.py && python b.py"
+
+    @pytest.mark.parametrize(
+        ("words", "code"),
+        [
+            (["submit"], "COMMAND_MISSING"),
+            (["submit", "--"], "COMMAND_MISSING"),
+            (["submit", "--shell", "x", "--", "y"], "COMMAND_TWICE"),
+            (["submit", "absent.yaml"], "SPEC_UNREADABLE"),
+        ],
+    )
+    def test_what_cannot_be_submitted_is_not_sent(self, accepting, spot, words: list[str], code: str) -> None:
+        ended = spot(*words)
+        assert ended.code == 2
+        assert f"({code})" in ended.err
+        assert accepting.asked == []
+
+    @pytest.mark.parametrize(
+        ("text", "where"),
+        [
+            ("- a\n- b\n", "does not hold the fields of a run"),
+            ("command: [x\n", "is not YAML"),
+            ("command: x\nlimits: {budget_usd: .nan}\n", "/limits/budget_usd is not a finite number"),
+            ("command: x\nlabels: {1: one}\n", "the key 1 in /labels is not a text"),
+            ("command: x\nlabels: {day: 2030-01-01}\n", "/labels/day is a date; put it in quotes"),
+            ("run_id: 7\ncommand: x\n", "run_id is not a text"),
+            ("command: !!binary aGk=\n", "/command is a bytes"),
+            ("command: &a [*a]\n", "refers to itself"),
+            ("command: !!python/object/apply:os.system ['true']\n", "is not YAML"),
+        ],
+    )
+    def test_a_file_that_is_no_spec_is_refused_with_its_place(
+        self, accepting, spot, tmp_path, text, where
+    ) -> None:
+        file = tmp_path / "train.yaml"
+        file.write_text(text)
+        ended = spot("submit", str(file))
+        assert ended.code == 2
+        assert where in ended.err
+        assert accepting.asked == []
+
+    def test_each_submit_has_a_key_of_its_own_and_a_lost_answer_is_asked_for_again(
+        self, accepting, spot
+    ) -> None:
+        given = accepting.answers[("POST", "/v1/runs")]
+        accepting.answers[("POST", "/v1/runs")] = [(0, None), given]
+        assert spot("submit", "--", "x").code == 0
+        first, again = accepting.asked
+        assert first.headers["idempotency-key"] == again.headers["idempotency-key"]
+        assert first.body == again.body
+        spot("submit", "--", "x")
+        assert accepting.asked[2].headers["idempotency-key"] != first.headers["idempotency-key"]
+
+    def test_warnings_and_forms(self, accepting, spot) -> None:
+        accepting.say("POST", "/v1/runs", {**a_run(), "warnings": ["image is ignored."], "differs": []}, 201)
+        ended = spot("submit", "-o", "name", "--", "x")
+        assert (ended.out, ended.err) == ("digits-7\n", "warning: image is ignored.\n")
+        assert json.loads(spot("submit", "-o", "json", "--", "x").out)["run_id"] == "digits-7"
+
+    def test_watch_goes_on_to_the_end(self, accepting, spot) -> None:
+        serve_run(accepting, a_run(status="failed", status_text="It failed."))
+        ended = spot("submit", "--watch", "--", "x")
+        assert ended.code == 3
+        assert ended.lines[-1] == "✗ failed  It failed."
+
+
+class TestStop:
+    def test_a_named_run_is_stopped_without_a_question(self, api, spot) -> None:
+        api.say(
+            "POST", "/v1/runs/digits-7/stop", a_run(status="stopping", status_text="Stop asked for."), 202
+        )
+        ended = spot("stop", "digits-7")
+        assert ended.lines == ["digits-7  ◌ stopping  Stop asked for."]
+        assert api.bodies("/v1/runs/digits-7/stop") == [{}]
+
+    def test_without_a_name_and_a_terminal_it_must_be_said(self, api, spot) -> None:
+        api.say("GET", "/v1/runs", a_page(a_run()))
+        api.say("POST", "/v1/runs/digits-7/stop", a_run(status="stopping"), 202)
+        ended = spot("stop")
+        assert ended.code == 2
+        assert "Stop digits-7? Say --yes" in ended.err
+        assert api.bodies("/v1/runs/digits-7/stop") == []
+        assert spot("stop", "--yes").code == 0
+
+    def test_a_no_at_the_question_changes_nothing(self, api, spot, monkeypatch) -> None:
+        api.say("GET", "/v1/runs", a_page(a_run()))
+        monkeypatch.setattr(output, "confirmed", lambda question, yes: False)
+        ended = spot("stop")
+        assert ended.code == 130
+        assert api.bodies("/v1/runs/digits-7/stop") == []
+
+
+def test_resume(api, spot, tmp_path: Path) -> None:
+    api.say("POST", "/v1/runs/digits-7/resume", a_run(status="pending", status_text="Resumed."), 202)
+    assert spot("resume", "digits-7").lines == ["digits-7  ○ pending  Resumed."]
+    file = tmp_path / "other.yaml"
+    file.write_text("command: y\n")
+    spot("resume", "digits-7", "--spec", str(file), "--replace-spec", "--rerun")
+    assert api.bodies("/v1/runs/digits-7/resume") == [
+        {"replace_spec": False, "rerun": False},
+        {"replace_spec": True, "rerun": True, "spec": {"command": "y", "workdir": str(tmp_path)}},
+    ]
+
+
+def test_a_conflict_is_told(api, spot) -> None:
+    api.refuse("POST", "/v1/runs/digits-7/resume", 409, "RUN_STOPPING", "digits-7 is still stopping.")
+    ended = spot("resume", "digits-7")
+    assert (ended.code, ended.err) == (6, "error: digits-7 is still stopping.     (RUN_STOPPING)\n")
+
+
+class TestApprove:
+    RUN = a_run(
+        status="awaiting_teardown",
+        status_text="Results verified (3 files, 412 MB).",
+        results_manifest_sha256="a" * 64,
+    )
+
+    def test_what_is_sent_is_what_was_shown(self, api, spot) -> None:
+        api.say("GET", "/v1/runs/digits-7", self.RUN)
+        api.say("POST", "/v1/runs/digits-7/approve", self.RUN, 202)
+        ended = spot("approve", "digits-7", "--yes")
+        assert ended.code == 0
+        assert "Results verified" in ended.err
+        assert "local:12345678:42:99" in ended.err
+        assert "$0.30/h" in ended.err
+        assert api.bodies("/v1/runs/digits-7/approve") == [
+            {"machine_id": "local:12345678:42:99", "results_sha256": "a" * 64}
+        ]
+
+    def test_a_machine_is_never_let_go_unasked(self, api, spot) -> None:
+        api.say("GET", "/v1/runs/digits-7", self.RUN)
+        ended = spot("approve", "digits-7")
+        assert ended.code == 2
+        assert api.bodies("/v1/runs/digits-7/approve") == []
+
+    def test_a_loss_is_accepted_with_its_reason(self, api, spot) -> None:
+        api.say("GET", "/v1/runs/digits-7", a_run(results_manifest_sha256=None))
+        api.say("POST", "/v1/runs/digits-7/approve", a_run(), 202)
+        spot("approve", "digits-7", "-y", "--accept-loss", "not needed")
+        assert api.bodies("/v1/runs/digits-7/approve") == [
+            {"machine_id": "local:12345678:42:99", "results_sha256": None, "accept_loss": "not needed"}
+        ]
+
+    def test_a_run_without_a_machine(self, api, spot) -> None:
+        api.say("GET", "/v1/runs/digits-7", a_run(machine_id=None, status="completed"))
+        ended = spot("approve", "digits-7", "-y")
+        assert ended.code == 1
+        assert "NOTHING_TO_APPROVE" in ended.err
+
+
+def test_disasters(api, spot) -> None:
+    for name in ("preempt", "kill", "freeze", "stockout"):
+        api.say("POST", f"/v1/dev/{name}", {"done": name}, 202)
+    assert spot("dev", "preempt", "digits-7", "--notice", "5s").code == 0
+    assert spot("dev", "kill", "digits-7").code == 0
+    assert spot("dev", "freeze", "digits-7").code == 0
+    assert (
+        spot("dev", "stockout", "local-a", "local-b", "--for", "1m").out
+        == "There is no capacity in local-a, local-b.\n"
+    )
+    assert spot("dev", "stockout", "local-a", "--for", "0").out == "There is capacity in local-a again.\n"
+    assert [request.body for request in api.asked] == [
+        {"run_id": "digits-7", "notice_s": 5.0}, {"run_id": "digits-7"}, {"run_id": "digits-7"},
+        {"zones": ["local-a", "local-b"], "for_s": 60.0}, {"zones": ["local-a"], "for_s": 0.0},
+    ]  # fmt: skip

@@ -1,0 +1,170 @@
+"""Exit codes, and what is said when something is wrong: the fact, the code, what to do."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.cli.fake_api import a_page, a_run, serve_run
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (400, 2),
+        (422, 2),
+        (413, 2),
+        (401, 4),
+        (403, 4),
+        (404, 5),
+        (409, 6),
+        (412, 6),
+        (504, 8),
+        (500, 1),
+        (429, 1),
+    ],
+)
+def test_each_status_has_its_exit_code(api, spot, status: int, code: int) -> None:
+    api.refuse("GET", "/v1/runs/digits-7", status, "SOME_CODE", "What happened.")
+    ended = spot("show", "digits-7")
+    assert (ended.code, ended.out) == (code, "")
+    assert ended.err == "error: What happened.     (SOME_CODE)\n"
+
+
+def test_wrong_fields_are_listed(api, spot, tmp_path: Path) -> None:
+    errors = [{"pointer": "#/spec/zone", "detail": "is not known; did you mean zones?"}]
+    api.refuse("POST", "/v1/runs", 422, "INVALID_REQUEST", "The body is refused.", errors=errors)
+    file = tmp_path / "train.yaml"
+    file.write_text("command: python train.py\nzone: a\n")
+    ended = spot("submit", str(file))
+    assert ended.code == 2
+    assert ended.err.splitlines() == [
+        f"error: {file}: The body is refused.     (INVALID_REQUEST)",
+        "  #/spec/zone: is not known; did you mean zones?",
+    ]
+
+
+def test_contradicting_limits_are_shown_with_the_file(api, spot, tmp_path: Path) -> None:
+    file = tmp_path / "train.yaml"
+    file.write_text("command: x\nstall: {boot_timeout_s: 600}\n")
+    detail = "stall.boot_timeout_s = 600 is shorter than gpu_timeout_s + 300 = 1500 s: …"
+    api.refuse("POST", "/v1/runs", 422, "INVALID_TIMEOUTS", detail)
+    assert spot("submit", str(file)).err == f"error: {file}: {detail}     (INVALID_TIMEOUTS)\n"
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"[]", b'{"title": 7}', b"null"])
+def test_an_error_without_an_explanation_is_told_by_its_status(api, spot, body: bytes) -> None:
+    api.say("GET", "/v1/runs/digits-7", body, status=500)
+    ended = spot("show", "digits-7")
+    assert ended.code == 1
+    assert ended.err.startswith("error: ")
+
+
+def test_something_else_at_that_address(api, spot) -> None:
+    api.say("GET", "/v1/runs/digits-7", b"<html>hello</html>")
+    ended = spot("show", "digits-7")
+    assert ended.code == 1
+    assert "NOT_A_SUPERVISOR" in ended.err
+
+
+def test_nobody_at_the_address_that_was_given(run_cli) -> None:
+    for url in ("http://127.0.0.1:1", "http://127.0.0.1:1/"):
+        ended = run_cli("ls", "--url", url)
+        assert ended.code == 7
+        assert (
+            "error: No supervisor answers at http://127.0.0.1:1 (connection refused).     (SERVER_UNREACHABLE)"
+            in ended.err
+        )
+        assert "spot serve" in ended.err
+
+
+def test_an_address_that_is_none(run_cli) -> None:
+    assert run_cli("ls", "--url", "ftp://x").code == 2
+    assert run_cli("ls", "--url", "127.0.0.1:8787").code == 2
+
+
+def test_a_supervisor_that_died_is_named_by_its_pid(run_cli, clean: Path, free_port: int) -> None:
+    folder = clean / "data"
+    folder.mkdir()
+    (folder / "server.json").write_text(
+        json.dumps({"url": f"http://127.0.0.1:{free_port}", "pid": 2**22 + 1})
+    )
+    ended = run_cli("ls", "--data-dir", str(folder))
+    assert ended.code == 7
+    assert f"(pid {2**22 + 1}) is not running any more; trainings go on without it" in ended.err
+    assert f"spot serve --data-dir {folder}" in ended.err
+
+
+def test_the_server_file_leads_to_the_server(run_cli, api, clean: Path) -> None:
+    folder = clean / "home/.local/state/spot-supervisor"
+    folder.mkdir(parents=True)
+    (folder / "server.json").write_text(json.dumps({"url": api.url, "pid": os.getpid()}))
+    api.say("GET", "/v1/runs", a_page(a_run()))
+    assert run_cli("ls", "-o", "name").out == "digits-7\n"
+
+
+def test_a_torn_server_file_is_no_server_file(run_cli, clean: Path, free_port: int, monkeypatch) -> None:
+    monkeypatch.setenv("SPOT_PORT", str(free_port))
+    (clean / "server.json").write_text('{"url": "http')
+    ended = run_cli("ls", "--data-dir", str(clean))
+    assert ended.code == 7
+    assert f"http://127.0.0.1:{free_port}" in ended.err
+
+
+def test_a_named_data_folder_wins_over_the_environment(
+    spot, api, clean: Path, free_port: int, monkeypatch
+) -> None:
+    monkeypatch.setenv("SPOT_PORT", str(free_port))
+    assert spot("ls", "--data-dir", str(clean)).code == 7
+    assert api.asked == []
+
+
+def test_a_misspelt_setting_is_refused_where_it_matters(run_cli, monkeypatch) -> None:
+    monkeypatch.setenv("SPOT_DATADIR", "/somewhere")
+    ended = run_cli("ls")
+    assert ended.code == 2
+    assert "did you mean SPOT_DATA_DIR?     (SETTINGS_REFUSED)" in ended.err
+
+
+def test_usage(spot) -> None:
+    assert spot("sho").code == 2
+    assert "Did you mean show?" in spot("sho").err
+    assert spot("ls", "--nonsense").code == 2
+    assert spot("ls", "-o", "xml").code == 2
+    assert spot("ls", "--since", "soon").code == 2
+    assert spot("ls", "-l", "nolabel").code == 2
+    assert spot("--help").code == 0
+    assert spot("--version").out.startswith("spot, version ")
+
+
+class TestWhichRun:
+    """RUN may be left out: the only active run, else the newest; several are listed."""
+
+    def test_the_only_active_one(self, api, spot) -> None:
+        api.say("GET", "/v1/runs", a_page(a_run()))
+        serve_run(api, a_run())
+        assert spot("show").code == 0
+        assert "completed" not in api.asked[0].query["status"]
+        assert {"running", "waiting", "pending"} <= set(api.asked[0].query["status"])
+
+    def test_else_the_newest(self, api, spot) -> None:
+        api.say_in_turn("GET", "/v1/runs", a_page(), a_page(a_run(status="completed")))
+        serve_run(api, a_run(status="completed"))
+        assert spot("show").lines[0] == "digits-7  ✔ completed"
+
+    def test_several_are_listed(self, api, spot) -> None:
+        api.say("GET", "/v1/runs", a_page(a_run(), a_run(run_id="llm-a", status="waiting")))
+        ended = spot("show")
+        assert ended.code == 2
+        assert ended.err.splitlines()[1:] == ["  digits-7  running", "  llm-a  waiting"]
+
+    def test_there_is_none(self, api, spot) -> None:
+        api.say("GET", "/v1/runs", a_page())
+        ended = spot("show")
+        assert ended.code == 5
+        assert "spot submit" in ended.err
+
+    def test_a_run_id_cannot_leave_its_path(self, api, spot) -> None:
+        assert spot("show", "../doctor?x=1").code == 5
+        assert api.asked[0].path == "/v1/runs/..%2Fdoctor%3Fx%3D1"

@@ -1,0 +1,251 @@
+"""watch, wait, logs -f, events -f: to the end, through a restart of the supervisor, and away by Ctrl-C."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from supervisor.cli import client, logs, watch
+from tests.cli.fake_api import Request, a_page, a_run, an_event, serve_run
+
+END = a_run(status="completed", cause="finished", status_text="Completed after 9 h 41 min.")
+
+
+def in_turn(*answers: tuple[int, Any]) -> Callable[[Request], tuple[int, Any]]:
+    """The answers one after the other; the last one stays."""
+    left = list(answers)
+    return lambda _: left.pop(0) if len(left) > 1 else left[0]
+
+
+def interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+class TestWatchWithoutATerminal:
+    def test_each_event_is_a_line_and_the_sentence_comes_when_the_status_changes(self, api, spot) -> None:
+        serve_run(
+            api, a_run(), an_event(1, "started", "Attempt 1 started."), an_event(2, "completed", "Done.")
+        )
+        running = a_run(status_text="Training.")
+        api.say_in_turn("GET", "/v1/runs/digits-7", running, running, running, END)
+        ended = spot("watch", "digits-7")
+        assert ended.code == 0
+        assert [line.rpartition("  ")[2] for line in ended.lines] == [
+            "Attempt 1 started.", "Done.", "Training.", "Completed after 9 h 41 min.",
+        ]  # fmt: skip
+
+    def test_many_events_are_read_to_the_end(self, api, spot) -> None:
+        serve_run(api, END)
+        pages = [[an_event(1, "waiting", "one")], [an_event(2, "waiting", "two")]]
+        api.answers[("GET", "/v1/runs/digits-7/events")] = in_turn(
+            (200, {"events": pages[0], "complete": False}), (200, {"events": pages[1], "complete": True})
+        )
+        assert [line.rpartition("  ")[2] for line in spot("watch", "digits-7").lines[:2]] == ["one", "two"]
+        asked = [request.query["after"] for request in api.asked if request.path.endswith("/events")]
+        assert asked == [["0"], ["1"]]
+
+    @pytest.mark.parametrize("status", ["failed", "stopped", "partial"])
+    def test_any_other_end_is_exit_3(self, api, spot, status: str) -> None:
+        serve_run(api, a_run(status=status))
+        assert spot("watch", "digits-7").code == 3
+        assert spot("wait", "digits-7").code == 3
+
+    def test_ctrl_c_detaches_and_says_so(self, api, spot, monkeypatch) -> None:
+        serve_run(api, a_run())
+        monkeypatch.setattr(watch.time, "sleep", interrupt)
+        for command in ("watch", "wait"):
+            ended = spot(command, "digits-7")
+            assert ended.code == 130
+            assert "Detached from digits-7; it goes on. Come back: spot watch digits-7" in ended.err
+
+    def test_the_time_is_up(self, api, spot) -> None:
+        serve_run(api, a_run())
+        ended = spot("watch", "digits-7", "--timeout", "0s")
+        assert ended.code == 8
+        assert "digits-7 is still running after 0 s; it goes on.     (TIMEOUT)" in ended.err
+
+
+class TestWait:
+    def test_it_is_silent_until_the_end(self, api, spot) -> None:
+        api.say_in_turn("GET", "/v1/runs/digits-7", a_run(), a_run(), END)
+        ended = spot("wait", "digits-7")
+        assert (ended.code, ended.err) == (0, "")
+        assert ended.lines == ["digits-7  ✔ completed  Completed after 9 h 41 min."]
+
+    def test_json(self, api, spot) -> None:
+        api.say("GET", "/v1/runs/digits-7", END)
+        assert json.loads(spot("wait", "digits-7", "-o", "json").out) == END
+
+    def test_a_run_that_needs_a_person_says_so_once(self, api, spot) -> None:
+        needy = a_run(status="finishing", needs_person="two files are missing")
+        api.say_in_turn("GET", "/v1/runs/digits-7", needy, needy, needy, END)
+        assert spot("wait", "digits-7").err == "digits-7 needs you: two files are missing\n"
+
+    def test_a_supervisor_that_restarts_is_waited_for(self, api, spot, monkeypatch) -> None:
+        monkeypatch.setattr(client, "RETRY_S", 0.0)
+        away = (503, {"title": "away", "detail": "away", "code": "UNAVAILABLE"})
+        api.answers[("GET", "/v1/runs/digits-7")] = in_turn(
+            (200, a_run()), (0, None), away, (0, None), (200, END)
+        )
+        ended = spot("wait", "digits-7")
+        assert ended.code == 0
+        assert ended.err.splitlines() == [
+            "No answer from the supervisor. Runs go on without it; waiting for its return.",
+            "The supervisor answers again.",
+        ]
+
+    def test_it_is_not_waited_for_without_end(self, api, spot, monkeypatch) -> None:
+        monkeypatch.setattr(client, "RETRY_S", 0.0)
+        monkeypatch.setattr(client, "PATIENCE_S", 0.0)
+        api.answers[("GET", "/v1/runs/digits-7")] = (0, None)
+        assert spot("wait", "digits-7").code == 7
+
+    def test_an_error_is_not_waited_out(self, api, spot) -> None:
+        api.refuse("GET", "/v1/runs/digits-7", 404, "RUN_NOT_FOUND", "There is no run of this id.")
+        ended = spot("wait", "digits-7")
+        assert (ended.code, ended.err) == (5, "error: There is no run of this id.     (RUN_NOT_FOUND)\n")
+
+
+def a_log(texts: dict[int, str], newest: int, over: bool = True) -> Callable[[Request], tuple[int, Any]]:
+    """The logs of these attempts, told in pieces of 4 bytes; the newest is over when the run is."""
+
+    def answer(request: Request) -> tuple[int, Any]:
+        number = int(request.query.get("attempt", [str(newest)])[0])
+        offset = int(request.query["offset"][0])
+        raw = texts[number].encode()
+        piece = raw[offset : offset + 4]
+        end = offset + len(piece)
+        return 200, {
+            "run_id": "digits-7", "attempt": number, "text": piece.decode(), "offset": offset, "next_offset": end,
+            "size": len(raw), "complete": end >= len(raw) and (over or number < newest),
+        }  # fmt: skip
+
+    return answer
+
+
+class TestLogs:
+    def test_the_newest_attempt_is_read_to_its_present_end(self, api, spot) -> None:
+        api.answers[("GET", "/v1/runs/digits-7/logs")] = a_log(
+            {1: "old", 2: "hello, world\n"}, newest=2, over=False
+        )
+        ended = spot("logs", "digits-7")
+        assert (ended.code, ended.out) == (0, "hello, world\n")
+        assert "attempt" not in api.asked[0].query
+        assert {request.query["attempt"][0] for request in api.asked[1:]} == {"2"}
+
+    def test_one_attempt(self, api, spot) -> None:
+        api.answers[("GET", "/v1/runs/digits-7/logs")] = a_log({1: "old", 2: "new"}, newest=2)
+        assert spot("logs", "digits-7", "--attempt", "1").out == "old"
+        assert spot("logs", "digits-7", "-f", "--attempt", "1").out == "old"
+
+    def test_following_goes_through_all_attempts_to_the_end(self, api, spot) -> None:
+        texts = {1: "first\n", 2: "second\n"}
+        first, second = a_log(texts, newest=1), a_log(texts, newest=2)
+
+        def answer(request: Request) -> tuple[int, Any]:
+            begun = any(asked.path == "/v1/runs/digits-7" for asked in api.asked)
+            return (second if begun else first)(request)
+
+        api.answers[("GET", "/v1/runs/digits-7/logs")] = answer
+        api.say_in_turn("GET", "/v1/runs/digits-7", a_run(attempt=1), a_run(attempt=2), END)
+        ended = spot("logs", "digits-7", "-f")
+        assert ended.out == "first\nsecond\n"
+        assert ended.err == "--- attempt 2 ---\n"
+
+    def test_a_run_without_an_attempt(self, api, spot) -> None:
+        nothing = {
+            "run_id": "digits-7",
+            "attempt": None,
+            "text": "",
+            "offset": 0,
+            "next_offset": 0,
+            "size": 0,
+        }
+        api.say("GET", "/v1/runs/digits-7/logs", {**nothing, "complete": False})
+        api.say_in_turn("GET", "/v1/runs/digits-7", a_run(status="pending", attempt=None), END)
+        assert spot("logs", "digits-7").err == "digits-7 has no log yet.\n"
+        assert spot("logs", "digits-7", "-f").code == 0
+
+    def test_ctrl_c_detaches(self, api, spot, monkeypatch) -> None:
+        api.answers[("GET", "/v1/runs/digits-7/logs")] = a_log({1: "x"}, newest=1, over=False)
+        monkeypatch.setattr(logs.time, "sleep", interrupt)
+        ended = spot("logs", "digits-7", "-f")
+        assert (ended.code, ended.out) == (130, "x")
+        assert "Detached from the log of digits-7; the run goes on." in ended.err
+
+
+def test_events_follow_to_the_end(api, spot) -> None:
+    serve_run(api, a_run(), an_event(1, "started", "one"))
+    api.say_in_turn("GET", "/v1/runs/digits-7", a_run(), a_run(), END)
+    ended = spot("events", "-f", "digits-7")
+    assert [line.rpartition("  ")[2] for line in ended.lines] == ["one"]
+
+
+class TestHealth:
+    READY = {
+        "ready": True,
+        "checks": [{"name": "database", "ok": True, "fact": "a write committed in 1.0 ms"}],
+    }
+    UNREADY = {"ready": False, "checks": [{"name": "tick", "ok": False, "fact": "no tick yet"}]}
+
+    def test_well(self, api, spot) -> None:
+        api.say("GET", "/readyz", self.READY)
+        api.say("GET", "/v1/runs", a_page())
+        ended = spot("health")
+        assert ended.code == 0
+        assert ended.lines == [
+            "✔ database   a write committed in 1.0 ms",
+            "2 running or recovering, 1 waiting · $3.41/h now · last tick 6 s ago · nobody needs you",
+        ]
+
+    def test_somebody_is_needed(self, api, spot) -> None:
+        api.say("GET", "/readyz", self.READY)
+        api.say("GET", "/v1/runs", a_page(a_run(status="awaiting_teardown"), a_run(run_id="x-1")))
+        document = json.loads(spot("health", "--json").out)
+        assert document["needs_person"] == ["digits-7"]
+        assert document["patrol"].endswith("needs you: digits-7")
+        assert document["ready"] is True
+
+    def test_unwell_is_an_answer_and_exit_1(self, api, spot) -> None:
+        api.say("GET", "/readyz", self.UNREADY, 503)
+        ended = spot("health", "--json")
+        assert ended.code == 1
+        assert json.loads(ended.out)["ready"] is False
+        assert "✗ tick       no tick yet" in spot("health").out
+
+
+class TestDoctor:
+    def test_each_problem_comes_with_its_fix(self, api, spot) -> None:
+        checks = [
+            {"group": "local", "name": "python", "result": "ok", "fact": "3.11", "cause": "", "fix": ""},
+            {
+                "group": "local",
+                "name": "disk",
+                "result": "warn",
+                "fact": "4 GB free",
+                "cause": "full",
+                "fix": "du -sh",
+            },
+        ]
+        api.say("GET", "/v1/doctor", {"worst": "warn", "checks": checks})
+        ended = spot("doctor")
+        assert ended.code == 1
+        assert ended.lines == [
+            "✔ python     3.11",
+            "! disk       4 GB free",
+            "    cause: full",
+            "    fix: du -sh",
+        ]
+
+    def test_the_exit_code_is_the_worst_finding(self, api, spot) -> None:
+        for worst, code in (("ok", 0), ("fail", 2)):
+            api.say("GET", "/v1/doctor", {"worst": worst, "checks": []})
+            ended = spot("doctor", "--json")
+            assert (ended.code, json.loads(ended.out)["worst"]) == (code, worst)
+
+    def test_no_supervisor_is_a_finding(self, run_cli) -> None:
+        ended = run_cli("doctor", "--url", "http://127.0.0.1:1")
+        assert ended.code == 2
+        assert "✗ supervisor No supervisor answers" in ended.out
+        assert "fix: " in ended.out
