@@ -8,7 +8,6 @@ A beat is a pulse; only a change of (step, checkpoint_step) is progress.
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass, field
 from typing import Any, Dict, Mapping, Optional
 
@@ -150,11 +149,14 @@ def _count(data: Mapping[str, Any], name: str) -> Optional[int]:
 
 
 def _number(data: Mapping[str, Any], name: str) -> Optional[float]:
-    value = data.get(name)
+    return _finite(data.get(name), name)
+
+
+def _finite(value: Any, what: str) -> Optional[float]:
     if value is None:
         return None
     if not isinstance(value, (int, float)) or isinstance(value, bool) or not -1e18 < value < 1e18:
-        raise BeatRejected("%s is not a finite number" % name)
+        raise BeatRejected("%s is not a finite number" % what)
     return float(value)
 
 
@@ -165,8 +167,8 @@ def _metrics(value: Any) -> Dict[str, float]:
         raise BeatRejected("metrics is not an object of at most %d numbers" % MAX_METRICS)
     found = {}
     for name in value:
-        number = _number(value, name)
-        if number is not None and len(name) <= 64 and math.isfinite(number):
+        number = _finite(value[name], "a metric")
+        if number is not None and len(name) <= 64 and "\x00" not in name:
             found[name.encode("utf-8", "replace").decode()] = number
     return found
 

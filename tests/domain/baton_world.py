@@ -14,8 +14,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from supervisor.domain.baton import CLAIM_WAIT_S, WAIT, Baton, BatonRefused, Pointer, standing
+from supervisor.domain.baton import CLAIM_WAIT_S, WAIT, Baton, BatonRefused, standing
 
 UPLOAD, CLAIM, MOVE, FINISH, LEAVE, RAISE, GONE, CLOSE, REOPEN = (
     "upload", "claim", "move", "finish", "leave", "raise", "gone", "close", "reopen",
@@ -49,27 +50,24 @@ class Program:
     changes: tuple[Change, ...]
 
 
-@dataclass(frozen=True)
-class Actor:
+class Actor(NamedTuple):
     at: int = 0
     seen: tuple[Cell, ...] = ()  # what was read for the change at hand, with generations
     stopped: bool = False
     saw_wait_at: int | None = None  # generation at which it was told to wait
     waited_s: float = 0.0
     may_lose: int = 0  # answers of its writes that may still get lost
-    knows: Pointer | None = None  # the checkpoint that it restored or wrote
+    knows: str | None = None  # where the checkpoint lies that it restored or wrote
 
 
-@dataclass(frozen=True)
-class Ghost:
+class Ghost(NamedTuple):
     owner: str | None = None  # machine id of the last claimant, until it leaves or the run is closed
     over: bool = False
     done: bool = False
     wrongs: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True)
-class World:
+class World(NamedTuple):
     cells: tuple[Cell, ...]
     actors: tuple[Actor, ...]
     ghost: Ghost
@@ -79,10 +77,14 @@ def start(
     baton: Baton, programs: tuple[Program, ...], owner: str | None, split: bool, may_lose: int
 ) -> World:
     actors = tuple(
-        Actor(may_lose=may_lose, knows=baton.checkpoint if program.machine_id == owner else None)
+        Actor(may_lose=may_lose, knows=lies_at(baton) if program.machine_id == owner else None)
         for program in programs
     )
     return World((cell(baton, 1),) * (2 if split else 1), actors, Ghost(owner))
+
+
+def lies_at(baton: Baton) -> str | None:
+    return None if baton.checkpoint is None else baton.checkpoint.prefix
 
 
 def successors(world: World, programs: tuple[Program, ...]) -> Iterator[World]:
@@ -101,10 +103,10 @@ Step = tuple[tuple[Cell, ...], Actor, Ghost]
 
 def _steps(world: World, program: Program, actor: Actor, change: Change) -> Iterator[Step]:
     if change.kind == UPLOAD:
-        yield world.cells, replace(actor, at=actor.at + 1), world.ghost
+        yield world.cells, actor._replace(at=actor.at + 1), world.ghost
         return
     if actor.saw_wait_at is not None:
-        yield world.cells, replace(actor, saw_wait_at=None, waited_s=CLAIM_WAIT_S), world.ghost
+        yield world.cells, actor._replace(saw_wait_at=None, waited_s=CLAIM_WAIT_S), world.ghost
     needs = 2 if len(world.cells) == 2 and change.kind in OF_THE_POINTER else 1
     if len(actor.seen) < needs:
         if actor.saw_wait_at != world.cells[0].generation:
@@ -118,8 +120,8 @@ def _read(world: World, program: Program, actor: Actor, change: Change) -> Actor
     if change.kind == CLAIM:
         verdict = standing(found.baton, program.launch_id, program.machine_id, actor.waited_s)
         if verdict == WAIT:
-            return replace(actor, saw_wait_at=found.generation)
-    return replace(actor, seen=(*actor.seen, found), saw_wait_at=None)
+            return actor._replace(saw_wait_at=found.generation)
+    return actor._replace(seen=(*actor.seen, found), saw_wait_at=None)
 
 
 def _write(world: World, program: Program, actor: Actor, change: Change) -> Iterator[Step]:
@@ -131,18 +133,18 @@ def _write(world: World, program: Program, actor: Actor, change: Change) -> Iter
     try:
         written = change.apply(read, actor.waited_s)
     except BatonRefused:
-        yield world.cells, replace(actor, stopped=True, seen=()), world.ghost
+        yield world.cells, actor._replace(stopped=True, seen=()), world.ghost
         return
     generation = world.cells[target].generation
     if actor.seen[target].generation != generation:
-        yield world.cells, replace(actor, seen=()), world.ghost
+        yield world.cells, actor._replace(seen=()), world.ghost
         return
     ghost = watch(world, program, actor, change.kind)
     cells = (*world.cells[:target], cell(written, generation + 1), *world.cells[target + 1 :])
-    wrote = replace(actor, seen=(), knows=cells[-1].baton.checkpoint)
-    yield cells, replace(wrote, at=actor.at + 1), ghost
+    wrote = actor._replace(seen=(), knows=lies_at(cells[-1].baton))
+    yield cells, wrote._replace(at=actor.at + 1), ghost
     if actor.may_lose:
-        yield cells, replace(wrote, may_lose=actor.may_lose - 1), ghost
+        yield cells, wrote._replace(may_lose=actor.may_lose - 1), ghost
 
 
 def watch(world: World, program: Program, actor: Actor, kind: str) -> Ghost:
@@ -153,7 +155,7 @@ def watch(world: World, program: Program, actor: Actor, kind: str) -> Ghost:
             wrongs.add(f"{kind} by one who lost the baton")
         if ghost.over:
             wrongs.add(f"{kind} after close")
-        if actor.knows != world.cells[-1].baton.checkpoint:
+        if actor.knows != lies_at(world.cells[-1].baton):
             wrongs.add("a checkpoint was overwritten unseen")
     if kind == CLAIM and (ghost.over or ghost.done):
         wrongs.add("claim of a run that is over")
@@ -164,7 +166,7 @@ def watch(world: World, program: Program, actor: Actor, kind: str) -> Ghost:
         CLOSE: {"over": True, "owner": None},
         REOPEN: {"over": False, "done": False, "owner": None},
     }.get(kind, {})
-    return replace(ghost, wrongs=ghost.wrongs | wrongs, **changed)
+    return ghost._replace(wrongs=ghost.wrongs | wrongs, **changed)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,80 @@
+"""The baton as bytes, and the sentences of RULES section 1 about waiting, leaving and dropping."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from supervisor.domain import baton as real
+from supervisor.domain.baton import Baton, BatonRefused, Done, FileEntry, Holder, Pointer
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=10,
+)
+FULL = asdict(
+    Baton(
+        "supervisor", 2, real.Next(3, 1, "2.3.1", "nonce"), Holder(2, "1.2.1", "m"),
+        Pointer(5, "checkpoints/5/", (FileEntry("model.bin", 3, "ab"),)), (Pointer(1, "checkpoints/1/", ()),),
+        Done("1.2.1", "results/g1/", (FileEntry("out", 1, "cd"),), 5, 5, 1.5), "stopped", "77",
+    )
+)  # fmt: skip
+
+
+@given(raw=st.binary(max_size=200) | JSON.map(lambda value: json.dumps(value).encode()))
+def test_anything_else_is_no_baton(raw: bytes) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 json's own errors are welcome too
+        real.decode(raw)
+
+
+@settings(max_examples=400)
+@given(name=st.sampled_from(sorted(FULL)), value=JSON, inner=st.text(max_size=8))
+def test_a_baton_with_one_field_spoiled_is_read_or_refused(name: str, value: Any, inner: str) -> None:
+    for spoiled in ({**FULL, name: value}, {**FULL, name: {**(FULL["done"] or {}), inner: value}}):
+        try:
+            assert isinstance(real.decode(json.dumps(spoiled).encode()), Baton)
+        except ValueError:
+            continue
+
+
+@pytest.mark.parametrize("raw", [b"", b"[" * 100_000, b'{"generation": 1e999, "supervisor_id": ""}', b"\xff"])
+def test_torn_bytes_are_a_value_error(raw: bytes) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 json's own errors are welcome too
+        real.decode(raw)
+
+
+def test_a_torn_write_is_never_read_as_a_baton() -> None:
+    whole = json.dumps(FULL).encode()
+    for length in range(len(whole)):
+        with pytest.raises(ValueError):  # noqa: PT011 json's own errors are welcome too
+            real.decode(whole[:length])
+
+
+def test_a_newcomer_waits_for_a_holder_that_neither_left_nor_is_gone() -> None:
+    held = real.claim(real.raise_next(real.create("s", 1), "1.1.1", "n", False), "1.1.1", "m1", 0)
+    raised = real.raise_next(held, "1.2.1", "n", False)
+    assert real.standing(raised, "1.2.1", "m2", 0) == real.standing(raised, "1.2.1", "m2", 149.9) == real.WAIT
+    assert real.standing(raised, "1.2.1", "m2", 150.0) == real.CLAIM
+    assert real.standing(real.leave(raised, "1.1.1", "m1"), "1.2.1", "m2", 0) == real.CLAIM
+    assert real.standing(real.mark_holder_gone(raised, "1.2.1"), "1.2.1", "m2", 0) == real.CLAIM
+    assert real.standing(raised, "1.1.1", "m1", 0) == real.MINE
+    assert real.standing(real.claim(raised, "1.2.1", "m2", 150), "1.1.1", "m1", 0) == real.OUTDATED
+
+
+def test_a_checkpoint_that_does_not_verify_gives_way_to_the_one_before() -> None:
+    baton = real.claim(real.raise_next(real.create("s", 1), "1.1.1", "n", False), "1.1.1", "m1", 0)
+    pointers = [Pointer(step, f"checkpoints/{step}/", ()) for step in (1, 2, 3, 4)]
+    for pointer in pointers:
+        baton = real.move_checkpoint(baton, "1.1.1", "m1", pointer)
+    assert (baton.checkpoint, baton.previous) == (pointers[3], (pointers[2], pointers[1]))
+    for expected in (pointers[2], pointers[1], None, None):
+        baton = real.drop_checkpoint(baton, "1.1.1", "m1")
+        assert baton.checkpoint == expected
+    with pytest.raises(BatonRefused):
+        real.drop_checkpoint(real.close(baton, "stopped"), "1.1.1", "m1")
