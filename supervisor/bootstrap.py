@@ -50,6 +50,7 @@ from supervisor.services.health import LoopStatus
 from supervisor.services.heartbeat import BeatInbox
 from supervisor.services.parts import Defaults, Parts
 from supervisor.settings import LOCAL, Settings
+from supervisor.storage import schema
 from supervisor.storage import store as storage
 from supervisor.storage.folder_lock import FolderLock
 
@@ -87,7 +88,7 @@ def migrate(settings: Settings) -> None:
     lock = FolderLock(settings.data_dir)
     lock.take()
     try:
-        storage.migrate(settings.database_url)
+        schema.migrate(settings.database_url)
     finally:
         lock.give_back()
 

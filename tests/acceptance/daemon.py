@@ -1,0 +1,148 @@
+"""A real supervisor as a process of its own, started and killed as users and kernels do it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.waiting import wait_for
+
+# Everything at the pace of a test; relations of the limits hold as they do by default.
+QUICK = {
+    "SPOT_POLL_INTERVAL_S": "0.5",
+    "SPOT_BEAT_PUSH_S": "0.5",
+    "SPOT_BEAT_STORE_S": "2",
+    "SPOT_RECOVERY_BACKOFF_S": "0.5",
+    "SPOT_REST_S": "1",
+}
+
+
+class Daemon:
+    """`start` may be called again after `kill`: the same data folder, a new process."""
+
+    def __init__(self, data_dir: Path, environ: Mapping[str, str] = QUICK) -> None:
+        self.data_dir = data_dir
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("SPOT_")}
+        self._environ = {**kept, **environ}
+        self._process: subprocess.Popen[bytes] | None = None
+        self.http = httpx.Client(timeout=30, trust_env=False)
+
+    def start(self) -> None:
+        self._process = self.spawn()
+        wait_for(self._answers, 60, "the supervisor to be ready")
+
+    def spawn(self) -> subprocess.Popen[bytes]:
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        (self.data_dir / "server.json").unlink(missing_ok=True)
+        with (self.data_dir / "serve.log").open("ab") as log:
+            command = [
+                sys.executable,
+                "-m",
+                "supervisor",
+                "serve",
+                "--data-dir",
+                str(self.data_dir),
+                "--port",
+                "0",
+            ]
+            return subprocess.Popen(command, env=self._environ, stdout=log, stderr=log)
+
+    def _answers(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, self.log()
+        try:
+            return self.http.get(f"{self.url}/readyz").status_code == 200
+        except (httpx.TransportError, OSError, ValueError):
+            return False
+
+    @property
+    def url(self) -> str:
+        return str(json.loads((self.data_dir / "server.json").read_text())["url"])
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def log(self) -> str:
+        return (self.data_dir / "serve.log").read_text()[-4000:]
+
+    def kill(self, number: int = signal.SIGKILL) -> int:
+        """Send the signal and reap; the exit code."""
+        assert self._process is not None
+        self._process.send_signal(number)
+        return self._process.wait(60)
+
+    def call(self, method: str, path: str, body: object = None) -> Any:
+        """The JSON of a successful answer; AssertionError for any other."""
+        answer = self.http.request(method, self.url + path, json=body)
+        assert answer.is_success, f"{method} {path}: {answer.status_code} {answer.text}"
+        return answer.json()
+
+    def submit(self, run_id: str, **spec: object) -> Any:
+        return self.call("POST", "/v1/runs", {"run_id": run_id, "spec": spec})
+
+    def run(self, run_id: str) -> Any:
+        return self.call("GET", f"/v1/runs/{run_id}")
+
+    def wait_status(self, run_id: str, *statuses: str, deadline_s: float = 90) -> Any:
+        def reached() -> Any:
+            run = self.run(run_id)
+            return run if run["status"] in statuses else None
+
+        return wait_for(reached, deadline_s, f"{run_id} to be {' or '.join(statuses)}")
+
+    def close(self) -> None:
+        """End the daemon and every machine that it has started."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+            try:
+                self._process.wait(20)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait(20)
+        self.http.close()
+        for pid in machine_pids(self.data_dir):
+            kill_if_there(pid)
+
+
+def machine_pids(data_dir: Path) -> list[int]:
+    """Processes whose environment or arguments say that they belong to a machine of this data folder."""
+    found = []
+    needle = os.fsencode(str(data_dir / "machines"))
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            words = (entry / "cmdline").read_bytes() + b"\0" + (entry / "environ").read_bytes()
+        except OSError:
+            continue
+        if needle in words and int(entry.name) != os.getpid():
+            found.append(int(entry.name))
+    return found
+
+
+def kill_if_there(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+@contextmanager
+def running(data_dir: Path, environ: Mapping[str, str] = QUICK) -> Iterator[Daemon]:
+    daemon = Daemon(data_dir, environ)
+    try:
+        daemon.start()
+        yield daemon
+    finally:
+        daemon.close()
