@@ -20,19 +20,23 @@ _CURSOR = re.compile(r"[A-Za-z0-9_-]{16,64}\Z")
 
 def make(supervisor_id: str, before_key: int, where: RunFilter) -> str:
     payload = str(before_key).encode()
-    return base64.urlsafe_b64encode(_mac(supervisor_id, payload, where) + payload).decode().rstrip("=")
+    return _text(_mac(supervisor_id, payload, where) + payload)
 
 
 def read(supervisor_id: str, cursor: str, where: RunFilter) -> int:
     """The `before_key` in it. Raises CursorInvalid when it was changed, or belongs to another filter or database."""
-    if _CURSOR.match(cursor):
+    if _CURSOR.match(cursor) and len(cursor) % 4 != 1:
         raw = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
         mac, payload = raw[:_MAC_BYTES], raw[_MAC_BYTES:]
-        if hmac.compare_digest(mac, _mac(supervisor_id, payload, where)):
+        if hmac.compare_digest(mac, _mac(supervisor_id, payload, where)) and _text(raw) == cursor:
             return int(payload)
     raise CursorInvalid(
         "This cursor is not one of ours, or was made for another filter. Begin without a cursor."
     )
+
+
+def _text(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).decode().rstrip("=")
 
 
 def _mac(supervisor_id: str, payload: bytes, where: RunFilter) -> bytes:

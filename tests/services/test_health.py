@@ -1,0 +1,152 @@
+"""Ready, doctor, and disasters on request."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from supervisor.domain.errors import Conflict, DevRefused, InvalidRequest, NotFound, SchemaMismatch
+from supervisor.domain.machine import MachineState
+from supervisor.ports.provider import LaunchRequest, ProviderUnavailable
+from supervisor.ports.store import StoreDown
+from supervisor.services.dev import Dev
+from supervisor.services.doctor import Surroundings, examine
+from supervisor.services.health import LoopStatus, readiness
+from tests.services.bed import PLACE, Bed
+
+
+def fit(bed: Bed) -> dict[str, bool]:
+    return {check.name: check.ok for check in readiness(bed.parts, lambda: bed.loop)}
+
+
+ALL = {"database": True, "schema": True, "lease": True, "tick": True}
+
+
+def test_ready_when_everything_is(bed: Bed) -> None:
+    assert fit(bed) == ALL
+
+
+@pytest.mark.parametrize(
+    ("loop", "bad"),
+    [
+        (LoopStatus(None, leader=True), {"tick"}),
+        (LoopStatus(89.9, leader=True), set()),
+        (LoopStatus(90.0, leader=True), {"tick"}),
+        (LoopStatus(1.0), {"lease"}),
+        (LoopStatus(None, follower=True), set()),
+    ],
+)
+def test_not_ready_without_a_tick_in_three_intervals_or_without_a_leader(
+    bed: Bed, loop: LoopStatus, bad: set[str]
+) -> None:
+    bed.loop = loop
+    assert fit(bed) == {**ALL, **dict.fromkeys(bad, False)}
+
+
+@pytest.mark.parametrize(
+    ("error", "bad"),
+    [(StoreDown("disk full"), {"database", "schema"}), (SchemaMismatch("spot migrate"), {"schema"})],
+)
+def test_not_ready_without_the_database(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch, error: Exception, bad: set[str]
+) -> None:
+    def check() -> None:
+        raise error
+
+    monkeypatch.setattr(bed.store, "check", check)
+    assert fit(bed) == {**ALL, **dict.fromkeys(bad, False)}
+
+
+def results(bed: Bed, around: Surroundings) -> dict[str, str]:
+    told = examine(bed.parts, around, lambda: bed.loop)
+    assert told["worst"] == max(
+        (check["result"] for check in told["checks"]), key=["ok", "warn", "fail"].index
+    )
+    assert all(check["cause"] or check["fix"] for check in told["checks"] if check["result"] != "ok")
+    return {check["name"]: check["result"] for check in told["checks"]}
+
+
+@pytest.fixture
+def around(tmp_path: Path) -> Surroundings:
+    bundle = tmp_path / "agent.pyz"
+    bundle.write_bytes(b"PK")
+    return Surroundings(tmp_path, bundle)
+
+
+def test_the_doctor_finds_nothing_where_nothing_is_wrong(bed: Bed, around: Surroundings) -> None:
+    found = results(bed, around)
+    expected = {"python", "disk", "inodes", "database", "objects", "clock", "agent", "lease", "tick"}
+    assert set(found) == expected
+    assert {name for name, result in found.items() if result == "fail"} == set()
+    assert not next(iter(bed.objects.pages("doctor/"))).objects, "it cleans up after itself"
+
+
+def test_the_doctor_finds_what_is_wrong(
+    bed: Bed, around: Surroundings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bed.objects.step(-30)
+    bed.loop = LoopStatus(None)
+    found = results(bed, Surroundings(around.data_dir / "gone", None))
+    assert {name: result for name, result in found.items() if result != "ok"} == {
+        "disk": "fail", "inodes": "fail", "clock": "warn", "agent": "fail", "lease": "fail", "tick": "fail",
+    }  # fmt: skip
+    bed.objects.fail_writes = True
+    assert results(bed, around)["objects"] == "fail"
+
+    def check() -> None:
+        raise StoreDown("disk full")
+
+    monkeypatch.setattr(bed.store, "check", check)
+    assert results(bed, around)["database"] == "fail"
+
+
+# --- disasters --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def dev(bed: Bed) -> Dev:
+    bed.submit("digits-7")
+    request = LaunchRequest("m-a1", "r", PLACE, bed.store.supervisor_id, "digits-7", "1.1.1", 3600.0)
+    machine = bed.provider.launch(request)
+    run = bed.train("digits-7")
+    assert run.attempt is not None
+    bed.change("digits-7", attempt=replace(run.attempt, machine_id=machine.machine_id))
+    return Dev(bed.parts, bed.provider)
+
+
+def test_a_machine_is_preempted_frozen_and_killed(bed: Bed, dev: Dev) -> None:
+    assert dev.freeze("digits-7")["zone"] == "local-a"
+    dev.preempt("digits-7", 30.0)
+    (machine,) = bed.provider.machines().machines
+    assert machine.state == MachineState.ENDING
+    assert machine.record is not None
+    assert dev.kill("digits-7")["machine"] == "m-a1"
+    assert not bed.provider.machines().machines
+    with pytest.raises(Conflict):
+        dev.kill("digits-7")
+
+
+def test_what_cannot_be_struck(bed: Bed, dev: Dev, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(NotFound):
+        dev.kill("nobody")
+    bed.submit("idle")
+    with pytest.raises(Conflict, match="pending"):
+        dev.kill("idle")
+    bed.change("idle", provider="gce")
+    with pytest.raises(DevRefused):
+        dev.kill("idle")
+
+    def away(_: object) -> None:
+        raise ProviderUnavailable("away")
+
+    monkeypatch.setattr(bed.provider, "kill", away)
+    with pytest.raises(Exception, match="Try again"):
+        dev.kill("digits-7")
+
+
+def test_a_stockout_of_known_zones(bed: Bed, dev: Dev) -> None:
+    assert dev.stockout(["local-a"], 60.0)["zones"] == ["local-a"]
+    with pytest.raises(InvalidRequest, match="local-a, local-b, local-c"):
+        dev.stockout(["mars-a"], None)

@@ -1,0 +1,325 @@
+"""What readers see: the newest pulse, attempts with their times and costs, logs in pieces, signed cursors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from supervisor.domain import runfiles
+from supervisor.domain.attempt import Attempt, Try
+from supervisor.domain.causes import Cause
+from supervisor.domain.errors import CursorInvalid, NotFound, Unavailable
+from supervisor.domain.heartbeat import encode
+from supervisor.domain.status import Status
+from supervisor.ports.store import RunFilter
+from supervisor.services import cursor
+from supervisor.services.attempt_view import attempts_json
+from supervisor.services.queries import Queries
+from tests.services.bed import COMMAND, PLACE, Bed, beat
+
+
+def test_a_training_run_shows_what_people_look_for(bed: Bed) -> None:
+    bed.submit("digits-7", {**COMMAND, "labels": {"team": "a"}, "limits": {"budget_usd": 5.0}})
+    bed.train("digits-7")
+    shown = bed.services.queries.show("digits-7")
+    assert shown["attempt"] == 1
+    assert shown["placement"] == {
+        "provider": "local",
+        "region": "local",
+        "zone": "local-a",
+        "shape": "cpu",
+        "spot": True,
+    }
+    assert shown["machine_id"] == "id-1"
+    assert shown["beat"] == {"age_s": 8.0, "phase": "training"}
+    assert shown["stall"] == {"polls": 0, "limit": 10}
+    assert shown["progress"]["step"] == 120
+    assert shown["progress"]["eta_s"] == pytest.approx((1000 - 120) / 3.0 - 8, abs=0.1)
+    assert shown["cost"] == {"usd": 0.001667, "on_demand_usd": 0.005, "budget_usd": 5.0, "known": True}
+    assert shown["price_usd_per_h"] == 0.1
+    assert shown["labels"] == {"team": "a"}
+    assert shown["created_at"] == "2027-01-15T08:00:00.000Z"
+    assert shown["status_text"].endswith(".")
+
+
+def test_the_last_pushed_beat_is_shown_and_not_the_last_sample(bed: Bed) -> None:
+    bed.submit("digits-7")
+    bed.train("digits-7")
+    bed.inbox.receive(
+        "digits-7", encode(beat("digits-7", 9, step=150, checkpoint_step=140, phase="checkpoint"))
+    )
+    bed.clock.advance(2)
+    shown = bed.services.queries.show("digits-7")
+    assert shown["beat"] == {"age_s": 2.0, "phase": "checkpoint"}
+    assert (shown["progress"]["step"], shown["progress"]["total"], shown["checkpoint_step"]) == (
+        150,
+        1000,
+        140,
+    )
+
+
+def test_an_older_pushed_beat_is_not_shown(bed: Bed) -> None:
+    bed.submit("digits-7")
+    bed.train("digits-7")
+    bed.inbox.receive("digits-7", encode(beat("digits-7", 3, step=90)))
+    assert bed.services.queries.show("digits-7")["progress"]["step"] == 120
+
+
+def test_what_the_loop_holds_is_newer_than_the_row(bed: Bed) -> None:
+    bed.submit("digits-7")
+    run = bed.train("digits-7")
+    assert run.pulse is not None
+    live = replace(run, pulse=replace(run.pulse, sequence=9, step=200, stall_polls=4))
+    queries = Queries(bed.parts, bed.inbox, lambda: bed.loop, lambda key: live if key == run.key else None)
+    shown = queries.show("digits-7")
+    assert (shown["progress"]["step"], shown["stall"]["polls"]) == (200, 4)
+    stale = replace(live, pulse=replace(run.pulse, launch_id="1.9.9", step=1))
+    assert (
+        Queries(bed.parts, bed.inbox, lambda: bed.loop, lambda _: stale).show("digits-7")["progress"]["step"]
+        == 120
+    )
+
+
+def test_an_unknown_price_is_not_zero(bed: Bed) -> None:
+    bed.submit("digits-7")
+    run = bed.train("digits-7")
+    assert run.attempt is not None
+    bed.change("digits-7", attempt=replace(run.attempt, price_usd_per_h=None))
+    shown = bed.services.queries.show("digits-7")
+    assert shown["price_usd_per_h"] is None
+    assert shown["cost"]["known"] is False
+
+
+@pytest.mark.parametrize("run_id", ["nobody", "", "a" * 64, "x\x00y", "../etc", "ä"])
+def test_no_such_run(bed: Bed, run_id: str) -> None:
+    with pytest.raises(NotFound):
+        bed.services.queries.show(run_id)
+
+
+# --- attempts ---------------------------------------------------------------------------------------------------------
+
+
+def test_attempts_tell_where_time_and_steps_went(bed: Bed) -> None:
+    bed.submit("digits-7")
+    run = bed.run("digits-7")
+    t = run.created_at
+    first = Attempt(
+        1, 1, "1.1.2", "m1", "id-1", PLACE, t + 5, t + 10, 0.1, 0.3, t + 10, t + 20, t + 30, t + 130, t + 190,
+        Cause.PREEMPTED, "notice", step_from=None, step_last=100, step_kept=80,
+    )  # fmt: skip
+    second = Attempt(
+        2,
+        1,
+        "1.2.1",
+        "m2",
+        "id-2",
+        PLACE,
+        t + 135,
+        t + 140,
+        None,
+        None,
+        t + 140,
+        t + 150,
+        t + 170,
+        step_from=80,
+    )
+    tries = [
+        Try(
+            1,
+            1,
+            "1.1.1",
+            "m1-t1",
+            PLACE,
+            t + 1,
+            ended_at=t + 4,
+            outcome=Cause.NO_CAPACITY,
+            detail="none left",
+        ),
+        Try(1, 2, "1.1.2", "m1", PLACE, t + 5),
+        Try(3, 1, "1.3.1", "m3", PLACE, t + 200, ended_at=t + 201, outcome=Cause.QUOTA),
+    ]
+    told = attempts_json(run, [first, second], tries, t + 200)
+    one, two = told["attempts"]
+    assert one["phase_s"] == {"waiting": 10.0, "boot": 10.0, "restore": 10.0, "training": 80.0, "lost": 20.0}
+    assert sum(one["phase_s"].values()) == 130.0, "the phases are the whole time from the submit to the end"
+    assert (one["steps_lost"], one["step_kept"], one["cause"]) == (20, 80, "preempted")
+    assert one["cost_usd"] == pytest.approx(0.1 * 180 / 3600, abs=1e-6), "billed until the machine was gone"
+    assert [(item["number"], item["cause"]) for item in one["tries"]] == [(1, "no_capacity")]
+    assert two["phase_s"] == {"waiting": 10.0, "boot": 10.0, "restore": 20.0, "training": 30.0, "lost": 0.0}
+    assert (two["steps_lost"], two["cost_usd"], two["ended_at"]) == (None, None, None)
+    assert told["next"]["number"] == 3
+    assert told["next"]["tries"][0]["cause"] == "quota"
+
+
+def test_an_attempt_that_began_from_nothing_lost_all_steps_of_the_one_before(bed: Bed) -> None:
+    bed.submit("digits-7")
+    run = bed.run("digits-7")
+    t = run.created_at
+    first = Attempt(1, 1, "1.1.1", "m1", "i", PLACE, t, t, training_at=t + 10, ended_at=t + 110, step_last=50)
+    second = Attempt(2, 1, "1.2.1", "m2", "i", PLACE, t + 110, t + 110, training_at=t + 120)
+    told = attempts_json(run, [first, second], [], t + 200)["attempts"][0]
+    assert (told["steps_lost"], told["phase_s"]["lost"], told["phase_s"]["training"]) == (50, 100.0, 0.0)
+
+
+def test_attempts_of_a_run_in_the_database(bed: Bed) -> None:
+    bed.submit("digits-7")
+    bed.train("digits-7")
+    told = bed.services.queries.attempts("digits-7")
+    (one,) = told["attempts"]
+    assert (one["number"], one["step_last"], one["cause"], one["machine"]) == (1, 120, None, "m-a1")
+    assert told["next"] is None
+
+
+# --- events and lists -------------------------------------------------------------------------------------------------
+
+
+def test_events_in_order_after_an_id_and_since_a_time(bed: Bed) -> None:
+    bed.submit("digits-7")
+    for number in range(2, 5):
+        bed.end("digits-7")
+        bed.clock.advance(60)
+        bed.resume("digits-7")
+        assert bed.run("digits-7").generation == number
+    events = bed.services.queries.events
+    told = events("digits-7", 0, 100, False, None)
+    assert [event["kind"] for event in told["events"]] == ["submitted", "resumed", "resumed", "resumed"]
+    assert told["complete"]
+    first_two = events("digits-7", 0, 2, False, None)
+    assert not first_two["complete"]
+    rest = events("digits-7", first_two["events"][-1]["id"], 100, False, None)
+    assert [event["id"] for event in [*first_two["events"], *rest["events"]]] == [
+        e["id"] for e in told["events"]
+    ]
+    since = events("digits-7", 0, 100, False, bed.clock.now() - 90)
+    assert [event["generation"] for event in since["events"]] == [3, 4]
+    newest = events("digits-7", 0, 2, True, None)
+    assert [event["id"] for event in newest["events"]] == [e["id"] for e in told["events"]][:1:-1]
+
+
+def test_a_cursor_walks_through_all_runs_once(bed: Bed) -> None:
+    for number in range(7):
+        bed.submit(f"run-{number}")
+    found, at, where = [], None, RunFilter()
+    for _ in range(10):
+        page = bed.services.queries.page(where, 3, at)
+        found += [run["run_id"] for run in page["runs"]]
+        assert page["summary"]["counts"] == {"pending": 7}
+        at = page["next_cursor"]
+        if at is None:
+            break
+    assert found == [f"run-{number}" for number in reversed(range(7))]
+
+
+def test_a_cursor_that_was_changed_or_is_of_another_filter_or_database_is_refused() -> None:
+    where = RunFilter(statuses=("running",))
+    good = cursor.make("sup-1", 123, where)
+    assert cursor.read("sup-1", good, where) == 123
+    bad = [
+        good[:-1],
+        good + "A",
+        ("A" if good[0] != "A" else "B") + good[1:],
+        "",
+        "A" * 30,
+        "ä" * 20,
+        good + "\n",
+    ]
+    for text in bad:
+        with pytest.raises(CursorInvalid):
+            cursor.read("sup-1", text, where)
+    with pytest.raises(CursorInvalid):
+        cursor.read("sup-1", good, RunFilter())
+    with pytest.raises(CursorInvalid):
+        cursor.read("sup-2", good, where)
+
+
+# --- logs -------------------------------------------------------------------------------------------------------------
+
+
+def chunk(bed: Bed, sequence: int, data: bytes) -> None:
+    bed.objects.put(runfiles.log_chunk("digits-7", 1, sequence), data)
+
+
+def read_all(bed: Bed, limit: int) -> tuple[str, bool]:
+    text, offset = "", 0
+    for _ in range(1000):
+        told = bed.services.logs.read("digits-7", None, offset, limit)
+        text, offset = text + told["text"], told["next_offset"]
+        if told["complete"] or not told["text"]:
+            return text, told["complete"]
+    raise AssertionError("the log has no end")
+
+
+def test_a_log_is_its_chunks_in_order_read_in_pieces_of_any_size(bed: Bed) -> None:
+    bed.submit("digits-7")
+    bed.train("digits-7")
+    whole = "".join(f"line {number} schön €\n" for number in range(40))
+    raw = whole.encode()
+    for sequence, start in enumerate(range(0, len(raw), 37)):
+        chunk(bed, sequence, raw[start : start + 37])
+    for limit in (4, 5, 36, 37, 38, 1000, 10**6):
+        assert read_all(bed, limit) == (whole, False)
+    bed.end("digits-7")
+    assert read_all(bed, 100) == (whole, True)
+
+
+def test_a_log_that_grows_is_followed_without_listing_it_again(bed: Bed) -> None:
+    bed.submit("digits-7")
+    bed.train("digits-7")
+    chunk(bed, 1, b"one\n")
+    assert read_all(bed, 100)[0] == "one\n"
+    listings = bed.objects.calls["pages"]
+    chunk(bed, 1, b"one\none more\n")
+    chunk(bed, 2, b"two\n")
+    assert bed.services.logs.read("digits-7", 1, 4, 100)["text"] == "one more\ntwo\n"
+    assert bed.objects.calls["pages"] == listings
+
+
+def test_a_gap_in_the_numbers_is_noticed(bed: Bed) -> None:
+    bed.submit("digits-7")
+    bed.train("digits-7")
+    chunk(bed, 1, b"one\n")
+    assert read_all(bed, 100)[0] == "one\n"
+    chunk(bed, 3, b"three\n")
+    bed.clock.advance(60)
+    assert read_all(bed, 100)[0] == "one\nthree\n"
+
+
+def test_a_reader_makes_the_agent_write_faster(bed: Bed) -> None:
+    bed.submit("digits-7")
+    bed.train("digits-7")
+    bed.services.logs.read("digits-7", None, 0, 10)
+    assert bed.inbox.receive("digits-7", encode(beat("digits-7", 9))).follow_logs
+
+
+def test_bytes_that_are_no_text_are_replaced(bed: Bed) -> None:
+    bed.submit("digits-7")
+    bed.train("digits-7")
+    chunk(bed, 1, b"\xff\x00 ok\n\xc3")
+    told = bed.services.logs.read("digits-7", None, 0, 100)
+    assert told["text"] == "�\x00 ok\n"
+    assert told["next_offset"] == told["size"] - 1, "the first half of a character waits for the second"
+    bed.end("digits-7")
+    assert bed.services.logs.read("digits-7", None, 6, 100)["complete"]
+
+
+def test_logs_that_are_not_there(bed: Bed) -> None:
+    bed.submit("digits-7")
+    told = bed.services.logs.read("digits-7", None, 0, 100)
+    assert (told["attempt"], told["text"], told["complete"]) == (None, "", False)
+    with pytest.raises(NotFound):
+        bed.services.logs.read("digits-7", 3, 0, 100)
+    bed.train("digits-7")
+    bed.objects.fail_reads = True
+    with pytest.raises(Unavailable):
+        bed.services.logs.read("digits-7", None, 0, 100)
+
+
+def test_the_log_of_an_earlier_attempt_stays_readable(bed: Bed) -> None:
+    bed.submit("digits-7")
+    bed.train("digits-7")
+    chunk(bed, 1, b"first\n")
+    bed.end("digits-7", Status.RECOVERING)
+    bed.train("digits-7", number=2)
+    assert bed.services.logs.read("digits-7", 1, 0, 100)["text"] == "first\n"
+    assert bed.services.logs.read("digits-7", None, 0, 100)["text"] == ""
