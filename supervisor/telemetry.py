@@ -54,6 +54,16 @@ BREAKER_OPEN = "spot_breaker_open"  # by source
 OUTBOX_WAITING = "spot_outbox_waiting"
 
 LINE_MAX = 65536  # characters of one log line
+# Libraries that tell of every request or job: httpx with full URLs, which may be credentials; apscheduler with a
+# warning for each poll that falls into a tick that was woken earlier.
+_QUIET = {
+    "httpx": logging.WARNING,
+    "httpcore": logging.WARNING,
+    "uvicorn.access": logging.WARNING,
+    "uvicorn.error": logging.WARNING,
+    "alembic": logging.WARNING,
+    "apscheduler": logging.ERROR,
+}
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 
 
@@ -62,9 +72,8 @@ def configure(level: str = "info", log_format: str = "plain", stream: IO[str] | 
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonFormatter() if log_format == "json" else PlainFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    # These tell of every request or job at INFO, and httpx with full URLs, which may be credentials.
-    for noisy in ("httpx", "httpcore", "apscheduler", "uvicorn.access", "alembic"):
-        logging.getLogger(noisy).setLevel(max(logging.WARNING, logging.getLogger().level))
+    for name, least in _QUIET.items():
+        logging.getLogger(name).setLevel(max(least, logging.getLogger().level))
 
 
 def _fields(record: logging.LogRecord) -> Iterator[tuple[str, object]]:

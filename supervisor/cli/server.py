@@ -6,7 +6,9 @@ The composition root is imported when the settings are known to be good, so a re
 from __future__ import annotations
 
 import logging
+import signal
 from collections.abc import Callable
+from types import FrameType
 from typing import Any, TypeVar
 
 import click
@@ -51,7 +53,19 @@ def serve(file: str | None, env_file: str | None, **flags: str | None) -> None:
     _begin_log(known)
     from supervisor import bootstrap
 
-    raise click.exceptions.Exit(bootstrap.serve(known))
+    before = {number: signal.signal(number, _leave) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        code = bootstrap.serve(known)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    raise click.exceptions.Exit(code)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    """SIGTERM and SIGINT unwind the stack, so that everything that was opened is closed. Also after the HTTP server has
+    caught one of them: it sends it again when it has ended, and the default would kill us in the middle of closing."""
+    raise SystemExit(0)
 
 
 @click.command()

@@ -16,10 +16,7 @@ def written(monkeypatch: pytest.MonkeyPatch):
     """`written(form, level)` configures the log; its `getvalue` is what came out. The root logger is put back."""
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
-    noisy = {
-        name: logging.getLogger(name).level
-        for name in ("httpx", "httpcore", "apscheduler", "uvicorn.access", "alembic")
-    }
+    noisy = {name: logging.getLogger(name).level for name in telemetry._QUIET}
     # basicConfig(force) closes the handlers that it finds; those of pytest are not ours to close.
     root.handlers = []
     streams = []
