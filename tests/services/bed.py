@@ -73,14 +73,14 @@ class Bed:
         assert stored is not None
         return stored
 
-    def train(self, run_id: str, number: int = 1) -> Run:
+    def train(self, run_id: str, number: int = 1, machine_id: str = "") -> Run:
         """The run trains: its machine was obtained a minute ago and beats."""
         run = self.run(run_id)
         now, launch_id = self.clock.now(), f"{run.generation}.{number}.1"
         name = f"m-a{number}"
         try_ = Try(number, 1, launch_id, name, PLACE, now - 70, 0.1, 0.3, nonce_hash(NONCE))
         attempt = Attempt(
-            number, run.generation, launch_id, name, f"id-{number}", PLACE, now - 70, now - 60, 0.1, 0.3,
+            number, run.generation, launch_id, name, machine_id or f"id-{number}", PLACE, now - 70, now - 60, 0.1, 0.3,
             up_at=now - 60, running_at=now - 50, training_at=now - 40,
         )  # fmt: skip
         pulse = Pulse(launch_id, 5, "training", now - 40, now - 8, step=120, total=1000, steps_per_s=3.0)

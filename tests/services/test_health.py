@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -110,9 +109,7 @@ def dev(bed: Bed) -> Dev:
     bed.submit("digits-7")
     request = LaunchRequest("m-a1", "r", PLACE, bed.store.supervisor_id, "digits-7", "1.1.1", 3600.0)
     machine = bed.provider.launch(request)
-    run = bed.train("digits-7")
-    assert run.attempt is not None
-    bed.change("digits-7", attempt=replace(run.attempt, machine_id=machine.machine_id))
+    bed.train("digits-7", machine_id=machine.machine_id)
     return Dev(bed.parts, bed.provider)
 
 

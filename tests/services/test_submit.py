@@ -181,14 +181,14 @@ def test_a_key_must_be_short_and_plain(bed: Bed, key: str) -> None:
         bed.submit(key=key)
 
 
-def test_many_at_once_make_one_run_per_key_and_one_per_id(bed: Bed) -> None:
+def test_many_at_once_make_one_run_per_key_and_one_per_id(any_bed: Bed) -> None:
     replies, errors = [], []
 
     def client(number: int) -> None:
         try:
             for turn in range(10):
-                replies.append(bed.submit(key=f"key-{turn}"))
-                replies.append(bed.submit(f"run-{turn}"))
+                replies.append(any_bed.submit(key=f"key-{turn}"))
+                replies.append(any_bed.submit(f"run-{turn}"))
         except Exception as error:  # noqa: BLE001 - told by the assertion below
             errors.append((number, error))
 

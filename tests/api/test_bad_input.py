@@ -1,0 +1,248 @@
+"""Bad input: each case is refused with its code, nothing of it is stored or repeated, and readers still answer."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from supervisor.domain.heartbeat import encode
+from tests.services.bed import Bed, Client, beat
+
+GOOD = {"command": ["python", "train.py"]}
+SECRET = "planted-secret-value"
+READERS = (
+    "/v1/runs", "/v1/runs/healthy", "/v1/runs/healthy/attempts", "/v1/runs/healthy/events", "/v1/runs/healthy/logs",
+    "/v1/events", "/livez", "/readyz?verbose", "/v1/doctor",
+)  # fmt: skip
+
+
+def spec(**fields: Any) -> bytes:
+    return json.dumps({"spec": {**GOOD, **fields}}).encode()
+
+
+def raw(text: str) -> bytes:
+    """A spec with this JSON text as its budget, which json.dumps would not write."""
+    return b'{"spec":{"command":"x","limits":{"budget_usd":%s}}}' % text.encode()
+
+
+INVALID, JSON, TIMEOUTS = (422, "INVALID_REQUEST"), (400, "INVALID_JSON"), (422, "INVALID_TIMEOUTS")
+SUBMITS: dict[str, tuple[bytes, tuple[int, str]]] = {
+    "empty body": (b"", JSON),
+    "no JSON": (b"spec: {}", JSON),
+    "cut JSON": (b'{"spec":{"command":"x"', JSON),
+    "not UTF-8": (b'{"spec":{"command":"\xff\xfe"}}', JSON),
+    "two documents": (spec() + spec(), JSON),
+    "depth 900": (b'{"spec":' + b'{"env":' * 900 + b"1" + b"}" * 901, JSON),
+    "depth 900 in a list": (b"[" * 900 + b"]" * 900, JSON),
+    "lone surrogate": (b'{"spec":{"command":"\\ud800"}}', JSON),
+    "lone surrogate as a key": (b'{"spec":{"command":"x","env":{"\\udfff":"1"}}}', JSON),
+    "a list": (b"[]", INVALID),
+    "a number": (b"7", INVALID),
+    "null": (b"null", INVALID),
+    "no spec": (b"{}", INVALID),
+    "spec null": (b'{"spec":null}', INVALID),
+    "no command": (b'{"spec":{}}', INVALID),
+    "empty command": (spec(command=""), INVALID),
+    "blank command": (spec(command="  "), INVALID),
+    "command without words": (spec(command=[]), INVALID),
+    "command of numbers": (spec(command=[1, 2]), INVALID),
+    "command with NUL": (spec(command=["a\x00b"]), INVALID),
+    "shell text with NUL": (spec(command="a\x00b"), INVALID),
+    "command of 191 KB": (spec(command="x" * (191 * 1024)), INVALID),
+    "command of 1,025 words": (spec(command=["x"] * 1025), INVALID),
+    "unknown field": (spec(comand="x"), INVALID),
+    "unknown field of limits": (spec(limits={"max_atempts": 3}), INVALID),
+    "unknown field beside spec": (json.dumps({"spec": GOOD, "run-id": "a"}).encode(), INVALID),
+    "NaN": (raw("NaN"), INVALID),
+    "Infinity": (raw("Infinity"), INVALID),
+    "-Infinity": (raw("-Infinity"), INVALID),
+    "1e999": (raw("1e999"), INVALID),
+    "budget 0": (raw("0"), INVALID),
+    "budget as text": (raw('"5"'), INVALID),
+    "budget true": (raw("true"), INVALID),
+    "2**63": (spec(limits={"max_attempts": 2**63}), INVALID),
+    "10**400": (spec(limits={"max_attempts": 10**400}), INVALID),
+    "a fraction as a count": (spec(limits={"max_attempts": 1.5}), INVALID),
+    "negative seconds": (spec(limits={"max_runtime_s": -1}), INVALID),
+    "a thousand years": (spec(limits={"machine_max_s": 3.2e10}), INVALID),
+    "deadline without a zone": (spec(limits={"deadline": "2030-01-01T00:00:00"}), INVALID),
+    "deadline as a number": (spec(limits={"deadline": 1893456000}), INVALID),
+    "deadline beyond the calendar": (spec(limits={"deadline": "9999-12-31T23:59:59-12:00"}), INVALID),
+    "deadline in the past": (spec(limits={"deadline": "2020-01-01T00:00:00Z"}), INVALID),
+    "silence below three beats": (spec(stall={"silence_s": 5}), TIMEOUTS),
+    "kept for two days": (spec(on_success="keep", keep_s=172_800), INVALID),
+    "on_success unknown": (spec(on_success="burn"), INVALID),
+    "on_failure ask": (spec(on_failure="ask"), INVALID),
+    "65 labels": (spec(labels={f"k{n}": "v" for n in range(65)}), INVALID),
+    "label with =": (spec(labels={"a=b": "v"}), INVALID),
+    "label with NUL": (spec(labels={"a": "v\x00"}), INVALID),
+    "label of 300 characters": (spec(labels={"a": "v" * 300}), INVALID),
+    "label number": (spec(labels={"a": 1}), INVALID),
+    "env name with blank": (spec(env={"A B": SECRET}), INVALID),
+    "env value number": (spec(env={"A": 1}), INVALID),
+    "env of 200 KB": (spec(env={f"A{n}": "x" * 30_000 for n in range(7)}), INVALID),
+    "env of the agent": (spec(env={"SPOT_RUN_ID": SECRET}), INVALID),
+    "65 zones": (spec(zones=[f"z{n}" for n in range(65)]), INVALID),
+    "a zone twice": (spec(zones=["local-a", "local-a"]), INVALID),
+    "unknown zone": (spec(zones=[SECRET]), INVALID),
+    "unknown shape": (spec(shapes=["cpux"]), INVALID),
+    "unknown provider": (spec(provider="gcp"), INVALID),
+    "results outside": (spec(results=[{"path": "../secrets/*"}]), INVALID),
+    "results absolute": (spec(results=[{"path": "/etc/passwd"}]), INVALID),
+    "broken pattern": (spec(retry={"log_patterns": ["("]}), INVALID),
+    "exit code 0": (spec(retry={"exit_codes": [0]}), INVALID),
+    "run id in capitals": (json.dumps({"run_id": "Digits", "spec": GOOD}).encode(), INVALID),
+    "run id of one letter": (json.dumps({"run_id": "a", "spec": GOOD}).encode(), INVALID),
+    "run id with line break": (json.dumps({"run_id": "digits\n", "spec": GOOD}).encode(), INVALID),
+    "run id of 64": (json.dumps({"run_id": "a" * 64, "spec": GOOD}).encode(), INVALID),
+    "run id with path": (json.dumps({"run_id": "a/../b", "spec": GOOD}).encode(), INVALID),
+    "1 MB and more": (b" " * 1_000_001, (413, "BODY_TOO_LARGE")),
+}
+QUERIES: dict[str, tuple[int, str]] = {
+    "/v1/runs?pagesize=5": INVALID,
+    "/v1/runs?page_size=-1": INVALID,
+    "/v1/runs?page_size=x": INVALID,
+    "/v1/runs?page_size=" + "9" * 5000: INVALID,
+    "/v1/runs?page_size=1&page_size=2": INVALID,
+    "/v1/runs?cursor=abc": (400, "CURSOR_INVALID"),
+    "/v1/runs?cursor=" + "A" * 40: (400, "CURSOR_INVALID"),
+    "/v1/runs?status=runing": INVALID,
+    "/v1/runs?label=noequals": INVALID,
+    "/v1/runs?label=a%00=b": INVALID,
+    "/v1/runs?zone=%00": INVALID,
+    "/v1/runs?q=%00": INVALID,
+    "/v1/runs?created_after=yesterday": INVALID,
+    "/v1/runs?created_after=2027-01-01T00:00:00": INVALID,
+    "/v1/runs/healthy?verbose=1": INVALID,
+    "/v1/runs/healthy/events?after=-1": INVALID,
+    "/v1/runs/healthy/events?after=9223372036854775808": INVALID,
+    "/v1/runs/healthy/events?limit=0": INVALID,
+    "/v1/runs/healthy/events?limit=1001": INVALID,
+    "/v1/runs/healthy/logs?attempt=0": INVALID,
+    "/v1/runs/healthy/logs?attempt=99": (404, "RUN_NOT_FOUND"),
+    "/v1/runs/healthy/logs?offset=-5": INVALID,
+    "/v1/runs/healthy/logs?offset=9223372036854775808": INVALID,
+    "/v1/runs/healthy/logs?limit=0": INVALID,
+    "/v1/runs/nobody": (404, "RUN_NOT_FOUND"),
+    "/v1/runs/no%00body/logs": (404, "RUN_NOT_FOUND"),
+    "/v1/runs/%ED%A0%80/events": (404, "RUN_NOT_FOUND"),
+    "/v1/runs/..%2f..%2fetc/attempts": (404, "NOT_FOUND"),
+}
+POSTS: dict[str, tuple[str, bytes, tuple[int, str]]] = {
+    "stop nobody": ("/v1/runs/nobody/stop", b"", (404, "RUN_NOT_FOUND")),
+    "stop NUL": ("/v1/runs/a%00b/stop", b"", (404, "RUN_NOT_FOUND")),
+    "resume nobody": ("/v1/runs/nobody/resume", b"{}", (404, "RUN_NOT_FOUND")),
+    "resume unknown field": ("/v1/runs/healthy/resume", b'{"replace":true}', INVALID),
+    "approve empty": ("/v1/runs/healthy/approve", b"{}", INVALID),
+    "approve no reason": ("/v1/runs/healthy/approve", b'{"machine_id":"a","accept_loss":"  "}', INVALID),
+    "approve NUL": ("/v1/runs/healthy/approve", b'{"machine_id":"a\\u0000"}', INVALID),
+    "approve no hash": ("/v1/runs/healthy/approve", b'{"machine_id":"a","results_sha256":"x"}', INVALID),
+    "kill without a run": ("/v1/dev/kill", b"{}", INVALID),
+    "notice of a year": ("/v1/dev/preempt", b'{"run_id":"healthy","notice_s":1e9}', INVALID),
+    "stockout of a number": ("/v1/dev/stockout", b'{"zones":[1]}', INVALID),
+    "beat that is none": ("/v1/runs/healthy/heartbeat", b"{", INVALID),
+    "beat of depth 900": ("/v1/runs/healthy/heartbeat", b"[" * 900, INVALID),
+    "beat of 10**18 steps": ("/v1/runs/healthy/heartbeat", encode(beat("healthy", step=10**18)), INVALID),
+    "beat NaN": ("/v1/runs/healthy/heartbeat", b'{"steps_per_s":NaN}', INVALID),
+    "beat of another run": ("/v1/runs/healthy/heartbeat", encode(beat("other")), INVALID),
+    "beat without its nonce": (
+        "/v1/runs/healthy/heartbeat",
+        encode(beat("healthy", nonce="x")),
+        (403, "NONCE_REFUSED"),
+    ),
+    "beat of 9 KB": ("/v1/runs/healthy/heartbeat", b" " * 9000, (413, "BODY_TOO_LARGE")),
+}
+KINDS = ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "application/jsonx", None]
+
+
+@pytest.fixture
+def guarded(any_bed: Bed) -> Any:
+    """A client beside a healthy run; at the end everything must be as it was, and every reader must answer."""
+    any_bed.submit("healthy")
+    any_bed.train("healthy")
+    before = any_bed.run("healthy")
+    client = Client(any_bed.services)
+    yield client
+    assert any_bed.run("healthy") == before
+    told = [client.get(path) for path in READERS]
+    assert [answer.status_code for answer in told] == [200] * len(READERS)
+    assert [run["run_id"] for run in told[0].json()["runs"]] == ["healthy"], "nothing of it was stored"
+
+
+def refused(answer: Any, expected: tuple[int, str], case: str) -> str | None:
+    found = (answer.status_code, answer.json().get("code"))
+    if found != expected:
+        return f"{case}: {found} instead of {expected}: {answer.text[:300]}"
+    return f"{case}: repeats what was sent" if SECRET in answer.text else None
+
+
+def test_submits(guarded: Client) -> None:
+    """One test for the whole table: a database for each case would take minutes."""
+    headers = {"content-type": "application/json", "idempotency-key": "one"}
+    wrong = [
+        refused(guarded.post("/v1/runs", content=content, headers=headers), expected, case)
+        for case, (content, expected) in SUBMITS.items()
+    ]
+    assert len(wrong) >= 60
+    assert not any(wrong), "\n".join(filter(None, wrong))
+
+
+def test_queries(guarded: Client) -> None:
+    wrong = [refused(guarded.get(path), expected, path[:60]) for path, expected in QUERIES.items()]
+    assert not any(wrong), "\n".join(filter(None, wrong))
+
+
+def test_posts(guarded: Client) -> None:
+    headers = {"content-type": "application/json"}
+    wrong = [
+        refused(guarded.post(path, content=content, headers=headers), expected, case)
+        for case, (path, content, expected) in POSTS.items()
+    ]
+    assert not any(wrong), "\n".join(filter(None, wrong))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_content_types(client: Client, bed: Bed, kind: str | None) -> None:
+    headers = {} if kind is None else {"content-type": kind}
+    told = client.post("/v1/runs", content=spec(), headers=headers)
+    assert (told.status_code, told.json()["code"]) == (415, "UNSUPPORTED_MEDIA_TYPE")
+    assert client.post(
+        "/v1/runs", content=spec(), headers={"content-type": "application/JSON; charset=utf-8"}
+    ).is_success
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ({"comand": "x"}, "did you mean command?"),
+        ({"limits": {"max_atempts": 3}}, "did you mean max_attempts?"),
+        ({"stall": {"poll": 3}}, "did you mean polls?"),
+        ({"results": [{"path": "a", "mincount": 3}]}, "did you mean min_count?"),
+        ({"retry": {"exit_code": [3]}}, "did you mean exit_codes?"),
+    ],
+)
+def test_a_misspelt_field_is_told_with_the_right_one(
+    client: Client, given: dict[str, Any], meant: str
+) -> None:
+    told = client.post("/v1/runs", content=spec(**given), headers={"content-type": "application/json"}).json()
+    assert meant in told["errors"][-1]["detail"]
+    assert told["errors"][-1]["pointer"].startswith("#/spec/")
+
+
+def test_what_is_odd_but_good_is_accepted_and_every_reader_bears_it(client: Client, bed: Bed) -> None:
+    odd = {
+        "command": ["python", "-c", "print('\u202e \U0001f600 \x1b[31m <script>')", ""],
+        "env": {"A": "\n\t\x7f", "B": ""},
+        "labels": {"k": "", "a.b/c": "<!channel> \U0001f600"},
+        "limits": {"budget_usd": 1e-9, "deadline": "9999-12-31T23:59:59Z", "wait_for_capacity_s": 0},
+        "results": [{"path": "**/*.pt"}],
+        "workdir": "/data/ä ö",
+    }
+    told = client.post("/v1/runs", json={"run_id": "healthy", "spec": odd})
+    assert told.status_code == 201, told.text
+    assert [client.get(path).status_code for path in READERS] == [200] * len(READERS)
+    assert client.post("/v1/runs", json={"run_id": "healthy", "spec": odd}).status_code == 200, (
+        "the same spec"
+    )

@@ -1,0 +1,45 @@
+"""openapi/openapi.json is what the routes say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from supervisor.api.document import OPERATIONS, document
+from supervisor.api.errors import STATUS
+from supervisor.domain import errors
+
+COMMITTED = Path(__file__).parents[2] / "openapi" / "openapi.json"
+
+
+def test_the_committed_document_is_the_one_of_the_code() -> None:
+    assert COMMITTED.read_text(encoding="utf-8") == document(), "run `make openapi`"
+
+
+def test_every_operation_is_told_and_every_reference_leads_somewhere() -> None:
+    told = json.loads(document())
+    operations = [operation for path in told["paths"].values() for operation in path.values()]
+    assert sorted(operation["operationId"] for operation in operations) == sorted(OPERATIONS)
+    for operation in operations:
+        assert operation["description"]
+        assert operation["tags"]
+        assert any(status.startswith("4") for status in operation["responses"])
+    names = {part.rpartition("/")[2] for part in _references(told)}
+    assert names <= set(told["components"]["schemas"])
+
+
+def test_every_code_has_its_status() -> None:
+    kinds, codes = [errors.SpotError], set()
+    while kinds:
+        kind = kinds.pop()
+        codes.add(kind.code)
+        kinds += kind.__subclasses__()
+    # These end the process before it serves, or are bugs of ours.
+    assert codes - set(STATUS) <= {"DATA_DIR_HELD", "SETTINGS_REFUSED", "ILLEGAL_MOVE"}
+
+
+def _references(part: object) -> set[str]:
+    if isinstance(part, dict):
+        found = {part["$ref"]} if isinstance(part.get("$ref"), str) else set()
+        return found.union(*map(_references, part.values()))
+    return set().union(*map(_references, part)) if isinstance(part, list) else set()
