@@ -87,7 +87,7 @@ class LocalSubject(Subject):
 
 def end_processes_of(data_dir: Path) -> list[int]:
     """Kill every process that carries the marker of a machine below this folder; the pids that were there."""
-    wanted = processes.MARKER_FOLDER + os.fsencode(data_dir.absolute() / "machines")
+    wanted = processes.MARKER + os.fsencode(data_dir.resolve() / "machines")
     found = [
         p for p in processes.Table().processes if p.alive and p.pid != os.getpid() and _carries(p.pid, wanted)
     ]

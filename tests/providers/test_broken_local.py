@@ -38,9 +38,9 @@ def a_session_is_enough(patch: pytest.MonkeyPatch) -> None:
     """Whoever is in a session of that number dies with the machine, be its leader another or not."""
     real = Table.members
 
-    def by_number(self: Table, name: str, folder: Path, agent: Identity | None) -> list[Process]:
+    def by_number(self: Table, folder: Path, agent: Identity | None) -> list[Process]:
         of_number = [p for p in self.processes if agent is not None and p.session == agent.pid and p.alive]
-        return real(self, name, folder, agent) + of_number
+        return real(self, folder, agent) + of_number
 
     patch.setattr(Table, "members", by_number)
 
@@ -49,8 +49,8 @@ def a_session_is_all(patch: pytest.MonkeyPatch) -> None:
     """Strays that left the session are forgotten."""
     real = Table.members
 
-    def by_session(self: Table, name: str, folder: Path, agent: Identity | None) -> list[Process]:
-        return [p for p in real(self, name, folder, agent) if agent is None or p.session == agent.pid]
+    def by_session(self: Table, folder: Path, agent: Identity | None) -> list[Process]:
+        return [p for p in real(self, folder, agent) if agent is None or p.session == agent.pid]
 
     patch.setattr(Table, "members", by_session)
 

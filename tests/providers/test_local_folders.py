@@ -10,7 +10,7 @@ import pytest
 from supervisor.domain.machine import MachineState
 from supervisor.ports.provider import LaunchRejected, LaunchRequest, MachineMissing, NoCapacity
 from tests.contracts.provider_suite import ref
-from tests.providers.local_machines import LocalSubject
+from tests.providers.local_machines import LocalSubject, alive
 from tests.waiting import wait_for
 
 
@@ -56,6 +56,16 @@ def test_a_torn_paper_makes_its_zone_unknown(local: LocalSubject, paper: str) ->
     assert (listing.machines, listing.unreachable) == ((stays,), frozenset({"local-a"}))
     # A supervisor that never read it cannot tell which zone it is of.
     assert local.fresh().machines().unreachable == frozenset({"local-a", "local-b", "local-c"})
+
+
+def test_the_data_folder_may_be_reached_by_another_name(local: LocalSubject) -> None:
+    request = local.scripted(local.request(), stray=True)
+    local.up(request)
+    stray = local.pids(request)["stray"]
+    other_name = local.data_dir.parent / f"{local.data_dir.name}-link"
+    other_name.symlink_to(local.data_dir)
+    LocalSubject(other_name).provider.release(ref(request))
+    assert not alive(stray)
 
 
 def test_a_living_machine_without_its_job_is_not_absent(local: LocalSubject) -> None:

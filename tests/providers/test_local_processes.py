@@ -87,23 +87,22 @@ def test_a_session_is_no_proof_when_its_leader_is_another_process(
     process, boot = processes.read(sleeper.pid), processes.boot_id()
     assert process is not None
     leader = Identity(sleeper.pid, process.start_ticks, boot)
-    assert [p.pid for p in Table().members("m", tmp_path, leader)] == [sleeper.pid]
+    assert [p.pid for p in Table().members(tmp_path, leader)] == [sleeper.pid]
     reused = replace(leader, start_ticks=process.start_ticks - 100)
-    assert Table().members("m", tmp_path, reused) == []
+    assert Table().members(tmp_path, reused) == []
 
 
 @pytest.mark.parametrize(
-    ("name", "folder", "ours"),
-    [("m", "here", True), ("m", None, True), ("m", "there", False), ("n", "here", False)],
+    ("carried", "ours"), [("here", True), ("there", False), ("here/below", False), (None, False)]
 )
-def test_the_marker_names_the_machine_and_its_folder(
-    tmp_path: Path, name: str, folder: str | None, ours: bool
+def test_a_process_belongs_to_the_folder_that_it_carries(
+    tmp_path: Path, carried: str | None, ours: bool
 ) -> None:
-    environment = {"SPOT_MACHINE": name + tmp_path.name}
-    if folder is not None:
-        environment["SPOT_MACHINE_DIR"] = str(tmp_path / folder)
+    environment = {"SPOT_MACHINE": "here"}
+    if carried is not None:
+        environment["SPOT_MACHINE_DIR"] = str(tmp_path / carried)
     with bystander(env=environment) as child:
-        found = [p.pid for p in Table().members("m" + tmp_path.name, tmp_path / "here", None)]
+        found = [p.pid for p in Table().members(tmp_path / "here", None)]
     assert (child.pid in found) is ours
 
 
@@ -115,7 +114,7 @@ def test_everything_dies_though_it_forks_while_it_is_killed(tmp_path: Path) -> N
         "PATH": os.environ["PATH"],
     }
     with bystander(["/bin/sh", "-c", breeder], env=environment) as child:
-        wait_for(lambda: len(Table().members(tmp_path.name, tmp_path, None)) > 5, what="some children")
-        left = processes.kill_all(lambda: Table().members(tmp_path.name, tmp_path, None), None, 30.0)
+        wait_for(lambda: len(Table().members(tmp_path, None)) > 5, what="some children")
+        left = processes.kill_all(lambda: Table().members(tmp_path, None), None, 30.0)
     assert list(left) == []
     assert not alive(child.pid)

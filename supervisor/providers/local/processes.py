@@ -5,7 +5,7 @@ boot; every signal goes through a pidfd that was checked against the start ticks
 slip in between. A process in state Z is gone: pid 1 of a container may never reap it.
 
 A machine's processes are: the agent's session while its leader is provably the agent, whoever carries the machine's
-marker in its environment (a stray that called setsid), and all their descendants.
+folder in its environment (a stray that called setsid), and all their descendants.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROC = Path("/proc")
-MARKER_NAME = b"SPOT_MACHINE="  # every process of a machine inherits it from the agent
-MARKER_FOLDER = b"SPOT_MACHINE_DIR="  # tells two data folders with machines of one name apart
+MARKER = b"SPOT_MACHINE_DIR="  # every process of a machine inherits it; a name would not tell two data folders apart
 GONE_STATES = "ZX"
 POLL_S = 0.01
 
@@ -115,9 +114,9 @@ class Table:
     def __init__(self) -> None:
         found = (read(int(name)) for name in os.listdir(PROC) if name.isdigit())
         self.processes: tuple[Process, ...] = tuple(process for process in found if process is not None)
-        self._markers: dict[int, tuple[bytes, bytes]] = {}
+        self._folders: dict[int, bytes] = {}
 
-    def members(self, name: str, folder: Path, agent: Identity | None) -> list[Process]:
+    def members(self, folder: Path, agent: Identity | None) -> list[Process]:
         """Living processes of the machine in `folder`. `agent` = what its agent.json says, if it is of this boot."""
         # A dead leader that is not reaped yet still proves that its session is ours; a reused pid proves nothing.
         leader = next(
@@ -127,7 +126,8 @@ class Table:
         ours = {
             p.pid
             for p in self.processes
-            if (leader is not None and p.session == leader.pid) or self._carries(p, name, folder)
+            if (leader is not None and p.session == leader.pid)
+            or self._folder_of(p.pid) == os.fsencode(folder)
         }
         ours |= self._descendants(ours)
         return [p for p in self.processes if p.pid in ours and p.alive and p.pid != os.getpid()]
@@ -144,28 +144,18 @@ class Table:
             todo.extend(fresh)
         return found
 
-    def _carries(self, process: Process, name: str, folder: Path) -> bool:
-        marker, place = self._marker(process.pid)
-        return marker == name.encode() and place in (b"", os.fsencode(folder))
-
-    def _marker(self, pid: int) -> tuple[bytes, bytes]:
-        if pid not in self._markers:
-            self._markers[pid] = _read_marker(pid)
-        return self._markers[pid]
+    def _folder_of(self, pid: int) -> bytes:
+        if pid not in self._folders:
+            self._folders[pid] = _read_marker(pid)
+        return self._folders[pid]
 
 
-def _read_marker(pid: int) -> tuple[bytes, bytes]:
+def _read_marker(pid: int) -> bytes:
     try:
         variables = (PROC / str(pid) / "environ").read_bytes().split(b"\0")
     except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return b"", b""  # gone, or another user's: not ours
-    name, folder = b"", b""
-    for variable in variables:
-        if variable.startswith(MARKER_NAME):
-            name = variable.removeprefix(MARKER_NAME)
-        elif variable.startswith(MARKER_FOLDER):
-            folder = variable.removeprefix(MARKER_FOLDER)
-    return name, folder
+        return b""  # gone, or another user's: not ours
+    return next((v.removeprefix(MARKER) for v in variables if v.startswith(MARKER)), b"")
 
 
 def kill_all(

@@ -54,7 +54,7 @@ class LocalProvider:
         python: str = sys.executable,
         dead_kept_s: float = DEAD_KEPT_S,
     ) -> None:
-        self._folders = Folders(data_dir.absolute())
+        self._folders = Folders(data_dir.resolve())
         self._offers = tuple(offers)
         self._capacity = dict(capacity)
         self._agent = agent

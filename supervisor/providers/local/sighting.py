@@ -75,7 +75,7 @@ class Sight:
     def members(self, folder: Folder, agent: Identity | None) -> list[Process]:
         """Living processes of this machine. The table is read after the papers, each time: an older one would miss
         an agent that was born in between, and a missing agent looks like a death."""
-        return Table().members(folder.name, folder.path, agent)
+        return Table().members(folder.path, agent)
 
     def _lives(self, folder: Folder, agent: Identity) -> bool:
         process = processes.find(agent, self._boot)
@@ -132,7 +132,7 @@ def end(folder: Folder, agent: Identity | None, wait_s: float = KILL_WAIT_S) -> 
     """Kill everything of this machine; the pids that would not die in `wait_s`. Nothing is written."""
     boot = processes.boot_id()
     known = agent if agent is not None and agent.boot_id[:8] == boot[:8] else None
-    left = processes.kill_all(lambda: Table().members(folder.name, folder.path, known), known, wait_s)
+    left = processes.kill_all(lambda: Table().members(folder.path, known), known, wait_s)
     return [process.pid for process in left]
 
 

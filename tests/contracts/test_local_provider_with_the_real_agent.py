@@ -1,0 +1,125 @@
+"""The same promises with the agent that people's trainings run beside, as the archive that is shipped."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor.domain import baton, heartbeat, runfiles
+from supervisor.domain.causes import Cause
+from supervisor.domain.machine import MachineState
+from supervisor.objectstores.filesystem import FilesystemStore
+from supervisor.ports.objectstore import ABSENT, ObjectMissing, PreconditionFailed
+from supervisor.ports.provider import LaunchRequest
+from supervisor.providers.agent_bundle import write_agent
+from tests.contracts.provider_suite import DisastersContract, ProviderContract, ref
+from tests.providers.local_machines import LocalSubject, alive, bystander
+from tests.waiting import wait_for
+
+
+class RealSubject(LocalSubject):
+    """Each request's run has a baton in a store, so that the agent may claim it and start its training."""
+
+    def __init__(self, data_dir: Path, agent: Path) -> None:
+        super().__init__(data_dir, agent=agent)
+        self.store = FilesystemStore.create(data_dir / "objects")
+
+    def request(self, *args: Any, **kwargs: Any) -> LaunchRequest:
+        made = super().request(*args, **kwargs)
+        first = baton.create(made.supervisor_id, 1)
+        raised = baton.raise_next(first, made.launch_id, "secret-nonce", holder_gone=True)
+        with suppress(PreconditionFailed):
+            self.store.put(runfiles.baton(made.run_id), baton.encode(raised), ABSENT)
+        job = {
+            "store_url": self.store.url,
+            "command": ["/bin/sleep", "3600"],
+            "generation": 1,
+            "beat_store_s": 0.2,
+        }
+        return replace(made, job={**made.job, **job})
+
+    def beat(self, request: LaunchRequest) -> heartbeat.Beat | None:
+        try:
+            return heartbeat.parse(self.store.get(runfiles.beat(request.run_id))[0])
+        except ObjectMissing:
+            return None
+
+    def training(self, request: LaunchRequest) -> heartbeat.Beat:
+        """The first beat that tells of a training."""
+        return wait_for(
+            lambda: (b := self.beat(request)) and b.phase == heartbeat.TRAINING and b,
+            what="a beat in training",
+        )
+
+
+@pytest.fixture(scope="module")
+def agent(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_agent(tmp_path_factory.mktemp("agent") / "agent.pyz")
+
+
+@pytest.fixture
+def subject(tmp_path: Path, agent: Path) -> Iterator[RealSubject]:
+    subject = RealSubject(tmp_path, agent)
+    yield subject
+    subject.end_all()
+
+
+class TestLocalProviderWithTheRealAgent(ProviderContract, DisastersContract):
+    pass
+
+
+def test_agent_and_provider_mean_the_same_machine(subject: RealSubject) -> None:
+    request = subject.request()
+    machine = subject.up(request)
+    assert subject.training(request).machine_id == machine.machine_id
+    read = baton.decode(subject.store.get(runfiles.baton("digits"))[0])
+    assert read.holder is not None
+    assert read.holder.machine_id == machine.machine_id
+
+
+def test_the_agent_hears_of_its_notice_and_saves_in_time(subject: RealSubject) -> None:
+    request = subject.request()
+    machine = subject.up(request)
+    subject.training(request)
+    subject.provider.preempt(ref(request, machine.machine_id), 60.0)
+    wait_for(lambda: (b := subject.beat(request)) and b.left == heartbeat.NOTICED, what="the agent to leave")
+    over = wait_for(
+        lambda: (m := subject.listed(request)) and m.state is MachineState.ENDED and m, what="its end"
+    )
+    assert over.record is not None
+    assert over.record.cause is Cause.PREEMPTED
+    read = baton.decode(subject.store.get(runfiles.baton("digits"))[0])
+    assert read.holder is not None
+    assert read.holder.left
+
+
+def test_asked_to_stop_it_leaves_and_is_gone(subject: RealSubject) -> None:
+    request = subject.request()
+    machine = subject.up(request)
+    subject.training(request)
+    subject.provider.ask_to_stop(ref(request, machine.machine_id))
+    subject.gone(request)
+    left = subject.beat(request)
+    assert left is not None
+    assert left.exit is not None or left.left == heartbeat.STOPPED
+
+
+def test_strays_of_the_training_die_with_the_machine_and_others_do_not(subject: RealSubject) -> None:
+    request = subject.request()
+    pids = subject.data_dir / "pids"
+    stray = f"setsid sleep 3600 & echo $! > {pids}; exec sleep 3600"
+    request = replace(request, job={**request.job, "command": stray})
+    machine = subject.up(request)
+    pid = int(wait_for(lambda: pids.exists() and pids.read_text().strip(), what="the stray"))
+    with bystander() as other:
+        subject.provider.release(ref(request, machine.machine_id))
+        assert not alive(pid)
+        assert other.poll() is None
+    kept = json.loads((subject.data_dir / "local" / "released" / request.name / "job.json").read_text())
+    assert "nonce" not in kept
