@@ -88,7 +88,9 @@ def test_the_url_names_the_folder(tmp_path: Path, name: str) -> None:
     assert FolderStore.at(store.url).get("a")[0] == b"x"
 
 
-@pytest.mark.parametrize("url", ["", "/srv/x", "gs://bucket", "file://host/x", "file:x", "memory://x"])
+@pytest.mark.parametrize(
+    "url", ["", "/srv/x", "gs://bucket", "file://host/x", "file:x", "memory://x", "file:///srv/run#1"]
+)
 def test_another_url_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="not the URL of a folder"):
         FolderStore.at(url)

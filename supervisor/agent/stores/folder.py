@@ -76,7 +76,8 @@ class FolderStore:
     def at(cls, url: str) -> FolderStore:
         """The store that a `file:///...` URL names. ValueError for any other URL."""
         parts = urlsplit(url)
-        if parts.scheme != "file" or parts.netloc not in {"", "localhost"} or not parts.path.startswith("/"):
+        local = parts.scheme == "file" and parts.netloc in {"", "localhost"} and parts.path.startswith("/")
+        if not local or parts.query or parts.fragment:
             raise ValueError("not the URL of a folder: %r" % url)
         return cls(unquote(parts.path))
 
@@ -247,7 +248,7 @@ class FolderStore:
         horizon_s = self._clock_s() - _ORPHAN_S
         with os.scandir(self._tmp) as entries:
             for entry in entries:
-                with suppress(FileNotFoundError):
+                with suppress(OSError):  # another sweeper was quicker, or it is somebody else's
                     if entry.stat().st_mtime < horizon_s:
                         os.unlink(entry.path)
 
