@@ -118,11 +118,12 @@ def upgrade() -> None:
         sa.Column("run", KEY, nullable=False),
         sa.Column("key", sa.Text(), nullable=False),
         sa.Column("value", sa.Text(), nullable=False),
+        sa.Column("status", sa.Text(), nullable=False),
         sa.ForeignKeyConstraint(["run"], ["runs.key"]),
         sa.PrimaryKeyConstraint("run", "key"),
         sqlite_with_rowid=False,
     )
-    op.create_index("labels_value", "labels", ["key", "value", "run"])
+    op.create_index("labels_value", "labels", ["key", "value", "status", "run"])
     op.create_table(
         "pulses",
         sa.Column("run", KEY, nullable=False, autoincrement=False),

@@ -1,103 +1,157 @@
 """A page of runs, newest first, with counts from the same WHERE. All of it is of one instant.
 
-The keys are chosen from indexes alone; only the runs on the page are read and decoded.
+Keys and counts come from indexes alone: by status, or by label and status, each in the order of the keys. A page
+merges the newest of each status; only its own runs are read and decoded. SQL is built once for each shape of filter.
 """
 
 from __future__ import annotations
 
-import sqlalchemy as sa
-from sqlalchemy import func, literal_column
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
+import sqlalchemy as sa
+from sqlalchemy import bindparam, func, literal_column
+
+from supervisor.domain.status import Status
 from supervisor.ports.store import RunFilter, RunPage
 from supervisor.storage import runs as run_rows
 from supervisor.storage.rows import MICRO
-from supervisor.storage.statements import Session
+from supervisor.storage.statements import Session, Statement, incoming
 from supervisor.storage.tables import labels, runs
 
-Where = list[sa.ColumnElement[bool]]
+ALL = tuple(str(status) for status in Status)
+LABELS = Statement(
+    lambda dialect: sa.select(labels.c.run, labels.c.key, labels.c.value).join(
+        wanted := incoming(dialect, labels.c.run), wanted.c.run == labels.c.run
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What of a filter is in the SQL; its values are parameters."""
+
+    statuses: int
+    labels: int
+    columns: tuple[str, ...]  # of `runs`, those that the filter names
+    further: bool  # not the first page
 
 
 def page(session: Session, where: RunFilter, before_key: int | None, limit: int) -> RunPage:
     """At most `limit` runs; counts and cost leave the filter's statuses out."""
-    keys = _page_keys(session, where, before_key, limit)
+    params = _params(where)
+    shape = Shape(
+        len(where.statuses or ALL), len(where.labels), tuple(params["columns"]), before_key is not None
+    )
+    values = {**params["columns"], **params["labels"]}
+    statuses = {f"status_{n}": status for n, status in enumerate(where.statuses or ALL)}
+    asked = {**values, **statuses, "more": limit + 1}
+    if before_key is not None:
+        asked["before_key"] = before_key
+    keys = list(session.run(_keys(shape), asked).scalars())
     shown = keys[:limit]
     found = {run.key: run for run in run_rows.load(session, shown)}
+    total = session.run(_usd_per_h(shape.labels, shape.columns), values).scalar()
     return RunPage(
-        runs=tuple(found[key] for key in shown if key in found),
+        runs=tuple(found[key] for key in shown),
         labels=_labels(session, shown),
         next_key=shown[-1] if len(keys) > limit else None,
-        counts=_counts(session, where),
-        usd_per_h=_usd_per_h(session, where),
+        counts=dict(session.run(_counts(shape.labels, shape.columns), values).tuples().all()),
+        usd_per_h=int(total or 0) / MICRO,
     )
 
 
-def _page_keys(session: Session, where: RunFilter, before_key: int | None, limit: int) -> list[int]:
-    """One more than asked for where there are more."""
-    conditions = _conditions(where)
-    if where.statuses:
-        conditions.append(runs.c.status.in_(where.statuses))
-    source, key = _source(where, needs_runs=bool(conditions))
-    if before_key is not None:
-        conditions.append(key < before_key)
-    select = sa.select(key).select_from(source).where(*conditions, *_labelled(where)).order_by(key.desc())
-    return list(session.query(select.limit(limit + 1)).scalars())
+def _params(where: RunFilter) -> dict[str, dict[str, Any]]:
+    columns = {
+        "zone": where.zone,
+        "owner": where.owner,
+        "created_after": where.created_after,
+        "part": where.text.lower() if where.text else None,
+    }
+    named = {f"name_{n}": name for n, (name, _) in enumerate(where.labels)}
+    valued = {f"value_{n}": value for n, (_, value) in enumerate(where.labels)}
+    return {
+        "columns": {name: value for name, value in columns.items() if value is not None},
+        "labels": {**named, **valued},
+    }
 
 
-def _counts(session: Session, where: RunFilter) -> dict[str, int]:
-    source, _ = _source(where, needs_runs=True)
-    select = sa.select(runs.c.status, func.count()).select_from(source)
-    select = select.where(*_conditions(where), *_labelled(where)).group_by(runs.c.status)
-    return dict(session.query(select).tuples().all())
+@lru_cache(maxsize=256)
+def _keys(shape: Shape) -> Statement:
+    """One more than the page holds, where there are more."""
+    by_label = shape.labels > 0
+    key, status = (labels.c.run, labels.c.status) if by_label else (runs.c.key, runs.c.status)
+
+    def newest(n: int, dialect: str) -> sa.Select[Any]:
+        """Of one status."""
+        select = sa.select(key.label("key")).where(status == bindparam(f"status_{n}"))
+        if by_label:
+            select = select.where(labels.c.key == bindparam("name_0"), labels.c.value == bindparam("value_0"))
+            select = select.where(*(_labelled(m, labels.c.run) for m in range(1, shape.labels)))
+        if by_label and shape.columns:
+            select = select.join(runs, runs.c.key == labels.c.run)
+        if shape.further:
+            select = select.where(key < bindparam("before_key"))
+        select = select.where(*(_condition(name, dialect) for name in shape.columns))
+        return sa.select(select.order_by(key.desc()).limit(bindparam("more")).subquery().c.key)
+
+    def build(dialect: str) -> Any:
+        merged = sa.union_all(*(newest(n, dialect) for n in range(shape.statuses)))
+        return merged.order_by(literal_column("1").desc()).limit(bindparam("more"))
+
+    return Statement(build)
 
 
-def _usd_per_h(session: Session, where: RunFilter) -> float:
-    source, _ = _source(where, needs_runs=True)
-    # Spelt out, or the partial index of the runs that bill could not be used.
-    bills = runs.c.usd_per_h_micro > literal_column("0")
-    select = sa.select(func.sum(runs.c.usd_per_h_micro)).select_from(source)
-    total = session.query(select.where(bills, *_conditions(where), *_labelled(where))).scalar()
-    return int(total or 0) / MICRO
+@lru_cache(maxsize=256)
+def _counts(label_count: int, columns: tuple[str, ...]) -> Statement:
+    def build(dialect: str) -> Any:
+        conditions = [_condition(name, dialect) for name in columns]
+        if not label_count:
+            return sa.select(runs.c.status, func.count()).where(*conditions).group_by(runs.c.status)
+        select = sa.select(labels.c.status, func.count()).group_by(labels.c.status)
+        select = select.where(labels.c.key == bindparam("name_0"), labels.c.value == bindparam("value_0"))
+        if columns:
+            select = select.join(runs, runs.c.key == labels.c.run).where(*conditions)
+        return select.where(*(_labelled(n, labels.c.run) for n in range(1, label_count)))
+
+    return Statement(build)
 
 
-def _source(where: RunFilter, needs_runs: bool) -> tuple[sa.FromClause, sa.ColumnElement[int]]:
-    """What to select from, and its column with the run's key: the first label leads, where there is one."""
-    if not where.labels:
-        return runs, runs.c.key
-    if not needs_runs:
-        return labels, labels.c.run
-    return labels.join(runs, runs.c.key == labels.c.run), labels.c.run
+@lru_cache(maxsize=256)
+def _usd_per_h(label_count: int, columns: tuple[str, ...]) -> Statement:
+    def build(dialect: str) -> Any:
+        # Few runs bill: they are found first. Spelt out, or their partial index could not be used; and SQLite would
+        # rather begin with all runs of the owner.
+        bills = runs.c.usd_per_h_micro > literal_column("0")
+        select = sa.select(func.sum(runs.c.usd_per_h_micro)).where(bills)
+        select = select.where(*(_condition(name, dialect, indexed=False) for name in columns))
+        return select.where(*(_labelled(n, runs.c.key) for n in range(label_count)))
+
+    return Statement(build)
 
 
-def _conditions(where: RunFilter) -> Where:
-    """On columns of `runs`, without the statuses."""
-    found: Where = []
-    if where.zone is not None:
-        found.append(runs.c.zone == where.zone)
-    if where.owner is not None:
-        found.append(runs.c.owner == where.owner)
-    if where.created_after is not None:
-        found.append(runs.c.created_at > where.created_after)
-    if where.text:
-        found.append(runs.c.run_id.contains(where.text.lower(), autoescape=True))
-    return found
+def _condition(name: str, dialect: str, indexed: bool = True) -> sa.ColumnElement[bool]:
+    value: sa.BindParameter[Any] = bindparam(name)
+    if name == "part":
+        find = func.instr if dialect == "sqlite" else func.strpos
+        return find(runs.c.run_id, value) > literal_column("0")
+    if name == "created_after":
+        return runs.c.created_at > value
+    return (runs.c[name] if indexed else func.coalesce(runs.c[name], "")) == value
 
 
-def _labelled(where: RunFilter) -> Where:
-    found: Where = []
-    for position, (name, value) in enumerate(where.labels):
-        if position == 0:
-            found += [labels.c.key == name, labels.c.value == value]
-            continue
-        other = labels.alias()
-        found.append(
-            sa.exists().where(other.c.run == labels.c.run, other.c.key == name, other.c.value == value)
-        )
-    return found
+def _labelled(n: int, key: sa.Column[Any]) -> sa.ColumnElement[bool]:
+    """The run has the n-th label of the filter."""
+    other = labels.alias()
+    return sa.exists().where(
+        other.c.run == key, other.c.key == bindparam(f"name_{n}"), other.c.value == bindparam(f"value_{n}")
+    )
 
 
 def _labels(session: Session, keys: list[int]) -> dict[int, dict[str, str]]:
     found: dict[int, dict[str, str]] = {key: {} for key in keys}
-    select = sa.select(labels.c.run, labels.c.key, labels.c.value).where(labels.c.run.in_(keys))
-    for key, name, value in session.query(select):
+    for key, name, value in session.run(LABELS, {"rows": json.dumps([[key] for key in keys])}):
         found[key][name] = value
     return found

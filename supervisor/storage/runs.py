@@ -14,7 +14,7 @@ from supervisor.domain.run import Run
 from supervisor.ports.store import Change, DuplicateRun
 from supervisor.storage import attempts, beats, rows
 from supervisor.storage.codec import dumps
-from supervisor.storage.statements import Session, Statement, in_chunks, incoming, insert, insert_incoming
+from supervisor.storage.statements import Session, Statement, in_chunks, incoming, insert
 from supervisor.storage.tables import labels, runs, specs
 
 LOAD_PAGE = 500  # runs in one text: a few milliseconds of decoding during which no other thread runs
@@ -55,9 +55,6 @@ INSERT_SPEC = Statement(
         .on_conflict_do_update(index_elements=["run", "generation"], set_={"spec": bindparam("spec")})
     )
 )
-INSERT_LABELS = Statement(
-    lambda dialect: insert_incoming(labels, dialect, (labels.c.run, labels.c.key, labels.c.value))
-)
 DELETE_LABELS = Statement(lambda _: sa.delete(labels).where(labels.c.run == bindparam("run")))
 LABELS = Statement(lambda _: sa.select(labels.c.key, labels.c.value).where(labels.c.run == bindparam("run")))
 SPEC = Statement(
@@ -68,6 +65,17 @@ SPEC = Statement(
         .limit(literal_column("1"))
     )
 )
+
+
+def _insert_labels(dialect: str) -> Any:
+    new = incoming(dialect, labels.c.run, labels.c.key, labels.c.value)
+    source = sa.select(new.c.run, new.c.key, new.c.value, runs.c.status).join(runs, runs.c.key == new.c.run)
+    return insert(labels, dialect).from_select(["run", "key", "value", "status"], source)
+
+
+def _move_labels(dialect: str) -> sa.Update:
+    moved = incoming(dialect, labels.c.run, labels.c.status)
+    return sa.update(labels).values(status=moved.c.status).where(labels.c.run == moved.c.run)
 
 
 def _hit(dialect: str) -> sa.Select[Any]:
@@ -94,6 +102,8 @@ def _update(dialect: str) -> sa.Update:
     )
 
 
+INSERT_LABELS = Statement(_insert_labels)
+MOVE_LABELS = Statement(_move_labels)
 HIT = Statement(_hit)
 UPDATE = Statement(_update)
 
@@ -173,6 +183,11 @@ class Batch:
             key: [key, len(change.events), *rows.copies(change.after).values()]
             for key, change in self.changes.items()
         }
+        self._moved = {
+            key: [key, str(change.after.status)]
+            for key, change in self.changes.items()
+            if change.after.status != change.before.status
+        }
         self._attempts = attempts.AttemptRows(self.changes.values())
         self._pulses = beats.PulseRows(self.changes.values())
 
@@ -183,6 +198,7 @@ class Batch:
         pairs = [pair.split(":") for pair in text.split(",")] if text else []
         hit = {int(key): int(count) for key, count in pairs}
         session.many(UPDATE, [self._rows[key] for key in hit])
+        session.many(MOVE_LABELS, [row for key, row in self._moved.items() if key in hit])
         self._attempts.write(session, hit)
         self._pulses.write(session, hit)
         return hit

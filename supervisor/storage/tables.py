@@ -72,7 +72,10 @@ labels = Table(
     Column("run", Key, ForeignKey("runs.key"), primary_key=True),
     Column("key", Text, primary_key=True),
     Column("value", Text, nullable=False),
-    Index("labels_value", "key", "value", "run"),
+    Column(
+        "status", Text, nullable=False
+    ),  # the run's, so that a label's runs are counted from its index alone
+    Index("labels_value", "key", "value", "status", "run"),
     sqlite_with_rowid=False,
 )
 
