@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from supervisor.domain import runfiles
@@ -59,12 +59,13 @@ class Actor:
     paces: Paces
     forget_beats: Callable[[str], None]
     threads: int = 8
+    executor: Executor | None = None  # where actions run; None = bounded threads of our own
     _under_way: set[tuple[object, ...]] = field(default_factory=set)
     _done_once: set[tuple[object, ...]] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="act")
+        self._pool = self.executor or ThreadPoolExecutor(self.threads, thread_name_prefix="act")
 
     def submit(self, run: Run | None, action: Action, lease: Lease) -> None:
         name = _name(run, action)

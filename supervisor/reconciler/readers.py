@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
 
 from supervisor.domain import baton as batons
@@ -52,10 +52,16 @@ def look_up(provider: Provider, ref: MachineRef, launch_id: str) -> Part[Machine
 class Readers:
     """Bounded threads: a thousand runs that want their stop marker at once do not make a thousand connections."""
 
-    def __init__(self, objects: ObjectStore, providers: dict[str, Provider], threads: int = 8) -> None:
+    def __init__(
+        self,
+        objects: ObjectStore,
+        providers: dict[str, Provider],
+        threads: int = 8,
+        executor: Executor | None = None,
+    ) -> None:
         self._objects = objects
         self._providers = providers
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="read")
+        self._pool = executor or ThreadPoolExecutor(threads, thread_name_prefix="read")
 
     def read(self, wanted: Wanted) -> list[Observation]:
         """Each observation with the parts that were wanted, in the same order."""

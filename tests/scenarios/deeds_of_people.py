@@ -1,0 +1,159 @@
+"""What people do in a scenario: submit, stop, resume, approve. All of it goes through the real use cases."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from datetime import UTC, datetime
+
+from supervisor.domain import runfiles
+from supervisor.domain.heartbeat import Exit
+from supervisor.services.approve import ApproveRequest, approve
+from supervisor.services.resume import Wish, resume
+from supervisor.services.stop import stop
+from supervisor.services.submit import SubmitRequest, submit
+from tests.scenarios.script import Line, ScenarioError, seconds, yes
+from tests.scenarios.sim_plan import Plan
+from tests.scenarios.stage import Stage
+
+ACTOR = "ops"
+LIMITS_S = {
+    "max_runtime": "max_runtime_s",
+    "wait_limit": "wait_for_capacity_s",
+    "machine_max": "machine_max_s",
+}
+LIMITS_N = {"max_attempts": int, "max_user_failures": int, "budget_usd": float}
+STALL_S = {
+    "boot_timeout": "boot_timeout_s", "first_progress": "first_progress_s", "silence": "silence_s",
+    "restore_limit": "restore_s", "checkpoint_limit": "checkpoint_s", "evaluation_limit": "evaluation_s",
+    "finishing_limit": "finishing_s",
+}  # fmt: skip
+TOP_S = {"grace": "stop_grace_s", "keep": "keep_s", "expect_runtime": "expect_runtime_s"}
+PLAN = {field.name: field.type for field in fields(Plan)}
+
+
+def submit_run(stage: Stage, line: Line) -> None:
+    """submit NAME [what the spec says] [what its trainings are like]"""
+    run_id, options = line.word(0, "a run id"), line.values()
+    plan_options = {name: value for name, value in options.items() if name in PLAN and name != "results"}
+    spec = spec_of(stage, {name: value for name, value in options.items() if name not in plan_options})
+    stage.plans[run_id] = planned(stage.plans.get(run_id, Plan()), plan_options)
+    submit(stage.parts, SubmitRequest(spec, run_id=run_id), ACTOR)
+
+
+def change_plan(stage: Stage, line: Line) -> None:
+    """plan NAME [steps= rate= boot= ... after=gone|ended|stays | exits "CODE LAST LINE" after_s=]: for machines that
+    come up from now on"""
+    run_id = line.word(0, "a run id")
+    stage.plans[run_id] = planned(stage.plans.get(run_id, Plan()), line.values())
+
+
+def planned(plan: Plan, options: dict[str, str]) -> Plan:
+    """A plan of its own: machines that live already keep theirs."""
+    values = dict(vars(plan))
+    for name, text in options.items():
+        if name not in PLAN:
+            raise ScenarioError(f"a plan has no {name!r}")
+        values[name] = _value(name, text)
+    return Plan(**values)
+
+
+def _value(name: str, text: str) -> object:
+    kind = str(PLAN[name])
+    if kind == "bool":
+        return yes(text)
+    if name == "exits":
+        return None if text == "no" else exit_of(text)
+    if name == "results":
+        return tuple(text.split(",")) if text else ()
+    if kind == "str":
+        return text
+    if kind == "int":
+        return int(text)
+    return float(text) if name == "rate" else seconds(text)
+
+
+def exit_of(text: str) -> tuple[Exit, float]:
+    """`1:ValueError: x@40s` or `signal 9@40s`; `!` before the code: named by the run's retry rules."""
+    how, _, after = text.rpartition("@")
+    ran_s = seconds(after)
+    code, _, words = how.partition(":")
+    if code.startswith("signal "):
+        return Exit(None, int(code.removeprefix("signal ")), False, ran_s, words), ran_s
+    return Exit(int(code.lstrip("!")), None, False, ran_s, words, code.startswith("!")), ran_s
+
+
+def spec_of(stage: Stage, options: dict[str, str]) -> dict[str, object]:
+    spec: dict[str, object] = {"command": ["train"], "limits": {}, "stall": {}}
+    limits, stall = spec["limits"], spec["stall"]
+    for name, text in options.items():
+        if name in ("zones", "shapes"):
+            spec[name] = text.split(",")
+        elif name in LIMITS_S:
+            limits[LIMITS_S[name]] = seconds(text)
+        elif name in LIMITS_N:
+            limits[name] = LIMITS_N[name](text)
+        elif name == "deadline":
+            at = stage.clock.now() + seconds(text)
+            limits["deadline"] = datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")
+        elif name == "polls":
+            stall["polls"] = int(text)
+        elif name in STALL_S:
+            stall[STALL_S[name]] = seconds(text)
+        elif name in TOP_S:
+            spec[TOP_S[name]] = seconds(text)
+        elif name in ("on_success", "on_failure"):
+            spec[name] = text
+        elif name == "allow_on_demand":
+            spec[name] = yes(text)
+        elif name == "promises":
+            spec["results"] = [_promise(part) for part in text.split(",")]
+        else:
+            raise ScenarioError(f"a submit knows no {name!r}")
+    return {name: value for name, value in spec.items() if value != {}}
+
+
+def _promise(text: str) -> dict[str, object]:
+    path, _, count = text.partition(":")
+    return {"path": path, "min_count": int(count or 1)}
+
+
+def stop_run(stage: Stage, line: Line) -> None:
+    """stop NAME"""
+    stop(stage.parts, line.word(0, "a run id"), ACTOR)
+
+
+def write_marker(stage: Stage, line: Line) -> None:
+    """marker NAME: somebody writes runs/NAME/.stop"""
+    stage.objects.put(runfiles.stop_marker(line.word(0, "a run id")), json.dumps({"by": "somebody"}).encode())
+
+
+def resume_run(stage: Stage, line: Line) -> None:
+    """resume NAME [rerun=yes]"""
+    rerun = yes(line.values().get("rerun", "no"))
+    resume(stage.parts, line.word(0, "a run id"), Wish(None, False, rerun, ACTOR))
+
+
+def approve_run(stage: Stage, line: Line) -> None:
+    """approve NAME [accept_loss=REASON]: names the machine and the results that are there now"""
+    run = stage.parts.store.find(line.word(0, "a run id"))
+    if run is None:
+        raise ScenarioError("there is no such run")
+    machine_id = run.attempt.machine_id if run.attempt is not None else ""
+    sha256 = run.outcome.results_sha256 if run.outcome is not None else ""
+    approve(
+        stage.parts,
+        run.run_id,
+        ApproveRequest(machine_id, sha256, line.values().get("accept_loss", "")),
+        ACTOR,
+    )
+
+
+DEEDS = {
+    "submit": submit_run,
+    "plan": change_plan,
+    "stop": stop_run,
+    "marker": write_marker,
+    "resume": resume_run,
+    "approve": approve_run,
+}

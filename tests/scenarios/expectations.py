@@ -1,0 +1,203 @@
+"""What a scenario may expect. `expect NAME status=running causes=preempted,finished`, `expect events recovered=1`."""
+
+from __future__ import annotations
+
+import json
+import operator
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from supervisor.domain import baton as batons
+from supervisor.domain import runfiles
+from supervisor.domain.attempt import Attempt
+from supervisor.domain.baton import Baton
+from supervisor.domain.run import Run
+from supervisor.lifecycle.limits import run_cost_usd
+from supervisor.lifecycle.sentences import status_text
+from supervisor.ports.objectstore import ObjectMissing
+from tests.scenarios.script import Line, Option, ScenarioError, seconds
+from tests.scenarios.stage import Stage
+
+ORDER = {"<=": operator.le, ">=": operator.ge}
+
+
+@dataclass(frozen=True)
+class Story:
+    """Everything of one run that an expectation may look at."""
+
+    stage: Stage
+    run: Run
+    attempts: list[Attempt]
+
+    @property
+    def last(self) -> Attempt:
+        if not self.attempts:
+            raise ScenarioError("there is no attempt yet")
+        return self.attempts[-1]
+
+    @property
+    def baton(self) -> Baton | None:
+        try:
+            return batons.decode(self.stage.objects.get(runfiles.baton(self.run.run_id))[0])
+        except ObjectMissing:
+            return None
+
+    @property
+    def now(self) -> float:
+        return self.stage.clock.now()
+
+
+def _has(stage: Stage, key: str) -> str:
+    try:
+        stage.objects.stat(key)
+    except ObjectMissing:
+        return "no"
+    return "yes"
+
+
+def _comma(values: object) -> str:
+    return ",".join(str(value) for value in values)
+
+
+def _console(story: Story) -> str:
+    try:
+        return story.stage.objects.get(runfiles.console(story.run.run_id, story.last.number))[0].decode()
+    except ObjectMissing:
+        return ""
+
+
+def _manifest_status(story: Story) -> str:
+    try:
+        return str(json.loads(story.stage.objects.get(runfiles.manifest(story.run.run_id))[0])["status"])
+    except ObjectMissing:
+        return "nothing"
+
+
+def _no_more_than_once(story: Story) -> str:
+    names = [request.name for request in story.stage.provider.launches]
+    return "yes" if len(names) == len(set(names)) else "no"
+
+
+FACTS: dict[str, Callable[[Story], object]] = {
+    "status": lambda s: s.run.status,
+    "cause": lambda s: s.run.cause or "none",
+    "detail": lambda s: s.run.detail,
+    "hold": lambda s: s.run.hold or "none",
+    "generation": lambda s: s.run.generation,
+    "attempts": lambda s: s.run.counters.attempts,
+    "tries": lambda s: s.run.counters.tries,
+    "counted": lambda s: s.run.counters.counted,
+    "preemptions": lambda s: s.run.counters.preemptions,
+    "user_failures": lambda s: s.run.counters.user_failures,
+    "no_progress": lambda s: s.run.counters.no_progress,
+    "causes": lambda s: _comma(a.cause for a in s.attempts if a.cause is not None),
+    "zones": lambda s: _comma(a.placement.zone for a in s.attempts),
+    "try_zones": lambda s: _comma(t.placement.zone for t in s.stage.rows.tries(s.run.key)),
+    "outcomes": lambda s: _comma(t.outcome or "obtained" for t in s.stage.rows.tries(s.run.key)),
+    "machines": lambda s: len(s.stage.machines(s.run.run_id)),
+    "machine_name": lambda s: s.last.machine_name,
+    "same_request_once": _no_more_than_once,
+    "resumed": lambda s: "nothing" if s.last.step_from is None else s.last.step_from,
+    "checkpoint": lambda s: "none" if s.run.checkpoint_step is None else s.run.checkpoint_step,
+    "pointer": lambda s: "none" if s.baton is None or s.baton.checkpoint is None else s.baton.checkpoint.step,
+    "step": lambda s: (
+        s.run.pulse.step if s.run.pulse is not None and s.run.pulse.step is not None else "none"
+    ),
+    "phase": lambda s: s.run.pulse.phase if s.run.pulse is not None else "none",
+    "stall_polls": lambda s: s.run.pulse.stall_polls if s.run.pulse is not None else 0,
+    "evidence": lambda s: next((a.evidence for a in reversed(s.attempts) if a.cause is not None), ""),
+    "sentence": lambda s: status_text(s.run, s.now),
+    "needs_person": lambda s: s.run.needs_person or "no",
+    "results": lambda s: s.run.outcome.files if s.run.outcome is not None else "none",
+    "missing": lambda s: _comma(s.run.outcome.missing) if s.run.outcome is not None else "",
+    "closed": lambda s: s.baton.closed if s.baton is not None and s.baton.closed is not None else "no",
+    "done": lambda s: "yes" if s.baton is not None and s.baton.done is not None else "no",
+    "beat": lambda s: _has(s.stage, runfiles.beat(s.run.run_id)),
+    "manifest": lambda s: _has(s.stage, runfiles.manifest(s.run.run_id)),
+    "manifest_says": _manifest_status,
+    "console": _console,
+    "settled": lambda s: "yes" if s.run.settled else "no",
+    "cost_usd": lambda s: round(run_cost_usd(s.run, s.now), 4),
+    "next_in": lambda s: "never" if s.run.next_at is None else round(s.run.next_at - s.now, 1),
+    "in_status": lambda s: s.now - s.run.status_since,
+    "message": lambda s: s.run.pulse.message if s.run.pulse is not None else "",
+}
+
+WORLD: dict[str, Callable[[Stage], object]] = {
+    "machines": lambda stage: len(stage.machines()),
+    "all_machines": lambda stage: len(stage.provider.look_all()),
+    "launches": lambda stage: len(stage.provider.launches),
+    "releases": lambda stage: len(stage.provider.releases),
+    "requests": lambda stage: stage.requests,
+    "beats": lambda stage: sum(
+        not info.key.startswith(runfiles.BEATS + ".") for page in stage.objects.pages(runfiles.BEATS) for info in page.objects
+    ),
+    "active": lambda stage: len(stage.supervisor.tick.runs),
+    "breakers_open": lambda stage: _comma(
+        sorted(name for name, one in stage.supervisor.tick.worldview.breakers.items() if one.open)
+    )
+    or "none",
+}  # fmt: skip
+
+
+def story_of(stage: Stage, run_id: str) -> Story:
+    run = stage.parts.store.find(run_id)
+    if run is None:
+        raise ScenarioError(f"there is no run {run_id}")
+    # What the loop holds in memory is newer than the row where only the pulse differs.
+    held = stage.supervisor.tick.runs.get(run.key) if stage.supervisor is not None else None
+    if held is not None and held.version == run.version:
+        run = held
+    return Story(stage, run, stage.parts.store.attempts(run.key))
+
+
+def unmet(stage: Stage, line: Line) -> list[str]:
+    """What this line expects and the world does not show, one sentence each."""
+    subject = line.word(0, "what to look at")
+    if subject == "world":
+        table = {name: (lambda fact=fact: fact(stage)) for name, fact in WORLD.items()}
+    elif subject in ("events", "alerts"):
+        table = _counts(stage, subject, line.words[1:])
+    else:
+        story = story_of(stage, subject)
+        table = {name: (lambda fact=fact: fact(story)) for name, fact in FACTS.items()}
+    return [problem for option in line.options if (problem := _compare(option, table)) is not None]
+
+
+def _counts(stage: Stage, subject: str, words: tuple[str, ...]) -> dict[str, Callable[[], object]]:
+    run_id = words[0] if words else None
+    if subject == "events":
+        kinds = Counter(one.event.kind.value for one in stage.rows.events(run_id, 0, 100_000))
+    else:
+        sent = stage.notifier.sent
+        kinds = Counter(str(one.kind) for one in sent if run_id in (None, one.run_id))
+    return _Counted(kinds)
+
+
+class _Counted(dict):
+    """Every event kind has a count."""
+
+    def __init__(self, kinds: Counter[str]) -> None:
+        from supervisor.domain.events import EventKind
+
+        super().__init__({kind.value: (lambda kind=kind: kinds[kind.value]) for kind in EventKind})
+
+
+def _compare(option: Option, table: dict[str, Callable[[], object]]) -> str | None:
+    if option.name not in table:
+        raise ScenarioError(f"nobody knows {option.name!r}; known: {', '.join(sorted(table))}")
+    found, wanted = table[option.name](), option.value
+    if option.sign in ORDER:
+        held = isinstance(found, int | float) and ORDER[option.sign](found, _number(wanted))
+    elif option.sign == "~":
+        held = wanted.lower() in str(found).lower()
+    elif option.sign == "!=":
+        held = str(found) != wanted
+    else:
+        held = str(found) == wanted
+    return None if held else f"{option.name} is {found!r}, expected {option.sign} {wanted}"
+
+
+def _number(text: str) -> float:
+    return float(text) if text.replace(".", "", 1).lstrip("-").isdigit() else seconds(text)

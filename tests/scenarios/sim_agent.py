@@ -1,0 +1,274 @@
+"""An agent and its training, simulated in virtual time on the real baton and the real heartbeat.
+
+It boots, claims, restores, trains at a steady rate, saves every so many steps, beats, heeds stop, notice, closed and
+superseded, and says `done` after its results are stored: RULES sections 1 and 7. The stage calls `act` when `due`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from supervisor.agent.claim import left_word
+from supervisor.domain import baton as rules
+from supervisor.domain import heartbeat
+from supervisor.domain.baton import BatonRefused
+from supervisor.domain.heartbeat import Exit
+from supervisor.agent.stores.errors import StoreUnavailable
+from supervisor.ports.provider import LaunchRequest
+from tests.scenarios.sim_beats import Mouth
+from tests.scenarios.sim_files import Files
+from tests.scenarios.sim_plan import NEVER, RETRY_S, Plan, Reach
+
+BEFORE_TRAINING = ("booting", "claiming", "restoring")
+LEAVING = ("saving", "finishing", "over")
+
+
+@dataclass
+class SimAgent:
+    """`up_at`: monotonic seconds at which its machine is up. `silent`: it reaches nobody. `hung`: no more steps.
+    `long_phase`: it says that it is in this phase, and makes no steps there."""
+
+    request: LaunchRequest
+    machine_id: str
+    up_at: float
+    plan: Plan
+    reach: Reach
+    silent: bool = False
+    hung: bool = False
+    long_phase: str = ""
+    told_notice_s: float | None = None  # of a preemption that the platform's listing does not tell of yet
+    state: str = "booting"
+    phase: str = heartbeat.BOOT
+    leaving: str | None = None  # why it goes; told as `left` when the last save is over
+    left: str | None = None
+    exit: Exit | None = None
+    note: str = ""
+    step_from: int | None = None
+    step: int = 0
+    saved: int = 0
+    pointed: int | None = None
+    training_at: float = NEVER
+    due: float = 0.0
+    files: Files = field(init=False)
+    mouth: Mouth = field(init=False)
+    _until: float = 0.0
+    _waits_since: float | None = None
+
+    def __post_init__(self) -> None:
+        self.job = self.request.job
+        self.run_id, self.launch_id = self.request.run_id, self.request.launch_id
+        self.attempt = int(self.job["attempt"])
+        self.files = Files(self.reach.objects, self.run_id, self.launch_id, self.machine_id)
+        self.mouth = Mouth(self, self.up_at)
+        self._until = self.up_at + self.plan.boot
+        self.due = self.up_at
+
+    # --- what the mouth and the stage ask ----------------------------------------------------------------------------
+
+    @property
+    def over(self) -> bool:
+        return self.state == "over"
+
+    @property
+    def restored(self) -> bool:
+        return self.training_at < NEVER
+
+    @property
+    def shown_phase(self) -> str:
+        return self.long_phase or self.phase
+
+    def notice_s(self) -> float | None:
+        own = self.reach.machine()
+        if own is not None and own.taken_at is not None and own.machine.record is not None:
+            return own.machine.record.notice_s
+        return self.told_notice_s
+
+    def progress(self) -> int:
+        """The step it has reached."""
+        if self.state == "training" and not self.hung and not self.long_phase:
+            made = math.floor(self.plan.rate * (self.reach.monotonic() - self.training_at) + 1e-6)
+            self.step = max(self.step, min((self.step_from or 0) + made, self.plan.steps))
+        return self.step
+
+    def go_on(self, hung: bool = False, long_phase: str = "") -> None:
+        """Change what it does; steps that were not made meanwhile are not made up."""
+        self.progress()
+        self.hung, self.long_phase = hung, long_phase
+        if self.state == "training":
+            self.training_at = self.reach.monotonic() - (self.step - (self.step_from or 0)) / self.plan.rate
+        self.due = self.reach.monotonic()
+
+    # --- time -----------------------------------------------------------------------------------------------------
+
+    def act(self) -> None:
+        """Do everything that is due, then set `due` to when there is more."""
+        now = self.reach.monotonic()
+        if now < self.up_at and not self.over:
+            self.due = self.up_at
+            return
+        if self.over or not self.plan.starts or self.reach.machine() is None:
+            self.due = NEVER
+            return
+        self._heed(now)
+        for _ in range(len(BEFORE_TRAINING) + len(LEAVING) + 2):
+            before = self.state
+            getattr(self, "_" + self.state)(now)
+            self.mouth.speak(now)  # each change of phase is told, also those that take no time
+            if self.state == before:
+                break
+        if self.over:
+            self._part()
+        self.due = NEVER if self.over else max(now + 0.01, min(self._until, self.mouth.due))
+
+    # --- the life -------------------------------------------------------------------------------------------------
+
+    def _booting(self, now: float) -> None:
+        if now >= self._until:
+            self.state = "claiming"
+
+    def _claiming(self, now: float) -> None:
+        self._until = now + RETRY_S
+        try:
+            seen = self.files.keeper.read()
+            waited_s = 0.0 if self._waits_since is None else now - self._waits_since
+            verdict = rules.standing(seen, self.launch_id, self.machine_id, waited_s)
+            if verdict in (rules.OVER, rules.OUTDATED):
+                self.stand_down(left_word(verdict))
+                return
+            if verdict == rules.WAIT:
+                self._waits_since = now if self._waits_since is None else self._waits_since
+                self.note = "waiting for the previous machine to leave"
+                return
+            self.files.keeper.change(lambda b: rules.claim(b, self.launch_id, self.machine_id, waited_s))
+        except (StoreUnavailable, BatonRefused):
+            return
+        self.note, self.mouth.heard_at, self.mouth.store_at = "", now, now
+        self.state, self.phase, self._until = "restoring", heartbeat.RESTORE, now + self.plan.restore
+
+    def _restoring(self, now: float) -> None:
+        if now < self._until:
+            return
+        try:
+            self.step_from = self.files.restore(self._reject)
+        except StoreUnavailable:
+            self._until = now + RETRY_S
+            return
+        except BatonRefused:
+            self.stand_down(heartbeat.SUPERSEDED)
+            return
+        self.step = self.saved = self.step_from or 0
+        self.pointed, self.training_at = self.step_from, now
+        self.state, self.phase = "training", heartbeat.TRAINING
+
+    def _reject(self, why: str) -> None:
+        self.note = why
+
+    def _training(self, now: float) -> None:
+        step = self.progress()
+        how, every = self.plan.exits, self.plan.checkpoint
+        newest = step - step % every if every else 0
+        saved = newest <= self.saved or self._save(newest)
+        if how is not None and now >= self.training_at + how[1]:
+            self.exit, self.phase, self.state = how[0], heartbeat.FINISHED, "over"
+        elif step >= self.plan.steps:
+            self.state, self.phase, self._until = "finishing", heartbeat.FINISHING, now + self.plan.finish
+        elif not saved:
+            self._until = now + RETRY_S
+        else:
+            self._until = min(self._next_mark(every), NEVER if how is None else self.training_at + how[1])
+
+    def _next_mark(self, every: int) -> float:
+        """When it will save or be done."""
+        if self.hung or self.long_phase:
+            return NEVER
+        mark = min(self.plan.steps, self.saved - self.saved % every + every) if every else self.plan.steps
+        return self.training_at + (mark - (self.step_from or 0)) / self.plan.rate
+
+    def _finishing(self, now: float) -> None:
+        if now < self._until:
+            return
+        self._until = now + RETRY_S
+        if not self.plan.uploads:  # a person is asked; it goes on trying
+            self.note, self.phase = "1 of 1 files could not be saved; model.bin: 403 Forbidden", heartbeat.FINISHED
+            self.exit = Exit(0, None, False, ran_s=now - self.training_at)
+            return
+        step, total = (self.step, self.plan.steps) if self.plan.reports else (None, None)
+        try:
+            self.files.finish(int(self.job["results_generation"]), self.plan.results, step, total)
+        except StoreUnavailable:
+            return
+        except BatonRefused:
+            self.stand_down(heartbeat.CLOSED)
+            return
+        self.note, self.exit = "", Exit(0, None, False, ran_s=now - self.training_at)
+        self.phase, self.state = heartbeat.FINISHED, "over"
+
+    def _saving(self, now: float) -> None:
+        """The last save before leaving; after it nobody writes any more."""
+        if now < self._until:
+            return
+        if self._save(self.step) or self.leaving == heartbeat.CUT_OFF:
+            if not self.over:
+                self.left, self.exit = self.leaving, Exit(None, 15, True, ran_s=now - self.training_at)
+                self.phase, self.state = heartbeat.FINISHED, "over"
+        else:
+            self._until = now + RETRY_S
+
+    def _over(self, now: float) -> None:
+        self._until = NEVER
+
+    def _save(self, step: int) -> bool:
+        """False when the store did not answer."""
+        if not self.silent and self.plan.checkpoint and step > (self.pointed or 0):
+            try:
+                self.files.save(step, self.attempt)
+            except StoreUnavailable:
+                return False
+            except BatonRefused:
+                self.stand_down(heartbeat.SUPERSEDED)
+                return True
+            self.pointed = step
+        self.saved = max(self.saved, step)
+        return True
+
+    # --- leaving --------------------------------------------------------------------------------------------------
+
+    def _heed(self, now: float) -> None:
+        own = self.reach.machine()
+        if own is not None and own.asked_to_stop:
+            self.leave(heartbeat.STOPPED)
+        if self.notice_s() is not None:
+            self.leave(heartbeat.NOTICED)
+        if now - self.up_at >= float(self.job["machine_max_s"]):
+            self.leave(heartbeat.EXPIRED)
+        if now - self.mouth.heard_at >= float(self.job["cut_off_s"]):
+            self.leave(heartbeat.CUT_OFF)
+
+    def leave(self, left: str) -> None:
+        """TERM the training, save what it has, go. The first reason counts."""
+        if self.leaving is not None or self.state in LEAVING:
+            return
+        self.leaving = left
+        if self.state in BEFORE_TRAINING:
+            self.left, self.phase, self.state = left, heartbeat.FINISHED, "over"
+            return
+        self.progress()
+        self.state, self._until = "saving", self.reach.monotonic() + self.plan.save
+        self.due = min(self.due, self._until)
+
+    def stand_down(self, left: str) -> None:
+        """Not ours (any more): stop and write nothing."""
+        if not self.over:
+            self.left, self.phase, self.state = left, heartbeat.FINISHED, "over"
+        self.mouth.store_at = NEVER
+
+    def _part(self) -> None:
+        """Nobody writes after this; the machine goes its way."""
+        if self.mouth.store_at < NEVER and not self.silent:
+            try:
+                self.files.leave()
+            except (StoreUnavailable, BatonRefused):
+                self.note = "left without a word in the baton"
+        if self.left != heartbeat.NOTICED:
+            self.reach.leave_machine(self.plan.after)

@@ -1,0 +1,122 @@
+"""The two ways of a simulated agent's beat, and what it learns on them: a stop, a newer attempt, a closed run.
+
+Changes of phase, exit and the like are beaten at once by both ways, all else at its pace. A beat is stored by the
+holder only, if-generation-match of its own last one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from supervisor.agent.claim import left_word, superseded
+from supervisor.agent.stopmarker import fresh_marker
+from supervisor.domain import baton as rules
+from supervisor.domain import heartbeat, runfiles
+from supervisor.domain.heartbeat import Beat
+from supervisor.agent.stores.errors import ABSENT, ObjectMissing, PreconditionFailed, StoreUnavailable
+from tests.scenarios.sim_plan import NEVER, NotReached
+
+if TYPE_CHECKING:
+    from tests.scenarios.sim_agent import SimAgent
+
+
+class Mouth:
+    def __init__(self, agent: SimAgent, starts_at: float) -> None:
+        self._agent = agent
+        self.push_at = starts_at if agent.plan.push else NEVER
+        self.store_at = NEVER  # until it holds the baton
+        self.heard_at = starts_at
+        self._sequence = 0
+        self._generation: str | None = None
+        self._stop_seen: str | None = None
+        self._said: tuple[object, ...] = ()
+
+    @property
+    def due(self) -> float:
+        return min(self.push_at, self.store_at)
+
+    def speak(self, now: float) -> None:
+        agent = self._agent
+        word = (agent.shown_phase, agent.left, agent.exit, agent.notice_s())
+        urgent, self._said = word != self._said, word
+        if self.store_at < NEVER and (urgent or now >= self.store_at):
+            self.store_at = now + float(agent.job["beat_store_s"])
+            if not agent.silent:
+                self._store(now)
+        if self.push_at < NEVER and (urgent or now >= self.push_at):
+            self.push_at = now + float(agent.job["beat_push_s"])
+            if not agent.silent:
+                self._push(now)
+
+    def beat(self) -> Beat:
+        agent = self._agent
+        self._sequence += 1
+        shows = agent.plan.reports and agent.restored
+        return Beat(
+            run_id=agent.run_id,
+            attempt=agent.attempt,
+            launch_id=agent.launch_id,
+            machine_id=agent.machine_id,
+            boot_id="boot",
+            sequence=self._sequence,
+            phase=agent.shown_phase,
+            nonce=str(agent.job["nonce"]),
+            step=agent.progress() if shows else None,
+            total=agent.plan.steps if shows else None,
+            checkpoint_step=agent.pointed,
+            resumed_from=agent.step_from,
+            steps_per_s=agent.plan.rate if shows else None,
+            notice_s=agent.notice_s(),
+            left=agent.left,
+            stop_generation=self._stop_seen,
+            exit=agent.exit,
+            message=agent.note,
+        )
+
+    def _push(self, now: float) -> None:
+        agent = self._agent
+        try:
+            answer = agent.reach.push(agent.run_id, heartbeat.encode(self.beat()))
+        except NotReached:
+            return
+        self.heard_at, self.push_at = now, now + answer.next_s
+        if answer.stop:
+            agent.leave(heartbeat.STOPPED)
+
+    def _store(self, now: float) -> None:
+        agent = self._agent
+        try:
+            baton = agent.files.keeper.read()
+            verdict = rules.standing(baton, agent.launch_id, agent.machine_id, 0.0)
+            if verdict != rules.MINE:
+                agent.stand_down(left_word(verdict))
+                return
+            self.heard_at = now
+            consumed = (agent.job["stop_consumed"], baton.stop_consumed)
+            marker = fresh_marker(agent.reach.objects, agent.run_id, *consumed)
+            if marker is not None:
+                self._stop_seen = marker
+                agent.leave(heartbeat.STOPPED)
+            elif superseded(baton, agent.launch_id):
+                agent.leave(heartbeat.SUPERSEDED)
+            self._put()
+        except StoreUnavailable:
+            return
+
+    def _put(self) -> None:
+        objects, key = self._agent.reach.objects, runfiles.beat(self._agent.run_id)
+        for _ in range(3):
+            if self._generation is None:
+                try:
+                    self._generation = objects.stat(key).generation
+                except ObjectMissing:
+                    self._generation = ABSENT
+            text = heartbeat.encode(self.beat())
+            try:
+                self._generation = objects.put(
+                    key, text, self._generation, {"beat": text.decode()}
+                ).generation
+            except PreconditionFailed:
+                self._generation = None
+            else:
+                return

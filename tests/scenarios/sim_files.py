@@ -1,0 +1,72 @@
+"""What a simulated agent keeps in the store: small real objects, so that a torn checkpoint is really torn.
+
+Upload, then move the pointer, then delete what no pointer names; restore only what verifies (RULES section 7).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+
+from supervisor.agent.batonio import BatonKeeper
+from supervisor.domain import baton as rules
+from supervisor.domain import runfiles
+from supervisor.domain.baton import Baton, Done, FileEntry, Pointer
+from supervisor.agent.stores.errors import ObjectMissing
+from tests.scenarios.doors import StoreDoor
+
+
+class Files:
+    """One holder's files. Every method raises StoreUnavailable, and BatonRefused where it is not the holder."""
+
+    def __init__(self, objects: StoreDoor, run_id: str, launch_id: str, machine_id: str) -> None:
+        self.keeper = BatonKeeper(objects, run_id)
+        self._objects = objects
+        self._run_id = run_id
+        self._holder = (launch_id, machine_id)
+
+    def save(self, step: int, attempt: int) -> None:
+        prefix = runfiles.checkpoint(self._run_id, step, attempt)
+        pointer = Pointer(step, prefix, (self._upload(prefix, "model.pt", b"weights after %d steps" % step),))
+        self._clean(self.keeper.change(lambda b: rules.move_checkpoint(b, *self._holder, pointer)))
+
+    def restore(self, reject: Callable[[str], None]) -> int | None:
+        """The step of the newest checkpoint that verifies."""
+        baton = self.keeper.read()
+        while baton.checkpoint is not None and not self._verifies(baton.checkpoint):
+            reject(f"checkpoint {baton.checkpoint.step} rejected: it differs from its sha256")
+            baton = self.keeper.change(lambda b: rules.drop_checkpoint(b, *self._holder))
+        self._clean(baton)
+        return None if baton.checkpoint is None else baton.checkpoint.step
+
+    def finish(self, generation: int, names: tuple[str, ...], step: int | None, total: int | None) -> None:
+        prefix = runfiles.results(self._run_id, generation)
+        entries = tuple(
+            self._upload(prefix, name, b"result %d of %s" % (step or 0, name.encode())) for name in names
+        )
+        done = Done(self._holder[0], prefix, entries, step, total)
+        self.keeper.change(lambda b: rules.finish(b, self._holder[1], done))
+
+    def leave(self) -> None:
+        self.keeper.change(lambda b: rules.leave(b, *self._holder))
+
+    def _upload(self, prefix: str, name: str, content: bytes) -> FileEntry:
+        self._objects.put(prefix + name, content)
+        return FileEntry(name, len(content), hashlib.sha256(content).hexdigest())
+
+    def _verifies(self, pointer: Pointer) -> bool:
+        return all(self._same(pointer.prefix + entry.name, entry.sha256) for entry in pointer.files)
+
+    def _same(self, key: str, sha256: str) -> bool:
+        try:
+            return hashlib.sha256(self._objects.get(key)[0]).hexdigest() == sha256
+        except ObjectMissing:
+            return False
+
+    def _clean(self, baton: Baton) -> None:
+        pointers = baton.previous if baton.checkpoint is None else (baton.checkpoint, *baton.previous)
+        named = tuple(pointer.prefix for pointer in pointers)
+        for page in self._objects.pages(runfiles.checkpoints(self._run_id)):
+            for info in page.objects:
+                if not info.key.startswith(named):
+                    self._objects.delete(info.key)

@@ -1,0 +1,50 @@
+"""What the machines and trainings of one run are like, and what a simulated agent can reach."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from supervisor.domain.heartbeat import Exit
+from tests.fakes.provider import FakeMachine
+from tests.scenarios.doors import StoreDoor
+
+NEVER = math.inf
+RETRY_S = 5.0
+
+
+class NotReached(Exception):
+    """A push that no supervisor took."""
+
+
+@dataclass
+class Plan:
+    """Times in seconds, `rate` in steps per second. `after`: what becomes of the machine when its agent has left:
+    gone, ended (stopped but still there), or stays (up, as after a self-delete that failed)."""
+
+    steps: int = 1000
+    rate: float = 1.0
+    checkpoint: int = 100  # one every so many steps; 0 = none
+    boot: float = 20.0
+    restore: float = 5.0
+    finish: float = 5.0
+    save: float = 1.0
+    reports: bool = True
+    push: bool = True
+    starts: bool = True  # the agent comes up at all
+    uploads: bool = True  # the results reach the store
+    results: tuple[str, ...] = ("model.bin",)
+    after: str = "gone"
+    exits: tuple[Exit, float] | None = None  # (how, seconds after its training began)
+
+
+@dataclass
+class Reach:
+    """What an agent can reach: the store by its own door, the supervisor, the machine it runs on."""
+
+    objects: StoreDoor
+    monotonic: Callable[[], float]
+    push: Callable[[str, bytes], object]  # the answer; raises NotReached
+    machine: Callable[[], FakeMachine | None]  # None = it does not live
+    leave_machine: Callable[[str], None]  # told Plan.after

@@ -1,0 +1,275 @@
+"""The stage of a scenario: the real loop, decisions, use cases and database, on a faked world in virtual time.
+
+The clock jumps from one due thing to the next: an agent's next act, the loop's next tick, the end of a wait. Nothing
+sleeps. A restart of the supervisor makes every object of it anew on the same database, as kill -9 and a start would.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from supervisor.domain.machine import Machine, MachineState
+from supervisor.domain.policies import Knobs
+from supervisor.domain.status import Status
+from supervisor.ports.provider import LaunchRequest
+from supervisor.ports.store import Lease, StoreDown
+from supervisor.reconciler.act import Actor
+from supervisor.reconciler.deliver import deliver
+from supervisor.reconciler.jobs import Paces
+from supervisor.reconciler.observe import Observer
+from supervisor.reconciler.outcomes import Outcomes
+from supervisor.reconciler.readers import Readers
+from supervisor.reconciler.rotation import Rotation
+from supervisor.reconciler.sampling import Sampler
+from supervisor.reconciler.sweeping import Sweeper
+from supervisor.reconciler.tick import Tick
+from supervisor.reconciler.worldview import Worldview
+from supervisor.services.heartbeat import BeatInbox
+from supervisor.services.parts import Parts
+from supervisor.storage.store import open_store
+from tests.fakes.clock import START, FakeClock
+from tests.fakes.notifier import FakeNotifier
+from tests.fakes.objectstore import MemoryStore
+from tests.fakes.wake import FakeWake
+from tests.scenarios.doors import (
+    AgentsDoor,
+    AtOnce,
+    DatabaseDoor,
+    Later,
+    StagedProvider,
+    StoreDoor,
+    SupervisorDied,
+)
+from tests.scenarios.sim_agent import SimAgent
+from tests.scenarios.sim_plan import NEVER, NotReached, Plan, Reach
+
+CELL = "cell"
+WAKE_S = 0.05  # how soon the loop looks again when it is woken
+FOREVER_S = 1e9
+OVERLAP_S = 300.0  # how long a run may have two machines (invariant 3)
+
+
+@dataclass
+class Settings:
+    """What a scenario's `settings` line may change. Times in seconds."""
+
+    zones: tuple[str, ...] = ("a", "b", "c")
+    poll: float = 30.0
+    backoff: float = 10.0
+    boot: float = 20.0  # of machines, until they are up
+    release: float = 0.0  # between an accepted release and the machine's end
+    irreplaceable: bool = False
+    overlap: float = OVERLAP_S
+
+
+@dataclass
+class Supervisor:
+    """One life of the supervisor's process."""
+
+    tick: Tick
+    inbox: BeatInbox
+    later: Later
+    lease: Lease
+
+
+class Faults(logging.Handler):
+    """Errors that the loop survives by design, and that no scenario may cause without saying so."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.seen: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.seen.append(self.format(record))
+
+
+@dataclass
+class Stage:
+    folder: Path
+    settings: Settings = field(default_factory=Settings)
+    agents: list[SimAgent] = field(default_factory=list)
+    plans: dict[str, Plan] = field(default_factory=dict)
+    ticks: int = 0
+    supervisor: Supervisor | None = None
+    requests: int = 0  # calls to platform and object store in the last tick
+
+    def __post_init__(self) -> None:
+        self.clock = FakeClock()
+        self.objects = MemoryStore(now=lambda: START + self.clock.monotonic())
+        self.own_door, self.agents_door = StoreDoor(self.objects), AgentsDoor(self.objects)
+        self.provider = StagedProvider(self.clock, self.settings.zones, self._born)
+        self.provider.boot_s, self.provider.release_delay_s = self.settings.boot, self.settings.release
+        self.provider.irreplaceable = self.settings.irreplaceable
+        self.wake, self.notifier = FakeWake(self.clock), FakeNotifier()
+        self.knobs_of = lambda supervisor_id: Knobs(
+            supervisor_id, poll_interval_s=self.settings.poll, recovery_backoff_s=self.settings.backoff
+        )
+        self.faults = Faults()
+        self.next_tick = 0.0
+        self.doubled: dict[str, float] = {}
+        self._lives = itertools.count(1)
+        self._database = open_store(f"sqlite:///{self.folder}/scenario.db", True, ("fake",))
+        self.rows = DatabaseDoor(self._database)
+        logging.getLogger("supervisor").addHandler(self.faults)
+        self.start()
+
+    def close(self) -> None:
+        logging.getLogger("supervisor").removeHandler(self.faults)
+        self._database.close()
+
+    # --- the supervisor's lives -------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """A new process on the same database: it remembers nothing but its rows."""
+        self._database.close()
+        self._database = open_store(f"sqlite:///{self.folder}/scenario.db", False, ("fake",))
+        self.rows = DatabaseDoor(self._database)
+        self.provider.dies = ""
+        providers, later, outcomes = {self.provider.name: self.provider}, Later(), Outcomes()
+        knobs, poll_s = self.knobs_of(self.rows.supervisor_id), self.settings.poll
+        inbox = BeatInbox(self.rows, self.clock, self.wake, knobs.beat_push_s)
+        paces = Paces(self.objects.url, None, knobs.beat_push_s, knobs.beat_store_s, 300.0, 7200.0, 10.0, 8.0)
+        self.parts = Parts(
+            self.rows, self.own_door, self.clock, self.wake, providers, {self.provider.name: CELL}, knobs
+        )
+        tick = Tick(
+            store=self.rows,
+            cell=CELL,
+            observer=Observer(providers, self.own_door, inbox.take, self.clock, self.rows.supervisor_id, poll_s),
+            worldview=Worldview(knobs, providers),
+            readers=Readers(self.own_door, providers, executor=AtOnce()),
+            actor=Actor(
+                self.rows, self.own_door, providers, outcomes, self.clock, self.wake, paces, inbox.forget,
+                executor=later,
+            ),
+            outcomes=outcomes,
+            sampler=Sampler(self.rows),
+            sweeper=Sweeper(self.rows.supervisor_id),
+            rotation=Rotation(poll_s, knobs.stop_poll_s),
+            clock=self.clock,
+        )  # fmt: skip
+        lease = self.take_lease(f"supervisor-{next(self._lives)}")
+        self.supervisor = Supervisor(tick, inbox, later, lease)
+        self.next_tick = self.clock.monotonic()
+
+    def take_lease(self, owner: str) -> Lease:
+        lease = self._database.take_lease(CELL, owner, FOREVER_S, self.clock.monotonic(), alone=True)
+        if lease is None:
+            raise AssertionError("the lease could not be taken")
+        return lease
+
+    def kill(self) -> None:
+        """kill -9: what was queued is never done."""
+        self.supervisor, self.next_tick = None, NEVER
+
+    # --- time -----------------------------------------------------------------------------------------------------
+
+    def run_for(self, seconds: float) -> None:
+        end = self.clock.monotonic() + seconds
+        while True:
+            self._turn()
+            now = self.clock.monotonic()
+            if now >= end:
+                return
+            due = min([end, self.next_tick, now + self.settings.poll, *(agent.due for agent in self.agents)])
+            self.clock.advance(max(0.0, due - now))
+
+    def _turn(self) -> None:
+        """Everything that is due at this instant."""
+        now = self.clock.monotonic()
+        for agent in self.agents:
+            if agent.due <= now:
+                agent.act()
+        self._watch_machines()
+        self._wake_up(now)
+        if self.supervisor is not None and now >= self.next_tick:
+            self._tick(self.supervisor)
+            self._wake_up(now)
+
+    def _wake_up(self, now: float) -> None:
+        if self.wake.wait(0.0):
+            self.next_tick = min(self.next_tick, now + WAKE_S)
+
+    def _tick(self, own: Supervisor) -> None:
+        now = self.clock.monotonic()
+        before = self._calls()
+        due = None
+        try:
+            due = own.tick.run(own.lease)
+            own.later.drain()
+        except StoreDown:
+            own.later.drop()
+        except SupervisorDied:
+            own.later.drop()
+            self.kill()
+            return
+        self.requests = self._calls() - before
+        self.ticks += 1
+        if not self.rows.away:
+            deliver(self.rows, {self.notifier.name: self.notifier}, self.clock.now())
+        own.inbox.active = len(own.tick.runs)
+        own.inbox.set_stopping(
+            run.run_id
+            for run in own.tick.runs.values()
+            if run.stop is not None or run.status == Status.STOPPING
+        )
+        soon_s = self.settings.poll if due is None else min(self.settings.poll, due - self.clock.now())
+        self.next_tick = now + max(WAKE_S, soon_s)
+
+    def _calls(self) -> int:
+        return sum(self.own_door.calls.values()) + sum(self.provider.calls.values())
+
+    # --- the world ------------------------------------------------------------------------------------------------
+
+    def _born(self, request: LaunchRequest, machine: Machine) -> None:
+        """A machine comes up, and an agent on it."""
+        plan = self.plans.setdefault(request.run_id, Plan())
+        name, machine_id = request.name, machine.machine_id
+        reach = Reach(
+            objects=self.agents_door,
+            monotonic=self.clock.monotonic,
+            push=self._push,
+            machine=lambda: self.provider.inside(name) if self.provider.lives(name, machine_id) else None,
+            leave_machine=lambda after: self._left(name, after),
+        )
+        up_at = self.clock.monotonic() + self.provider.boot_s
+        self.agents.append(SimAgent(request, machine_id, up_at, plan, reach))
+
+    def _left(self, name: str, after: str) -> None:
+        if after == "gone":
+            self.provider.lose(name)
+        elif after == "ended":
+            self.provider.end(name)
+
+    def _push(self, run_id: str, raw: bytes) -> object:
+        if self.supervisor is None or self.rows.away:
+            raise NotReached
+        try:
+            return self.supervisor.inbox.receive(run_id, raw)
+        except Exception as error:  # noqa: BLE001 - any refusal is an answer the agent cannot use
+            raise NotReached(str(error)) from None
+
+    def agent(self, run_id: str, attempt: int | None = None) -> SimAgent:
+        """The newest agent of this run, or the one of this attempt."""
+        found = [one for one in self.agents if one.run_id == run_id and attempt in (None, one.attempt)]
+        if not found:
+            raise AssertionError(f"{run_id} has no machine yet")
+        return found[-1]
+
+    def machines(self, run_id: str | None = None) -> list[Machine]:
+        """Machines that cost money now: ours, of one run or of all."""
+        ours = (m for m in self.provider.look_all() if m.supervisor_id == self.rows.supervisor_id)
+        return [machine for machine in ours if run_id in (None, machine.run_id)]
+
+    def _watch_machines(self) -> None:
+        """Invariant 3: no run has two running machines for longer than its overlap."""
+        now = self.clock.monotonic()
+        count = Counter(one.run_id for one in self.machines() if one.state is not MachineState.ENDED)
+        self.doubled = {name: self.doubled.get(name, now) for name, many in count.items() if many > 1}
+        for name, since in self.doubled.items():
+            if now - since > self.settings.overlap:
+                raise AssertionError(f"{name} has had {count[name]} machines for {now - since:.0f} s")

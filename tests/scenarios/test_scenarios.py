@@ -1,0 +1,16 @@
+"""Every scenario file is played through the real decisions, loop, use cases and database."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.scenarios.play import play
+
+FILES = sorted(Path(__file__).parent.glob("*/*.txt"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_the_story_ends_as_it_must(path: Path, tmp_path: Path) -> None:
+    play(path, tmp_path)
