@@ -23,6 +23,7 @@ from pydantic import (
 
 from supervisor.api.errors import MalformedJson, UnsupportedMediaType
 from supervisor.api.run_spec import SHELL, WORDS, Names, RunSpec, SecondsOrZero, Strict
+from supervisor.domain import heartbeat
 from supervisor.domain.errors import InvalidRequest
 from supervisor.domain.identifiers import RUN_ID_RULE
 from supervisor.domain.status import Status
@@ -83,6 +84,24 @@ def _status(word: str) -> str:
             "is not a status" + (f"; did you mean {near[0]}?" if near else f"; known: {', '.join(known)}")
         )
     return word
+
+
+class HeartbeatBody(BaseModel):
+    """One heartbeat; fields that are unknown here are ignored. For the document: domain/heartbeat reads it."""
+
+    run_id: str
+    attempt: int = Field(ge=1, le=heartbeat.MAX_COUNT)
+    launch_id: str = Field(description="generation.attempt.try")
+    machine_id: str = Field(max_length=heartbeat.MAX_TEXT)
+    boot_id: str = Field(max_length=heartbeat.MAX_TEXT)
+    sequence: int = Field(ge=1, le=heartbeat.MAX_COUNT)
+    phase: str = Field(description=", ".join(heartbeat.PHASES))
+    nonce: str
+    step: int | None = Field(None, ge=0, le=heartbeat.MAX_COUNT)
+    total: int | None = Field(None, ge=0, le=heartbeat.MAX_COUNT)
+    checkpoint_step: int | None = Field(None, ge=0, le=heartbeat.MAX_COUNT)
+    steps_per_s: float | None = None
+    metrics: dict[str, float] = {}
 
 
 class _Parameters(BaseModel):

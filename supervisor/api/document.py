@@ -64,7 +64,7 @@ OPERATIONS = {
         {202: schemas.Run}, bodies.ApproveBody, refuses="RUN_NOT_FOUND NOTHING_TO_APPROVE APPROVAL_MISMATCH"
     ),
     "push_beat": Operation(
-        {200: schemas.BeatAnswer}, schemas.Heartbeat, refuses="NONCE_REFUSED RUN_NOT_FOUND RUN_ENDED"
+        {200: schemas.BeatAnswer}, bodies.HeartbeatBody, refuses="NONCE_REFUSED RUN_NOT_FOUND RUN_ENDED"
     ),
     "live": Operation({200: schemas.Live}),
     "ready": Operation({200: schemas.Ready, 503: schemas.Ready}, query=bodies.ReadyParameters),

@@ -11,8 +11,6 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from supervisor.domain import heartbeat
-
 CAUSE = "One word of the cause table; clients must accept words that they do not know."
 
 
@@ -224,24 +222,6 @@ class LogText(Answer):
     next_offset: int
     size: int
     complete: bool
-
-
-class Heartbeat(BaseModel):
-    """One heartbeat; fields that are unknown here are ignored. See docs/training-contract.md."""
-
-    run_id: str
-    attempt: int = Field(ge=1, le=heartbeat.MAX_COUNT)
-    launch_id: str = Field(description="generation.attempt.try")
-    machine_id: str = Field(max_length=heartbeat.MAX_TEXT)
-    boot_id: str = Field(max_length=heartbeat.MAX_TEXT)
-    sequence: int = Field(ge=1, le=heartbeat.MAX_COUNT)
-    phase: str = Field(description=", ".join(heartbeat.PHASES))
-    nonce: str
-    step: int | None = Field(None, ge=0, le=heartbeat.MAX_COUNT)
-    total: int | None = Field(None, ge=0, le=heartbeat.MAX_COUNT)
-    checkpoint_step: int | None = Field(None, ge=0, le=heartbeat.MAX_COUNT)
-    steps_per_s: float | None = None
-    metrics: dict[str, float] = {}
 
 
 class BeatAnswer(Answer):

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from supervisor.domain.errors import InvalidRequest, KeyInFlight, KeyReused, RunIdTaken, Unavailable
 from supervisor.domain.events import Event, EventKind
+from supervisor.domain.policies import Policy
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.ports.store import DuplicateRun, KeptAnswer, Transaction
@@ -70,32 +71,55 @@ def submit(parts: Parts, request: SubmitRequest, actor: str) -> Reply:
 def _submit_once(
     parts: Parts, request: SubmitRequest, actor: str, seen: Look
 ) -> tuple[Reply, Resumed | None]:
-    now, resumed = parts.clock.now(), None
-    fingerprint = _fingerprint(request) if request.key is not None else ""
+    now = parts.clock.now()
+    if request.key is not None:
+        return _once_per_key(parts, request, request.key, actor, seen, now)
+    # Policy and answer are made outside the transaction: everybody else's writes wait for it.
+    policy = policy_from(request.spec, parts, now) if seen.run is None else None
     with parts.store.begin(now) as tx:
-        if request.key is not None:
-            kept = tx.take_key(SCOPE, request.key, fingerprint, now)
-            if kept is not None:
-                return _replay(kept, fingerprint), None
-        known = tx.find(request.run_id) if request.run_id is not None else None
-        if known is None:
-            run = _insert(tx, parts, request, actor, now)
-            reply = _reply(201, run, request.spec, (), now)
-        elif known.owner != OWNER:
-            raise RunIdTaken("This run_id is taken. Choose another.")
-        else:
-            wish = Wish(request.spec, request.replace_spec, request.rerun, actor)
-            resumed = resume_in(tx, parts, known, wish, seen, now)
-            reply = _reply(200, resumed.run, resumed.spec, resumed.differs, now)
-        if request.key is not None:
-            answer = KeptAnswer(fingerprint, reply.status, reply.body, reply.location)
-            tx.keep_answer(SCOPE, request.key, answer)
+        run, resumed = _write(tx, parts, request, policy, actor, seen, now)
+    return _reply(request, run, resumed, now), resumed
+
+
+def _once_per_key(
+    parts: Parts, request: SubmitRequest, key: str, actor: str, seen: Look, now: float
+) -> tuple[Reply, Resumed | None]:
+    """Nothing is refused before the key was looked up: the first answer comes again, whatever has changed since."""
+    fingerprint = _fingerprint(request)
+    with parts.store.begin(now) as tx:
+        kept = tx.take_key(SCOPE, key, fingerprint, now)
+        if kept is not None:
+            return _replay(kept, fingerprint), None
+        run, resumed = _write(tx, parts, request, None, actor, seen, now)
+        reply = _reply(request, run, resumed, now)
+        tx.keep_answer(SCOPE, key, KeptAnswer(fingerprint, reply.status, reply.body, reply.location))
     return reply, resumed
 
 
-def _insert(tx: Transaction, parts: Parts, request: SubmitRequest, actor: str, now: float) -> Run:
+def _write(
+    tx: Transaction,
+    parts: Parts,
+    request: SubmitRequest,
+    policy: Policy | None,
+    actor: str,
+    seen: Look,
+    now: float,
+) -> tuple[Run, Resumed | None]:
+    """The new run, or what became of the known one. `policy` None = not made yet."""
+    known = tx.find(request.run_id) if request.run_id is not None else None
+    if known is None:
+        return _insert(tx, parts, request, policy or policy_from(request.spec, parts, now), actor, now), None
+    if known.owner != OWNER:
+        raise RunIdTaken("This run_id is taken. Choose another.")
+    wish = Wish(request.spec, request.replace_spec, request.rerun, actor)
+    resumed = resume_in(tx, parts, known, wish, seen, now)
+    return resumed.run, resumed
+
+
+def _insert(
+    tx: Transaction, parts: Parts, request: SubmitRequest, policy: Policy, actor: str, now: float
+) -> Run:
     provider = provider_of(request.spec)
-    policy = policy_from(request.spec, parts, now)
     run = Run(
         key=0,
         run_id=request.run_id or generated_run_id(),
@@ -118,11 +142,12 @@ def generated_run_id() -> str:
     return "run-" + base64.b32encode(secrets.token_bytes(4)).decode().lower()[:6]
 
 
-def _reply(status: int, run: Run, spec: Spec, differs: tuple[str, ...], now: float) -> Reply:
+def _reply(request: SubmitRequest, run: Run, resumed: Resumed | None, now: float) -> Reply:
+    spec = request.spec if resumed is None else resumed.spec
     answer = run_json(run, now, spec.get("labels", {}))
     answer["warnings"] = warnings_of(spec)
-    answer["differs"] = differs
-    return Reply(status, dumps(answer), f"/v1/runs/{run.run_id}")
+    answer["differs"] = () if resumed is None else resumed.differs
+    return Reply(201 if resumed is None else 200, dumps(answer), f"/v1/runs/{run.run_id}")
 
 
 def _check_key(key: str | None) -> None:
