@@ -23,7 +23,7 @@ class LogNotifier:
                 telemetry.ACTION: "notify",
                 telemetry.RUN_ID: notification.run_id,
                 telemetry.EVENT: notification.kind,
-                "event_id": notification.event_id,
-                "sequence": notification.sequence,
+                telemetry.EVENT_ID: notification.event_id,
+                telemetry.SEQUENCE: notification.sequence,
             },
         )

@@ -10,7 +10,9 @@ import pytest
 from supervisor.domain.causes import Cause
 from supervisor.domain.machine import MachineState
 from supervisor.ports.provider import LaunchRequest, NoCapacity, ProviderUnavailable, QuotaExceeded
-from tests.contracts.provider_suite import DisastersContract, ProviderContract, Subject, ref
+from tests.contracts.disasters_suite import DisastersContract
+from tests.contracts.provider_subject import Subject, ref
+from tests.contracts.provider_suite import ProviderContract
 from tests.fakes.clock import FakeClock
 from tests.fakes.provider import FakeProvider
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.contracts.provider_suite import DisastersContract, ProviderContract
+from tests.contracts.disasters_suite import DisastersContract
+from tests.contracts.provider_suite import ProviderContract
 from tests.providers.local_machines import LocalSubject
 
 

@@ -18,7 +18,9 @@ from supervisor.objectstores.filesystem import FilesystemStore
 from supervisor.ports.objectstore import ABSENT, ObjectMissing, PreconditionFailed
 from supervisor.ports.provider import LaunchRequest
 from supervisor.providers.agent_bundle import write_agent
-from tests.contracts.provider_suite import DisastersContract, ProviderContract, ref
+from tests.contracts.disasters_suite import DisastersContract
+from tests.contracts.provider_subject import ref
+from tests.contracts.provider_suite import ProviderContract
 from tests.providers.local_machines import LocalSubject, alive, bystander
 from tests.waiting import wait_for
 

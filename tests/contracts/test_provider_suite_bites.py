@@ -10,7 +10,9 @@ import pytest
 
 from supervisor.domain.machine import Machine, MachineListing, MachineRef, MachineState
 from supervisor.ports.provider import LaunchRequest, ProviderUnavailable
-from tests.contracts.provider_suite import DisastersContract, ProviderContract, Subject
+from tests.contracts.disasters_suite import DisastersContract
+from tests.contracts.provider_subject import Subject
+from tests.contracts.provider_suite import ProviderContract
 from tests.contracts.test_fake_provider import FakeSubject
 from tests.fakes.provider import FakeProvider
 

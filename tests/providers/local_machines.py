@@ -16,7 +16,7 @@ from supervisor.ports.provider import LaunchRequest
 from supervisor.providers.local import processes
 from supervisor.providers.local.provider import LocalProvider
 from supervisor.reconciler.system_clock import SystemClock
-from tests.contracts.provider_suite import Subject
+from tests.contracts.provider_subject import Subject
 from tests.fakes.provider import offers_in
 from tests.waiting import wait_for
 

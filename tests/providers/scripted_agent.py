@@ -1,8 +1,9 @@
 """The smallest agent a machine can have: it takes the lock, says who it is, and starts a "training" that sleeps.
 
     python scripted_agent.py MACHINE_DIR
-`script` in job.json may ask for more: slow_start_s, refuse (end before the beginning), runs_s (end by itself after
-that time), stray (the training's child leaves the session), bare (a child without any environment).
+`script` in job.json may ask for more: wait_for (a file that must appear in the folder first), refuse (end before the
+beginning), runs_s (end by itself after that time), stray (a child that leaves the session), bare (a child without any
+environment).
 It writes pids.json {"agent", "training", "stray", "bare"} when all of them run.
 """
 
@@ -17,7 +18,8 @@ from pathlib import Path
 
 folder = Path(sys.argv[1])
 script = json.loads((folder / "job.json").read_text()).get("script", {})
-time.sleep(script.get("slow_start_s", 0))
+while "wait_for" in script and not (folder / script["wait_for"]).exists():
+    time.sleep(0.02)
 if script.get("refuse"):
     sys.exit("the scripted agent refuses")
 lock = (folder / "lock").open("ab")

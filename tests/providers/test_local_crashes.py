@@ -18,7 +18,7 @@ from supervisor.domain.machine import MachineState
 from supervisor.ports.provider import LaunchRejected, LaunchRequest, ProviderUnavailable
 from supervisor.providers.local.folders import Folders
 from supervisor.providers.local.starting import Agents
-from tests.contracts.provider_suite import ref
+from tests.contracts.provider_subject import ref
 from tests.providers.local_machines import SCRIPTED_AGENT, LocalSubject, alive
 from tests.waiting import wait_for
 
@@ -104,7 +104,7 @@ def test_a_crash_between_folder_and_agent_is_finished_by_the_same_launch(
 def test_a_crash_between_agent_and_its_name_adopts_that_agent(
     local: LocalSubject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    request = local.scripted(local.request(), slow_start_s=1.0)
+    request = local.scripted(local.request(), wait_for="go")
     with monkeypatch.context() as patch:
         patch.setattr("supervisor.providers.local.provider.LocalProvider._await_agent", die)
         with pytest.raises(Killed):
@@ -112,6 +112,7 @@ def test_a_crash_between_agent_and_its_name_adopts_that_agent(
     seen = local.listed(request)
     assert seen is not None
     assert (seen.state, seen.machine_id) == (MachineState.STARTING, "")
+    (local.folder(request) / "go").touch()
     local.provider = local.fresh()
     machine = local.provider.launch(request)
     assert machine.machine_id.split(":")[2] == str(local.pids(request)["agent"])
@@ -119,7 +120,7 @@ def test_a_crash_between_agent_and_its_name_adopts_that_agent(
 
 
 def test_a_machine_that_starts_can_be_released(local: LocalSubject, monkeypatch: pytest.MonkeyPatch) -> None:
-    request = local.scripted(local.request(), slow_start_s=3600.0)
+    request = local.scripted(local.request(), wait_for="never")
     monkeypatch.setattr("supervisor.providers.local.provider.START_WAIT_S", 0.2)
     assert local.provider.launch(request).state is MachineState.STARTING
     local.provider.release(ref(request))

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from supervisor.domain.machine import MachineState
-from supervisor.ports.provider import LaunchRejected, LaunchRequest, MachineMissing, NoCapacity
-from tests.contracts.provider_suite import ref
+from supervisor.ports.provider import LaunchRejected, MachineMissing, NoCapacity, ProviderUnavailable
+from tests.contracts.provider_subject import ref
+from tests.fakes.clock import FakeClock
 from tests.providers.local_machines import LocalSubject, alive
-from tests.waiting import wait_for
 
 
 def test_capacity_is_counted_over_living_machines_of_every_supervisor(local: LocalSubject) -> None:
@@ -29,11 +29,20 @@ def test_capacity_is_counted_over_living_machines_of_every_supervisor(local: Loc
 
 
 def test_a_stock_out_outlives_the_supervisor_and_ends_by_itself(local: LocalSubject) -> None:
-    request = local.request()
-    local.provider.stockout(["local-a"], 1.5)
+    request, clock = local.request(), FakeClock()
+    local.fresh(clock=clock).stockout(["local-a"], 60.0)
+    clock.advance(59.0)
     with pytest.raises(NoCapacity):
-        local.fresh().launch(request)
-    wait_for(lambda: _launched(local, request), what="the stock-out to end")
+        local.fresh(clock=clock).launch(request)
+    clock.advance(2.0)
+    assert local.fresh(clock=clock).launch(request).machine_id
+
+
+def test_a_torn_list_of_stock_outs_is_not_taken_for_none(local: LocalSubject) -> None:
+    (local.data_dir / "local" / "stockouts.json").write_text('{"local-a": "soon"}')
+    with pytest.raises(ProviderUnavailable, match="stockouts"):
+        local.provider.launch(local.request())
+    assert local.provider.machines().machines == ()
 
 
 def test_ten_machines_of_another_supervisor_are_told_as_theirs(local: LocalSubject) -> None:
@@ -119,11 +128,3 @@ def test_old_folders_are_put_away_and_only_the_last_hundred_kept(local: LocalSub
     assert request.name in kept
     assert "old-119" in kept
     assert "old-0" not in kept
-
-
-def _launched(local: LocalSubject, request: LaunchRequest) -> bool:
-    try:
-        local.provider.launch(request)
-    except NoCapacity:
-        return False
-    return True

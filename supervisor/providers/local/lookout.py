@@ -7,6 +7,7 @@ that zone Unknown, and it keeps the timers that end noticed machines on time.
 from __future__ import annotations
 
 import logging
+import threading
 from dataclasses import dataclass
 
 from supervisor import telemetry
@@ -32,12 +33,14 @@ class Lookout:
         self._offered = zones
         self._clock = clock
         self._timers = NoticeTimers(self._notice_over)
+        self._lock = threading.Lock()
         self._zones: dict[str, str] = {}  # machine name -> zone
         self._complained: set[str] = set()
 
     def zones(self) -> frozenset[str]:
         """Those of the settings, and those of machines that are there."""
-        return self._offered | frozenset(self._zones.values())
+        with self._lock:
+            return self._offered | frozenset(self._zones.values())
 
     def watch(self, name: str, deadline_boottime_s: float) -> None:
         self._timers.watch(name, deadline_boottime_s)
@@ -46,7 +49,8 @@ class Lookout:
         """As Sight.look."""
         machine = (sight or Sight(self._clock)).look(folder)
         if machine is not None:
-            self._zones[machine.name] = machine.zone
+            with self._lock:
+                self._zones[machine.name] = machine.zone
             if machine.state is MachineState.ENDING and (notice := folder.notice()) is not None:
                 self._timers.watch(folder.name, notice.deadline_boottime_s)
         return machine
@@ -71,8 +75,9 @@ class Lookout:
                     over.append(folder)
                 else:
                     found.append(machine)
-        for name in set(self._zones) - {folder.name for folder in folders}:
-            self._zones.pop(name, None)
+        with self._lock:
+            for name in set(self._zones) - {folder.name for folder in folders}:
+                del self._zones[name]
         return Seen(MachineListing(tuple(found), frozenset(unreachable)), unreadable, tuple(over))
 
     def complain(self, seen: Seen) -> None:

@@ -1,0 +1,74 @@
+"""A provider under test, wrapped with what only its own test knows: how time passes, how to make a reading fail."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+from uuid import uuid4
+
+from supervisor.domain.identifiers import request_id
+from supervisor.domain.machine import Machine, MachineRef, MachineState
+from supervisor.ports.provider import LaunchRequest
+
+
+class Subject(ABC):
+    """One provider under test."""
+
+    provider: Any
+
+    def __init__(self) -> None:
+        self.token = uuid4().hex[:8]  # machines of other tests on this computer are none of ours
+
+    @abstractmethod
+    def eventually(self, condition: Callable[[], Any], what: str) -> Any:
+        """Let time pass until the condition holds; its answer."""
+
+    @abstractmethod
+    def unreadable(self, request: LaunchRequest) -> AbstractContextManager[None]:
+        """While this is open, the zone of this machine cannot be read."""
+
+    @abstractmethod
+    def all_unreadable(self) -> AbstractContextManager[None]:
+        """While this is open, nothing can be read."""
+
+    def request(
+        self,
+        run: str = "digits",
+        attempt: int = 1,
+        try_number: int = 1,
+        zone: int = 0,
+        supervisor_id: str = "supervisor-one",
+    ) -> LaunchRequest:
+        zones = list(dict.fromkeys(offer.placement.zone for offer in self.provider.offers()))
+        placement = next(o.placement for o in self.provider.offers() if o.placement.zone == zones[zone])
+        launch_id = f"1.{attempt}.{try_number}"
+        return LaunchRequest(
+            name=f"t{self.token}-{run}-a{attempt}-t{try_number}",
+            request_id=request_id(supervisor_id, run, 1, attempt, try_number),
+            placement=placement,
+            supervisor_id=supervisor_id,
+            run_id=run,
+            launch_id=launch_id,
+            machine_max_s=3600.0,
+            job={"version": 1, "run_id": run, "launch_id": launch_id, "nonce": "secret-nonce"},
+        )
+
+    def listed(self, request: LaunchRequest) -> Machine | None:
+        return next((m for m in self.provider.machines().machines if m.name == request.name), None)
+
+    def up(self, request: LaunchRequest) -> Machine:
+        """Launch it and wait until it is up."""
+        self.provider.launch(request)
+        return self.eventually(
+            lambda: (m := self.listed(request)) and m.state is MachineState.UP and m, "the machine to be up"
+        )
+
+    def gone(self, request: LaunchRequest) -> None:
+        self.eventually(lambda: self.listed(request) is None, "the machine to be gone")
+
+
+def ref(request: LaunchRequest, machine_id: str | None = None) -> MachineRef:
+    placement = request.placement
+    return MachineRef(placement.provider, placement.zone, request.name, machine_id)
