@@ -11,7 +11,7 @@ from supervisor.cli import exits, output, views
 from supervisor.cli.client import Client, Json, run_path
 from supervisor.cli.finding import TERMINAL, choose_run
 from supervisor.cli.options import duration_s, output_option, run_argument, server_options
-from supervisor.cli.words import clock, money, rfc3339_ago
+from supervisor.cli.words import money, rfc3339_ago
 
 POLL_S = 1.0
 PAGE = 1000
@@ -62,7 +62,7 @@ def _print(found: list[Json], form: str) -> None:
     if form == "json" or output.emit(None, found, form, "id"):
         return
     for event in found:
-        click.echo(views.event_line(event, clock(event["at"])))
+        click.echo("\n".join(views.event_lines(event)))
 
 
 @click.command()

@@ -7,8 +7,10 @@ colour. JSON goes out as it came from the API.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -16,6 +18,7 @@ import click
 
 from supervisor.cli.words import safe
 
+_ESCAPE = re.compile(r"(\x1b\[[0-9;]*m)")
 # status -> (sign, colour); the colour never stands alone.
 STATUS_LOOK: dict[str, tuple[str, str]] = {
     "pending": ("○", "cyan"),
@@ -61,6 +64,14 @@ def columns(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     return [_fit(_line(line, widths), room) for line in lines]
 
 
+def paragraph(text: str, indent: str = "") -> list[str]:
+    """`text` broken between words where there is a terminal, further lines indented; else one line."""
+    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    if room is None or len(text) <= room:
+        return [text]
+    return textwrap.wrap(text, room, subsequent_indent=indent, break_on_hyphens=False)
+
+
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     padded = [
         cell + " " * (width - len(click.unstyle(cell))) for cell, width in zip(cells, widths, strict=True)
@@ -69,10 +80,19 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _fit(line: str, room: int | None) -> str:
+    """The first `room` visible characters; escape sequences take no room and are never cut."""
     if room is None or len(click.unstyle(line)) <= room:
         return line
-    # A cut line loses its colours from there on; cutting inside an escape sequence would show its rest.
-    return click.unstyle(line)[: room - 1] + "…"
+    kept, left = [], room - 1
+    for part in _ESCAPE.split(line):
+        if part.startswith("\x1b"):
+            kept.append(part)
+        elif left > 0:
+            kept.append(part[:left])
+            left -= len(part)
+            if left <= 0:
+                kept.append("…")
+    return "".join(kept)
 
 
 def note(text: str) -> None:

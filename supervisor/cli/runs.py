@@ -10,7 +10,7 @@ from supervisor.cli import views
 from supervisor.cli.client import Client, Json, pages, run_path
 from supervisor.cli.finding import TERMINAL, choose_run
 from supervisor.cli.options import duration_s, key_value, output_option, run_argument, server_options
-from supervisor.cli.output import emit, note, suggest
+from supervisor.cli.output import emit, note, paragraph, suggest
 from supervisor.cli.words import rfc3339_ago, safe
 
 
@@ -80,7 +80,8 @@ def show(client: Client, form: str, run_id: str | None) -> None:
     if emit({**run, "attempts": attempts}, [run], form, "run_id"):
         return
     click.echo(views.headline(run))
-    click.echo(safe(run["status_text"]))
+    for line in paragraph(safe(run["status_text"])):
+        click.echo(line)
     if attempts:
         click.echo()
     for line in views.attempt_lines(attempts):

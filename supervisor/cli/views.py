@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import click
 
 from supervisor.cli.client import Json
-from supervisor.cli.output import columns, status_mark
-from supervisor.cli.words import bar, count, duration, epoch, money, percent, safe
+from supervisor.cli.output import columns, paragraph, status_mark
+from supervisor.cli.words import bar, clock, count, duration, epoch, money, percent, safe
 from supervisor.lifecycle.figures import DASH, plural
 
 RUN_TITLES = ("RUN", "STATUS", "PROGRESS", "BEAT", "ATT", "WHERE", "COST", "NEXT")
@@ -132,8 +132,9 @@ def shares_line(attempts: Sequence[Json]) -> str:
     return " ▏".join(shares) + f"        effective time {100 * sums['training'] / whole:.0f} %"
 
 
-def event_line(event: Json, moment: str) -> str:
-    """`14:02:11  attempt 3  attempt_ended  text`."""
+def event_lines(event: Json) -> list[str]:
+    """`14:02:11  attempt 3  attempt_ended  text`: one line, more only where a terminal is too narrow."""
     number = event.get("attempt")
     attempt = f"attempt {number}" if number else DASH
-    return f"{moment}  {attempt:<10}  {safe(event['kind']):<18}  {safe(event['text'])}"
+    head = f"{clock(event['at'])}  {attempt:<10}  {safe(event['kind']):<18}  "
+    return paragraph(head + safe(event["text"]), " " * len(head))

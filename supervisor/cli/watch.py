@@ -18,7 +18,7 @@ from supervisor.cli.client import Client, Json, run_path
 from supervisor.cli.finding import TERMINAL, choose_run
 from supervisor.cli.options import duration_s, output_option, run_argument, server_options
 from supervisor.cli.runs import next_command
-from supervisor.cli.words import bar, clock, percent, safe
+from supervisor.cli.words import bar, percent, safe
 
 POLL_S = 1.0
 REPEAT_S = 60.0
@@ -147,12 +147,13 @@ class Scene:
         run = self.run
         progress = run.get("progress") or {}
         done = percent(progress.get("step"), progress.get("total"))
-        lines = [views.headline(run), safe(run["status_text"])]
+        lines = [views.headline(run), *output.paragraph(safe(run["status_text"]))]
         if done is not None:
             lines.append(bar(done, 40))
         table = views.attempt_lines(self.attempts["attempts"])
         placing = views.placing_lines(self.attempts.get("next"))
-        for part in (table, placing, [views.event_line(event, clock(event["at"])) for event in self.events]):
+        events = [line for event in self.events for line in views.event_lines(event)]
+        for part in (table, placing, events):
             lines += ["", *part] if part else []
         return lines
 
@@ -165,7 +166,7 @@ class Lines:
 
     def show(self, run: Json) -> None:
         for event in self._scene.fresh:
-            click.echo(views.event_line(event, clock(event["at"])))
+            click.echo("\n".join(views.event_lines(event)))
         if run["status"] != self._status or time.monotonic() - self._said_at >= REPEAT_S:
             click.echo(f"{output.status_mark(run['status'])}  {safe(run['status_text'])}")
             self._status, self._said_at = run["status"], time.monotonic()
