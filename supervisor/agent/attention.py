@@ -59,7 +59,7 @@ class Attention:
         elif reason == heartbeat.SUPERSEDED:
             grace_s = min(grace_s, SUPERSEDED_GRACE_S)
         elif reason == heartbeat.CUT_OFF:
-            save_s = 0.0
+            save_s = -grace_s  # the command saves locally; there is nowhere to upload to
         self._shorten(Ending(reason, now + grace_s, now + grace_s + save_s, may_write))
 
     def look(self) -> Optional[Ending]:

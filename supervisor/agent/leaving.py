@@ -48,8 +48,8 @@ class Leaving:
     def leave(self) -> None:
         """After the command's end, or instead of its start."""
         station = self._station
-        training = station.training
-        reason = None if station.attention.ending is None else station.attention.ending.reason
+        training, ending = station.training, station.look()
+        reason = None if ending is None else ending.reason
         kill_leftovers(training.pid, self._marker)
         if training.pid is None or training.status is None:
             self._say(None, reason)
@@ -118,7 +118,8 @@ class Leaving:
                     station.situation.note("results", str(error))
                     if tries == TRIES:
                         station.situation.tell(phase=heartbeat.FINISHED, exit=end)
-                    patience.pause("results", PERSON_PAUSE_S if tries >= TRIES else float(tries))
+                    pause_s = PERSON_PAUSE_S if tries >= TRIES else float(tries)
+                    station.patience(station.told_to_end).pause("results", pause_s)
                 else:
                     self._declare_done(prefix, files, patience.insist)
                     station.situation.note("results", "")

@@ -13,7 +13,7 @@ from typing import Callable, TypeVar
 from supervisor.agent.stores.errors import StoreUnavailable
 
 T = TypeVar("T")
-FIRST_PAUSE_S, LAST_PAUSE_S, LOOK_S = 0.2, 10.0, 0.1
+FIRST_PAUSE_S, LAST_PAUSE_S, LOOK_S = 0.2, 5.0, 0.1
 _log = logging.getLogger("agent")
 
 

@@ -1,0 +1,45 @@
+"""A supervisor that only listens: takes pushed beats on loopback and gives the answers it is told to give."""
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from supervisor.domain import heartbeat
+from supervisor.domain.heartbeat import Beat
+
+
+class ListeningServer:
+    """`beats` in order of arrival; `answer` and `status` may be changed at any time. Close it."""
+
+    def __init__(self, server_file: Path) -> None:
+        self.beats: list[Beat] = []
+        self.paths: list[str] = []
+        self.answer: dict[str, object] = {"next_s": 0.1, "stop": False, "follow_logs": False}
+        self.status = 200
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                outer.paths.append(self.path)
+                outer.beats.append(heartbeat.parse(body))
+                text = json.dumps(outer.answer).encode()
+                self.send_response(outer.status)
+                self.send_header("Content-Length", str(len(text)))
+                self.end_headers()
+                self.wfile.write(text)
+
+            def log_message(self, *args: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
+        self._thread.start()
+        url = f"http://127.0.0.1:{self._server.server_port}"
+        server_file.write_text(json.dumps({"url": url, "pid": 1}))
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()

@@ -1,0 +1,187 @@
+"""Lives that end before their command does: stops, notices, limits, newer attempts and closed runs."""
+
+import os
+import signal
+import time
+
+import pytest
+
+from supervisor.domain import baton as rules
+from supervisor.domain import heartbeat, runfiles
+from tests.agent.machine_rig import RUN, Rig
+from tests.waiting import wait_for
+
+WAITS = ("--steps", "20", "--wait-at", "5")
+
+
+def test_a_notice_saves_leaves_and_says_so(rig: Rig) -> None:
+    rig.start(*rig.toy(*WAITS, "--on-term", "save"))
+    rig.at_step(5)
+    rig.notice(10.0)
+    rig.beat_with("the notice", lambda b: b.notice_s is not None and 9 < b.notice_s <= 10)
+    last = rig.ended()
+    assert last.left == heartbeat.NOTICED
+    assert last.exit is not None
+    assert (last.exit.code, last.exit.sent_by_us) == (143, True)
+    assert last.checkpoint_step == 5
+    assert rig.baton.done is None
+    assert rig.baton.holder is not None
+    assert rig.baton.holder.left
+
+
+def test_a_notice_kills_in_time_to_upload_what_is_there(rig: Rig) -> None:
+    rig.start(*rig.toy(*WAITS, "--on-term", "ignore"))
+    rig.at_step(5)
+    began = time.monotonic()
+    rig.notice(4.0)
+    last = rig.ended()
+    assert 2.0 < time.monotonic() - began < 4.0
+    assert last.exit is not None
+    assert (last.exit.signal, last.exit.sent_by_us, last.left) == (signal.SIGKILL, True, heartbeat.NOTICED)
+    assert last.checkpoint_step == 4
+
+
+def test_term_to_the_agent_is_passed_on_and_the_last_checkpoint_is_kept(rig: Rig) -> None:
+    rig.start(*rig.toy(*WAITS, "--on-term", "save"))
+    rig.at_step(5)
+    rig.agent.send_signal(signal.SIGTERM)
+    last = rig.ended()
+    assert (last.left, last.checkpoint_step) == (heartbeat.STOPPED, 5)
+    assert rig.baton.checkpoint is not None
+    assert rig.baton.checkpoint.step == 5
+    assert rig.baton.holder is not None
+    assert rig.baton.holder.left
+
+
+def test_a_polite_exit_after_our_term_is_not_taken_for_the_end_of_the_work(rig: Rig) -> None:
+    rig.start(*rig.toy(*WAITS, "--on-term", "polite"))
+    rig.at_step(5)
+    rig.agent.send_signal(signal.SIGTERM)
+    last = rig.ended()
+    assert rig.baton.done is None
+    assert last.exit is not None
+    assert (last.exit.code, last.exit.signal, last.exit.sent_by_us) == (None, signal.SIGTERM, True)
+    assert last.checkpoint_step == 5
+
+
+def test_a_command_that_ignores_term_is_killed_when_its_grace_is_over(rig: Rig) -> None:
+    rig.start(*rig.toy(*WAITS, "--on-term", "ignore"), stop_grace_s=0.5)
+    rig.at_step(5)
+    rig.agent.send_signal(signal.SIGTERM)
+    last = rig.ended()
+    assert last.exit is not None
+    assert (last.exit.signal, last.exit.sent_by_us, last.left) == (signal.SIGKILL, True, heartbeat.STOPPED)
+
+
+def test_a_frozen_training_that_is_stopped_is_woken_so_that_it_can_save(rig: Rig) -> None:
+    rig.start(*rig.toy(*WAITS, "--on-term", "save"))
+    rig.at_step(5)
+    os.kill(rig.command_pid(), signal.SIGSTOP)
+    rig.agent.send_signal(signal.SIGTERM)
+    assert rig.ended().checkpoint_step == 5
+
+
+def test_the_answer_of_a_push_stops(rig: Rig) -> None:
+    rig.start(*rig.toy(*WAITS, "--on-term", "save"))
+    rig.at_step(5)
+    rig.server.answer["stop"] = True
+    assert rig.ended().left == heartbeat.STOPPED
+
+
+def test_a_stop_marker_stops_where_no_supervisor_is_reached(rig: Rig) -> None:
+    rig.start(*rig.toy(*WAITS, "--on-term", "save"), server_file=None)
+    wait_for(lambda: rig.baton.checkpoint is not None, what="a checkpoint")
+    generation = rig.stop_marker()
+    last = rig.ended()
+    assert (last.left, last.stop_generation) == (heartbeat.STOPPED, generation)
+
+
+def test_a_marker_that_a_resume_has_used_up_is_ignored(rig: Rig) -> None:
+    rig.start(*rig.toy(*WAITS), stop_consumed=rig.stop_marker())
+    rig.at_step(5)
+    seen = rig.stored_beat.sequence
+    wait_for(lambda: rig.stored_beat.sequence > seen + 4)
+    rig.go()
+    assert rig.ended().left is None
+    assert rig.baton.done is not None
+
+
+def test_a_machine_that_reaches_its_limit_saves_and_leaves(rig: Rig) -> None:
+    rig.start(*rig.toy(*WAITS, "--on-term", "save"), machine_max_s=2.0)
+    last = rig.ended()
+    assert (last.left, last.checkpoint_step) == (heartbeat.EXPIRED, 5)
+
+
+def test_a_holder_that_sees_a_newer_attempt_saves_and_makes_room(rig: Rig) -> None:
+    rig.start(*rig.toy(*WAITS, "--on-term", "save"))
+    rig.at_step(5)
+    old = rig.agent
+    rig.start(*rig.toy("--steps", "20"), attempt=2)
+    rig.beat_with("the newcomer's wait", lambda b: b.attempt == 2 and "waiting for" in b.message)
+    assert old.wait(30) == 0
+    last = rig.ended()
+    assert (last.attempt, last.resumed_from, last.exit is not None) == (2, 5, True)
+    assert rig.exit_record(1)["left"] == heartbeat.SUPERSEDED
+    assert rig.baton.done is not None
+
+
+def test_a_closed_run_ends_its_training_and_is_not_written_any_more(rig: Rig) -> None:
+    rig.start(*rig.toy(*WAITS, "--on-term", "save"))
+    rig.at_step(5)
+    wait_for(lambda: rig.baton.checkpoint is not None, what="a checkpoint")
+    rig.change(lambda b: rules.close(b, "stopped"))
+    rig.beat_with("the farewell", lambda b: b.left == heartbeat.CLOSED)
+    rig.agent.wait(30)
+    assert rig.baton.checkpoint is not None
+    assert rig.baton.checkpoint.step == 4
+    assert rig.text(runfiles.exit_record(RUN, 1)) == ""
+    assert not rig.baton.holder.left
+
+
+def test_a_beat_that_was_deleted_makes_the_agent_look_at_the_baton(rig: Rig) -> None:
+    rig.start(*rig.toy(*WAITS))
+    rig.at_step(5)
+    wait_for(lambda: runfiles.beat(RUN) in rig.keys(runfiles.BEATS), what="a stored beat")
+    rig.change(lambda b: rules.close(b, "stopped"))
+    rig.store.delete(runfiles.beat(RUN))
+    rig.agent.wait(30)
+    assert rig.keys(runfiles.BEATS) == []
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_an_agent_that_is_not_wanted_starts_nothing_and_writes_nothing(rig: Rig, closed: bool) -> None:
+    rig.change(lambda b: rules.raise_next(b, "1.2.1", "secret", False))
+    if closed:
+        rig.change(lambda b: rules.close(b, "stopped"))
+    before = rig.baton
+    rig.launch("1.1.1")
+    rig.agent.wait(30)
+    (beat,) = {b.left for b in rig.server.beats if b.left}
+    assert beat == (heartbeat.CLOSED if closed else heartbeat.SUPERSEDED)
+    assert rig.baton == before
+    assert rig.keys(runfiles.folder(RUN)) == [runfiles.baton(RUN)]
+    assert rig.keys(runfiles.BEATS) == []
+
+
+def test_a_second_machine_of_one_launch_loses_the_claim(rig: Rig) -> None:
+    rig.start(*rig.toy(*WAITS))
+    rig.at_step(5)
+    first, folder = rig.agent, rig.machine
+    rig.launch("1.1.1")
+    assert rig.agent.wait(30) == 0
+    assert "not wanted (superseded)" in rig.console
+    (folder / "work" / "scratch" / "go").touch()
+    assert first.wait(30) == 0
+    assert rig.baton.done is not None
+
+
+def test_a_stop_while_the_newcomer_waits_needs_no_claim(rig: Rig) -> None:
+    rig.start(*rig.toy(*WAITS))
+    rig.at_step(5)
+    os.kill(rig.agent.pid, signal.SIGSTOP)  # it neither leaves nor is known gone
+    rig.start(attempt=2)
+    rig.beat_with("the newcomer's wait", lambda b: b.attempt == 2 and "waiting for" in b.message)
+    rig.agent.send_signal(signal.SIGTERM)
+    assert rig.agent.wait(30) == 0
+    assert rig.baton.holder is not None
+    assert rig.baton.holder.attempt == 1

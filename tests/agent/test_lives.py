@@ -1,0 +1,201 @@
+"""Whole lives of an agent: a real process, a real training, a real folder store."""
+
+import json
+import os
+import signal
+
+from supervisor.domain import heartbeat, runfiles
+from tests.agent.machine_rig import RUN, Rig
+from tests.waiting import wait_for
+
+SUM_20 = str(sum(range(1, 21)))
+
+
+def test_a_training_that_finishes_is_done_and_verified(rig: Rig) -> None:
+    rig.start(*rig.toy("--steps", "20"))
+    last = rig.ended()
+    assert last.phase == heartbeat.FINISHED
+    assert last.exit is not None
+    assert (last.exit.code, last.exit.sent_by_us, last.exit.last_line) == (0, False, "finished")
+    assert (last.step, last.total, last.checkpoint_step, last.left) == (20, 20, 20, None)
+    assert last.metrics == {"sum": float(SUM_20)}
+    baton = rig.baton
+    assert baton.done is not None
+    assert [entry.name for entry in baton.done.results] == ["more/steps.txt", "sum.txt"]
+    assert (baton.done.step, baton.done.total) == (20, 20)
+    assert baton.done.training_s > 0.3
+    assert baton.holder is not None
+    assert baton.holder.left
+    assert rig.text(baton.done.prefix + "sum.txt") == SUM_20
+    assert baton.checkpoint is not None
+    assert baton.checkpoint.step == 20
+    assert rig.log().decode().splitlines() == ["begins at step 0 resumed from nothing", "finished"]
+    assert rig.exit_record()["exit"]["code"] == 0
+    assert rig.survivors() == []
+
+
+def test_the_beats_tell_the_whole_story(rig: Rig) -> None:
+    rig.start(*rig.toy("--steps", "20"))
+    rig.ended()
+    beats = sorted(rig.server.beats, key=lambda b: b.sequence)
+    phases = list(dict.fromkeys(b.phase for b in beats))
+    assert phases[-1] == heartbeat.FINISHED
+    assert [p for p in phases if p in ("training", "finishing", "finished")] == ["training", "finishing", "finished"]
+    assert {b.nonce for b in beats} == {"secret"}
+    agent = json.loads((rig.machine / "agent.json").read_text())
+    machine_id = "local:%s:%d:%d" % (agent["boot_id"][:8], agent["pid"], agent["start_ticks"])
+    assert {b.machine_id for b in beats} == {machine_id}
+    assert agent["pid"] == rig.agent.pid
+    holder = rig.baton.holder
+    assert holder is not None
+    assert holder.machine_id == machine_id
+    assert len({b.sequence for b in beats}) == len(beats)
+    info = rig.store.stat(runfiles.beat(RUN))
+    assert heartbeat.parse(info.metadata["beat"].encode()) == rig.stored_beat
+
+
+def test_killed_and_resumed_loses_only_what_was_not_saved(rig: Rig) -> None:
+    rig.start(*rig.toy("--steps", "20", "--wait-at", "11"))
+    rig.beat_with("checkpoint 10", lambda b: b.checkpoint_step == 10)
+    os.killpg(rig.agent.pid, signal.SIGSTOP)  # as the provider does: the agent must not see its training die
+    for pid in rig.survivors():
+        os.kill(pid, signal.SIGKILL)
+    rig.agent.wait()
+    rig.start(*rig.toy("--steps", "20"), attempt=2, holder_gone=True)
+    last = rig.ended()
+    assert last.resumed_from == 10
+    assert rig.baton.done is not None
+    assert rig.text(rig.baton.done.prefix + "sum.txt") == SUM_20
+    assert b"begins at step 10 resumed from 10" in rig.log(2)
+
+
+def test_a_command_that_reports_nothing_is_supervised_too(rig: Rig) -> None:
+    rig.start(command="echo hello; exit 0")
+    last = rig.ended()
+    assert last.exit is not None
+    assert (last.exit.code, last.exit.last_line) == (0, "hello")
+    assert (last.step, last.checkpoint_step) == (None, None)
+    assert rig.baton.done is not None
+    assert rig.baton.done.results == ()
+
+
+def test_an_exit_with_an_error_is_told_with_its_last_line_and_keeps_the_checkpoint(rig: Rig) -> None:
+    rig.start(*rig.toy("--steps", "5", "--exit", "1"))
+    last = rig.ended()
+    assert last.exit is not None
+    assert (last.exit.code, last.exit.signal, last.exit.sent_by_us) == (1, None, False)
+    assert last.exit.last_line == "ModuleNotFoundError: No module named 'timm'"
+    assert last.left is None
+    baton = rig.baton
+    assert baton.done is None
+    assert baton.checkpoint is not None
+    assert baton.checkpoint.step == 4
+    assert rig.exit_record()["exit"]["code"] == 1
+
+
+def test_an_error_that_the_run_names_is_marked_for_a_retry(rig: Rig) -> None:
+    rig.start(*rig.toy("--exit", "7"), retry={"exit_codes": [7], "log_patterns": []})
+    ended = rig.ended().exit
+    assert ended is not None
+    assert ended.retry_named
+
+
+def test_a_command_that_does_not_exist_ends_at_once(rig: Rig) -> None:
+    rig.start("no-such-command-anywhere", "--steps", "1")
+    last = rig.ended()
+    assert last.phase == heartbeat.FINISHED
+    assert last.exit is not None
+    assert (last.exit.code, last.exit.last_line) == (127, "no-such-command-anywhere: command not found")
+    assert b"command not found" in rig.log()
+    assert rig.baton.done is None
+    assert rig.baton.holder is not None
+    assert rig.baton.holder.left
+
+
+def test_a_folder_that_does_not_exist_is_named(rig: Rig) -> None:
+    rig.start(workdir="/nowhere/at/all")
+    ended = rig.ended().exit
+    assert ended is not None
+    assert ended.code == 127
+    assert "/nowhere/at/all" in ended.last_line
+
+
+def test_a_stranger_that_kills_the_training_is_told_from_us(rig: Rig) -> None:
+    rig.start(*rig.toy("--steps", "20", "--wait-at", "5"))
+    rig.at_step(5)
+    os.kill(rig.command_pid(), signal.SIGKILL)
+    last = rig.ended()
+    assert last.exit is not None
+    assert (last.exit.code, last.exit.signal, last.exit.sent_by_us) == (None, signal.SIGKILL, False)
+    assert last.left is None
+    assert rig.baton.checkpoint is not None
+    assert rig.baton.checkpoint.step == 4
+
+
+def test_a_shell_that_lost_its_child_to_a_stranger_says_so_too(rig: Rig) -> None:
+    rig.start(command="sh -c 'kill -9 $$'; exit $?")
+    ended = rig.ended().exit
+    assert ended is not None
+    assert (ended.code, ended.signal, ended.sent_by_us) == (None, signal.SIGKILL, False)
+
+
+def test_what_the_command_leaves_running_ends_with_it(rig: Rig) -> None:
+    rig.start(*rig.toy("--stray"))
+    rig.ended()
+    assert rig.baton.done is not None
+    assert rig.survivors() == []
+
+
+def test_a_frozen_training_leaves_the_beats_going(rig: Rig) -> None:
+    rig.start(*rig.toy("--steps", "20", "--wait-at", "4"))
+    rig.at_step(4)
+    pid = rig.command_pid()
+    os.kill(pid, signal.SIGSTOP)
+    before = rig.stored_beat.sequence
+    wait_for(lambda: rig.stored_beat.sequence > before + 6, what="beats of a frozen training")
+    os.kill(pid, signal.SIGCONT)
+    rig.go()
+    rig.ended()
+    assert rig.baton.done is not None
+
+
+def test_a_line_of_a_megabyte_is_cut_and_harms_nothing(rig: Rig) -> None:
+    rig.start(*rig.toy("--long-line", str(1 << 20)))
+    rig.ended()
+    assert rig.baton.done is not None
+    log = rig.log()
+    assert len(log) < 70_000
+    assert b"[... 983040 bytes of this line were cut]\n" in log
+    assert log.endswith(b"finished\n")
+
+
+def test_a_file_written_in_place_is_taken_when_it_rests(rig: Rig) -> None:
+    rig.start(*rig.toy("--steps", "6", "--in-place", "--wait-at", "5"))
+    rig.beat_with("checkpoint 4", lambda b: b.checkpoint_step == 4)
+    rig.go()
+    rig.ended()
+    assert rig.baton.checkpoint is not None
+    assert (rig.baton.checkpoint.step, rig.baton.checkpoint.files[0].name) == (6, "last.json")
+
+
+def test_a_second_agent_on_the_same_folder_exits(rig: Rig) -> None:
+    rig.start(*rig.toy("--steps", "20", "--wait-at", "4"))
+    rig.at_step(4)
+    first = rig.agent
+    rig.spawn()
+    assert rig.agent.wait(30) == 3
+    assert "another agent lives in" in rig.console
+    assert json.loads((rig.machine / "agent.json").read_text())["pid"] == first.pid
+    rig.go()
+    assert first.wait(30) == 0
+
+
+def test_a_preempted_training_comes_out_the_same_with_and_without_an_interruption(rig: Rig) -> None:
+    rig.start(*rig.toy("--steps", "20", "--wait-at", "7", "--on-term", "save"))
+    rig.at_step(7)
+    rig.notice(10.0)
+    rig.ended()
+    rig.start(*rig.toy("--steps", "20"), attempt=2)
+    rig.ended()
+    assert rig.baton.done is not None
+    assert rig.text(rig.baton.done.prefix + "sum.txt") == SUM_20
