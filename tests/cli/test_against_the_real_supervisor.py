@@ -4,47 +4,31 @@ Everything about the supervisor itself is tested elsewhere; here only what both 
 """
 
 import json
-import os
 import signal
-import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.waiting import wait_for
+from tests.acceptance.daemon import QUICK, Daemon
 
 TRAINING = "import time\nfor n in range(4):\n    print('line', n, flush=True)\n    time.sleep(0.1)\n"
 
 
 @pytest.fixture
-def supervisor(clean: Path):
-    """`spot serve` with a quick loop; killed at the end if it has not ended before. (process, data folder)"""
-    folder = clean / "data"
-    env = {
-        **os.environ, "SPOT_DATA_DIR": str(folder), "SPOT_POLL_INTERVAL_S": "0.2", "SPOT_BEAT_PUSH_S": "0.2",
-        "SPOT_LOCAL_PRICES": "cpu=0.3/0.9",
-    }  # fmt: skip
-    with (
-        (clean / "serve.log").open("wb") as log,
-        subprocess.Popen(
-            [sys.executable, "-m", "supervisor", "serve", "--port", "0"], env=env, stderr=log
-        ) as process,
-    ):
-        try:
-            wait_for((folder / "server.json").exists, what="server.json")
-            yield process, folder
-        finally:
-            if process.poll() is None:
-                process.terminate()
-                process.wait(timeout=30)
+def daemon(clean: Path) -> Iterator[Daemon]:
+    found = Daemon(clean / "data", {**QUICK, "SPOT_LOCAL_PRICES": "cpu=0.3/0.9"})
+    try:
+        found.start()
+        yield found
+    finally:
+        found.close()
 
 
-def test_from_submit_to_log(supervisor, run_cli, clean: Path) -> None:
-    process, folder = supervisor
-    assert json.loads((folder / "server.json").read_text())["pid"] == process.pid
-    here = ("--data-dir", str(folder))
-    wait_for(lambda: run_cli("health", *here).code == 0, what="readiness")
+def test_from_submit_to_log(daemon: Daemon, run_cli, clean: Path) -> None:
+    here = ("--data-dir", str(daemon.data_dir))
+    assert run_cli("health", *here).code == 0
     file = clean / "train.yaml"
     file.write_text(
         f"run_id: short-1\ncommand: [{sys.executable}, -c, {json.dumps(TRAINING)}]\nlabels: {{team: a}}\n"
@@ -85,7 +69,6 @@ def test_from_submit_to_log(supervisor, run_cli, clean: Path) -> None:
     assert refused.code == 2
     assert "nowhere" not in refused.err
 
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=10) == 0
-    assert not (folder / "server.json").exists()
+    assert daemon.kill(signal.SIGTERM) == 0
+    assert not (daemon.data_dir / "server.json").exists()
     assert run_cli("ls", *here).code == 7
