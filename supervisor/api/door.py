@@ -23,6 +23,9 @@ LOG = logging.getLogger(__name__)
 BODY_MAX_BYTES = 1_000_000
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+_LOOPBACK_NUMBER = re.compile(
+    r"127\.\d{1,3}\.\d{1,3}\.\d{1,3}\Z"
+)  # a number is no name that could be rebound
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}\Z")
 
 
@@ -69,7 +72,7 @@ class Door:
     def _admit(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
         host = headers.get(b"host", b"").decode("latin-1").lower()
         name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
-        if name not in self._hosts:
+        if name not in self._hosts and not _LOOPBACK_NUMBER.match(name):
             raise HostRefused("This server answers to the names of this computer only.")
         if scope["method"] in SAFE:
             return

@@ -16,7 +16,9 @@ from tests.services.bed import Bed, Client
 SPEC = {"spec": {"command": "x"}}
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1:8787", "localhost", "LOCALHOST:1", "[::1]:8787", "[::1]"])
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1:8787", "localhost", "LOCALHOST:1", "[::1]:8787", "[::1]", "127.0.0.2:80"]
+)
 def test_the_names_of_this_computer(client: Client, host: str) -> None:
     assert client.get("/livez", headers={"host": host}).status_code == 200
 
