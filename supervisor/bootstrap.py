@@ -21,13 +21,14 @@ from supervisor import telemetry
 from supervisor.api import server
 from supervisor.api.app import create_app
 from supervisor.api.deps import Services, assemble
+from supervisor.domain.errors import SettingsRefused
 from supervisor.domain.policies import Knobs
 from supervisor.domain.run import Run
 from supervisor.notifiers.log import LogNotifier
 from supervisor.objectstores.filesystem import FilesystemStore
 from supervisor.ports.objectstore import ObjectStore
 from supervisor.ports.provider import Provider
-from supervisor.ports.store import Store
+from supervisor.ports.store import RunFilter, Store
 from supervisor.providers.agent_bundle import agent_path
 from supervisor.providers.local.provider import LocalProvider
 from supervisor.reconciler.act import Actor
@@ -102,7 +103,7 @@ class House:
 def build(settings: Settings, store: Store) -> House:
     """Everything that lives behind the doors, wired but not started."""
     clock, wake = SystemClock(), EventWake()
-    objects = FilesystemStore.create(Path(settings.store_url.removeprefix("file://")))
+    objects = _objects(settings, store)
     local = LocalProvider(
         settings.data_dir,
         settings_of.offers(settings),
@@ -149,6 +150,17 @@ def build(settings: Settings, store: Store) -> House:
         tick.runs.get,
     )
     return House(services, loop)
+
+
+def _objects(settings: Settings, store: Store) -> FilesystemStore:
+    """A store is made only where no run can have anything in it yet: an empty mount point is not an empty store."""
+    try:
+        objects = FilesystemStore.at(settings.store_url)
+    except ValueError as error:
+        raise SettingsRefused(f"store_url: {error}", {"store_url": settings.store_url}) from None
+    if settings.origins["store_url"] == "default" or not store.page(RunFilter(), None, 1).runs:
+        return FilesystemStore.create(objects.root)
+    return objects
 
 
 def _tick(

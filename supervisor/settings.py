@@ -161,7 +161,7 @@ def _with_folders(settings: Settings) -> Settings:
         settings,
         data_dir=folder,
         database_url=settings.database_url or "sqlite:///%s" % (folder / "supervisor.db"),
-        store_url=settings.store_url or "file://%s" % (folder / "objects"),
+        store_url=settings.store_url or (folder / "objects").as_uri(),
     )
 
 
