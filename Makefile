@@ -59,7 +59,7 @@ bench: env agent  ## One JSON line for each figure, with its target
 	@$(PY) -m tests.benchmarks
 
 campaign: env agent  ## The long random campaigns that `make test` runs a little of
-	$(PY) -m pytest tests/campaign --hypothesis-profile=campaign --durations=10 $(ARGS)
+	$(PY) -m pytest tests/campaign --hypothesis-profile=campaign --durations=10 -o faulthandler_timeout=3000 $(ARGS)
 
 agent: env  ## Build the agent: build/agent.pyz
 	@$(PY) -m tools.build_agent
