@@ -89,7 +89,7 @@ ALIASES = {"SPOT_POLL_INTERVAL": "poll_interval_s"}
 # Names that other parts read, or that a training sees: known here, and no settings.
 OTHER_NAMES = (
     "SPOT_URL", "SPOT_CONFIG", "SPOT_ENV_FILE", "SPOT_RUN_ID", "SPOT_ATTEMPT", "SPOT_CHECKPOINT_DIR",
-    "SPOT_RESULTS_DIR", "SPOT_PROGRESS_FILE", "SPOT_RESUMED_FROM_STEP", "SPOT_MACHINE",
+    "SPOT_RESULTS_DIR", "SPOT_PROGRESS_FILE", "SPOT_RESUMED_FROM_STEP", "SPOT_MACHINE", "SPOT_MACHINE_DIR",
 )  # fmt: skip
 
 
@@ -179,6 +179,7 @@ def _check(settings: Settings) -> None:
         "the longest cool-down of a zone would be below the first one",
     )  # fmt: skip
     settings_values.check_words(s.host, s.log_level, s.log_format, s.machine_prefix)
+    settings_values.check_urls(s.database_url, s.store_url)
     settings_values.check_keys("local_capacity", s.local_capacity, "local_zones", s.local_zones)
     settings_values.check_keys("local_prices", s.local_prices, "local_shapes", s.local_shapes)
 

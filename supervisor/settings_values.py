@@ -202,6 +202,14 @@ def check_words(host: str, log_level: str, log_format: str, machine_prefix: str)
         )
 
 
+def check_urls(database_url: str, store_url: str) -> None:
+    """Addresses of a kind that this version knows. Raises SettingsRefused, without repeating what may hold a secret."""
+    if not database_url.startswith(("sqlite:///", "postgresql://", "postgresql+psycopg://")):
+        raise SettingsRefused("database_url: expected sqlite:///PATH or postgresql+psycopg://USER@HOST/NAME")
+    if not store_url.startswith("file:///"):
+        raise SettingsRefused("store_url: expected file:///FOLDER, a folder with its whole path")
+
+
 def is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback

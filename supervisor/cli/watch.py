@@ -51,7 +51,8 @@ def wait(ctx: click.Context, /, client: Client, form: str, run_id: str | None, t
 
     def attend(run: Json) -> None:
         nonlocal told
-        person = str(run.get("needs_person") or "")
+        approval = f"its release: spot approve {name}" if run["status"] == "awaiting_teardown" else ""
+        person = str(run.get("needs_person") or approval)
         if person and person != told:
             output.note(f"{name} needs you: {safe(person)}")
         told = person

@@ -82,6 +82,10 @@ class TestWait:
         api.say_in_turn("GET", "/v1/runs/digits-7", needy, needy, needy, END)
         assert spot("wait", "digits-7").err == "digits-7 needs you: two files are missing\n"
 
+    def test_an_approval_that_is_awaited_is_said(self, api, spot) -> None:
+        api.say_in_turn("GET", "/v1/runs/digits-7", a_run(status="awaiting_teardown"), END)
+        assert spot("wait", "digits-7").err == "digits-7 needs you: its release: spot approve digits-7\n"
+
     def test_a_supervisor_that_restarts_is_waited_for(self, api, spot, monkeypatch) -> None:
         monkeypatch.setattr(client, "RETRY_S", 0.0)
         away = (503, {"title": "away", "detail": "away", "code": "UNAVAILABLE"})

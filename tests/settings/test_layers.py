@@ -108,6 +108,7 @@ def test_the_file_must_hold_settings_only(tmp_path: Path) -> None:
         ("LOCAL_ZONES", ","), ("LOCAL_ZONES", "a,a"), ("LOCAL_ZONES", "A B"), ("LOCAL_CAPACITY", "local-a"),
         ("LOCAL_CAPACITY", "local-a=-1"), ("LOCAL_CAPACITY", "elsewhere=1"), ("LOCAL_PRICES", "cpu=1"),
         ("LOCAL_PRICES", "cpu=-1/2"), ("LOCAL_PRICES", "cpu=nan/1"), ("LOCAL_PRICES", "gpu=1/2"),
+        ("STORE_URL", "gs://bucket"), ("STORE_URL", "file://relative"), ("DATABASE_URL", "mysql://h/db"),
     ],
 )  # fmt: skip
 def test_a_value_that_cannot_be_is_refused(name: str, value: str) -> None:
