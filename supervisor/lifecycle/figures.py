@@ -81,5 +81,6 @@ def step_text(step: int | None) -> str:
 def clip(text: str, limit: int) -> str:
     """One line of at most `limit` characters without a full stop at its end; line breaks and control characters,
     which a log line may hold, become spaces."""
-    line = " ".join("".join(c if c.isprintable() else " " for c in text).split()).rstrip(". ")
+    plain = text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
+    line = " ".join(plain.split()).rstrip(". ")
     return line if len(line) <= limit else line[: max(0, limit - 1)].rstrip(". ") + "…"
