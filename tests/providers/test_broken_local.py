@@ -16,13 +16,10 @@ from supervisor.providers.local.lookout import Lookout
 from supervisor.providers.local.processes import Identity, Process, Table
 from supervisor.providers.local.provider import LocalProvider
 from supervisor.providers.local.sighting import Sight
-from tests.providers import test_local_crashes, test_local_folders, test_local_machines
+from tests.providers import test_local_folders, test_local_machines
 from tests.providers.local_machines import LocalSubject
 
 Break = Callable[[pytest.MonkeyPatch], None]
-
-
-NEED_A_PATCH = (test_local_crashes.test_a_crash_between_agent_and_its_name_adopts_that_agent,)
 
 
 def a_pid_is_enough(patch: pytest.MonkeyPatch) -> None:
@@ -76,9 +73,13 @@ def a_zone_is_never_remembered(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Lookout, "zones", lambda self: frozenset())
 
 
-def a_launch_always_starts(patch: pytest.MonkeyPatch) -> None:
-    """No look for an agent on its way, and an agent without a lock."""
-    patch.setattr(LocalProvider, "_may_start", lambda self, folder: True)
+def a_machine_is_born_again(patch: pytest.MonkeyPatch) -> None:
+    """A repeated launch looks for processes only, not whether there ever was an agent."""
+
+    def may_start(self: LocalProvider, folder: Folder) -> bool:
+        return not Table().members(folder.path, None)
+
+    patch.setattr(LocalProvider, "_may_start", may_start)
 
 
 def a_copy_is_a_machine(patch: pytest.MonkeyPatch) -> None:
@@ -122,7 +123,10 @@ CAUGHT: list[tuple[Break, Callable[..., None]]] = [
         a_zone_is_never_remembered,
         partial(test_local_folders.test_a_torn_paper_makes_its_zone_unknown, paper="job.json"),
     ),
-    (a_launch_always_starts, test_local_crashes.test_a_crash_between_agent_and_its_name_adopts_that_agent),
+    (
+        a_machine_is_born_again,
+        test_local_machines.test_a_machine_killed_from_outside_is_gone_without_a_record,
+    ),
     (a_copy_is_a_machine, test_local_folders.test_what_is_no_machine_is_passed_over),
     (a_freeze_hits_the_agent, test_local_machines.test_a_freeze_stops_the_training_and_not_the_agent),
 ]
@@ -132,9 +136,8 @@ CAUGHT: list[tuple[Break, Callable[..., None]]] = [
 def test_a_broken_rule_is_caught(
     local: LocalSubject, monkeypatch: pytest.MonkeyPatch, broken: Break, promise: Callable[..., None]
 ) -> None:
-    also = {"monkeypatch": monkeypatch} if promise in NEED_A_PATCH else {}
     monkeypatch.setattr("tests.waiting.LONGEST_S", 2.0)
     with monkeypatch.context() as patch:
         broken(patch)
         with pytest.raises((Exception, pytest.fail.Exception)):
-            promise(local, **also)
+            promise(local)

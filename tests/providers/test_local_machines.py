@@ -12,7 +12,7 @@ from supervisor.domain.causes import Cause
 from supervisor.domain.machine import MachineState
 from supervisor.providers.local import processes
 from tests.contracts.provider_subject import ref
-from tests.providers.local_machines import LocalSubject, alive, bystander
+from tests.providers.local_machines import LocalSubject, alive, bystander, end_processes_of
 from tests.waiting import wait_for
 
 
@@ -60,6 +60,7 @@ def test_a_machine_killed_from_outside_is_gone_without_a_record(local: LocalSubj
     assert (repeated.machine_id, repeated.state) == (machine.machine_id, MachineState.ENDED), (
         "it is not born again"
     )
+    assert end_processes_of(local.data_dir) == []
     assert local.listed(request) is None
 
 
