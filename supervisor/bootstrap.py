@@ -66,6 +66,7 @@ def serve(settings: Settings) -> int:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     with contextlib.ExitStack() as opened:
+        opened.callback(log.info, "closed", extra={telemetry.ACTION: "serve"})
         lock = FolderLock(settings.data_dir)
         lock.take()
         opened.callback(lock.give_back)
@@ -79,7 +80,6 @@ def serve(settings: Settings) -> int:
         opened.callback(house.loop.stop)
         house.loop.start()
         server.run(create_app(house.services), listener, lambda: _tell_ready(address, settings))
-    log.info("closed", extra={telemetry.ACTION: "serve"})
     return 0
 
 
