@@ -49,7 +49,7 @@ def run_json(run: Run, now: float, labels: Mapping[str, str]) -> Json:
         "needs_person": run.needs_person,
         "attempt": run.attempt.number if run.attempt is not None else None,
         "placement": placement_json(placement) if placement is not None else None,
-        "machine_id": attempt.machine_id if attempt is not None else None,
+        "machine_id": _machine_id(run, attempt),
         "beat": None
         if pulse is None
         else {"age_s": round(max(0.0, now - pulse.beat_at), 3), "phase": pulse.phase},
@@ -87,6 +87,12 @@ def placement_json(placement: Placement) -> Json:
 def _present(run: Run) -> Attempt | None:
     """The attempt whose machine is not known gone yet: it has a place, an id and a price."""
     return run.attempt if run.attempt is not None and run.attempt.gone_at is None else None
+
+
+def _machine_id(run: Run, present: Attempt | None) -> str | None:
+    """Where a person must decide, the machine is named even when it is gone: the answer must name it."""
+    named = run.attempt if run.needs_person else present
+    return named.machine_id if named is not None else None
 
 
 def _placement(run: Run, attempt: Attempt | None) -> Placement | None:
