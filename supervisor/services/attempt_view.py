@@ -80,9 +80,17 @@ def _steps_lost(run: Run, attempt: Attempt, after: Attempt | None) -> int | None
         return None
     if after is None:
         return 0 if attempt.cause == "finished" else None
-    if after.training_at is None or after.generation != attempt.generation:
+    if after.training_at is None or _starts_over(run, attempt, after):
         return None
     return max(0, attempt.step_last - (after.step_from or 0))
+
+
+def _starts_over(run: Run, attempt: Attempt, after: Attempt) -> bool:
+    """True when a person asked for a start from nothing: that is no loss. Of generations that are over it is no longer
+    known, so a start from nothing is not counted there either."""
+    if after.generation == attempt.generation:
+        return False
+    return run.rerun if after.generation == run.generation else after.step_from is None
 
 
 def _phases(

@@ -117,6 +117,7 @@ def reopened(run: Run, policy: Policy, rerun: bool, stop_consumed: str | None, n
         approval=None,
         outcome=None,
         needs_person="",
+        needs_person_at=None,
         kept_until=None,
         # A machine that was kept for a person to look at goes now.
         retiring=tuple(replace(item, until=min(item.until, now)) for item in run.retiring),

@@ -31,7 +31,7 @@ def usd(amount: float | None) -> float | None:
 
 
 def run_json(run: Run, now: float, labels: Mapping[str, str]) -> Json:
-    """The fields of docs/api.md, in the order in which people look for them."""
+    """The fields of `Run` in openapi/openapi.json, in the order in which people look for them."""
     attempt = _present(run)
     pulse = live_pulse(run)
     action = next_action(run, now)

@@ -229,3 +229,16 @@ def test_a_cursor_that_was_changed_or_is_of_another_filter_or_database_is_refuse
         cursor.read("sup-1", good, RunFilter())
     with pytest.raises(CursorInvalid):
         cursor.read("sup-2", good, where)
+
+
+@pytest.mark.parametrize(("rerun", "lost"), [(False, 20), (True, None)])
+def test_what_a_resume_had_to_do_again_is_lost_but_a_start_over_is_wanted(
+    bed: Bed, rerun: bool, lost: int | None
+) -> None:
+    bed.submit("digits-7")
+    run = replace(bed.run("digits-7"), generation=2, rerun=rerun)
+    t = run.created_at
+    first = Attempt(1, 1, "1.1.1", "m1", "i", PLACE, t, t, training_at=t, ended_at=t + 10, step_last=100)
+    step = None if rerun else 80
+    second = Attempt(2, 2, "2.2.1", "m2", "i", PLACE, t + 20, t + 20, training_at=t + 20, step_from=step)
+    assert attempts_json(run, [first, second], [], t + 30)["attempts"][0]["steps_lost"] == lost
