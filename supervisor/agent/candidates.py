@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from dataclasses import dataclass
 from typing import Callable, Dict, Iterator, List, Optional, Set, Tuple
 
@@ -47,6 +48,7 @@ class CheckpointFolder:
         self._rest_s = rest_s
         self._renamed = renamed
         self._entries: Dict[str, _Entry] = {}
+        self.scan_s = 0.0  # what the last look at the folder took
 
     def ignore_present(self) -> None:
         """What lies there now was restored: it is no news."""
@@ -58,7 +60,9 @@ class CheckpointFolder:
 
     def ready(self, now: float, all_at_rest: bool = False) -> List[Candidate]:
         """New complete entries, the newest last. `all_at_rest`: nobody is left who could write."""
+        began = time.monotonic()
         self._look(now)
+        self.scan_s = time.monotonic() - began
         found = [
             Candidate(name, entry.signature, not entry.renamed)
             for name, entry in self._entries.items()

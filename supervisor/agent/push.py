@@ -49,7 +49,7 @@ class Pusher:
             if status != 200:
                 raise PushFailed("the supervisor answered %d" % status)
             return _answer(json.loads(body))
-        except (OSError, http.client.HTTPException, ValueError) as error:
+        except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:
             self._url = None
             raise PushFailed("%s: %s" % (type(error).__name__, error)) from None
         except PushFailed:
@@ -73,7 +73,11 @@ class Pusher:
             if self._server_file is None:
                 raise PushFailed("this machine has no way to the supervisor")
             with open(self._server_file, encoding="utf-8") as source:
-                self._url = str(json.load(source)["url"])
+                data = json.load(source)
+            url = data.get("url") if isinstance(data, dict) else None
+            if not isinstance(url, str) or urlsplit(url).scheme not in {"http", "https"}:
+                raise PushFailed("%s names no url" % self._server_file)
+            self._url = url
         return self._url
 
 

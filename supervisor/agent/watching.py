@@ -24,7 +24,7 @@ _log = logging.getLogger("agent")
 
 
 class CheckpointDuty:
-    """`failed`: why the last round could not save what was there; "" = nothing is left to save."""
+    """The step ends for good after the last round, when the time for uploads is over, and when the baton is lost."""
 
     def __init__(self, saver: CheckpointSaver, folder: CheckpointFolder, attention: Attention) -> None:
         self._saver = saver
@@ -38,9 +38,8 @@ class CheckpointDuty:
 
     def step(self) -> Optional[float]:
         last = self._last
-        began = time.monotonic()
         try:
-            self._saver.save_new(self._folder, began, last)
+            self._saver.save_new(self._folder, time.monotonic(), last)
         except GaveUp:
             _log.warning("the newest checkpoint could not be uploaded in time")
             return None
@@ -48,7 +47,7 @@ class CheckpointDuty:
             _log.warning("the baton is not ours any more: %s", error)
             self._attention.ask(heartbeat.SUPERSEDED, may_write=False)
             return None
-        return None if last else max(SCAN_S, _SCAN_SHARE * (time.monotonic() - began))
+        return None if last else max(SCAN_S, _SCAN_SHARE * self._folder.scan_s)
 
 
 class LogDuty:

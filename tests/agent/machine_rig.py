@@ -6,10 +6,11 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from supervisor.agent.stores.errors import ObjectMissing
+from supervisor.agent.stores.errors import ObjectMissing, PreconditionFailed
 from supervisor.agent.stores.folder import FolderStore
 from supervisor.domain import baton as rules
 from supervisor.domain import heartbeat, identifiers, runfiles
@@ -43,10 +44,8 @@ class Rig:
 
     def close(self) -> None:
         for agent in self.agents:
-            try:
+            with suppress(ProcessLookupError):
                 os.killpg(agent.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
             agent.wait()
             self._kill_marked()
         self.server.close()
@@ -66,11 +65,9 @@ class Rig:
             try:
                 after = rules.encode(step(rules.decode(raw)))
                 self.store.put(runfiles.baton(RUN), after, info.generation)
-            except Exception as error:  # noqa: BLE001 - the agent was faster
-                if type(error).__name__ != "PreconditionFailed":
-                    raise
-            else:
-                return
+            except PreconditionFailed:
+                continue  # the agent was faster
+            return
 
     def start(self, *command: str, attempt: int = 1, holder_gone: bool = False, **job: Any) -> None:
         """Name attempt `attempt` as next and start its machine. Without a command: the toy training."""
@@ -209,7 +206,5 @@ class Rig:
 
     def _kill_marked(self) -> None:
         for pid in self.survivors():
-            try:
+            with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass

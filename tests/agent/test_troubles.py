@@ -117,7 +117,9 @@ def test_a_store_that_is_away_at_the_start_is_waited_for(rig: Rig) -> None:
     rig.change(lambda b: raise_next(b, "1.2.1", "secret", False))
     os.rename(rig.store.root, hidden)
     rig.launch("1.2.1", *rig.toy("--steps", "20"))
-    rig.beat_with("the outage", lambda b: b.phase == heartbeat.BOOT and "there is no object store" in b.message)
+    rig.beat_with(
+        "the outage", lambda b: b.phase == heartbeat.BOOT and "there is no object store" in b.message
+    )
     os.rename(hidden, rig.store.root)
     assert rig.ended().resumed_from == newest.step
 
@@ -153,10 +155,8 @@ def test_results_that_are_missing_leave_the_verdict_to_the_supervisor(rig: Rig) 
 
 
 def test_results_that_cannot_be_saved_ask_for_a_person_and_keep_the_machine(rig: Rig) -> None:
-    # A file lies in the place of the results' folder: each write is refused, for as long as it lies there.
-    bad_name = "x" * 200
-    command = f'mkdir -p "$SPOT_RESULTS_DIR/{bad_name}/{bad_name}"; echo 1 > "$SPOT_RESULTS_DIR/{bad_name}/{bad_name}/{bad_name}"'
-    rig.start(command=command)
+    deep = "/".join(["x" * 200] * 3)  # no key of a store is that long
+    rig.start(command=f'cd "$SPOT_RESULTS_DIR"; mkdir -p {deep}; echo 1 > {deep}/file')
     told = rig.beat_with("the question", lambda b: b.phase == heartbeat.FINISHED, deadline_s=60)
     assert told.exit is not None
     assert told.exit.code == 0

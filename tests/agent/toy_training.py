@@ -17,7 +17,9 @@ parser.add_argument("--delay-s", type=float, default=0.02)
 parser.add_argument("--every", type=int, default=2)
 parser.add_argument("--exit", type=int, default=0)
 parser.add_argument("--on-term", choices=["die", "save", "polite", "ignore"], default="die")
-parser.add_argument("--wait-at", type=int, default=-1, help="stay at this step until the file `go` appears in cwd")
+parser.add_argument(
+    "--wait-at", type=int, default=-1, help="stay at this step until the file `go` appears in cwd"
+)
 parser.add_argument("--long-line", type=int, default=0)
 parser.add_argument("--in-place", action="store_true")
 parser.add_argument("--no-results", action="store_true")
@@ -30,6 +32,11 @@ if options.on_term == "ignore":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 elif options.on_term != "die":
     signal.signal(signal.SIGTERM, lambda number, frame: asked.append(number))
+
+
+def say(text):
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
 
 
 def tell(**line):
@@ -58,13 +65,13 @@ def load():
 
 
 step, total = load()
-print("begins at step", step, "resumed from", os.environ.get("SPOT_RESUMED_FROM_STEP", "nothing"))
+say("begins at step %d resumed from %s" % (step, os.environ.get("SPOT_RESUMED_FROM_STEP", "nothing")))
 if options.stray and os.fork() == 0:
     os.setsid()
     time.sleep(600)
     os._exit(0)
 if options.long_line:
-    print("x" * options.long_line)
+    say("x" * options.long_line)
 while step < options.steps:
     while step == options.wait_at and not os.path.exists("go") and not asked:
         time.sleep(0.01)
@@ -78,7 +85,7 @@ while step < options.steps:
     if step % options.every == 0:
         save(step, total)
 if options.exit:
-    print("ModuleNotFoundError: No module named 'timm'", file=sys.stderr)
+    say("ModuleNotFoundError: No module named 'timm'")
     sys.exit(options.exit)
 if not options.no_results:
     with open(os.path.join(results, "sum.txt"), "w") as target:
@@ -86,4 +93,4 @@ if not options.no_results:
     os.mkdir(os.path.join(results, "more"))
     with open(os.path.join(results, "more", "steps.txt"), "w") as target:
         target.write(str(step))
-print("finished")
+say("finished")

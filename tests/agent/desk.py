@@ -1,0 +1,61 @@
+"""What unit tests of the agent's parts are made with: a clock that is set by hand, a job, a held baton."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from supervisor.agent.batonio import BatonKeeper
+from supervisor.agent.identity import Identity
+from supervisor.agent.job import Job
+from supervisor.agent.patience import Patience
+from supervisor.agent.stores.folder import FolderStore
+from supervisor.domain import baton as rules
+from supervisor.domain import runfiles
+from tests.agent.stormy_store import StormyStore
+
+IDENTITY = Identity("b" * 32, 100, 200)
+HOLDER = ("1.1.1", IDENTITY.machine_id)
+RUN = "digits-7"
+
+
+class HandClock:
+    """Monotonic seconds; `sleep` lets them pass at once and calls `on_sleep`."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.on_sleep: Any = lambda: None
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.on_sleep()
+
+
+def job(**changes: Any) -> Job:
+    made = Job(
+        machine="spot-1",
+        run_id=RUN,
+        attempt=1,
+        launch_id="1.1.1",
+        nonce="secret",
+        store_url="file:///x",
+        command="true",
+    )
+    return replace(made, **changes)
+
+
+def store_in(folder: Path) -> StormyStore:
+    return StormyStore(FolderStore.create(folder / "objects"))
+
+
+def held(store: StormyStore) -> BatonKeeper:
+    """A baton that HOLDER holds."""
+    baton = rules.raise_next(rules.create("sup-1", 1), HOLDER[0], "secret", False)
+    store.calm.put(runfiles.baton(RUN), rules.encode(rules.claim(baton, *HOLDER, 0.0)))
+    return BatonKeeper(store, RUN)
+
+
+def patient(clock: HandClock, until: float = 1e9) -> Patience:
+    return Patience(lambda: clock.now >= until, monotonic=clock, sleep=clock.sleep)

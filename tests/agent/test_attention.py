@@ -1,0 +1,112 @@
+"""Reasons to end, and the clocks that each of them starts."""
+
+import pytest
+
+from supervisor.agent.attention import Attention
+from supervisor.agent.reach import Reach
+from supervisor.domain import heartbeat
+from tests.agent.desk import HandClock, job
+
+
+class Desk:
+    def __init__(self, **changes: float) -> None:
+        self.clock = HandClock()
+        self.notice: float | None = None
+        self.reach = Reach(self.clock)
+        given = job(stop_grace_s=120.0, machine_max_s=1000.0, cut_off_s=500.0, **changes)
+        self.attention = Attention(given, self.reach, self.clock, lambda: self.notice)
+
+
+def test_nothing_ends_a_quiet_life() -> None:
+    desk = Desk()
+    desk.clock.now += 499.0
+    assert desk.attention.look() is None
+    assert not desk.attention.writing_over()
+
+
+def test_a_stop_gives_the_grace_and_goes_on_uploading_after_it() -> None:
+    desk = Desk()
+    desk.attention.term_received = True
+    ending = desk.attention.look()
+    assert ending is not None
+    assert (ending.reason, ending.kill_at, ending.may_write) == (heartbeat.STOPPED, 1120.0, True)
+    desk.clock.now = 1121.0
+    assert not desk.attention.writing_over()
+
+
+def test_repeated_looks_do_not_move_the_clocks() -> None:
+    desk = Desk()
+    desk.attention.term_received = True
+    first = desk.attention.look()
+    desk.clock.now += 50.0
+    assert desk.attention.look() == first
+
+
+def test_a_notice_kills_before_its_deadline_by_the_reserve() -> None:
+    desk = Desk(upload_reserve_s=8.0)
+    desk.notice = 30.0
+    ending = desk.attention.look()
+    assert ending is not None
+    assert (ending.reason, ending.kill_at, ending.save_until) == (heartbeat.NOTICED, 1022.0, 1029.5)
+    assert desk.attention.notice_left_s == 30.0
+
+
+def test_a_short_notice_leaves_the_command_most_of_it() -> None:
+    desk = Desk(upload_reserve_s=8.0)
+    desk.notice = 5.0
+    ending = desk.attention.look()
+    assert ending is not None
+    assert ending.kill_at == pytest.approx(1003.0)
+
+
+def test_a_notice_after_a_stop_shortens_the_times_and_the_stop_stays_the_reason() -> None:
+    desk = Desk()
+    desk.attention.ask(heartbeat.STOPPED)
+    desk.notice = 30.0
+    ending = desk.attention.look()
+    assert ending is not None
+    assert (ending.reason, ending.kill_at, ending.save_until) == (heartbeat.STOPPED, 1022.0, 1029.5)
+
+
+def test_a_stop_after_a_notice_does_not_lengthen_the_times() -> None:
+    desk = Desk()
+    desk.notice = 30.0
+    desk.attention.look()
+    desk.attention.ask(heartbeat.STOPPED)
+    ending = desk.attention.ending
+    assert ending is not None
+    assert (ending.reason, ending.kill_at) == (heartbeat.NOTICED, 1022.0)
+
+
+def test_the_machine_s_own_limit() -> None:
+    desk = Desk()
+    desk.clock.now += 999.0
+    desk.reach.answered()
+    assert desk.attention.look() is None
+    desk.clock.now += 1.0
+    ending = desk.attention.look()
+    assert ending is not None
+    assert ending.reason == heartbeat.EXPIRED
+
+
+def test_nobody_reachable_ends_it_and_any_answer_begins_the_clock_anew() -> None:
+    desk = Desk()
+    desk.clock.now += 499.0
+    desk.reach.answered()
+    desk.clock.now += 499.0
+    assert desk.attention.look() is None
+    desk.clock.now += 1.0
+    ending = desk.attention.look()
+    assert ending is not None
+    assert ending.reason == heartbeat.CUT_OFF
+    assert desk.attention.writing_over()  # there is nowhere to write to
+
+
+def test_losing_the_baton_ends_writing_at_once_even_in_a_stop() -> None:
+    desk = Desk()
+    desk.attention.ask(heartbeat.STOPPED)
+    desk.attention.ask(heartbeat.CLOSED, may_write=False)
+    ending = desk.attention.ending
+    assert ending is not None
+    assert (ending.reason, ending.may_write, ending.kill_at) == (heartbeat.STOPPED, False, 1005.0)
+    assert desk.attention.writing_over()

@@ -1,0 +1,198 @@
+"""Pushed and stored beats: their answers, their pace, and who may overwrite whom."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from supervisor.agent.attention import Attention
+from supervisor.agent.beats import PushedBeats, StoredBeats
+from supervisor.agent.push import Pusher, PushFailed
+from supervisor.agent.reach import Reach, WatchedStore
+from supervisor.agent.situation import Situation
+from supervisor.domain import baton as rules
+from supervisor.domain import heartbeat, runfiles
+from tests.agent.answering import ListeningServer
+from tests.agent.desk import HOLDER, IDENTITY, RUN, HandClock, held, job, store_in
+
+KEY = runfiles.beat(RUN)
+
+
+class Desk:
+    def __init__(self, folder: Path) -> None:
+        self.clock = HandClock()
+        self.store = store_in(folder)
+        self.keeper = held(self.store)
+        self.reach = Reach(self.clock)
+        self.job = job(server_file=str(folder / "server.json"), stop_consumed=None)
+        self.situation = Situation(self.job, IDENTITY)
+        self.attention = Attention(self.job, self.reach, self.clock, lambda: None)
+        self.stored = StoredBeats(
+            self.job,
+            HOLDER[1],
+            WatchedStore(self.store, self.reach),
+            self.keeper,
+            self.situation,
+            self.attention,
+        )
+        self.followed: list[bool] = []
+        self.pushed = PushedBeats(self.job, self.situation, self.attention, self.reach, self.followed.append)
+
+    @property
+    def beat(self) -> heartbeat.Beat:
+        return heartbeat.parse(self.store.calm.get(KEY)[0])
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ListeningServer]:
+    found = ListeningServer(tmp_path / "server.json")
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+def test_a_stored_beat_stands_in_the_metadata_too(desk: Desk) -> None:
+    assert desk.stored.step() == 60.0
+    data, info = desk.store.calm.get(KEY)
+    assert info.metadata["beat"].encode() == data
+    assert desk.beat.sequence == 1
+
+
+def test_the_beat_of_an_earlier_attempt_is_replaced(desk: Desk) -> None:
+    desk.store.calm.put(KEY, b"older")
+    desk.stored.step()
+    assert desk.beat.launch_id == "1.1.1"
+
+
+def test_a_beat_that_somebody_else_wrote_makes_the_holder_look_and_go_on(desk: Desk) -> None:
+    desk.stored.step()
+    desk.store.calm.put(KEY, b"strange")
+    desk.stored.step()
+    assert desk.attention.ending is None
+    assert desk.beat.sequence > 1
+
+
+def test_a_lost_answer_does_not_make_it_mute(desk: Desk) -> None:
+    desk.store.lose_answers = 1
+    desk.stored.step()
+    assert "does not answer" in desk.situation.now.message
+    desk.stored.step()
+    assert desk.beat.sequence == 3  # 1 was written, its answer lost; 2 met it; 3 is on top
+    assert desk.situation.now.message == ""
+
+
+def test_whoever_lost_the_baton_writes_no_beat(desk: Desk) -> None:
+    desk.stored.step()
+    baton = rules.decode(desk.store.calm.get(runfiles.baton(RUN))[0])
+    desk.store.calm.put(runfiles.baton(RUN), rules.encode(rules.close(baton, "stopped")))
+    before = desk.store.calm.stat(KEY)
+    desk.stored.step()
+    desk.stored.step()
+    assert desk.store.calm.stat(KEY) == before
+    ending = desk.attention.ending
+    assert ending is not None
+    assert (ending.reason, ending.may_write) == (heartbeat.CLOSED, False)
+
+
+def test_a_fresh_marker_stops_and_its_generation_is_told(desk: Desk) -> None:
+    marker = desk.store.calm.put(runfiles.stop_marker(RUN), b"").generation
+    desk.stored.step()
+    assert desk.beat.stop_generation == marker
+    assert desk.attention.ending is not None
+    assert desk.attention.ending.reason == heartbeat.STOPPED
+
+
+def test_a_marker_that_the_baton_has_consumed_is_ignored_and_a_newer_one_is_not(desk: Desk) -> None:
+    marker = desk.store.calm.put(runfiles.stop_marker(RUN), b"").generation
+    baton = rules.decode(desk.store.calm.get(runfiles.baton(RUN))[0])
+    text = json.loads(rules.encode(baton))
+    desk.store.calm.put(runfiles.baton(RUN), json.dumps({**text, "stop_consumed": marker}).encode())
+    desk.stored.step()
+    assert desk.attention.ending is None
+    desk.store.calm.put(runfiles.stop_marker(RUN), b"again")
+    desk.stored.step()
+    assert desk.attention.ending is not None
+
+
+def test_an_unreadable_marker_stops_nothing(desk: Desk) -> None:
+    desk.store.calm.put(runfiles.stop_marker(RUN), b"")
+    desk.store.away = True
+    desk.stored.step()
+    assert desk.attention.ending is None
+
+
+def test_a_newer_attempt_makes_the_holder_leave(desk: Desk) -> None:
+    baton = rules.decode(desk.store.calm.get(runfiles.baton(RUN))[0])
+    desk.store.calm.put(runfiles.baton(RUN), rules.encode(rules.raise_next(baton, "1.2.1", "s", False)))
+    desk.stored.step()
+    ending = desk.attention.ending
+    assert ending is not None
+    assert (ending.reason, ending.may_write) == (heartbeat.SUPERSEDED, True)
+
+
+def test_the_answer_sets_the_pace_and_the_log(desk: Desk, server: ListeningServer) -> None:
+    server.answer = {"next_s": 25.0, "stop": False, "follow_logs": True}
+    assert desk.pushed.step() == 25.0
+    assert desk.followed == [True]
+    assert server.paths == ["/v1/runs/digits-7/heartbeat"]
+    assert server.beats[0].nonce == "secret"
+
+
+@pytest.mark.parametrize(
+    ("answer", "pace_s"),
+    [
+        ({"next_s": 1e9}, 300.0),
+        ({"next_s": -5}, 0.1),
+        ({"next_s": "soon"}, 10.0),
+        ({}, 10.0),
+        ({"stop": "yes"}, 10.0),
+        ([], 10.0),
+    ],
+)
+def test_strange_answers_end_nothing(
+    desk: Desk, server: ListeningServer, answer: object, pace_s: float
+) -> None:
+    server.answer = answer  # type: ignore[assignment]
+    assert desk.pushed.step() == pace_s
+    assert desk.attention.ending is None
+
+
+@pytest.mark.parametrize("status", [403, 404, 413, 422, 500, 503])
+def test_a_refused_beat_is_no_answer(desk: Desk, server: ListeningServer, status: int) -> None:
+    server.status, server.answer = status, {"stop": True}
+    desk.clock.now += 100.0
+    assert desk.pushed.step() == 10.0
+    assert desk.attention.ending is None
+    assert desk.reach.silent_s() == 100.0
+    server.status = 200
+    desk.pushed.step()
+    assert desk.reach.silent_s() == 0.0
+
+
+@pytest.mark.parametrize(
+    "text", [None, "", "{}", '{"url": 5}', '{"url": "ftp://x"}', '{"url": "http://127.0.0.1:1"}']
+)
+def test_a_server_file_that_leads_nowhere(tmp_path: Path, text: "str | None") -> None:
+    if text is not None:
+        (tmp_path / "server.json").write_text(text)
+    situation = Situation(job(), IDENTITY)
+    with pytest.raises(PushFailed):
+        Pusher(str(tmp_path / "server.json"), RUN).push(situation.beat())
+
+
+def test_the_address_is_read_again_after_a_failure(tmp_path: Path, server: ListeningServer) -> None:
+    situation, path = Situation(job(), IDENTITY), tmp_path / "server.json"
+    right = path.read_text()
+    path.write_text('{"url": "http://127.0.0.1:1"}')
+    pusher = Pusher(str(path), RUN)
+    with pytest.raises(PushFailed):
+        pusher.push(situation.beat())
+    path.write_text(right)
+    assert not pusher.push(situation.beat()).stop

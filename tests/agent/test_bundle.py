@@ -1,0 +1,102 @@
+"""The agent's archive: the same bytes from the same sources, complete, and at home on Python 3.8."""
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from supervisor.domain import heartbeat
+from supervisor.providers import agent_bundle
+from tests.agent.machine_rig import Rig
+from tests.components import require_component
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_same_sources_give_the_same_bytes(tmp_path: Path) -> None:
+    first = agent_bundle.build_agent()
+    os.utime(ROOT / "supervisor" / "agent" / "job.py")
+    assert agent_bundle.build_agent() == first
+
+
+def test_it_holds_the_agent_and_nothing_of_the_supervisor(archive: Path) -> None:
+    names = zipfile.ZipFile(archive).namelist()
+    packages = {name.rpartition("/")[0] for name in names}
+    assert packages == {"", "supervisor", "supervisor/domain", "supervisor/agent", "supervisor/agent/stores"}
+    assert "supervisor/agent/spot_progress.py" in names
+    assert {n for n in names if n.startswith("supervisor/domain/")} == {
+        f"supervisor/domain/{name}.py"
+        for name in ("__init__", "baton", "heartbeat", "identifiers", "runfiles")
+    }
+
+
+def test_a_stale_one_is_built_anew_and_a_fresh_one_left_alone(tmp_path: Path) -> None:
+    path = agent_bundle.agent_path(tmp_path / "cache")
+    before = path.stat().st_ino
+    assert agent_bundle.agent_path(tmp_path / "cache").stat().st_ino == before
+    path.write_bytes(b"of yesterday")
+    assert agent_bundle.agent_path(tmp_path / "cache").read_bytes() == agent_bundle.build_agent()
+    assert [p.name for p in (tmp_path / "cache").iterdir()] == ["agent.pyz"]
+
+
+def test_it_says_how_it_is_used(archive: Path) -> None:
+    done = subprocess.run([sys.executable, str(archive)], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "usage: python agent.pyz MACHINE_DIR" in done.stderr
+
+
+@pytest.mark.parametrize("paper", [None, "{", "[]", '{"version": 2}', '{"version": 1}'])
+def test_a_job_that_is_none_is_refused_in_words(archive: Path, tmp_path: Path, paper: "str | None") -> None:
+    if paper is not None:
+        (tmp_path / "job.json").write_text(paper)
+    done = subprocess.run(
+        [sys.executable, str(archive), str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 3
+    assert "job.json" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert (tmp_path / "agent.json").exists()
+
+
+def python38() -> str:
+    """A Python 3.8 on this machine, or "" when there is none."""
+    candidates = [shutil.which("python3.8") or ""]
+    candidates += [str(p) for p in sorted(Path.home().glob(".pyenv/versions/3.8.*/bin/python3.8"))]
+    for path in candidates:
+        if path:
+            done = subprocess.run(
+                [path, "-c", "import ssl, sys; print(sys.version_info[:2])"], capture_output=True, check=False
+            )
+            if done.stdout.strip() == b"(3, 8)":
+                return path
+    return ""
+
+
+@pytest.fixture
+def old_rig(tmp_path: Path, archive: Path) -> Iterator[Rig]:
+    found = python38()
+    require_component("Python 3.8", bool(found), "pyenv install 3.8")
+    rig = Rig(tmp_path, archive, found)
+    try:
+        yield rig
+    finally:
+        rig.close()
+
+
+def test_a_whole_life_on_python_3_8(old_rig: Rig) -> None:
+    old_rig.start(*old_rig.toy("--steps", "20", "--wait-at", "7", "--on-term", "save"))
+    old_rig.at_step(7)
+    old_rig.notice(10.0)
+    assert old_rig.ended().left == heartbeat.NOTICED
+    old_rig.start(*old_rig.toy("--steps", "20"), attempt=2)
+    last = old_rig.ended()
+    assert last.resumed_from == 7
+    assert last.exit is not None
+    assert last.exit.code == 0
+    assert old_rig.baton.done is not None
+    assert old_rig.text(old_rig.baton.done.prefix + "sum.txt") == str(sum(range(1, 21)))

@@ -1,0 +1,86 @@
+"""How a command ended: whose signal it was, whether it was the end of the work, and its last words."""
+
+import signal
+
+import pytest
+
+from supervisor.agent.exits import finished, judge, last_line, matches_any
+from supervisor.domain.heartbeat import Exit
+
+TERM, KILL = int(signal.SIGTERM), int(signal.SIGKILL)
+
+
+def left(code: int) -> int:
+    return code << 8
+
+
+def died(number: int) -> int:
+    return number
+
+
+def end(status: int, sent: "set[int] | None" = None, shell: bool = False, tail: bytes = b"") -> Exit:
+    return judge(status, sent or set(), shell, 1.0, tail, ((), ()))
+
+
+@pytest.mark.parametrize(
+    ("status", "sent", "shell", "code", "number", "ours"),
+    [
+        (left(0), set(), False, 0, None, False),
+        (left(1), set(), False, 1, None, False),
+        (died(9), set(), False, None, 9, False),
+        (died(15), set(), False, None, 15, False),
+        (died(9), {TERM, KILL}, False, None, 9, True),
+        (died(15), {TERM}, False, None, 15, True),
+        (died(9), {TERM}, False, None, 9, False),  # the system's memory killer was faster than our KILL
+        (died(11), {TERM}, False, None, 11, False),
+        (left(143), {TERM}, False, 143, None, True),
+        (left(1), {TERM}, False, 1, None, True),
+        (left(0), {TERM}, False, 0, None, False),
+        (left(137), set(), True, None, 9, False),
+        (left(143), {TERM}, True, None, 15, True),
+        (left(137), set(), False, 137, None, False),
+        (left(139), set(), True, 139, None, False),
+    ],
+)
+def test_whose_end_it_was(
+    status: int, sent: set[int], shell: bool, code: "int | None", number: "int | None", ours: bool
+) -> None:
+    found = end(status, sent, shell)
+    assert (found.code, found.signal, found.sent_by_us) == (code, number, ours)
+
+
+@pytest.mark.parametrize(
+    ("status", "sent", "step", "total", "done"),
+    [
+        (left(0), set(), None, None, True),
+        (left(0), set(), 5, 10, True),
+        (left(0), {TERM}, None, None, False),
+        (left(0), {TERM}, 5, 10, False),
+        (left(0), {TERM}, 10, 10, True),
+        (left(0), {TERM}, 10, None, False),
+        (left(1), set(), 10, 10, False),
+        (died(15), {TERM}, 10, 10, False),
+    ],
+)
+def test_whether_the_work_is_done(
+    status: int, sent: set[int], step: "int | None", total: "int | None", done: bool
+) -> None:
+    assert finished(end(status, sent), sent, step, total) is done
+
+
+def test_the_last_words() -> None:
+    assert (
+        last_line(["Traceback:", "  ValueError: no \x00 \x1b[31mred", "", "   "])
+        == "ValueError: no    [31mred"
+    )
+    assert last_line([]) == ""
+    assert len(last_line(["x" * 10_000])) == 300
+    assert end(left(1), tail=b"\xff\xfe broken\n").last_line.endswith("broken")
+
+
+def test_what_the_run_names_for_a_retry() -> None:
+    assert judge(left(7), set(), False, 1.0, b"", ((7, 8), ())).retry_named
+    assert not judge(left(9), set(), False, 1.0, b"", ((7, 8), ())).retry_named
+    assert judge(left(1), set(), False, 1.0, b"a\nNCCL error 5\nb\n", ((), ("NCCL error",))).retry_named
+    assert not matches_any(["("], ["("])
+    assert matches_any(["(", "x$"], ["ax"])

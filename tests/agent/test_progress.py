@@ -1,0 +1,185 @@
+"""What the training tells: believed within bounds, counted otherwise; and the module that Python trainings use."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor.agent import spot_progress
+from supervisor.agent.progress import LINE_BYTES, READ_BYTES, Pace, Progress
+from tests.agent.desk import HandClock
+
+
+class Desk:
+    def __init__(self, path: Path) -> None:
+        self.path = path / "progress.jsonl"
+        self.clock = HandClock()
+        self.told: dict[str, Any] = {}
+        self.progress = Progress(str(self.path), lambda **changes: self.told.update(changes), self.clock)
+
+    def line(self, text: "str | bytes") -> None:
+        with self.path.open("ab") as target:
+            target.write(text.encode() if isinstance(text, str) else text)
+
+    def tell(self, **line: Any) -> dict[str, Any]:
+        self.line(json.dumps(line) + "\n")
+        self.progress.poll()
+        return self.told
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path)
+
+
+def test_no_file_is_no_progress(desk: Desk) -> None:
+    desk.progress.poll()
+    assert desk.told == {}
+
+
+def test_a_report(desk: Desk) -> None:
+    told = desk.tell(step=3, total=10, metrics={"loss": 0.5})
+    assert told == {"step": 3, "total": 10, "metrics": {"loss": 0.5}, "steps_per_s": None}
+
+
+def test_half_a_line_waits_for_its_other_half(desk: Desk) -> None:
+    desk.line('{"step": ')
+    desk.progress.poll()
+    assert desk.told == {}
+    desk.line("4}\n")
+    desk.progress.poll()
+    assert desk.told["step"] == 4
+    assert desk.progress.ignored == 0
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "hello",
+        "[1, 2]",
+        "null",
+        "{}",
+        '{"step": "3"}',
+        '{"step": true}',
+        '{"step": 3.5}',
+        '{"step": -1}',
+        '{"step": 1000000000000000000}',
+        '{"step": NaN}',
+        '{"step": 3, "total": -1}',
+        '{"phase": "finished"}',
+        '{"phase": 3}',
+        '{"phase": []}',
+        '{"checkpoint": 3, "step": 3}',
+        '{"checkpoint": "x"}',
+        "[" * 100_000,
+        "\xff\xfe",
+    ],
+)
+def test_garbage_is_ignored_and_counted(desk: Desk, line: str) -> None:
+    desk.tell(step=3)
+    desk.line(line.encode("latin-1") + b"\n")
+    desk.progress.poll()
+    assert (desk.told["step"], desk.progress.ignored) == (3, 1)
+    assert desk.tell(step=4)["step"] == 4
+
+
+def test_a_line_of_a_megabyte_costs_neither_memory_nor_the_next_line(desk: Desk) -> None:
+    desk.line(b'{"step": 1, "x": "' + b"x" * (1 << 20) + b'"}\n{"step": 2}\n')
+    desk.progress.drain()
+    assert (desk.progress.step, desk.progress.ignored) == (2, 1)
+    assert len(desk.progress._tail._part) <= LINE_BYTES
+
+
+def test_a_flood_is_read_in_pieces(desk: Desk) -> None:
+    lines = b"".join(b'{"step": %d}\n' % step for step in range(200_000))
+    assert len(lines) > 2 * READ_BYTES
+    desk.line(lines)
+    desk.progress.poll()
+    assert desk.progress.step is not None
+    assert desk.progress.step < 199_999
+    desk.progress.drain()
+    assert desk.progress.step == 199_999
+    assert desk.progress.ignored == 0
+
+
+def test_a_file_that_was_begun_anew_is_read_from_its_beginning(desk: Desk) -> None:
+    desk.tell(step=300, total=400)
+    desk.path.write_text('{"step": 1}\n')
+    desk.progress.poll()
+    assert desk.told["step"] == 1
+
+
+def test_a_phase_lasts_until_it_is_changed_or_the_training_steps_on(desk: Desk) -> None:
+    desk.tell(step=1)
+    assert desk.tell(phase="evaluation")["phase"] == "evaluation"
+    assert desk.tell(step=1)["phase"] == "evaluation"
+    assert desk.tell(step=2)["phase"] == "training"
+    assert desk.tell(phase="checkpoint")["phase"] == "checkpoint"
+    assert desk.tell(phase="training")["phase"] == "training"
+
+
+def test_the_step_of_a_checkpoint(desk: Desk) -> None:
+    of = desk.progress.step_of
+    assert of("last.pt") == 0
+    desk.progress.saved(7)
+    assert of("last.pt") == 8
+    assert of("step-12.pt") == 12
+    desk.tell(step=40)
+    assert of("last.pt") == 40
+    desk.tell(checkpoint="/somewhere/step-12.pt", step=41)
+    assert of("step-12.pt") == 41
+
+
+def test_announcements_are_not_kept_for_ever(desk: Desk) -> None:
+    for number in range(1000):
+        desk.line('{"checkpoint": "c%d", "step": 1}\n' % number)
+    desk.progress.poll()
+    assert len(desk.progress._announced) == 200
+
+
+def test_the_pace_is_that_of_the_last_minute(desk: Desk) -> None:
+    pace = Pace()
+    pace.add(0.0, 0)
+    assert pace.steps_per_s() is None
+    for second in range(1, 200):
+        pace.add(float(second), second if second < 100 else 100 + (second - 100) * 5)
+    assert pace.steps_per_s() == pytest.approx(5.0)
+    pace.add(201.0, 3)  # the training has gone back
+    assert pace.steps_per_s() is None
+
+
+# --- spot_progress ------------------------------------------------------------------------------------------------
+
+
+def test_the_helper_writes_what_the_agent_reads(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPOT_PROGRESS_FILE", str(desk.path))
+    spot_progress.report(3, total=9, loss=0.25, bad=float("nan"), word="x")  # type: ignore[arg-type]
+    spot_progress.checkpoint("/somewhere/ckpt/epoch-3/", 3)
+    spot_progress.phase("evaluation")
+    desk.progress.poll()
+    assert desk.told == {
+        "step": 3, "total": 9, "metrics": {"loss": 0.25}, "steps_per_s": None, "phase": "evaluation",
+    }  # fmt: skip
+    assert desk.progress.step_of("epoch-3") == 3
+    assert desk.progress.ignored == 0
+
+
+def test_the_helper_does_nothing_without_a_supervisor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SPOT_PROGRESS_FILE", raising=False)
+    monkeypatch.chdir(tmp_path)
+    spot_progress.report(3)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_full_disk_does_not_reach_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPOT_PROGRESS_FILE", "/dev/full")
+    spot_progress.report(3)
+
+
+def test_the_helper_stays_small() -> None:
+    assert spot_progress.__file__ is not None
+    assert len(Path(spot_progress.__file__).read_text().splitlines()) <= 60

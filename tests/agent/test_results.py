@@ -1,0 +1,82 @@
+"""Results: everything that is there, read back; what cannot be saved is said, never left out."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from supervisor.agent.results import ResultsUploader, Unverified
+from tests.agent.desk import HandClock, patient, store_in
+
+PREFIX = "runs/digits-7/results/g1/"
+
+
+class Desk:
+    def __init__(self, folder: Path) -> None:
+        self.clock = HandClock()
+        self.store = store_in(folder)
+        self.path = folder / "results"
+        self.path.mkdir()
+        self.uploader = ResultsUploader(self.store, str(self.path), PREFIX, patient(self.clock))
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path)
+
+
+def test_everything_is_uploaded_and_told(desk: Desk) -> None:
+    (desk.path / "a.txt").write_text("a")
+    (desk.path / "deep" / "er").mkdir(parents=True)
+    (desk.path / "deep" / "er" / "b.txt").write_text("bb")
+    (desk.path / "empty").mkdir()
+    (desk.path / "link").symlink_to(desk.path / "a.txt")
+    (desk.path / "loop").symlink_to(desk.path)
+    os.mkfifo(desk.path / "pipe")
+    files = desk.uploader.upload()
+    assert [(f.name, f.size) for f in files] == [("a.txt", 1), ("deep/er/b.txt", 2), ("link", 1)]
+    assert desk.store.keys(PREFIX) == [PREFIX + f.name for f in files]
+
+
+def test_what_arrives_changed_is_not_verified(desk: Desk) -> None:
+    (desk.path / "a.txt").write_text("a")
+    (desk.path / "b.txt").write_text("b")
+    desk.store.corrupt_uploads = 1
+    with pytest.raises(Unverified, match=r"1 of 2 files could not be saved; a\.txt: .*differs"):
+        desk.uploader.upload()
+    assert [f.name for f in desk.uploader.upload()] == ["a.txt", "b.txt"]
+
+
+def test_what_is_verified_is_not_uploaded_again(desk: Desk) -> None:
+    (desk.path / "a.txt").write_text("a")
+    desk.uploader.upload()
+    calls = len(desk.store.calls)
+    desk.uploader.upload()
+    assert len(desk.store.calls) == calls
+
+
+def test_an_outage_is_waited_for_and_a_full_store_is_said(desk: Desk) -> None:
+    (desk.path / "a.txt").write_text("a")
+    desk.store.away = True
+
+    def back() -> None:
+        desk.store.away = desk.clock.now < 4600.0
+
+    desk.clock.on_sleep = back
+    assert len(desk.uploader.upload()) == 1
+    (desk.path / "b.txt").write_text("b")
+    desk.store.full = True
+    with pytest.raises(Unverified, match="no space left"):
+        desk.uploader.upload()
+
+
+def test_a_name_that_is_not_utf_8_is_said(desk: Desk) -> None:
+    (desk.path / os.fsdecode(b"\xff.txt")).write_text("x")
+    with pytest.raises(Unverified, match="not UTF-8"):
+        desk.uploader.upload()
+
+
+def test_a_folder_that_is_gone_is_an_error_not_an_empty_result(desk: Desk) -> None:
+    desk.path.rmdir()
+    with pytest.raises(FileNotFoundError):
+        desk.uploader.upload()
