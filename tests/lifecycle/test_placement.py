@@ -1,0 +1,114 @@
+"""Zone order: the lost zone is never first while another is good; cooling offers wait; the ladder is kept."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from supervisor.domain.causes import Cause
+from supervisor.domain.placement import Offer, ZoneRecord, offer_key
+from supervisor.domain.policies import Knobs, Policy
+from supervisor.domain.run import Run
+from supervisor.domain.status import Status
+from supervisor.domain.world import World
+from supervisor.lifecycle import placement
+from supervisor.lifecycle.placement import NoOffer, after_failure, choose
+from tests.lifecycle.strategies import NOW, ZONES, offers, runs
+
+SHAPES = ("small", "large")
+WISHLESS = Policy()
+
+
+@st.composite
+def choices(draw: st.DrawFn) -> tuple[Run, World]:
+    run = draw(runs(frozenset({Status.RECOVERING})))
+    wished = draw(st.lists(st.sampled_from(ZONES), unique=True).map(tuple))
+    shapes = draw(st.lists(st.sampled_from(SHAPES), unique=True, min_size=1).map(tuple))
+    policy = replace(run.policy, zones=wished, shapes=shapes, allow_on_demand=draw(st.booleans()))
+    cooling = draw(st.sets(st.sampled_from(offers(SHAPES))))
+    records = {
+        offer_key(offer.placement): ZoneRecord(1, NOW + 60, "no_capacity", "none left") for offer in cooling
+    }
+    return replace(run, policy=policy), World(Knobs("s"), offers={"local": offers(SHAPES)}, zones=records)
+
+
+def good_zones(run: Run, world: World) -> set[str]:
+    cold = {key for key, record in world.zones.items() if record.cool_until > NOW}
+    return {o.placement.zone for o in placement.ladder(run, world) if offer_key(o.placement) not in cold}
+
+
+def avoided_never_first(chosen: Offer | NoOffer, run: Run, world: World) -> None:
+    good = good_zones(run, world)
+    if good - {run.avoid_zone}:
+        assert isinstance(chosen, Offer)
+        assert chosen.placement.zone != run.avoid_zone
+    else:
+        assert isinstance(chosen, Offer) == bool(good)
+
+
+@given(choices())
+def test_an_avoided_zone_is_never_first_while_another_is_good(choice: tuple[Run, World]) -> None:
+    run, world = choice
+    avoided_never_first(choose(run, world, NOW), run, world)
+
+
+def test_a_ladder_that_forgets_the_lost_zone_is_caught() -> None:
+    @given(choices())
+    def broken(choice: tuple[Run, World]) -> None:
+        run, world = choice
+        avoided_never_first(choose(replace(run, avoid_zone=""), world, NOW), run, world)
+
+    with pytest.raises(AssertionError):
+        broken()
+
+
+@given(choices())
+def test_only_what_was_wished_for_and_is_not_cooling(choice: tuple[Run, World]) -> None:
+    run, world = choice
+    chosen = choose(run, world, NOW)
+    if isinstance(chosen, Offer):
+        place = chosen.placement
+        assert place.shape in run.policy.shapes
+        assert not run.policy.zones or place.zone in run.policy.zones
+        assert place.spot or run.policy.allow_on_demand
+        assert offer_key(place) not in world.zones
+    else:
+        assert chosen.until > NOW
+
+
+def plain_run(policy: Policy = WISHLESS) -> tuple[Run, World]:
+    made = Run(1, "r", "local", "c", "local", 1, Status.PENDING, policy, NOW, NOW, NOW)
+    return made, World(Knobs("s"), offers={"local": offers(SHAPES)})
+
+
+def test_other_zones_first_then_the_next_shape_then_on_demand() -> None:
+    run, world = plain_run(Policy(shapes=SHAPES, allow_on_demand=True))
+    order = [(o.placement.zone, o.placement.shape, o.placement.spot) for o in placement.ladder(run, world)]
+    expected = [(zone, shape, spot) for spot in (True, False) for shape in SHAPES for zone in ZONES]
+    assert order == expected
+
+
+def test_without_a_wish_only_the_first_shape_is_asked_for() -> None:
+    run, world = plain_run()
+    assert {o.placement.shape for o in placement.ladder(run, world)} == {"small"}
+
+
+def test_cool_downs_double_from_three_to_thirty_minutes_and_expire() -> None:
+    world = World(Knobs("s"))
+    record, pauses = None, []
+    for _ in range(6):
+        record = after_failure(record, Cause.NO_CAPACITY, "none left", world, NOW)
+        pauses.append(record.cool_until - NOW)
+    assert pauses == [180, 360, 720, 1440, 1800, 1800]
+    run, world = plain_run(Policy(zones=("zone-a",)))
+    cooled = replace(world, zones={offer_key(offers()[0].placement): record})
+    assert isinstance(choose(run, cooled, NOW), NoOffer)
+    assert isinstance(choose(run, cooled, record.cool_until), Offer)
+
+
+def test_quota_has_its_own_slower_pace() -> None:
+    world = World(Knobs("s", quota_retry_s=600.0))
+    assert after_failure(None, Cause.QUOTA, "0 of 0", world, NOW).cool_until == NOW + 600
