@@ -44,10 +44,12 @@ def finish(run: Run, obs: Observation, world: World, now: float) -> Decision:
         return _give_up(run, f"loss accepted by {run.approval.actor}: {run.approval.accept_loss}", now)
     if run.live_attempt is None:
         return _ask(run, "the work was reported done, but its record is gone", now)
-    lost = machines.lost(run, obs, world, now)
-    if lost is not None:
-        return lost if isinstance(lost, Decision) else end_attempt(run, lost, world, now)
-    return _unfinished(run, obs, world, now)
+    # A machine that is ending may still save: only one that has ended cannot write `done` any more.
+    ending = isinstance(obs.machine, Seen) and obs.machine.value.state == MachineState.ENDING
+    lost = None if ending else machines.lost(run, obs, world, now)
+    if isinstance(lost, End):
+        return end_attempt(replace(run, needs_person="", needs_person_at=None), lost, world, now)
+    return lost or _unfinished(run, obs, world, now)
 
 
 def _with_beat(run: Run, obs: Observation, world: World, now: float) -> Run:
@@ -98,7 +100,8 @@ def _ask(run: Run, why: str, now: float) -> Decision:
 def _give_up(run: Run, why: str, now: float) -> Decision:
     if run.live_attempt is not None:
         run = close_attempt(run, End(Cause.RESULTS_UNVERIFIED, why), now)
-    run = replace(run, cause=Cause.RESULTS_UNVERIFIED, detail=f"{run.needs_person}; {why}", needs_person="")
+    run = replace(run, cause=Cause.RESULTS_UNVERIFIED, detail=f"{run.needs_person}; {why}")
+    run = replace(run, needs_person="", needs_person_at=None)
     text = f"Failed: the results could not be verified ({why})."
     return Decision(
         moved(run, Status.FAILED, now), (tell(EventKind.FAILED, text, cause=run.cause),), again=True
@@ -129,10 +132,15 @@ def _verified(run: Run, done: Done, check: Verification, world: World, now: floa
         missing=_missing(run, done, trained_s),
     )
     if run.live_attempt is not None:
-        run = close_attempt(run, End(Cause.FINISHED, f"results verified, {outcome.files} files"), now)
+        run = close_attempt(run, _end_of_work(run, done, outcome), now)
         run = keep_machine(run, run.policy.on_success, now)
     run = replace(
-        run, outcome=outcome, needs_person="", detail="; ".join(outcome.missing), cause=Cause.FINISHED
+        run,
+        outcome=outcome,
+        needs_person="",
+        needs_person_at=None,
+        detail="; ".join(outcome.missing),
+        cause=Cause.FINISHED,
     )
     verified = tell(
         EventKind.RESULTS_VERIFIED, f"Results verified: {outcome.files} files, {outcome.size_bytes} bytes."
@@ -146,6 +154,14 @@ def _verified(run: Run, done: Done, check: Verification, world: World, now: floa
             moved(replace(run, retiring=held), Status.AWAITING_TEARDOWN, now), (verified,), again=True
         )
     return _complete(run, (verified,), now)
+
+
+def _end_of_work(run: Run, done: Done, outcome: Outcome) -> End:
+    """The attempt that wrote `done` finished; one that was started after it has nothing left to do."""
+    assert run.live_attempt is not None
+    if run.live_attempt.launch_id == done.launch_id:
+        return End(Cause.FINISHED, f"results verified, {outcome.files} files")
+    return End(Cause.SUPERSEDED, f"launch {done.launch_id} had finished the work")
 
 
 def _complete(run: Run, events: tuple[Event, ...], now: float) -> Decision:

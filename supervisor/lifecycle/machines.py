@@ -19,7 +19,7 @@ from supervisor.lifecycle.decision import Decision, tell, unchanged
 from supervisor.lifecycle.ending import End
 from supervisor.lifecycle.liveness import beat_of, silent_s
 
-DISAGREE = "listing and beats disagree"
+DISAGREE = "the listing leaves out a machine that answers or beats"
 
 
 def lost(run: Run, obs: Observation, world: World, now: float) -> End | Decision | None:
@@ -31,7 +31,7 @@ def lost(run: Run, obs: Observation, world: World, now: float) -> End | Decision
     if obs.lookup is NOT_READ:
         return unchanged(run, wants=frozenset({LOOKUP}))
     if isinstance(obs.lookup, Seen):
-        return _ended(obs.lookup.value, obs, world)
+        return _ended(obs.lookup.value, obs, world) or _disagree(run, now)
     return _absent(run, obs, world, now)
 
 
@@ -64,16 +64,17 @@ def _absent(run: Run, obs: Observation, world: World, now: float) -> End | Decis
     if not isinstance(obs.lookup, Absent) and not silent:
         return _disagree(run, now) if beat is not None else None
     if MACHINES in world.breakers_open:
-        return unchanged(run)
+        return None
     evidence = "the machine is gone without a record of why: absent in the listing"
     evidence += ", not found when asked for" if isinstance(obs.lookup, Absent) else ", no beat either"
     return End(Cause.ORPHANED, evidence, readings(obs), machine_gone=True, inferred=MACHINES)
 
 
-def _disagree(run: Run, now: float) -> Decision:
+def _disagree(run: Run, now: float) -> Decision | None:
+    """Told once; after that the run goes on under its own limits, and nothing rests on the machine."""
     if run.hold == DISAGREE:
-        return unchanged(run)
-    text = "The machine is missing in the listing, but its beats go on: nothing is done."
+        return None
+    text = "The machine is missing in the listing, but it answers or beats: nothing is done."
     return Decision(replace(run, hold=DISAGREE), (tell(EventKind.READINGS_DISAGREE, text),))
 
 

@@ -35,8 +35,7 @@ def place(run: Run, obs: Observation, world: World, now: float) -> Decision:
     passed = limit_passed(run, now) or _waited_too_long(run, now)
     if passed is not None:
         return _failed(run, *passed, now)
-    done = _done(run, obs)
-    if done is not None:
+    if run.status != Status.PENDING and _done(run, obs) is not None:
         return done_elsewhere(run, now)
     if run.next_at is not None and now < run.next_at:
         return unchanged(run, check_after=_soonest(run.next_at, next_limit_at(run, now), next_due(run, now)))
@@ -80,17 +79,13 @@ def _done(run: Run, obs: Observation) -> Baton | None:
 def _stopped(run: Run, now: float) -> Decision:
     assert run.stop is not None
     if run.retiring:
-        return Decision(moved(run, Status.STOPPING, now), again=True) if _may_stop(run) else unchanged(run)
+        return Decision(moved(run, Status.STOPPING, now), again=True)
     after = moved(
         replace(run, cause=run.stop.cause, detail=f"by {run.stop.actor}", next_at=None), Status.STOPPED, now
     )
     return Decision(
         after, (tell(EventKind.STOPPED, f"Stopped by {run.stop.actor}.", cause=run.stop.cause),), again=True
     )
-
-
-def _may_stop(run: Run) -> bool:
-    return run.status in (Status.RECOVERING, Status.LAUNCHING)
 
 
 def _failed(run: Run, cause: Cause, detail: str, now: float) -> Decision:
@@ -114,8 +109,8 @@ def _wait(run: Run, why: NoOffer, now: float) -> Decision:
     since = run.waiting_since if run.waiting_since is not None else now
     after = replace(run, waiting_since=since, next_at=why.until, cause=why.cause, detail=why.detail, hold="")
     events: tuple[Event, ...] = ()
-    if run.status != Status.WAITING:
-        text = f"Waiting: {why.cause}. {why.detail} Nothing is billed."
+    if run.cause != why.cause:  # told once for each reason, not after every try
+        text = f"Waiting: {why.cause}. {why.detail}. Nothing is billed."
         events = (tell(EventKind.WAITING, text, cause=why.cause, until=why.until),)
     return Decision(
         moved(after, Status.WAITING, now), events, check_after=_soonest(why.until, next_limit_at(run, now))

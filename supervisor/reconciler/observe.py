@@ -63,9 +63,11 @@ class Snapshot:
             return Unknown(f"a machine named {name} belongs to another launch")
         return Seen(machine, age_s, "listing")
 
-    def beat(self, run_id: str) -> Part[Beat]:
-        """The newest beat of any source: the highest (launch, sequence) wins content, the smaller age freshness."""
-        stored = self.stored.get(run_id) if not isinstance(self.stored, str) else None
+    def beat(self, run_id: str, with_stored: bool = True) -> Part[Beat]:
+        """The newest beat of any source: the highest (launch, sequence) wins content, the smaller age freshness.
+        `with_stored` False: the stored one was found to be forged, as if it were not there."""
+        readable = with_stored and not isinstance(self.stored, str)
+        stored = self.stored.get(run_id) if readable and not isinstance(self.stored, str) else None
         pushed = self.pushed.get(run_id)
         if pushed is None and stored is None:
             return Unknown(self.stored) if isinstance(self.stored, str) else Absent(0.0, "listing")

@@ -133,6 +133,8 @@ CLOUD = {
     "readable": _readable,
     "lose-answer": _lose_answer,
     "reject": _reject,
+    "hide": lambda stage, line: stage.provider.hidden.add(_name(stage, line)),
+    "show": lambda stage, line: stage.provider.hidden.clear(),
     "immortal": _immortal,
     "mortal": _mortal,
     "add": _add,
@@ -174,11 +176,15 @@ def database(stage: Stage, line: Line) -> None:
 
 
 def agent(stage: Stage, line: Line) -> None:
-    """agent NAME[#attempt] silent|talks|hung|trains|phase PHASE|notice SECONDS|exits HOW"""
+    """agent NAME[#attempt] silent|talks|mute|dies|hung|trains|phase PHASE|notice SECONDS|exits HOW"""
     run_id, _, attempt = line.word(0, "a run id").partition("#")
     one, deed = stage.agent(run_id, int(attempt) if attempt else None), line.word(1, "what it does")
     if deed in ("silent", "talks"):
         one.silent = deed == "silent"
+    elif deed == "mute":
+        one.mute = True
+    elif deed == "dies":
+        one.dead = True
     elif deed in ("hung", "trains"):
         one.go_on(hung=deed == "hung")
     elif deed == "phase":
@@ -225,7 +231,7 @@ def clock(stage: Stage, line: Line) -> None:
 
 def supervisor(stage: Stage, line: Line) -> None:
     """supervisor restart | kill | start | dies before-next|before-create|after-create | loses-lease | takes-lease |
-    race-stop NAME"""
+    race-stop NAME | looks (now, not at its next poll)"""
     deed = line.word(0, "what happens to the supervisor")
     if deed in ("restart", "kill"):
         stage.kill()
@@ -237,6 +243,9 @@ def supervisor(stage: Stage, line: Line) -> None:
             _die_before_the_baton(stage)
         else:
             stage.provider.dies = where
+    elif deed == "looks":
+        stage.next_tick = stage.clock.monotonic()
+        stage.run_for(0.0)
     elif deed == "loses-lease":
         stage.take_lease("somebody else")
     elif deed == "takes-lease":

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from dataclasses import replace
 
 from supervisor.agent.stores import errors as agents
-from supervisor.domain.machine import Machine, MachineState
+from supervisor.domain.machine import Machine, MachineListing, MachineState
 from supervisor.ports.objectstore import ObjectMissing, PreconditionFailed, StoreUnavailable
 from supervisor.ports.provider import LaunchRequest
 from supervisor.ports.store import StoreDown
@@ -88,6 +89,7 @@ class StagedProvider(FakeProvider):
         self.dies = ""
         self._tell_birth = born
         self._known: set[str] = set()
+        self.hidden: set[str] = set()  # machines that a listing, complete as it says, leaves out
 
     def launch(self, request: LaunchRequest) -> Machine:
         if self.dies == "before-create":
@@ -101,6 +103,12 @@ class StagedProvider(FakeProvider):
                 self._tell_birth(request, machine)
             if self.dies == "after-create":
                 raise SupervisorDied
+
+    def machines(self) -> MachineListing:
+        listing = super().machines()
+        return replace(
+            listing, machines=tuple(one for one in listing.machines if one.name not in self.hidden)
+        )
 
     def look(self, name: str) -> Machine | None:
         """The machine as it is now, whatever the supervisor can read, counted nowhere."""

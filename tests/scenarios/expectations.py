@@ -96,6 +96,7 @@ FACTS: dict[str, Callable[[Story], object]] = {
     "try_zones": lambda s: _comma(t.placement.zone for t in s.stage.rows.tries(s.run.key)),
     "outcomes": lambda s: _comma(t.outcome or "obtained" for t in s.stage.rows.tries(s.run.key)),
     "machines": lambda s: len(s.stage.machines(s.run.run_id)),
+    "retiring": lambda s: len(s.run.retiring),
     "machine_name": lambda s: s.last.machine_name,
     "same_request_once": _no_more_than_once,
     "resumed": lambda s: "nothing" if s.last.step_from is None else s.last.step_from,

@@ -26,8 +26,8 @@ LEAVING = ("saving", "finishing", "over")
 
 @dataclass
 class SimAgent:
-    """`up_at`: monotonic seconds at which its machine is up. `silent`: it reaches nobody. `hung`: no more steps.
-    `long_phase`: it says that it is in this phase, and makes no steps there."""
+    """`up_at`: monotonic seconds at which its machine is up. `silent`: it reaches nobody. `mute`: its beats do not
+    arrive, its files do. `dead`: the agent's process is gone, the machine is up. `hung`: no more steps. `long_phase`: it says that it is in this phase, and makes no steps there."""
 
     request: LaunchRequest
     machine_id: str
@@ -35,6 +35,8 @@ class SimAgent:
     plan: Plan
     reach: Reach
     silent: bool = False
+    mute: bool = False
+    dead: bool = False
     hung: bool = False
     long_phase: str = ""
     told_notice_s: float | None = None  # of a preemption that the platform's listing does not tell of yet
@@ -107,7 +109,7 @@ class SimAgent:
         if now < self.up_at and not self.over:
             self.due = self.up_at
             return
-        if self.over or not self.plan.starts or self.reach.machine() is None:
+        if self.over or self.dead or not self.plan.starts or self.reach.machine() is None:
             self.due = NEVER
             return
         self._heed(now)
@@ -190,7 +192,10 @@ class SimAgent:
             return
         self._until = now + RETRY_S
         if not self.plan.uploads:  # a person is asked; it goes on trying
-            self.note, self.phase = "1 of 1 files could not be saved; model.bin: 403 Forbidden", heartbeat.FINISHED
+            self.note, self.phase = (
+                "1 of 1 files could not be saved; model.bin: 403 Forbidden",
+                heartbeat.FINISHED,
+            )
             self.exit = Exit(0, None, False, ran_s=now - self.training_at)
             return
         step, total = (self.step, self.plan.steps) if self.plan.reports else (None, None)

@@ -41,11 +41,11 @@ class Mouth:
         urgent, self._said = word != self._said, word
         if self.store_at < NEVER and (urgent or now >= self.store_at):
             self.store_at = now + float(agent.job["beat_store_s"])
-            if not agent.silent:
+            if not (agent.silent or agent.mute):
                 self._store(now)
         if self.push_at < NEVER and (urgent or now >= self.push_at):
             self.push_at = now + float(agent.job["beat_push_s"])
-            if not agent.silent:
+            if not (agent.silent or agent.mute):
                 self._push(now)
 
     def beat(self) -> Beat:
