@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from supervisor.domain.errors import NonceRefused, NotFound, RunEnded, Unavailable
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.heartbeat import CHECKPOINT, EVALUATION, TRAINING, Beat, BeatRejected, parse
-from supervisor.domain.identifiers import nonce_hash, parse_launch_id
+from supervisor.domain.identifiers import is_run_id, nonce_hash, parse_launch_id
 from supervisor.ports.clock import Clock
 from supervisor.ports.store import Store, StoreDown
 from supervisor.ports.wake import Wake
@@ -113,6 +113,8 @@ class BeatInbox:
     def reject(self, run_id: str, reason: str) -> None:
         """Tell the history of a beat that was not believed, at most once in ten minutes per run. Blocks; raises
         nothing: the sender has its answer already."""
+        if not is_run_id(run_id):
+            return
         received = self._clock.monotonic()
         with self._lock:
             last = self._rejected_at.get(run_id)
