@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import sys
 import time
@@ -70,7 +71,8 @@ class Campaign:
         for pid in machine_pids(daemon.data_dir):
             try:
                 words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-                if b"agent.pyz" not in b" ".join(words[:3]):
+                # An agent leads its session; what it has forked and not yet become something else does not.
+                if b"agent.pyz" not in b" ".join(words[:3]) or os.getsid(pid) != pid:
                     continue
                 job = json.loads((Path(words[2].decode()) / "job.json").read_text())
             except (OSError, ValueError, IndexError):

@@ -153,7 +153,8 @@ STALL: dict[str, tuple[Callable[[], Case], float, float, Callable[[Decision], bo
         lambda: Case(Status.RUNNING, reported=True, pulse=pulse(step=None)), 1999, 2000, ended(Cause.STALLED),
     ),
     "silence_s": (
-        lambda: Case(Status.RUNNING, pulse=pulse(beat_at=NOW - 500)).seeing(beat=Absent()), 499, 500, ended(Cause.AGENT_LOST),
+        lambda: Case(Status.RUNNING, pulse=pulse(beat_at=NOW - 500)).seeing(beat=Absent()), 499, 500,
+        ended(Cause.AGENT_LOST),
     ),
     "restore_s": (lambda: phase_case("restore"), 1999, 2000, ended(Cause.STALLED)),
     "checkpoint_s": (lambda: phase_case("checkpoint"), 1999, 2000, ended(Cause.STALLED)),
@@ -171,7 +172,9 @@ LIMITS: dict[str, tuple[Callable[[], Case], float, float, Callable[[Decision], b
 }
 
 KNOBS: dict[str, tuple[Callable[[], Case], Any, Any, Callable[[Decision], bool]]] = {
-    "supervisor_id": (waiting_case, "me", "you", lambda d: d.run.try_.machine_name == machine_name("spot", "me", "r", 1, 1)),
+    "supervisor_id": (
+        waiting_case, "me", "you", lambda d: d.run.try_.machine_name == machine_name("spot", "me", "r", 1, 1),
+    ),
     "machine_prefix": (waiting_case, "train", "spot", lambda d: d.run.try_.machine_name.startswith("train-")),
     "poll_interval_s": (
         lambda: Case(Status.RUNNING, pulse=pulse(first_progress_at=1.0, stall_counted_at=NOW - 10)).seeing(
