@@ -90,10 +90,12 @@ class Pulse:
 
 @dataclass(frozen=True, slots=True)
 class Retiring:
-    """A machine whose attempt is over and that must be known gone. `until`: it may stay so long (a notice runs)."""
+    """A machine whose attempt is over and that must be known gone. `until`: it may stay so long (a notice runs).
+    `attempt`: set when the next attempt begins before this machine is gone: it goes on billing until then."""
 
     ref: MachineRef
     launch_id: str
     since: float
     until: float
     note: str = ""
+    attempt: Attempt | None = None  # None = still the run's own

@@ -9,6 +9,7 @@ from supervisor.domain.run import Run
 
 
 def begin_attempt(run: Run, try_: Try, machine_id: str, now: float) -> Run:
+    """The run with its new attempt; the one before is handed to its machine, if that is not gone yet."""
     attempt = Attempt(
         number=try_.attempt,
         generation=run.generation,
@@ -22,4 +23,9 @@ def begin_attempt(run: Run, try_: Try, machine_id: str, now: float) -> Run:
         on_demand_usd_per_h=try_.on_demand_usd_per_h,
     )
     counters = replace(run.counters, attempts=try_.attempt)
-    return replace(run, attempt=attempt, counters=counters, waiting_since=None, pulse=None)
+    last = run.attempt
+    retiring = tuple(
+        replace(item, attempt=last) if last is not None and item.launch_id == last.launch_id else item
+        for item in run.retiring
+    )
+    return replace(run, attempt=attempt, counters=counters, waiting_since=None, pulse=None, retiring=retiring)

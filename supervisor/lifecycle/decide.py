@@ -20,7 +20,7 @@ from supervisor.lifecycle.finishing import await_teardown, finish
 from supervisor.lifecycle.launching import launch
 from supervisor.lifecycle.placing import place
 from supervisor.lifecycle.recovering import recover
-from supervisor.lifecycle.retiring import next_due, retire
+from supervisor.lifecycle.retiring import Retired, next_due, retire
 from supervisor.lifecycle.running import run_on
 from supervisor.lifecycle.stopping import stop
 
@@ -28,7 +28,7 @@ Rule = Callable[[Run, Observation, World, float], Decision]
 
 RULES: dict[Status, Rule] = {
     Status.PENDING: place,
-    Status.WAITING: place,
+    Status.WAITING: recover,  # a wait after a lost attempt hears its late words too
     Status.RECOVERING: recover,
     Status.LAUNCHING: launch,
     Status.RUNNING: run_on,
@@ -46,15 +46,16 @@ def decide(run: Run, obs: Observation, world: World, now: float) -> Decision:
         return _settle(run, obs, now)
     if not run.retiring:
         return RULES[run.status](run, obs, world, now)
-    after, events, releases = retire(run, obs, now)
-    decision = RULES[run.status](after, obs, world, now)
+    retired = retire(run, obs, now)
+    decision = RULES[run.status](retired.run, obs, world, now)
     due = [at for at in (decision.check_after, next_due(run, now)) if at is not None]
     return replace(
         decision,
-        events=(*events, *decision.events),
-        actions=(*releases, *decision.actions),
+        events=(*retired.events, *decision.events),
+        actions=(*retired.releases, *decision.actions),
         check_after=min(due, default=None),
-        pulse_only=decision.pulse_only and after is run,
+        pulse_only=decision.pulse_only and retired.run is run,
+        parted=retired.parted,
     )
 
 
@@ -69,12 +70,17 @@ def _settle(run: Run, obs: Observation, now: float) -> Decision:
         return unchanged(run)
     if run.retiring and isinstance(obs.baton, Seen) and obs.baton.value.closed is None:
         return Decision(run, actions=(CloseBaton(run.status),))
-    after, events, releases = retire(run, obs, now)
+    retired = retire(run, obs, now)
+    return replace(_settle_rest(retired, obs, now), parted=retired.parted)
+
+
+def _settle_rest(retired: Retired, obs: Observation, now: float) -> Decision:
+    after, events, releases = retired.run, retired.events, retired.releases
     if after.retiring and any(item.until <= now for item in after.retiring):
         return Decision(after, events, releases)
     finalised = isinstance(obs.finalised, Seen) and obs.finalised.value
     if not finalised:
-        return Decision(after, events, (*releases, Finalise(run.status)), check_after=next_due(after, now))
+        return Decision(after, events, (*releases, Finalise(after.status)), check_after=next_due(after, now))
     if after.retiring:
         return Decision(after, events, releases, check_after=next_due(after, now))
     return Decision(replace(after, settled=True), events)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from supervisor.domain.actions import Action
+from supervisor.domain.attempt import Attempt
 from supervisor.domain.errors import SpotError
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.placement import OfferKey, ZoneRecord
@@ -15,7 +16,8 @@ from supervisor.domain.status import Status, may_move
 @dataclass(frozen=True, slots=True)
 class Decision:
     """`pulse_only`: nothing but `run.pulse` differs, so no row has to be written now. `inferred`: the source on whose
-    word an attempt ends without any authority; the breaker counts these. `again`: decide once more at once."""
+    word an attempt ends without any authority; the breaker counts these. `again`: decide once more at once. `parted`:
+    earlier attempts (not `run.attempt`) whose machines are now known gone."""
 
     run: Run
     events: tuple[Event, ...] = ()
@@ -26,6 +28,7 @@ class Decision:
     inferred: str = ""
     again: bool = False
     lessons: tuple[tuple[OfferKey, ZoneRecord | None], ...] = ()
+    parted: tuple[Attempt, ...] = ()
 
 
 class IllegalMove(SpotError):

@@ -79,6 +79,15 @@ def steps_lost(attempt: Attempt, resume_from: int | None) -> int | None:
     return max(0, attempt.step_last - (resume_from or 0))
 
 
+def kept_step(attempt: Attempt, after: Attempt | None) -> int | None:
+    """The newest verified checkpoint of this attempt; None = none. `after`: the next one. What was saved when the
+    attempt was over already, within a notice, is known from where the next one began."""
+    if after is None or after.generation != attempt.generation or after.step_from is None:
+        return attempt.step_kept
+    newer = after.step_from > max(attempt.step_from or 0, attempt.step_kept or 0)
+    return after.step_from if newer else attempt.step_kept
+
+
 def kept_text(attempt: Attempt, resume_from: int | None) -> str:
     """'checkpoint 12,290 is saved, 10 steps lost'; '' when there is nothing to say."""
     lost = steps_lost(attempt, resume_from)

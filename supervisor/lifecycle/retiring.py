@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from supervisor.domain.actions import Release
-from supervisor.domain.attempt import Retiring
+from supervisor.domain.attempt import Attempt, Retiring
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.machine import Machine, MachineState
 from supervisor.domain.observation import Absent, Observation, Part, Seen, Unknown
@@ -13,11 +13,22 @@ from supervisor.domain.run import Run
 from supervisor.lifecycle.decision import tell
 
 
-def retire(run: Run, obs: Observation, now: float) -> tuple[Run, tuple[Event, ...], tuple[Release, ...]]:
-    """The run without the machines that are gone, and the releases that are due. No release on an Unknown."""
+@dataclass(frozen=True, slots=True)
+class Retired:
+    """`run` without the machines that are gone; the releases that are due; and the earlier attempts, no longer the
+    run's own, whose machines are now known gone."""
+
+    run: Run
+    events: tuple[Event, ...] = ()
+    releases: tuple[Release, ...] = ()
+    parted: tuple[Attempt, ...] = ()
+
+
+def retire(run: Run, obs: Observation, now: float) -> Retired:
+    """What is to be done about `run.retiring`. No release on an Unknown."""
     if not run.retiring:
-        return run, (), ()
-    kept, events, releases = [], [], []
+        return Retired(run)
+    kept, events, releases, parted = [], [], [], []
     for item, part in zip(
         run.retiring, obs.retiring or (Unknown("not read"),) * len(run.retiring), strict=False
     ):
@@ -25,13 +36,14 @@ def retire(run: Run, obs: Observation, now: float) -> tuple[Run, tuple[Event, ..
             events.append(
                 tell(EventKind.MACHINE_RELEASED, f"Machine {item.ref.name} is gone.", machine=item.ref.name)
             )
-            run = _gone(run, item, now)
+            run, earlier = _gone(run, item, now)
+            parted += [] if earlier is None else [earlier]
             continue
         kept.append(item)
         if isinstance(part, Seen) and _due(item, part, now):
             releases.append(Release(item.ref, item.launch_id, item.note, (_reading(part),)))
     after = run if len(kept) == len(run.retiring) else replace(run, retiring=tuple(kept))
-    return after, tuple(events), tuple(releases)
+    return Retired(after, tuple(events), tuple(releases), tuple(parted))
 
 
 def next_due(run: Run, now: float) -> float | None:
@@ -43,18 +55,22 @@ def _due(item: Retiring, part: Seen[Machine], now: float) -> bool:
     return now >= item.until or part.value.state == MachineState.ENDED
 
 
-def _gone(run: Run, item: Retiring, now: float) -> Run:
-    """Billing ends when the machine is known gone, not when its attempt was over."""
-    attempt = run.attempt
-    if attempt is None or attempt.launch_id != item.launch_id or attempt.gone_at is not None:
-        return run
+def _gone(run: Run, item: Retiring, now: float) -> tuple[Run, Attempt | None]:
+    """Billing ends when the machine is known gone, not when its attempt was over. Beside the run: the attempt, where
+    the run has another one by now."""
+    own = run.attempt is not None and run.attempt.launch_id == item.launch_id
+    attempt = run.attempt if own else item.attempt
+    if attempt is None or attempt.gone_at is not None:
+        return run, None
     more_h = max(0.0, now - (attempt.ended_at or now)) / 3600.0
-    return replace(
+    gone = replace(attempt, gone_at=now)
+    billed = replace(
         run,
-        attempt=replace(attempt, gone_at=now),
+        attempt=gone if own else run.attempt,
         cost_usd=run.cost_usd + more_h * (attempt.price_usd_per_h or 0.0),
         on_demand_usd=run.on_demand_usd + more_h * (attempt.on_demand_usd_per_h or 0.0),
     )
+    return billed, None if own else gone
 
 
 def _reading(part: Part[Machine]) -> str:

@@ -39,11 +39,13 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One decided step of one run. Attempt and try rows are written where `after` holds another value than `before`."""
+    """One decided step of one run. Attempt and try rows are written where `after` holds another value than `before`;
+    `parted` are rows of earlier attempts to be written with it."""
 
     before: Run
     after: Run
     events: tuple[Event, ...] = ()
+    parted: tuple[Attempt, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

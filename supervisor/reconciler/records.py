@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from supervisor.domain import runfiles
 from supervisor.domain.attempt import Attempt
 from supervisor.domain.run import Run
+from supervisor.lifecycle.endings import kept_step
 from supervisor.ports.objectstore import ObjectStore
 from supervisor.ports.store import Store
 
@@ -17,8 +18,10 @@ MANIFEST_VERSION = 1
 def write_records(objects: ObjectStore, store: Store, run: Run) -> None:
     """Written over and over until the run is settled; the same rows give the same bytes."""
     attempts = store.attempts(run.key)
-    for attempt in attempts:
-        objects.put(runfiles.instance(run.run_id, attempt.number), _json(_instance(attempt)))
+    following = [*attempts[1:], None]
+    shown = [_instance(attempt, after) for attempt, after in zip(attempts, following, strict=False)]
+    for attempt, record in zip(attempts, shown, strict=True):
+        objects.put(runfiles.instance(run.run_id, attempt.number), _json(record))
     outcome = run.outcome
     manifest = {
         "version": MANIFEST_VERSION,
@@ -40,12 +43,12 @@ def write_records(objects: ObjectStore, store: Store, run: Run) -> None:
             "missing": list(outcome.missing),
         },
         "spec": store.spec(run.key),
-        "attempts": [_instance(attempt) for attempt in attempts],
+        "attempts": shown,
     }
     objects.put(runfiles.manifest(run.run_id), _json(manifest))
 
 
-def _instance(attempt: Attempt) -> dict[str, object]:
+def _instance(attempt: Attempt, after: Attempt | None) -> dict[str, object]:
     place = attempt.placement
     return {
         "attempt": attempt.number,
@@ -62,7 +65,7 @@ def _instance(attempt: Attempt) -> dict[str, object]:
         "cause": attempt.cause,
         "evidence": attempt.evidence,
         "step_from": attempt.step_from,
-        "step_kept": attempt.step_kept,
+        "step_kept": kept_step(attempt, after),
         "step_last": attempt.step_last,
     }
 

@@ -14,7 +14,7 @@ from supervisor.domain.events import Event, EventKind
 from supervisor.domain.heartbeat import Beat
 from supervisor.domain.identifiers import nonce_hash
 from supervisor.domain.machine import Machine
-from supervisor.domain.observation import NOT_READ, STOP, Absent, Observation, Part, Seen
+from supervisor.domain.observation import NOT_READ, STOP, Observation, Part, Seen
 from supervisor.domain.run import Run
 from supervisor.domain.world import World
 from supervisor.lifecycle.decide import decide
@@ -161,7 +161,7 @@ class Tick:
             )
         return Observation(
             machine=machine,
-            beat=self._authentic(run, snapshot.beat(run.run_id), now),
+            beat=self._authentic(run, snapshot, now),
             stop=heard.stop,
             create=heard.create,
             verification=heard.verification,
@@ -177,8 +177,10 @@ class Tick:
     ) -> Part[Machine]:
         return snapshot.machine(provider, zone, name, self.store.supervisor_id, launch_id, now)
 
-    def _authentic(self, run: Run, part: Part[Beat], now: float) -> Part[Beat]:
-        """Stored beats carry the nonce of their try; one that does not is told of and counts as not there."""
+    def _authentic(self, run: Run, snapshot: Snapshot, now: float) -> Part[Beat]:
+        """Stored beats carry the nonce of their try; one that does not is told of and counts as not there: a pushed
+        one is heard instead."""
+        part = snapshot.beat(run.run_id)
         if not isinstance(part, Seen) or part.source != "store" or run.try_ is None:
             return part
         beat = part.value
@@ -191,7 +193,7 @@ class Tick:
         if expected == nonce_hash(beat.nonce):
             return part
         self._rejected(((run.run_id, "it does not carry the nonce of its try"),), now)
-        return Absent(part.age_s, "store")
+        return snapshot.beat(run.run_id, with_stored=False)
 
     # --- commit ---------------------------------------------------------------------------------------------------
 
@@ -208,7 +210,7 @@ class Tick:
             else:
                 to_write.append(decision)
         for page in _pages(to_write, PAGE):
-            changes = [Change(self.runs[d.run.key], d.run, d.events) for d in page]
+            changes = [Change(self.runs[d.run.key], d.run, d.events, d.parted) for d in page]
             hit = self.store.apply_all(changes, now, lease)
             standing += [self._committed(d, hit[d.run.key], now) for d in page if d.run.key in hit]
         return standing

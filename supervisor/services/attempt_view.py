@@ -13,6 +13,7 @@ from typing import Any
 
 from supervisor.domain.attempt import Attempt, Try
 from supervisor.domain.run import Run
+from supervisor.lifecycle.endings import kept_step
 from supervisor.lifecycle.limits import attempt_cost_usd
 from supervisor.services import rfc3339
 from supervisor.services.run_view import Json, placement_json, usd
@@ -57,7 +58,7 @@ def _attempt(
         "phase_s": _phases(run, attempt, before, lost, now),
         "step_from": attempt.step_from,
         "step_last": _step_last(run, attempt),
-        "step_kept": attempt.step_kept,
+        "step_kept": kept_step(attempt, after),
         "steps_lost": lost,
         "cost_usd": usd(cost),
         "price_usd_per_h": usd(attempt.price_usd_per_h),

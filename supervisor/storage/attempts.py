@@ -76,17 +76,17 @@ class AttemptRows:
     """The attempts and tries that some changes write."""
 
     def __init__(self, changes: Iterable[Change]) -> None:
-        self._attempts: dict[int, list[Any]] = {}
+        self._attempts: list[list[Any]] = []
         self._tries: dict[int, list[Any]] = {}
         for change in changes:
             key, attempt, try_ = change.before.key, change.after.attempt, change.after.try_
-            if attempt is not None and attempt != change.before.attempt:
-                self._attempts[key] = [key, attempt.number, rows.attempt_doc(attempt)]
+            current = () if attempt is None or attempt == change.before.attempt else (attempt,)
+            self._attempts += [[key, one.number, rows.attempt_doc(one)] for one in (*change.parted, *current)]
             if try_ is not None and try_ != change.before.try_:
                 self._tries[key] = _try_row(key, try_)
 
     def write(self, session: Session, hit: Collection[int]) -> None:
-        session.many(UPSERT_ATTEMPTS, [row for key, row in self._attempts.items() if key in hit])
+        session.many(UPSERT_ATTEMPTS, [row for row in self._attempts if row[0] in hit])
         session.many(UPSERT_TRIES, [row for key, row in self._tries.items() if key in hit])
 
 
