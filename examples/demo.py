@@ -1,0 +1,165 @@
+"""A real training, five disasters, and in the end the same model as without any of them, bit for bit.
+
+    python -m examples.demo
+
+Everything lives in a temporary folder and is ended again, whatever happens. The last line is one JSON object whose
+values come from the API and from files; the exit code is 0 only if they show what the demo promises.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from types import FrameType
+
+from examples.demo_api import Api, NoAnswer, Refused
+from examples.demo_house import ROOT, TRAINING, House, HouseFailed
+from examples.demo_screen import Screen
+from examples.demo_story import Story, StoryFailed
+from examples.demo_verdict import Facts, problems, summary
+
+RUN_ID = "digits-demo"
+ZONES = ("local-a", "local-b", "local-c")
+STEPS, STEP_DELAY_S, CHECKPOINT_EVERY = 800, 0.04, 25
+ARGUMENTS = (
+    "--steps", str(STEPS), "--step-delay-s", str(STEP_DELAY_S), "--checkpoint-every", str(CHECKPOINT_EVERY),
+)  # fmt: skip
+STALL_POLLS = 5
+SPOT_USD, ON_DEMAND_USD = 1.20, 3.60  # per hour; made up
+# Paces for people who look on; a store beat every 5 s makes 30 s of silence six missing beats.
+SETTINGS = {
+    "SPOT_POLL_INTERVAL": "1",
+    "SPOT_BEAT_PUSH_S": "1",
+    "SPOT_BEAT_STORE_S": "5",
+    "SPOT_SILENCE_S": "30",
+    "SPOT_RECOVERY_BACKOFF_S": "1",
+    "SPOT_LOCAL_ZONES": ",".join(ZONES),
+    "SPOT_LOCAL_PRICES": f"cpu={SPOT_USD:.2f}/{ON_DEMAND_USD:.2f}",
+}
+TWIN_WITHIN_S = 90.0
+INTERRUPTED = 130
+
+
+class Interrupted(Exception):
+    """Somebody wants the demo to end."""
+
+
+def main() -> int:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+    subprocess.run(
+        [sys.executable, "-m", "tools.build_agent"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL
+    )
+    screen, house = Screen(), House(SETTINGS)
+    story = Story(Api(house.url), house, screen, RUN_ID, ZONES)
+    trouble: str | None = None
+    try:
+        _tell_settings(screen, house)
+        _play(story)
+    except Interrupted as error:
+        _end(house)
+        house.remove()
+        screen.problem(f"{error}: everything that the demo had started is ended")
+        return INTERRUPTED
+    except (StoryFailed, HouseFailed, NoAnswer, Refused) as error:
+        trouble = str(error)
+    except BaseException:
+        _end(house)
+        raise
+    facts = _facts(story, _end(house) if trouble is None else 0)
+    found = [trouble] if trouble else problems(facts)
+    if found:
+        _tell_problems(screen, story, found)
+        _end(house)
+    else:
+        house.remove()
+    print(json.dumps(summary(facts)), flush=True)
+    return 1 if found else 0
+
+
+def _tell_settings(screen: Screen, house: House) -> None:
+    screen.title(
+        "Spot Supervisor: a real training, five disasters, and in the end the same model, bit for bit"
+    )
+    screen.detail(
+        f"POLL_INTERVAL {SETTINGS['SPOT_POLL_INTERVAL']} s, beat_push_s {SETTINGS['SPOT_BEAT_PUSH_S']}, "
+        f"beat_store_s {SETTINGS['SPOT_BEAT_STORE_S']}, silence_s {SETTINGS['SPOT_SILENCE_S']}, "
+        f"stall.polls {STALL_POLLS}, recovery_backoff_s {SETTINGS['SPOT_RECOVERY_BACKOFF_S']}"
+    )
+    screen.detail(
+        f"zones {', '.join(ZONES)}; a machine costs ${SPOT_USD:.2f} per hour, ${ON_DEMAND_USD:.2f} on demand"
+    )
+    screen.detail(f"everything lives in {house.folder}")
+
+
+def _play(story: Story) -> None:
+    house, screen = story.house, story.screen
+    began = time.monotonic()
+    pid = house.start_supervisor(story.is_ready)
+    screen.title(f"supervisor ready after {time.monotonic() - began:.1f} s at {house.url()} (pid {pid})")
+    spec = {
+        "command": [sys.executable, str(TRAINING), *ARGUMENTS],
+        "results": [{"path": "weights.npz"}, {"path": "metrics.json"}],
+        "stall": {"polls": STALL_POLLS},
+    }
+    story.api.post("/v1/runs", {"run_id": RUN_ID, "spec": spec})
+    screen.title(f"submitted {RUN_ID}: examples/digits/train.py {' '.join(ARGUMENTS)}")
+    house.start_twin(ARGUMENTS)
+    screen.detail("its twin, the same command, trains beside it without a supervisor and without disasters")
+    story.preempt_with_notice()
+    story.kill_machine()
+    story.freeze_training()
+    story.run_out_of_capacity()
+    story.kill_supervisor()
+    story.finish()
+    house.wait_for_twin(TWIN_WITHIN_S)
+    screen.plain("")
+    screen.title(f"$ spot show {RUN_ID}")
+    show = [sys.executable, "-m", "supervisor", "show", RUN_ID, "--url", house.url()]
+    subprocess.run(show, cwd=ROOT, check=False, stdin=subprocess.DEVNULL)
+    screen.plain("")
+    screen.title(f"the whole demo took {time.monotonic() - began:.0f} s")
+
+
+def _facts(story: Story, left_behind: int) -> Facts:
+    view, house = story.view, story.house
+    if view is None:
+        return Facts(RUN_ID)
+    return Facts(
+        RUN_ID,
+        view.run,
+        tuple(view.attempts),
+        house.weights_sha256(RUN_ID, view.run["generation"]),
+        house.twin_sha256(),
+        story.survived,
+        left_behind,
+    )
+
+
+def _tell_problems(screen: Screen, story: Story, found: list[str]) -> None:
+    screen.plain("")
+    for text in found:
+        screen.problem(f"FAILED: {text}")
+    if story.view is not None:
+        screen.detail(f"the run's last sentence: {story.view.run['status_text']}")
+    screen.detail(f"everything is kept in {story.house.folder}; the end of the supervisor's log:")
+    for line in story.house.log_tail():
+        screen.plain("    " + line)
+
+
+def _end(house: House) -> int:
+    """End everything, undisturbed by further signals; how many processes of machines were still there."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    return house.close()
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise Interrupted(signal.Signals(number).name)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

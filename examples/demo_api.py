@@ -1,0 +1,83 @@
+"""The demo asks the supervisor as anybody would: over HTTP, with the standard library."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+Json = dict[str, Any]
+TIMEOUT_S = 20.0
+
+
+class NoAnswer(Exception):
+    """Nobody listens there, or the connection broke."""
+
+
+class Refused(Exception):
+    """The answer is an error; the text is the supervisor's own."""
+
+
+@dataclass(frozen=True)
+class View:
+    """One run as the API shows it: the run, its attempts, and the tries of an attempt that has no machine yet."""
+
+    run: Json
+    attempts: list[Json]
+
+    @property
+    def status(self) -> str:
+        return str(self.run["status"])
+
+    @property
+    def number(self) -> int:
+        """Of the newest attempt; 0 = none yet."""
+        return int(self.attempts[-1]["number"]) if self.attempts else 0
+
+    @property
+    def live(self) -> Json | None:
+        """The attempt that is training now: running, and past the step that it began from."""
+        last = self.attempts[-1] if self.attempts else None
+        if self.status != "running" or last is None or last["ended_at"] is not None:
+            return None
+        return last if (last["step_last"] or 0) > (last["step_from"] or 0) else None
+
+
+class Api:
+    """`locate` gives the present address: a supervisor that was started again listens elsewhere."""
+
+    def __init__(self, locate: Callable[[], str]) -> None:
+        self._locate = locate
+
+    def get(self, path: str) -> Json:
+        return self.ask("GET", path)
+
+    def post(self, path: str, body: Json) -> Json:
+        return self.ask("POST", path, body)
+
+    def view(self, run_id: str) -> View:
+        run = self.get(f"/v1/runs/{run_id}")
+        return View(run, self.get(f"/v1/runs/{run_id}/attempts")["attempts"])
+
+    def events(self, run_id: str, after: int) -> list[Json]:
+        return list(self.get(f"/v1/runs/{run_id}/events?after={after}&limit=100")["events"])
+
+    def ask(self, method: str, path: str, body: Json | None = None) -> Json:
+        """The answer as JSON. Raises NoAnswer, Refused."""
+        parts = urlsplit(self._locate())
+        connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=TIMEOUT_S)
+        try:
+            raw = None if body is None else json.dumps(body)
+            connection.request(method, path, raw, {"Content-Type": "application/json"} if raw else {})
+            response = connection.getresponse()
+            answer = json.loads(response.read() or b"{}")
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise NoAnswer(f"{method} {path}: {error!r}") from None
+        finally:
+            connection.close()
+        if response.status >= 400:
+            raise Refused(f"{method} {path}: {response.status} {answer.get('code')}: {answer.get('detail')}")
+        return dict(answer)

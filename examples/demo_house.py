@@ -1,0 +1,233 @@
+"""What the demo starts, and how all of it is ended again: a supervisor, the uninterrupted twin, a temporary folder.
+
+Machines are started by the supervisor and outlive it; they are known by the environment that they inherit, which
+names their folder. Only processes that carry this folder, or that were started here, are ever signalled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TRAINING = ROOT / "examples" / "digits" / "train.py"
+READY_WITHIN_S = 40.0
+STOP_WITHIN_S = 10.0
+LOOK_S = 0.05
+TWIN_NICENESS = 10
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process for ever: a pid can be used again, a pid with its start ticks cannot."""
+
+    pid: int
+    start_ticks: int
+
+
+class HouseFailed(Exception):
+    """Something that the demo started did not do what it must."""
+
+
+class House:
+    """`settings`: SPOT_ variables of the supervisor; those of the caller are not passed on."""
+
+    def __init__(self, settings: dict[str, str]) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="spot-demo-"))
+        self.data_dir = self.folder / "data"
+        self._log = self.folder / "supervisor.log"
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("SPOT_")}
+        self._env = {**clean, **settings}
+        self._twin_env = clean
+        self._supervisor: subprocess.Popen[bytes] | None = None
+        self._twin: subprocess.Popen[bytes] | None = None
+
+    # --- the supervisor ------------------------------------------------------------------------------------------
+
+    def start_supervisor(self, is_ready: Callable[[], bool]) -> int:
+        """Start it on a free port and wait until it is ready; its pid. Raises HouseFailed."""
+        command = [
+            sys.executable,
+            "-m",
+            "supervisor",
+            "serve",
+            "--data-dir",
+            str(self.data_dir),
+            "--port",
+            "0",
+        ]
+        with self._log.open("ab") as log:
+            child = self._supervisor = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env=self._env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C is for the demo, which then ends the supervisor itself
+            )
+        give_up_at = time.monotonic() + READY_WITHIN_S
+        while not (self._server_file().get("pid") == child.pid and is_ready()):
+            if child.poll() is not None:
+                raise HouseFailed(f"the supervisor ended at its start with exit code {child.returncode}")
+            if time.monotonic() > give_up_at:
+                raise HouseFailed(f"the supervisor was not ready within {READY_WITHIN_S:.0f} s")
+            time.sleep(LOOK_S)
+        return child.pid
+
+    def kill_supervisor(self) -> None:
+        """kill -9, as a power cut would."""
+        assert self._supervisor is not None
+        self._supervisor.kill()
+        self._supervisor.wait()
+
+    def url(self) -> str:
+        """Where the supervisor listens now, by its server.json; empty when there is none."""
+        return str(self._server_file().get("url", ""))
+
+    def log_tail(self, lines: int = 15) -> list[str]:
+        with suppress(OSError):
+            return self._log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:]
+        return []
+
+    def _server_file(self) -> dict[str, object]:
+        try:
+            return dict(json.loads((self.data_dir / "server.json").read_text(encoding="utf-8")))
+        except (OSError, ValueError):
+            return {}
+
+    # --- the trainings -------------------------------------------------------------------------------------------
+
+    def start_twin(self, arguments: Sequence[str]) -> None:
+        """The same script with the same arguments, left alone; it gives way to everything else."""
+        command = [sys.executable, str(TRAINING), *arguments, "--out", str(self.folder / "twin")]
+        with (self.folder / "twin.log").open("wb") as log:
+            self._twin = subprocess.Popen(
+                command,
+                cwd=self.folder,
+                env=self._twin_env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        os.setpriority(os.PRIO_PROCESS, self._twin.pid, TWIN_NICENESS)
+
+    def wait_for_twin(self, within_s: float) -> None:
+        """Raises HouseFailed."""
+        assert self._twin is not None
+        try:
+            code = self._twin.wait(within_s)
+        except subprocess.TimeoutExpired:
+            raise HouseFailed(f"the uninterrupted training did not end within {within_s:.0f} s") from None
+        if code != 0:
+            raise HouseFailed(f"the uninterrupted training ended with exit code {code}")
+
+    def weights_sha256(self, run_id: str, generation: int) -> str | None:
+        """Of the results in the object store."""
+        return _sha256(
+            self.data_dir / "objects" / "runs" / run_id / "results" / f"g{generation}" / "weights.npz"
+        )
+
+    def twin_sha256(self) -> str | None:
+        return _sha256(self.folder / "twin" / "results" / "weights.npz")
+
+    def training_process(self, machine: str) -> Process | None:
+        """The training itself (not its agent) on that machine; None when it is not there."""
+        marker = f"SPOT_MACHINE_DIR={self.data_dir / 'machines' / machine}".encode()
+        for pid, environment in _environments():
+            if marker in environment and str(TRAINING).encode() in _read(pid, "cmdline").split(b"\0"):
+                return _identity(pid)
+        return None
+
+    def training_step(self, machine: str) -> int | None:
+        """The last step that the training wrote down on its machine: no supervisor is needed to read it."""
+        path = self.data_dir / "machines" / machine / "work" / "progress.jsonl"
+        with suppress(OSError, ValueError):
+            for line in reversed(path.read_text(encoding="utf-8").splitlines()):
+                told = json.loads(line)
+                if "total" in told:
+                    return int(told["step"])
+        return None
+
+    # --- the end -------------------------------------------------------------------------------------------------
+
+    def close(self) -> int:
+        """End everything that was started here; how many processes of machines had to be killed."""
+        for child in (self._supervisor, self._twin):
+            if child is not None and child.poll() is None:
+                child.terminate()
+                try:
+                    child.wait(STOP_WITHIN_S)
+                except subprocess.TimeoutExpired:
+                    child.kill()
+                    child.wait()
+        killed: set[Process] = set()
+        give_up_at = time.monotonic() + STOP_WITHIN_S
+        while (left := self._of_machines()) and time.monotonic() < give_up_at:
+            for process in left:
+                _kill(process)
+            killed.update(left)
+            time.sleep(LOOK_S)
+        return len(killed)
+
+    def remove(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _of_machines(self) -> list[Process]:
+        marker = f"SPOT_MACHINE_DIR={self.data_dir}/".encode()
+        found = (
+            _identity(pid)
+            for pid, variables in _environments()
+            if any(v.startswith(marker) for v in variables)
+        )
+        return [process for process in found if process is not None]
+
+
+def _environments() -> Iterator[tuple[int, list[bytes]]]:
+    """(pid, environment) of every process that may be read; a zombie has none."""
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) != os.getpid():
+            yield int(name), _read(int(name), "environ").split(b"\0")
+
+
+def _read(pid: int, what: str) -> bytes:
+    with suppress(OSError):
+        return Path("/proc", str(pid), what).read_bytes()
+    return b""
+
+
+def _identity(pid: int) -> Process | None:
+    stat = _read(pid, "stat")
+    if not stat:
+        return None
+    # The name in field 2 may hold blanks and brackets: only the last bracket ends it.
+    return Process(pid, int(stat[stat.rindex(b")") + 2 :].split()[19]))
+
+
+def _kill(process: Process) -> None:
+    """Kill this very process; nothing happens when it is gone."""
+    with suppress(ProcessLookupError):
+        descriptor = os.pidfd_open(process.pid)
+        try:
+            if _identity(process.pid) == process:
+                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        finally:
+            os.close(descriptor)
+
+
+def _sha256(path: Path) -> str | None:
+    with suppress(OSError):
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    return None

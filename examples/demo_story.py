@@ -1,0 +1,200 @@
+"""The five disasters, each brought about when the run is seen to train, and followed until it trains again.
+
+Nothing is timed: every step waits for what the API, or a file of the training, shows. The deadlines are generous and
+only say when waiting has become pointless.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from examples.demo_api import Api, Json, NoAnswer, Refused, View
+from examples.demo_house import House, Process
+from examples.demo_screen import Screen
+
+LOOK_S = 0.2
+WITHIN_S = 45.0  # for one thing to happen that takes seconds
+FINISH_WITHIN_S = 120.0
+NOTICE_S = 3.0
+STEPS_BEFORE_NEXT = 40  # that an attempt trains before its disaster, so that each has something to lose
+STEPS_ALONE = 40  # that the training takes while there is no supervisor
+TOLD_EVERY_S = 8.0  # the sentence is told again after this, also where nothing changes
+QUIET = ("pending", "launching")  # their events say as much
+TERMINAL = ("completed", "partial", "failed", "stopped")
+
+
+class StoryFailed(Exception):
+    """What was expected did not happen."""
+
+
+@dataclass
+class Story:
+    """One run's way through the disasters. `view` is the last look at it."""
+
+    api: Api
+    house: House
+    screen: Screen
+    run_id: str
+    zones: Sequence[str]
+    survived: bool | None = None
+    view: View | None = None
+    _after: int = 0
+    _state: tuple[object, ...] = ()
+    _told_at: float = field(default_factory=time.monotonic)
+
+    # --- watching ------------------------------------------------------------------------------------------------
+
+    def look(self) -> View:
+        """One look, and the news of it on the screen."""
+        view, news = self.api.view(self.run_id), self.api.events(self.run_id, self._after)
+        if news:
+            view = self.api.view(self.run_id)  # not older than what is told of it
+        self.view = view
+        for event in news:
+            self._after = event["id"]
+            self.screen.event(event["text"])
+        stall = view.run["stall"]["polls"] if view.status == "running" else 0
+        state = (view.status, view.number, stall if stall > 1 else 0, view.live is not None)
+        changed = (
+            state != self._state and view.status not in QUIET and (view.status != "running" or state[-1])
+        )
+        goes_on = view.status not in TERMINAL and time.monotonic() - self._told_at > TOLD_EVERY_S
+        self._state = state
+        if changed or goes_on:
+            self._told_at = time.monotonic()
+            self.screen.sentence(view.status, view.run["status_text"])
+        return view
+
+    def until(
+        self, what: str, holds: Callable[[View], bool], within_s: float = WITHIN_S, after_end: bool = False
+    ) -> View:
+        """Look until it holds. Raises StoryFailed when it takes too long, or the run is over (unless `after_end`)."""
+        give_up_at = time.monotonic() + within_s
+        while True:
+            view = self.look()
+            if holds(view):
+                return view
+            if view.status in TERMINAL and not after_end:
+                raise StoryFailed(f"waited for {what}, but the run is over: {view.status}")
+            if time.monotonic() > give_up_at:
+                raise StoryFailed(f"waited {within_s:.0f} s for {what}; the run is {view.status}")
+            time.sleep(LOOK_S)
+
+    def worth_losing(self) -> Json:
+        """The live attempt, once it has trained for a while and saved a checkpoint of its own."""
+
+        def holds(view: View) -> bool:
+            live, kept = view.live, view.run["checkpoint_step"] or 0
+            started = 0 if live is None else live["step_from"] or 0
+            return live is not None and kept > started and live["step_last"] >= started + STEPS_BEFORE_NEXT
+
+        return dict(self.until("a training with a checkpoint of its own", holds).attempts[-1])
+
+    def training_again(self, since: float, lost: Json) -> None:
+        """Wait for the attempt after `lost` to train, and give the figures. `since`: monotonic, of the strike."""
+        view = self.until(
+            "training to go on", lambda view: view.live is not None and view.number > lost["number"]
+        )
+        took_s, new, old = time.monotonic() - since, view.attempts[-1], view.attempts[lost["number"] - 1]
+        self.screen.figures(
+            f"ended as {old['cause']}; training again after {took_s:.1f} s in {new['placement']['zone']}, "
+            f"from step {new['step_from'] or 0:,}; steps lost: {old['steps_lost']:,}"
+        )
+
+    # --- the disasters -------------------------------------------------------------------------------------------
+
+    def preempt_with_notice(self) -> None:
+        live = self.worth_losing()
+        self.screen.disaster(f"1/5  preemption with {NOTICE_S:.0f} s notice")
+        since = self._strike("preempt", notice_s=NOTICE_S)
+        self.training_again(since, live)
+
+    def kill_machine(self) -> None:
+        live = self.worth_losing()
+        self.screen.disaster("2/5  kill -9 of the whole machine, without notice and without a record")
+        since = self._strike("kill")
+        self.training_again(since, live)
+
+    def freeze_training(self) -> None:
+        live = self.worth_losing()
+        self.screen.disaster("3/5  the training freezes (SIGSTOP): its beats go on, its steps do not")
+        since = self._strike("freeze")
+        self.training_again(since, live)
+
+    def run_out_of_capacity(self) -> None:
+        """The zone that would be tried next is the first of the list that is not the one just lost."""
+        live = self.worth_losing()
+        following = next(zone for zone in self.zones if zone != live["placement"]["zone"])
+        self.screen.disaster(
+            f"4/5  zone {following} runs out of capacity, and the machine is preempted without notice"
+        )
+        self.api.post("/v1/dev/stockout", {"zones": [following]})
+        since = self._strike("preempt", notice_s=0.0)
+        self.training_again(since, live)
+
+    def kill_supervisor(self) -> None:
+        """Only files of the training are looked at while nobody supervises."""
+        machine = self.worth_losing()["machine"]
+        before, first_step = self._must_live(machine), self.house.training_step(machine) or 0
+        self.screen.disaster("5/5  kill -9 of the supervisor itself")
+        since = time.monotonic()
+        self.house.kill_supervisor()
+        step = self._steps_alone(machine, first_step)
+        self.screen.event(f"no supervisor: training goes on from step {first_step:,} to {step:,} by itself")
+        pid = self.house.start_supervisor(self.is_ready)
+        self.screen.event(f"a new supervisor (pid {pid}) is ready on the same data folder")
+        attempt = self.until(
+            "the new supervisor to see steps of its own",
+            lambda view: view.live is not None and view.live["step_last"] > step,
+        ).attempts[-1]
+        after = self._must_live(machine)
+        self.survived = after == before and attempt["machine"] == machine
+        self.screen.figures(
+            f"seen again after {time.monotonic() - since:.1f} s at step {attempt['step_last']:,}; "
+            + _told_of(before, after, self.survived)
+        )
+
+    def finish(self) -> None:
+        """To the end, until the last machine is known gone."""
+        self.screen.plain("")
+        self.until("the end of the training", lambda view: view.status in TERMINAL, FINISH_WITHIN_S)
+        self.until(
+            "every machine to be gone", lambda view: all(a["gone_at"] for a in view.attempts), after_end=True
+        )
+
+    def is_ready(self) -> bool:
+        try:
+            return bool(self.api.ask("GET", "/readyz").get("ready"))
+        except (NoAnswer, Refused):
+            return False
+
+    # --- their parts ---------------------------------------------------------------------------------------------
+
+    def _strike(self, what: str, **how: float) -> float:
+        """Bring the disaster about; when that was, monotonic."""
+        at = time.monotonic()
+        self.api.post(f"/v1/dev/{what}", {"run_id": self.run_id, **how})
+        return at
+
+    def _must_live(self, machine: str) -> Process:
+        found = self.house.training_process(machine)
+        if found is None:
+            self.survived = False
+            raise StoryFailed(f"there is no training process on {machine}")
+        return found
+
+    def _steps_alone(self, machine: str, first_step: int) -> int:
+        give_up_at = time.monotonic() + WITHIN_S
+        while (step := self.house.training_step(machine) or 0) < first_step + STEPS_ALONE:
+            if time.monotonic() > give_up_at:
+                raise StoryFailed(f"without a supervisor the training stood still at step {step:,}")
+            time.sleep(LOOK_S)
+        return step
+
+
+def _told_of(before: Process, after: Process, same: bool) -> str:
+    if same:
+        return f"the training is the same process as before: pid {after.pid}, start tick {after.start_ticks}"
+    return f"the training is another process: {before} before, {after} now"
