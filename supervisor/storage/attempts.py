@@ -92,7 +92,15 @@ class AttemptRows:
 
 def _try_row(key: int, try_: Try) -> list[Any]:
     is_open = int(try_.ended_at is None)
-    return [key, try_.attempt, try_.number, try_.launch_id, try_.nonce_hash, is_open, rows.try_doc(try_)]
+    nonce_hash = _checked(try_.nonce_hash)
+    return [key, try_.attempt, try_.number, try_.launch_id, nonce_hash, is_open, rows.try_doc(try_)]
+
+
+def _checked(nonce_hash: str) -> str:
+    """It is put between quotes by the database when runs are read in bulk: a quote inside would poison the read."""
+    if nonce_hash and not nonce_hash.isalnum():
+        raise ValueError("the hash of a nonce is made of letters and digits")
+    return nonce_hash
 
 
 def of_run(session: Session, key: int) -> list[Attempt]:
@@ -105,7 +113,7 @@ def tries_of_run(session: Session, key: int) -> list[Try]:
 
 def set_nonce_hash(session: Session, key: int, launch_id: str, nonce_hash: str) -> bool:
     """False when this is not the run's open try."""
-    params = {"run": key, "launch_id": launch_id, "nonce_hash": nonce_hash}
+    params = {"run": key, "launch_id": launch_id, "nonce_hash": _checked(nonce_hash)}
     return session.run(SET_NONCE, params).rowcount == 1
 
 

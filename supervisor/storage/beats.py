@@ -33,14 +33,16 @@ def _delete_pulses(dialect: str) -> sa.Delete:
 
 
 def _insert_samples(dialect: str) -> Any:
-    new = incoming(dialect, samples.c.run, samples.c.at_ms, samples.c.attempt, samples.c.doc)
+    new = incoming(
+        dialect, samples.c.run, samples.c.at_ms, samples.c.coarse, samples.c.attempt, samples.c.doc
+    )
     earlier = samples.alias("earlier")
     begun = sa.exists().where(
         earlier.c.run == new.c.run,
         earlier.c.at_ms >= new.c.at_ms - new.c.at_ms % COARSE_MS,
         earlier.c.at_ms < new.c.at_ms,
     )
-    coarse = case((begun, 0), else_=1)
+    coarse = case((begun, 0), else_=new.c.coarse)
     source = sa.select(new.c.run, new.c.at_ms, coarse, new.c.attempt, new.c.doc).where(new.c.run > 0)
     statement = insert(samples, dialect).from_select(["run", "at_ms", "coarse", "attempt", "doc"], source)
     return statement.on_conflict_do_nothing()
@@ -79,11 +81,18 @@ class SampleRows:
     """Samples, taken apart before the write lock is asked for."""
 
     def __init__(self, taken: Sequence[Sample]) -> None:
-        newest = {sample.key: sample for sample in sorted(taken, key=lambda sample: sample.at)}
+        in_order = sorted(taken, key=lambda sample: sample.at)
+        newest = {sample.key: sample for sample in in_order}
+        begun: set[tuple[int, int]] = set()
         self._pulses = [[key, rows.pulse_doc(sample.pulse)] for key, sample in newest.items()]
-        self._samples = [
-            [sample.key, round(sample.at * 1000), sample.attempt, _point(sample.pulse)] for sample in taken
-        ]
+        self._samples: list[list[Any]] = []
+        for sample in in_order:
+            at_ms = round(sample.at * 1000)
+            span = (sample.key, at_ms // COARSE_MS)
+            self._samples.append(
+                [sample.key, at_ms, int(span not in begun), sample.attempt, _point(sample.pulse)]
+            )
+            begun.add(span)
 
     def write(self, session: Session) -> None:
         session.many(UPSERT_PULSES, self._pulses)

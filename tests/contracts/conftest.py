@@ -1,0 +1,6 @@
+"""A suite is imported by its test files, so pytest must be told to explain its assertions as well."""
+
+import pytest
+
+for part in ("store_suite", "store_runs", "store_loop", "store_readers"):
+    pytest.register_assert_rewrite(f"tests.contracts.{part}")

@@ -1,0 +1,37 @@
+"""Postgres keeps the promises of the store. One database for all tests, emptied before each: making one takes longer
+than most of them."""
+
+from collections.abc import Iterator
+
+import pytest
+import sqlalchemy as sa
+
+from supervisor.storage.store import SqlStore, open_store
+from supervisor.storage.tables import metadata
+from tests.contracts.store_suite import StoreSuite
+from tests.integration.postgres_server import PostgresServer
+
+EMPTY = "TRUNCATE " + ", ".join(name for name in metadata.tables if name != "meta") + " RESTART IDENTITY"
+
+
+@pytest.fixture(scope="module")
+def url(postgres_server: PostgresServer) -> Iterator[str]:
+    name = postgres_server.create_database()
+    yield postgres_server.url(name)
+    postgres_server.drop_database(name)
+
+
+class TestPostgresStore(StoreSuite):
+    @pytest.fixture
+    def store(self, url: str) -> Iterator[SqlStore]:
+        opened = open_store(url, migrate=True)
+        with opened.database.defining() as connection:
+            connection.execute(sa.text(EMPTY))
+        yield opened
+        opened.close()
+
+    @pytest.fixture
+    def reopened(self, url: str, store: SqlStore) -> Iterator[SqlStore]:
+        opened = open_store(url, migrate=False)
+        yield opened
+        opened.close()
