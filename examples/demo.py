@@ -55,25 +55,32 @@ def main() -> int:
     )
     screen, house = Screen(), House(SETTINGS)
     story = Story(Api(house.url), house, screen, RUN_ID, ZONES)
-    trouble: str | None = None
     try:
-        _tell_settings(screen, house)
-        _play(story)
+        return _show(story)
     except Interrupted as error:
         _end(house)
         house.remove()
         screen.problem(f"{error}: everything that the demo had started is ended")
         return INTERRUPTED
+    finally:
+        _end(house)
+
+
+def _show(story: Story) -> int:
+    """The demo from its first line to its last; its exit code."""
+    screen, house = story.screen, story.house
+    trouble: str | None = None
+    left_behind = 0
+    try:
+        _tell_settings(screen, house)
+        _play(story)
+        left_behind = _end(house)
     except (StoryFailed, HouseFailed, NoAnswer, Refused) as error:
         trouble = str(error)
-    except BaseException:
-        _end(house)
-        raise
-    facts = _facts(story, _end(house) if trouble is None else 0)
+    facts = _facts(story, left_behind)
     found = [trouble] if trouble else problems(facts)
     if found:
         _tell_problems(screen, story, found)
-        _end(house)
     else:
         house.remove()
     print(json.dumps(summary(facts)), flush=True)

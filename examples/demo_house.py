@@ -1,7 +1,7 @@
 """What the demo starts, and how all of it is ended again: a supervisor, the uninterrupted twin, a temporary folder.
 
-Machines are started by the supervisor and outlive it; they are known by the environment that they inherit, which
-names their folder. Only processes that carry this folder, or that were started here, are ever signalled.
+Machines are started by the supervisor and outlive it. Everything that comes of the demo inherits a variable that names
+its folder; only processes that carry it are ever signalled.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ READY_WITHIN_S = 40.0
 STOP_WITHIN_S = 10.0
 LOOK_S = 0.05
 TWIN_NICENESS = 10
+MARKER = "DIGITS_DEMO_FOLDER"
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class House:
         self.data_dir = self.folder / "data"
         self._log = self.folder / "supervisor.log"
         clean = {name: value for name, value in os.environ.items() if not name.startswith("SPOT_")}
+        clean[MARKER] = str(self.folder)
         self._env = {**clean, **settings}
         self._twin_env = clean
         self._supervisor: subprocess.Popen[bytes] | None = None
@@ -164,7 +166,7 @@ class House:
     # --- the end -------------------------------------------------------------------------------------------------
 
     def close(self) -> int:
-        """End everything that was started here; how many processes of machines had to be killed."""
+        """End everything that came of the demo; how many processes were there that nobody here had started."""
         for child in (self._supervisor, self._twin):
             if child is not None and child.poll() is None:
                 child.terminate()
@@ -175,7 +177,7 @@ class House:
                     child.wait()
         killed: set[Process] = set()
         give_up_at = time.monotonic() + STOP_WITHIN_S
-        while (left := self._of_machines()) and time.monotonic() < give_up_at:
+        while (left := self._ours()) and time.monotonic() < give_up_at:
             for process in left:
                 _kill(process)
             killed.update(left)
@@ -185,13 +187,9 @@ class House:
     def remove(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _of_machines(self) -> list[Process]:
-        marker = f"SPOT_MACHINE_DIR={self.data_dir}/".encode()
-        found = (
-            _identity(pid)
-            for pid, variables in _environments()
-            if any(v.startswith(marker) for v in variables)
-        )
+    def _ours(self) -> list[Process]:
+        marker = f"{MARKER}={self.folder}".encode()
+        found = (_identity(pid) for pid, environment in _environments() if marker in environment)
         return [process for process in found if process is not None]
 
 

@@ -21,6 +21,13 @@ NOTICE_S = 3.0
 STEPS_BEFORE_NEXT = 40  # that an attempt trains before its disaster, so that each has something to lose
 STEPS_ALONE = 40  # that the training takes while there is no supervisor
 TOLD_EVERY_S = 8.0  # the sentence is told again after this, also where nothing changes
+DISASTERS = (
+    "1/5 preemption with {notice_s:.0f} s notice",
+    "2/5 kill -9 of the whole machine, without notice and without a record",
+    "3/5 the training freezes (SIGSTOP): its beats go on, its steps do not",
+    "4/5 zone {zone} runs out of capacity, and the machine is preempted without notice",
+    "5/5 kill -9 of the supervisor itself",
+)
 QUIET = ("pending", "launching")  # their events say as much
 TERMINAL = ("completed", "partial", "failed", "stopped")
 
@@ -107,19 +114,19 @@ class Story:
 
     def preempt_with_notice(self) -> None:
         live = self.worth_losing()
-        self.screen.disaster(f"1/5  preemption with {NOTICE_S:.0f} s notice")
+        self.screen.disaster(DISASTERS[0].format(notice_s=NOTICE_S))
         since = self._strike("preempt", notice_s=NOTICE_S)
         self.training_again(since, live)
 
     def kill_machine(self) -> None:
         live = self.worth_losing()
-        self.screen.disaster("2/5  kill -9 of the whole machine, without notice and without a record")
+        self.screen.disaster(DISASTERS[1])
         since = self._strike("kill")
         self.training_again(since, live)
 
     def freeze_training(self) -> None:
         live = self.worth_losing()
-        self.screen.disaster("3/5  the training freezes (SIGSTOP): its beats go on, its steps do not")
+        self.screen.disaster(DISASTERS[2])
         since = self._strike("freeze")
         self.training_again(since, live)
 
@@ -127,9 +134,7 @@ class Story:
         """The zone that would be tried next is the first of the list that is not the one just lost."""
         live = self.worth_losing()
         following = next(zone for zone in self.zones if zone != live["placement"]["zone"])
-        self.screen.disaster(
-            f"4/5  zone {following} runs out of capacity, and the machine is preempted without notice"
-        )
+        self.screen.disaster(DISASTERS[3].format(zone=following))
         self.api.post("/v1/dev/stockout", {"zones": [following]})
         since = self._strike("preempt", notice_s=0.0)
         self.training_again(since, live)
@@ -138,7 +143,7 @@ class Story:
         """Only files of the training are looked at while nobody supervises."""
         machine = self.worth_losing()["machine"]
         before, first_step = self._must_live(machine), self.house.training_step(machine) or 0
-        self.screen.disaster("5/5  kill -9 of the supervisor itself")
+        self.screen.disaster(DISASTERS[4])
         since = time.monotonic()
         self.house.kill_supervisor()
         step = self._steps_alone(machine, first_step)
