@@ -177,7 +177,10 @@ def _running(run: Run, now: float, live_age_s: float | None = None) -> list[str]
         return _stalling(run, pulse, now)
     age_s = live_age_s if live_age_s is not None else max(0.0, now - pulse.beat_at)
     clauses = [_doing(run, attempt, pulse, now), _beat(run, age_s)]
-    if pulse.phase == heartbeat.TRAINING and pulse.step is None and not run.reported:
+    silent = (
+        pulse.step is None and not run.reported and _trained_s(attempt, pulse, now) >= SILENT_STEPS_AFTER_S
+    )
+    if pulse.phase == heartbeat.TRAINING and silent:
         return [*clauses, "See docs/training-contract.md to report steps in two lines"]
     return [*clauses, _which(attempt)]
 
@@ -197,7 +200,7 @@ def _doing(run: Run, attempt: Attempt, pulse: Pulse, now: float) -> str:
         return f"The command has ended; its results are being saved for {for_text}"
     if pulse.step is not None:
         return _steps(run, pulse, now)
-    trained_s = now - (attempt.training_at if attempt.training_at is not None else pulse.phase_since)
+    trained_s = _trained_s(attempt, pulse, now)
     if run.reported:
         limit = age_text(limits.first_progress_s)
         return f"Training for {age_text(trained_s)} without a step yet (the first is due within {limit})"
@@ -209,6 +212,10 @@ def _doing(run: Run, attempt: Attempt, pulse: Pulse, now: float) -> str:
         f"Training for {age_text(trained_s)}; this command reports no progress, so it is watched by its beats "
         "and output only"
     )
+
+
+def _trained_s(attempt: Attempt, pulse: Pulse, now: float) -> float:
+    return now - (attempt.training_at if attempt.training_at is not None else pulse.phase_since)
 
 
 def _steps(run: Run, pulse: Pulse, now: float) -> str:
@@ -235,10 +242,11 @@ def _beat(run: Run, age_s: float) -> str:
 
 
 def _which(attempt: Attempt) -> str:
-    start = (
-        "from the beginning" if attempt.step_from is None else f"resumed from {step_text(attempt.step_from)}"
-    )
-    return f"Attempt {attempt.number}, {clip(attempt.placement.zone, 40)}, {start}"
+    which = f"Attempt {attempt.number}, {clip(attempt.placement.zone, 40)}"
+    if attempt.step_from is not None:
+        return f"{which}, resumed from {step_text(attempt.step_from)}"
+    # Where it begins is known from its first beat in training on.
+    return which if attempt.training_at is None else f"{which}, from the beginning"
 
 
 def _stalling(run: Run, pulse: Pulse, now: float) -> list[str]:

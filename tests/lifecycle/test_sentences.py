@@ -151,6 +151,22 @@ def test_running_without_steps_says_how_it_is_watched():
     )
 
 
+def test_a_training_that_has_just_begun_is_not_yet_sent_to_read_the_contract():
+    live = attempt(training_at=NOW - 3)
+    text = status_text(running(attempt=live, pulse=pulse(beat_at=NOW), reported=False), NOW)
+    assert text == (
+        "Training for 3 s; no step reported yet, watched by its beats and output only. Last beat 0 s ago. "
+        "Attempt 4, us-east1-d, from the beginning."
+    )
+
+
+def test_where_an_attempt_begins_is_not_said_before_it_is_known():
+    run = running(
+        attempt=attempt(step_from=None), pulse=pulse("restore", phase_since=NOW), checkpoint_step=700
+    )
+    assert status_text(run, NOW).endswith("Attempt 4, us-east1-d.")
+
+
 def test_running_with_stall_polls_says_when_it_restarts():
     seen = pulse(
         step=12300, first_progress_at=NOW - 900, progress_at=NOW - 120, stall_polls=4, stall_counted_at=NOW,
