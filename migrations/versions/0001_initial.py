@@ -61,7 +61,7 @@ def upgrade() -> None:
     op.create_index(
         "runs_active",
         "runs",
-        ["cell", "key", "version"],
+        ["cell", "key", "version", "settled"],
         sqlite_where=sa.text("settled = 0"),
         postgresql_where=sa.text("settled = 0"),
     )
@@ -127,6 +127,18 @@ def upgrade() -> None:
     op.create_table(
         "pulses",
         sa.Column("run", KEY, nullable=False, autoincrement=False),
+        sa.Column("doc", sa.Text(), nullable=False),
+        sa.ForeignKeyConstraint(["run"], ["runs.key"]),
+        sa.PrimaryKeyConstraint("run"),
+    )
+    op.create_table(
+        "pushed_beats",
+        sa.Column("run", KEY, nullable=False, autoincrement=False),
+        sa.Column("generation", sa.BigInteger(), nullable=False),
+        sa.Column("attempt", sa.BigInteger(), nullable=False),
+        sa.Column("try_number", sa.BigInteger(), nullable=False),
+        sa.Column("sequence", sa.BigInteger(), nullable=False),
+        sa.Column("received_at", sa.Double(), nullable=False),
         sa.Column("doc", sa.Text(), nullable=False),
         sa.ForeignKeyConstraint(["run"], ["runs.key"]),
         sa.PrimaryKeyConstraint("run"),

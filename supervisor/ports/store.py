@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from supervisor.domain.attempt import Attempt, Pulse, Try
 from supervisor.domain.events import Event
+from supervisor.domain.heartbeat import Beat
 from supervisor.domain.placement import OfferKey, ZoneRecord
 from supervisor.domain.run import Run
 
@@ -56,6 +57,15 @@ class Sample:
     at: float
     attempt: int
     pulse: Pulse
+
+
+@dataclass(frozen=True, slots=True)
+class PushedBeat:
+    """A beat on its way from the replica that received it, which has checked its nonce and left it out, to the leader.
+    `age_s`: since its receipt."""
+
+    beat: Beat
+    age_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +131,9 @@ class Transaction(Protocol):
         """The newest spec of this run, as it was submitted."""
         ...
 
-    def insert(self, run: Run, spec: Mapping[str, Any], labels: Mapping[str, str], events: Sequence[Event]) -> Run:
+    def insert(
+        self, run: Run, spec: Mapping[str, Any], labels: Mapping[str, str], events: Sequence[Event]
+    ) -> Run:
         """The run with its new `key`. DuplicateRun when the id is taken."""
         ...
 
@@ -173,20 +185,38 @@ class Store(Protocol):
         """The newest pulse of each run, and one point of its series. Does not change row versions."""
         ...
 
+    def put_beats(self, beats: Sequence[PushedBeat]) -> dict[str, str]:
+        """Leave beats for the leaders of their runs' cells; of each run the newest (launch, sequence) stays. The status
+        of each run that is not settled; for any other run nothing is kept and nothing told."""
+        ...
+
+    def take_beats(self, lease: Lease) -> list[PushedBeat]:
+        """What other replicas have left for the leader of this cell, at most one for each run; each is given once. Ages
+        are told by the database's clock. Nothing when the lease is lost."""
+        ...
+
     def zones(self, cell: str) -> dict[OfferKey, ZoneRecord]: ...
 
     def put_zone(self, cell: str, key: OfferKey, record: ZoneRecord | None) -> None: ...
 
-    def take_lease(self, name: str, owner: str, ttl_s: float, monotonic: float, alone: bool = False) -> Lease | None:
+    def take_lease(
+        self, name: str, owner: str, ttl_s: float, monotonic: float, alone: bool = False
+    ) -> Lease | None:
         """Take a free or expired lease (epoch + 1) or renew our own (same epoch), judged by the database's clock.
         `alone`: an exclusive lock of the data folder already proves that no other holder lives: take it at once."""
         ...
 
     def drop_lease(self, lease: Lease) -> None: ...
 
+    def leaderless(self) -> dict[str, int]:
+        """Cells with runs that are not settled and whose lease nobody holds now: cell -> number of such runs."""
+        ...
+
     def due_outbox(self, now: float, limit: int) -> list[OutboxItem]: ...
 
-    def settle_outbox(self, item_id: int, delivered: bool, next_at: float | None, detail: str, now: float) -> None:
+    def settle_outbox(
+        self, item_id: int, delivered: bool, next_at: float | None, detail: str, now: float
+    ) -> None:
         """Delivered; or to be tried again at `next_at`; or (None) given up."""
         ...
 
@@ -210,7 +240,9 @@ class Store(Protocol):
 
     def tries(self, key: int) -> list[Try]: ...
 
-    def events(self, run_id: str | None, after_id: int, limit: int, newest_first: bool = False) -> list[StoredEvent]: ...
+    def events(
+        self, run_id: str | None, after_id: int, limit: int, newest_first: bool = False
+    ) -> list[StoredEvent]: ...
 
     def samples(self, key: int, since: float, limit: int) -> list[Sample]: ...
 

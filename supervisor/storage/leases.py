@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import and_, bindparam, case, literal_column, or_
+from sqlalchemy import and_, bindparam, case, func, literal_column, or_
 
 from supervisor.ports.store import Lease
 from supervisor.storage.statements import Session, Statement, insert
-from supervisor.storage.tables import leases
+from supervisor.storage.tables import leases, runs
 
 
-def _now(dialect: str) -> Any:
+def database_now(dialect: str) -> Any:
     """Epoch seconds by the database's clock, also within a long transaction."""
     if dialect == "sqlite":
         return literal_column("((julianday('now') - 2440587.5) * 86400.0)", sa.Double)
@@ -24,7 +24,7 @@ def _now(dialect: str) -> Any:
 
 
 def _take(dialect: str) -> Any:
-    until = _now(dialect) + bindparam("ttl_s", type_=sa.Double)
+    until = database_now(dialect) + bindparam("ttl_s", type_=sa.Double)
     statement = insert(leases, dialect).values(
         name=bindparam("name"), owner=bindparam("owner"), until=until, epoch=1
     )
@@ -36,7 +36,7 @@ def _take(dialect: str) -> Any:
             "until": statement.excluded.until,
             "epoch": case((ours, leases.c.epoch), else_=leases.c.epoch + 1),
         },
-        where=or_(ours, leases.c.until < _now(dialect), bindparam("alone", type_=sa.Integer) == 1),
+        where=or_(ours, leases.c.until < database_now(dialect), bindparam("alone", type_=sa.Integer) == 1),
     ).returning(leases.c.epoch)
 
 
@@ -45,8 +45,20 @@ _OURS = and_(
     leases.c.owner == bindparam("lease_owner"),
     leases.c.epoch == bindparam("lease_epoch"),
 )
+
+
+def _leaderless(dialect: str) -> Any:
+    held = sa.select(leases.c.name).where(leases.c.until >= database_now(dialect))
+    return (
+        sa.select(runs.c.cell, func.count())
+        .where(runs.c.settled == literal_column("0"), runs.c.cell.not_in(held))
+        .group_by(runs.c.cell)
+    )
+
+
 TAKE = Statement(_take)
 DROP = Statement(lambda _: sa.update(leases).values(owner="", until=0.0).where(_OURS))
+LEADERLESS = Statement(_leaderless)
 HOLD = Statement(lambda _: sa.select(leases.c.epoch).where(_OURS).with_for_update(read=True))
 
 
@@ -66,6 +78,11 @@ def drop(session: Session, lease: Lease) -> None:
 def hold(session: Session, lease: Lease) -> bool:
     """True when the lease is still ours; nobody can take it until this transaction ends."""
     return session.run(HOLD, _params(lease)).first() is not None
+
+
+def leaderless(session: Session) -> dict[str, int]:
+    """Cells with runs to look after and nobody to do it: cell -> number of runs."""
+    return dict(session.run(LEADERLESS, {}).tuples().all())
 
 
 def _params(lease: Lease) -> dict[str, Any]:

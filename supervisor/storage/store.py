@@ -18,13 +18,14 @@ from supervisor.ports.store import (
     Change,
     Lease,
     OutboxItem,
+    PushedBeat,
     RunFilter,
     RunPage,
     Sample,
     StoredEvent,
     StoreDown,
 )
-from supervisor.storage import attempts, beats, events, leases, pages, retention, runs, schema, zones
+from supervisor.storage import attempts, beats, events, leases, pages, pushed, retention, runs, schema, zones
 from supervisor.storage.database import Database
 from supervisor.storage.statements import Session, Statement
 from supervisor.storage.tables import meta
@@ -102,6 +103,15 @@ class SqlStore:
         for _ in self._in_parts(samples, prepare, lease):
             pass
 
+    def put_beats(self, beats: Sequence[PushedBeat]) -> dict[str, str]:
+        rows = pushed.BeatRows(beats)
+        with self.database.writing() as session:
+            return rows.write(session)
+
+    def take_beats(self, lease: Lease) -> list[PushedBeat]:
+        with self.database.writing() as session:
+            return pushed.take(session, lease)
+
     def zones(self, cell: str) -> dict[OfferKey, ZoneRecord]:
         with self.database.reading() as session:
             return zones.of_cell(session, cell)
@@ -119,6 +129,10 @@ class SqlStore:
     def drop_lease(self, lease: Lease) -> None:
         with self.database.writing() as session:
             leases.drop(session, lease)
+
+    def leaderless(self) -> dict[str, int]:
+        with self.database.reading() as session:
+            return leases.leaderless(session)
 
     def due_outbox(self, now: float, limit: int) -> list[OutboxItem]:
         with self.database.reading() as session:

@@ -52,7 +52,7 @@ runs = Table(
     Column("events", BigInteger, nullable=False),  # how many events the run has had
     Column("doc", Text, nullable=False),
     # Finished runs are not in here: however many there are, they cost the tick nothing.
-    Index("runs_active", "cell", "key", "version", **_only("settled = 0")),
+    Index("runs_active", "cell", "key", "version", "settled", **_only("settled = 0")),
     Index("runs_status", "status", "key"),
     Index("runs_owner", "owner", "status", "key"),
     Index("runs_billing", "usd_per_h_micro", **_only("usd_per_h_micro > 0")),
@@ -103,6 +103,19 @@ pulses = Table(
     "pulses",
     metadata,
     Column("run", Key, ForeignKey("runs.key"), primary_key=True, autoincrement=False),
+    Column("doc", Text, nullable=False),
+)
+
+# Beats that were pushed to a replica that does not lead, on their way to the one that does.
+pushed_beats = Table(
+    "pushed_beats",
+    metadata,
+    Column("run", Key, ForeignKey("runs.key"), primary_key=True, autoincrement=False),
+    Column("generation", BigInteger, nullable=False),
+    Column("attempt", BigInteger, nullable=False),
+    Column("try_number", BigInteger, nullable=False),
+    Column("sequence", BigInteger, nullable=False),
+    Column("received_at", Double, nullable=False),  # by the database's clock
     Column("doc", Text, nullable=False),
 )
 

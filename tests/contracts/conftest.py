@@ -2,5 +2,5 @@
 
 import pytest
 
-for part in ("store_suite", "store_runs", "store_loop", "store_readers"):
+for part in ("store_suite", "store_runs", "store_loop", "store_readers", "store_replicas"):
     pytest.register_assert_rewrite(f"tests.contracts.{part}")

@@ -13,6 +13,7 @@ from dataclasses import replace
 from supervisor.ports.store import Change, DuplicateRun, KeptAnswer, Sample, Store
 from tests.contracts.store_loop import LoopSuite
 from tests.contracts.store_readers import ReadersSuite
+from tests.contracts.store_replicas import ReplicasSuite
 from tests.contracts.store_runs import RunsSuite
 from tests.contracts.store_values import (
     CELL,
@@ -29,7 +30,7 @@ from tests.contracts.store_values import (
 THREADS, KEYS = 8, 300
 
 
-class StoreSuite(RunsSuite, LoopSuite, ReadersSuite):
+class StoreSuite(RunsSuite, LoopSuite, ReadersSuite, ReplicasSuite):
     def test_the_supervisors_id_is_made_once(self, store: Store, reopened: Store) -> None:
         assert len(store.supervisor_id) >= 8
         assert reopened.supervisor_id == store.supervisor_id
