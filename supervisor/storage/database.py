@@ -18,6 +18,7 @@ from sqlalchemy.engine import URL, Connection, Engine, make_url
 
 from supervisor.domain.errors import SettingsRefused
 from supervisor.ports.store import StoreDown
+from supervisor.storage import tables
 from supervisor.storage.fifo import FifoLock
 from supervisor.storage.statements import Session
 
@@ -44,6 +45,7 @@ class Database:
             self._writer = _sqlite_engine(parsed, "BEGIN IMMEDIATE", WRITERS_CACHE_KIB, 1, 1)
             self._reader = _sqlite_engine(parsed, "BEGIN", 2048, READERS, READERS_MAX)
         else:
+            tables.for_postgres()
             engine = _postgres_engine(parsed)
             self._writer = engine
             self._reader = engine.execution_options(isolation_level="REPEATABLE READ")

@@ -1,0 +1,1 @@
+"""The database: its schema, its failures, and how it is asked."""

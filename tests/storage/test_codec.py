@@ -1,0 +1,72 @@
+"""Documents: exact in both directions, small, and never with a text that two databases would store differently."""
+
+import json
+import math
+from dataclasses import dataclass, replace
+
+import pytest
+
+from supervisor.domain.attempt import Attempt, Pulse, Try
+from supervisor.domain.placement import Placement
+from supervisor.domain.run import Counters, Run
+from supervisor.domain.status import Status
+from supervisor.storage.codec import dumps, from_plain, to_plain
+from tests.contracts.store_values import a_run, an_attempt, filled
+
+
+@pytest.mark.parametrize("cls", [Run, Attempt, Try, Pulse])
+@pytest.mark.parametrize("seed", ["x", "another", "a third one"])
+def test_every_field_goes_there_and_back(cls: type, seed: str) -> None:
+    value = filled(cls, seed)
+    back = from_plain(cls, json.loads(dumps(to_plain(value))))
+    assert back == value
+    assert repr(back) == repr(value)  # == takes 1 for True and a text for its enum
+
+
+def test_what_equals_its_default_costs_nothing() -> None:
+    assert to_plain(Counters()) == {}
+    assert to_plain(Counters(tries=2)) == {"tries": 2}
+    plain = to_plain(a_run())
+    assert "hold" not in plain
+    assert plain["policy"] == {}
+    assert from_plain(Run, {**plain, "hold": "x"}) == a_run(hold="x")
+
+
+def test_a_field_of_another_version_is_ignored() -> None:
+    assert from_plain(Counters, {"tries": 2, "invented_later": [1]}) == Counters(tries=2)
+
+
+def test_equal_placements_are_one_object() -> None:
+    one, two = (from_plain(Attempt, to_plain(an_attempt(n))) for n in (1, 2))
+    assert one.placement is two.placement
+    other = replace(an_attempt().placement, spot=False)
+    assert from_plain(Placement, to_plain(other)) == other
+
+
+def test_enums_come_back_as_enums() -> None:
+    assert from_plain(Run, to_plain(a_run(status=Status.WAITING))).status is Status.WAITING
+
+
+def test_a_type_without_a_form_is_refused_at_once() -> None:
+    @dataclass(frozen=True)
+    class Odd:
+        value: bytes
+
+    with pytest.raises(TypeError, match="bytes"):
+        to_plain(Odd(b""))
+
+
+@pytest.mark.parametrize(
+    "value", [math.nan, math.inf, "\x00", "a\x00b", "\\\x00", {"\x00": 1}, ["\ud800"], {"\udc00": 1}]
+)
+def test_what_cannot_be_stored_alike_is_refused(value: object) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        dumps({"deep": [value]})
+
+
+@pytest.mark.parametrize(
+    "value", ["\\u0000", "\\\\u0000", "u0000", "\\ud800", "\U0001f600", "\x01\x7f\u2028"]
+)
+def test_what_only_looks_like_it_is_not(value: str) -> None:
+    assert json.loads(dumps([value])) == [value]
+    assert json.loads(json.loads(dumps([dumps([value])]))[0]) == [value]

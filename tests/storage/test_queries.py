@@ -1,0 +1,89 @@
+"""Costs that must not grow: which index answers, how long the lock is held, how many rows a minute makes."""
+
+from dataclasses import replace
+
+import pytest
+
+from supervisor.domain.status import Status
+from supervisor.ports.store import Change, RunFilter, Sample
+from supervisor.storage import pages, runs
+from supervisor.storage.statements import Statement
+from supervisor.storage.store import PART_MAX, SqlStore
+from tests.contracts.store_values import CELL, NOW, a_pulse, a_run, insert, lease_of
+
+
+def plan(store: SqlStore, statement: Statement, **params: object) -> str:
+    text, constants = statement.compiled("sqlite")
+    with store.database.reading() as session:
+        rows = session.connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", {**constants, **params})
+        return "\n".join(row[3] for row in rows)
+
+
+def test_the_loop_never_looks_at_finished_runs(store: SqlStore) -> None:
+    found = plan(store, runs.VERSIONS, cell=CELL)
+    assert "COVERING INDEX runs_active" in found
+    many = insert(store, *(a_run(f"run-{n}") for n in range(50)))
+    lease = lease_of(store)
+    store.apply_all(
+        [Change(run, replace(run, status=Status.STOPPED, settled=True)) for run in many], NOW, lease
+    )
+    with store.database.reading() as session:
+        in_index = session.connection.exec_driver_sql(
+            "SELECT count(*) FROM runs INDEXED BY runs_active WHERE settled = 0"
+        ).scalar()
+    assert in_index == 0
+    assert store.active(CELL, {}) == ([], set())
+
+
+@pytest.mark.parametrize(
+    ("where", "index"),
+    [
+        (RunFilter(), "runs_status"),
+        (RunFilter(labels=(("a", "b"),)), "labels_value"),
+        (RunFilter(owner="local"), "runs_owner"),
+    ],
+)
+def test_counts_and_keys_come_from_an_index_alone(store: SqlStore, where: RunFilter, index: str) -> None:
+    columns = ("owner",) if where.owner else ()
+    values = {"name_0": "a", "value_0": "b", "owner": "local", "status_0": "running", "more": 5}
+    count = plan(store, pages._counts(len(where.labels), columns), **values)
+    assert f"COVERING INDEX {index}" in count
+    assert "TEMP B-TREE" not in count
+    keys = plan(store, pages._keys(pages.Shape(1, len(where.labels), columns, False)), **values)
+    assert f"COVERING INDEX {index}" in keys
+
+
+def test_the_cost_per_hour_looks_at_what_bills_only(store: SqlStore) -> None:
+    for columns in ((), ("owner",), ("zone", "created_after")):
+        found = plan(
+            store, pages._usd_per_h(1, columns), name_0="a", value_0="b", owner="x", zone="x", created_after=1
+        )
+        assert "runs_billing" in found.splitlines()[0]
+
+
+def test_changed_rows_are_found_by_their_keys(store: SqlStore) -> None:
+    for statement in (runs.HIT, runs.UPDATE, runs.LOAD):
+        found = plan(store, statement, rows="[]")
+        assert "runs USING INTEGER PRIMARY KEY" in found
+        assert "SCAN runs" not in found
+
+
+def test_a_long_page_lets_others_in_between(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    many = insert(store, *(a_run(f"run-{n}") for n in range(2 * PART_MAX + 10)))
+    lease = lease_of(store)
+    turns: list[int] = []
+    turn = store.database._turn
+    monkeypatch.setattr(store.database, "_turn", lambda: (turns.append(1), turn())[1])
+    hit = store.apply_all([Change(run, replace(run, hold="x")) for run in many], NOW, lease)
+    assert len(hit) == len(many)
+    assert len(turns) >= 4
+    turns.clear()
+    store.write_pulses([Sample(run.key, NOW, 1, a_pulse()) for run in many], lease)
+    assert len(turns) >= 4
+
+
+def test_statements_are_compiled_once(store: SqlStore) -> None:
+    insert(store, a_run("a-1"))
+    before = runs.INSERT.compiled("sqlite")
+    insert(store, a_run("a-2"))
+    assert runs.INSERT.compiled("sqlite") is before
