@@ -24,7 +24,7 @@ _log = logging.getLogger("agent")
 
 
 class Restorer:
-    """Restores into `folder`. `note` gets a short text for the beat."""
+    """Restores into `folder`. `reject` gets each step that does not verify, with a short text for the beat."""
 
     def __init__(
         self,
@@ -33,14 +33,14 @@ class Restorer:
         holder: Tuple[str, str],  # (launch id, machine id)
         folder: str,
         patience: Patience,
-        note: Callable[[str], None],
+        reject: Callable[[int, str], None],
     ) -> None:
         self._store = store
         self._keeper = keeper
         self._holder = holder
         self._folder = folder
         self._patience = patience
-        self._note = note
+        self._reject = reject
 
     def restore(self, baton: Baton) -> Optional[Pointer]:
         """The checkpoint that now lies in the folder, None when the baton names none that verifies.
@@ -53,7 +53,7 @@ class Restorer:
                 self._fetch(pointer)
             except Mismatch as error:
                 _log.warning("checkpoint %d rejected: %s", pointer.step, error)
-                self._note("checkpoint %d rejected: %s" % (pointer.step, error))
+                self._reject(pointer.step, "checkpoint %d rejected: %s" % (pointer.step, error))
                 baton = self._patience.insist(
                     "dropping a checkpoint", partial(self._keeper.change, partial(self._drop, pointer))
                 )

@@ -47,7 +47,7 @@ class Supervision:
                 station.attention.ask(refused.left, may_write=False)
             except BatonRefused as refused:
                 _log.info("the baton went to somebody else: %s", refused)
-                station.attention.ask(heartbeat.SUPERSEDED, may_write=False)
+                station.attention.ask(station.why_lost(), may_write=False)
             except GaveUp:
                 _log.info("told to end before the command was started")
             except NotStarted as error:
@@ -84,11 +84,15 @@ class Supervision:
             station.holder,
             station.folder.checkpoints,
             patience,
-            lambda text: station.situation.note("restore", text),
+            self._reject,
         )
         pointer = restorer.restore(baton)
         station.saver.clean(patience.insist("reading the baton", station.keeper.read))
         self._start(pointer)
+
+    def _reject(self, step: int, text: str) -> None:
+        self._station.situation.note("restore", text)
+        self._station.situation.tell(rejected_checkpoint=step)
 
     def _start(self, pointer: Optional[Pointer]) -> None:
         station, job, folder = self._station, self._station.job, self._station.folder

@@ -61,6 +61,7 @@ class Attempt:
     )
     step_kept: int | None = None  # newest verified checkpoint of this attempt
     exit: Exit | None = None
+    step_rejected: int | None = None  # last checkpoint that did not verify when this attempt restored
 
     @property
     def ref(self) -> MachineRef:

@@ -70,6 +70,7 @@ class Beat:
     exit: Optional[Exit] = None
     message: str = ""  # a short fact for the status sentence, such as "pulling image (4.1 GB)"
     metrics: Mapping[str, float] = field(default_factory=dict)
+    rejected_checkpoint: Optional[int] = None  # not restored, because it did not verify; message says why
 
 
 def encode(beat: Beat) -> bytes:
@@ -121,6 +122,7 @@ def _from_dict(data: Dict[str, Any]) -> Beat:
         total=_count(data, "total"),
         checkpoint_step=_count(data, "checkpoint_step"),
         resumed_from=_count(data, "resumed_from"),
+        rejected_checkpoint=_count(data, "rejected_checkpoint"),
         steps_per_s=_number(data, "steps_per_s"),
         notice_s=_number(data, "notice_s"),
         left=left,

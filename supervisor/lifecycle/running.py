@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from supervisor.domain import heartbeat
 from supervisor.domain.causes import Cause
-from supervisor.domain.events import EventKind
+from supervisor.domain.events import Event, EventKind
 from supervisor.domain.heartbeat import Beat
 from supervisor.domain.machine import MachineState
 from supervisor.domain.observation import Absent, Observation, Seen
@@ -23,6 +23,7 @@ from supervisor.lifecycle.exits import end_of
 from supervisor.lifecycle.limits import next_limit_at
 from supervisor.lifecycle.liveness import beat_of, follow, silent_s, stall_reason, with_times
 from supervisor.lifecycle.placing import heed_marker
+from supervisor.lifecycle.rejections import heed_rejection
 from supervisor.lifecycle.stopping import begin_stopping, stop_for_limit
 
 
@@ -34,14 +35,23 @@ def run_on(run: Run, obs: Observation, world: World, now: float) -> Decision:
     if run.stop is not None:
         return begin_stopping(run, now)
     before = run
+    told: tuple[Event, ...] = ()
     if beat is not None:
         pulse = follow(run.pulse, beat, now, world.knobs.poll_interval_s)
         timed = with_times(attempt, beat.value, now)
         if pulse is not run.pulse or timed is not attempt:
             run = replace(run, pulse=pulse, attempt=timed)
-        ended = _command_ended(run, beat, obs, world, now)
-        if ended is not None:
-            return ended
+        run, told = heed_rejection(run, beat.value)
+    decision = _judge(before, run, beat, obs, world, now)
+    return replace(decision, events=(*told, *decision.events)) if told else decision
+
+
+def _judge(
+    before: Run, run: Run, beat: Seen[Beat] | None, obs: Observation, world: World, now: float
+) -> Decision:
+    ended = _command_ended(run, beat, obs, world, now) if beat is not None else None
+    if ended is not None:
+        return ended
     lost = machines.lost(run, obs, world, now)
     if lost is not None:
         return _with_pulse(lost, run) if isinstance(lost, Decision) else end_attempt(run, lost, world, now)

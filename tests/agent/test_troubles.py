@@ -51,6 +51,7 @@ def test_a_checkpoint_with_another_checksum_is_rejected_and_the_one_before_is_us
     rig.start(*rig.toy("--steps", "20"), attempt=2)
     told = rig.beat_with("the rejection", lambda b: "checkpoint 10 rejected" in b.message)
     assert "differs from its checksum" in told.message
+    assert told.rejected_checkpoint == newest.step
     assert rig.ended().resumed_from == before.step
     assert rig.baton.done is not None
     assert rig.text(rig.baton.done.prefix + "sum.txt") == str(sum(range(1, 21)))

@@ -17,7 +17,7 @@ LEAST: dict[str, Any] = {
     "run_id": "digits", "attempt": 2, "launch_id": "1.2.3", "machine_id": "local:ab:1:2", "boot_id": "boot",
     "sequence": 7, "phase": "training",
 }  # fmt: skip
-COUNTS = ("sequence", "step", "total", "checkpoint_step", "resumed_from")
+COUNTS = ("sequence", "step", "total", "checkpoint_step", "resumed_from", "rejected_checkpoint")
 TEXTS = ("machine_id", "boot_id", "nonce", "message", "stop_generation")
 NUMBERS = ("steps_per_s", "notice_s")
 
@@ -41,7 +41,7 @@ beats = st.builds(
     st.just("digits"), st.just(2), st.just("1.2.3"), texts, texts, st.integers(0, MAX_COUNT),
     st.sampled_from(heartbeat.PHASES), texts, counts, counts, counts, counts, numbers, numbers,
     st.none() | st.sampled_from(heartbeat.LEFT), st.none() | texts.filter(bool), exits, texts,
-    st.dictionaries(texts, st.floats(-1e17, 1e17), max_size=16),
+    st.dictionaries(texts, st.floats(-1e17, 1e17), max_size=16), counts,
 )  # fmt: skip
 
 
