@@ -31,11 +31,9 @@ CREATE_SETTLED_S = (
 def begin_stopping(run: Run, now: float) -> Decision:
     assert run.stop is not None
     text = f"Stop asked for by {run.stop.actor} ({run.stop.cause}); waiting for the final checkpoint."
-    return Decision(
-        moved(run, Status.STOPPING, now),
-        (tell(EventKind.STOP_REQUESTED, text, actor=run.stop.actor),),
-        again=True,
-    )
+    told = run.stop.source == "api"  # that door wrote its event with the request
+    events = () if told else (tell(EventKind.STOP_REQUESTED, text, actor=run.stop.actor),)
+    return Decision(moved(run, Status.STOPPING, now), events, again=True)
 
 
 def stop_for_limit(run: Run, now: float) -> Decision | None:
