@@ -52,10 +52,10 @@ def tell(kind: EventKind, text: str, actor: str = "supervisor", **data: object) 
     return Event(kind, text, actor, data)
 
 
-def held(run: Run, reason: str, now: float, retry_s: float, **extra: frozenset[str]) -> Decision:
+def held(run: Run, reason: str, now: float, retry_s: float) -> Decision:
     """Stay, say why, look again later."""
     after = run if run.hold == reason else replace(run, hold=reason)
-    return Decision(after, check_after=now + retry_s, **extra)  # type: ignore[arg-type]
+    return Decision(after, check_after=now + retry_s)
 
 
 def unchanged(run: Run, check_after: float | None = None, wants: frozenset[str] = frozenset()) -> Decision:
