@@ -11,6 +11,7 @@ from typing import Callable, Optional
 
 from supervisor.agent.batonio import BatonKeeper
 from supervisor.agent.patience import Patience
+from supervisor.agent.stores.errors import StoreUnavailable
 from supervisor.domain import baton as rules
 from supervisor.domain import heartbeat
 from supervisor.domain.baton import Baton, BatonRefused
@@ -65,6 +66,14 @@ def _claimed(launch_id: str, machine_id: str, waited_s: float, baton: Baton) -> 
 def left_word(verdict: str) -> str:
     """The beat's word for a verdict that ends writing."""
     return heartbeat.CLOSED if verdict == rules.OVER else heartbeat.SUPERSEDED
+
+
+def why_lost(keeper: BatonKeeper, launch_id: str, machine_id: str) -> str:
+    """The beat's word for a change that was refused."""
+    try:
+        return left_word(rules.standing(keeper.read(), launch_id, machine_id, 0.0))
+    except StoreUnavailable:
+        return heartbeat.SUPERSEDED
 
 
 def superseded(baton: Baton, launch_id: str) -> bool:

@@ -128,7 +128,7 @@ class Leaving:
             _log.warning("the results could not be saved in time")
         except BatonRefused as refused:
             _log.warning("the work is not ours to finish any more: %s", refused)
-            station.attention.ask(heartbeat.CLOSED, may_write=False)
+            station.attention.ask(station.why_lost(), may_write=False)
         return False
 
     def _declare_done(

@@ -15,6 +15,7 @@ from supervisor.agent.batonio import BatonKeeper
 from supervisor.agent.beats import PushedBeats, StoredBeats
 from supervisor.agent.candidates import CheckpointFolder
 from supervisor.agent.checkpoints import CheckpointSaver
+from supervisor.agent.claim import why_lost
 from supervisor.agent.identity import Identity
 from supervisor.agent.job import Job
 from supervisor.agent.logs import LogShipper
@@ -47,7 +48,7 @@ class Station:
         self.renames = Renames(folder.checkpoints)
         self.entries = CheckpointFolder(folder.checkpoints, job.rest_s, self.renames.poll)
         self.saver = self._saver()
-        self.checkpoint_duty = CheckpointDuty(self.saver, self.entries, self.attention)
+        self.checkpoint_duty = CheckpointDuty(self.saver, self.entries, self.attention, self.why_lost)
         shipper = LogShipper(self.store, job.run_id, job.attempt, folder.output)
         self.log_duty = LogDuty(shipper, job.log_chunk_s, self.attention, lambda: self.situation.now.phase)
         self.pushed = PushedBeats(job, self.situation, self.attention, self.reach, self.log_duty.follow)
@@ -70,6 +71,10 @@ class Station:
             _log.info("preemption notice: %.1f s are left", self.attention.notice_left_s)
             self.situation.tell(notice_s=round(self.attention.notice_left_s, 1))
         return ending
+
+    def why_lost(self) -> str:
+        """The beat's word for a change of the baton that was refused."""
+        return why_lost(self.keeper, *self.holder)
 
     def patience(self, gives_up: Callable[[], bool]) -> Patience:
         return Patience(gives_up, lambda text: self.situation.note("waiting", text))

@@ -15,7 +15,6 @@ from supervisor.agent.checkpoints import CheckpointSaver
 from supervisor.agent.logs import FOLLOW_S, LogShipper
 from supervisor.agent.patience import GaveUp
 from supervisor.agent.stores.errors import StoreUnavailable
-from supervisor.domain import heartbeat
 from supervisor.domain.baton import BatonRefused
 
 SCAN_S = 0.2
@@ -26,10 +25,17 @@ _log = logging.getLogger("agent")
 class CheckpointDuty:
     """The step ends for good after the last round, when the time for uploads is over, and when the baton is lost."""
 
-    def __init__(self, saver: CheckpointSaver, folder: CheckpointFolder, attention: Attention) -> None:
+    def __init__(
+        self,
+        saver: CheckpointSaver,
+        folder: CheckpointFolder,
+        attention: Attention,
+        why_lost: Callable[[], str],
+    ) -> None:
         self._saver = saver
         self._folder = folder
         self._attention = attention
+        self._why_lost = why_lost
         self._last = False
 
     def finish(self) -> None:
@@ -45,7 +51,7 @@ class CheckpointDuty:
             return None
         except BatonRefused as error:
             _log.warning("the baton is not ours any more: %s", error)
-            self._attention.ask(heartbeat.SUPERSEDED, may_write=False)
+            self._attention.ask(self._why_lost(), may_write=False)
             return None
         return None if last else max(SCAN_S, _SCAN_SHARE * self._folder.scan_s)
 

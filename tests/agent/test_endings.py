@@ -113,7 +113,7 @@ def test_a_machine_that_reaches_its_limit_saves_and_leaves(rig: Rig) -> None:
 
 
 def test_a_holder_that_sees_a_newer_attempt_saves_and_makes_room(rig: Rig) -> None:
-    rig.start(*rig.toy(*WAITS, "--on-term", "save"))
+    rig.start(*rig.toy(*WAITS, "--on-term", "save"), beat_store_s=3.0)
     rig.at_step(5)
     old = rig.agent
     rig.start(*rig.toy("--steps", "20"), attempt=2)
@@ -127,8 +127,7 @@ def test_a_holder_that_sees_a_newer_attempt_saves_and_makes_room(rig: Rig) -> No
 
 def test_a_closed_run_ends_its_training_and_is_not_written_any_more(rig: Rig) -> None:
     rig.start(*rig.toy(*WAITS, "--on-term", "save"))
-    rig.at_step(5)
-    wait_for(lambda: rig.baton.checkpoint is not None, what="a checkpoint")
+    rig.beat_with("checkpoint 4", lambda b: b.checkpoint_step == 4)
     rig.change(lambda b: rules.close(b, "stopped"))
     rig.beat_with("the farewell", lambda b: b.left == heartbeat.CLOSED)
     rig.agent.wait(30)
