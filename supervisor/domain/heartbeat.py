@@ -138,7 +138,7 @@ def _text(data: Mapping[str, Any], name: str) -> str:
     if not isinstance(value, str) or len(value) > MAX_TEXT or "\x00" in value:
         raise BeatRejected("%s is not a text of at most %d characters" % (name, MAX_TEXT))
     # A lone surrogate is legal JSON and cannot be stored or sent on as UTF-8.
-    return value.encode("utf-8", "replace").decode()
+    return value if value.isascii() else value.encode("utf-8", "replace").decode()
 
 
 def _count(data: Mapping[str, Any], name: str) -> Optional[int]:

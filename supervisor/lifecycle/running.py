@@ -89,13 +89,13 @@ def _command_ended(run: Run, beat: Seen[Beat], obs: Observation, world: World, n
         event = tell(EventKind.FINISHING, text)
         return Decision(moved(run, Status.FINISHING, now), (event,), again=True)
     ended = end_of(value)
-    readings = machines.readings(obs)
     if ended is not None:
         cause, evidence = _record_wins(obs, *ended)
-        return end_attempt(run, End(cause, evidence, readings, exit=value.exit), world, now)
+        return end_attempt(run, End(cause, evidence, machines.readings(obs), exit=value.exit), world, now)
     if value.notice_s is not None:
         evidence = f"the machine was told of its preemption {value.notice_s:.0f} s ahead"
-        end = End(Cause.PREEMPTED, evidence, readings, overlap_s=world.knobs.notice_overlap_s)
+        overlap_s = world.knobs.notice_overlap_s
+        end = End(Cause.PREEMPTED, evidence, machines.readings(obs), overlap_s=overlap_s)
         return end_attempt(run, end, world, now)
     return None
 
