@@ -1,7 +1,7 @@
 """One life: claim the baton, restore, run the command, watch it, leave. Each part has its own file; this one ties them.
 
 TERM to the agent asks for a stop: it is passed on to the command's group in the signal handler itself, not at the next
-look. KILL follows when the grace is over. Whatever happens, the command does not outlive the agent.
+look. KILL follows when the grace is over. An error of the agent's own ends the command too.
 """
 
 from __future__ import annotations

@@ -47,7 +47,9 @@ class Rig:
             with suppress(ProcessLookupError):
                 os.killpg(agent.pid, signal.SIGKILL)
             agent.wait()
-            self._kill_marked()
+        for pid in _marked(f"SPOT_MACHINE_DIR={self._folder}/"):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self.server.close()
 
     # --- the supervisor's part ------------------------------------------------------------------------------------
@@ -192,19 +194,16 @@ class Rig:
 
     def survivors(self) -> list[int]:
         """Living processes that carry the machine's marker."""
-        marker = f"SPOT_MACHINE_DIR={self.machine}".encode()
-        found = []
-        for path in Path("/proc").iterdir():
-            if path.name.isdigit():
-                try:
-                    alive = (path / "stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-                    if alive and marker in (path / "environ").read_bytes().split(b"\0"):
-                        found.append(int(path.name))
-                except OSError:
-                    continue
-        return found
+        return _marked(f"SPOT_MACHINE_DIR={self.machine}\0")
 
-    def _kill_marked(self) -> None:
-        for pid in self.survivors():
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+
+def _marked(begins: str) -> list[int]:
+    """Living processes with a variable in their environment that begins so."""
+    found = []
+    for path in Path("/proc").iterdir():
+        if path.name.isdigit():
+            with suppress(OSError):
+                alive = (path / "stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+                if alive and b"\0" + begins.encode() in b"\0" + (path / "environ").read_bytes():
+                    found.append(int(path.name))
+    return found
