@@ -205,9 +205,10 @@ def _pause_s(run: Run, rule: CauseRule, cause: Cause, world: World) -> float:
 def _ended_event(run: Run, end: End) -> Event:
     attempt = run.attempt
     assert attempt is not None
+    evidence = f": {end.evidence.rstrip('.')}" if end.evidence else ""
     return tell(
         EventKind.ATTEMPT_ENDED,
-        f"Attempt {attempt.number} in {attempt.placement.zone} ended: {end.cause}. {end.evidence}",
+        f"Attempt {attempt.number} in {attempt.placement.zone} ended as {end.cause}{evidence}.",
         cause=end.cause,
         zone=attempt.placement.zone,
         step_last=attempt.step_last,
