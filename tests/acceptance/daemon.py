@@ -29,6 +29,8 @@ QUICK = {
 class Daemon:
     """`start` may be called again after `kill`: the same data folder, a new process."""
 
+    module = "supervisor"  # what `python -m` runs
+
     def __init__(self, data_dir: Path, environ: Mapping[str, str] = QUICK) -> None:
         self.data_dir = data_dir
         kept = {name: value for name, value in os.environ.items() if not name.startswith("SPOT_")}
@@ -47,7 +49,7 @@ class Daemon:
             command = [
                 sys.executable,
                 "-m",
-                "supervisor",
+                self.module,
                 "serve",
                 "--data-dir",
                 str(self.data_dir),
