@@ -1,7 +1,7 @@
 """The connection to SQLite or Postgres, and the only place that knows which of the two it is.
 
-SQLite: WAL, synchronous=FULL, one connection that writes behind a first-come-first-served lock with BEGIN IMMEDIATE,
-and a pool that reads. Postgres: one pool; a read sees one snapshot. Every failure of the database itself comes out as
+SQLite: WAL, synchronous=FULL, one connection that writes for all who stand in line, with BEGIN IMMEDIATE, and a pool
+that reads. Postgres: one pool; a read sees one snapshot. Every failure of the database itself comes out as
 StoreDown with the transaction rolled back, values that cannot be stored as ValueError.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import sqlalchemy as sa
@@ -19,7 +19,7 @@ from sqlalchemy.engine import URL, Connection, Engine, make_url
 from supervisor.domain.errors import SettingsRefused
 from supervisor.ports.store import StoreDown
 from supervisor.storage import tables
-from supervisor.storage.fifo import FifoLock
+from supervisor.storage.group import GroupWriter
 from supervisor.storage.statements import Session
 
 BUSY_TIMEOUT_S = 10.0  # for writers in other processes; ours stand in line
@@ -29,20 +29,26 @@ SQLITE_MIN_TEXT = "3.35"
 READERS = 8
 READERS_MAX = 40
 WRITERS_CACHE_KIB = 8192
+POSTGRES = {
+    "connect_timeout": 5,
+    "keepalives_idle": 10,
+    "tcp_user_timeout": 10_000,  # ms: a server that vanished is noticed
+    "options": "-c lock_timeout=10s -c idle_in_transaction_session_timeout=60s -c timezone=UTC",
+}
 
 
 class Database:
-    """`lock` is None on Postgres, where rows are locked instead."""
+    """`group` is None on Postgres, where writers lock rows and the server groups their commits."""
 
     def __init__(self, url: str) -> None:
         """Connects on first use. Raises SettingsRefused for a URL that is neither SQLite nor Postgres."""
         parsed = self._url = _parse(url)
         self.dialect = parsed.get_backend_name()
-        self.lock: FifoLock | None = None
+        self.group: GroupWriter | None = None
         if self.dialect == "sqlite":
             _check_sqlite(parsed)
-            self.lock = FifoLock()
             self._writer = _sqlite_engine(parsed, "BEGIN IMMEDIATE", WRITERS_CACHE_KIB, 1, 1)
+            self.group = GroupWriter(self._writer)
             self._reader = _sqlite_engine(parsed, "BEGIN", 2048, READERS, READERS_MAX)
         else:
             tables.for_postgres()
@@ -54,7 +60,7 @@ class Database:
     def writing(self) -> Iterator[Session]:
         """One write transaction: commits at the end of the block, rolls back when it raises. Raises StoreDown,
         ValueError."""
-        with _answered(), self._turn(), self._writer.connect() as connection, connection.begin():
+        with _answered(), self._begun() as connection:
             yield Session(connection, self.dialect)
 
     @contextmanager
@@ -71,18 +77,28 @@ class Database:
         if self.dialect == "sqlite":
             engine = _sqlite_engine(self._url, "BEGIN IMMEDIATE", WRITERS_CACHE_KIB, 1, 1, foreign_keys=False)
         try:
-            with _answered(), self._turn(), engine.connect() as connection, connection.begin():
+            with _answered(), engine.begin() as connection:
                 yield connection
         finally:
             if engine is not self._writer:
                 engine.dispose()
 
+    def connect_alone(self) -> Any:
+        """A connection of psycopg to Postgres, outside of the pool and in autocommit, which the caller closes. Raises
+        psycopg.Error."""
+        pooled = sa.create_engine(self._url, poolclass=sa.NullPool, connect_args=POSTGRES).raw_connection()
+        connection = pooled.driver_connection
+        pooled.detach()
+        assert connection is not None
+        connection.autocommit = True
+        return connection
+
     def close(self) -> None:
         self._writer.dispose()
         self._reader.dispose()
 
-    def _turn(self) -> AbstractContextManager[None]:
-        return nullcontext() if self.lock is None else self.lock.held(TURN_TIMEOUT_S)
+    def _begun(self) -> AbstractContextManager[Connection]:
+        return self._writer.begin() if self.group is None else self.group.writing(TURN_TIMEOUT_S)
 
 
 def _parse(url: str) -> URL:
@@ -149,12 +165,7 @@ def _postgres_engine(url: URL) -> Engine:
             pool_size=READERS,
             max_overflow=READERS_MAX - READERS,
             pool_timeout=TURN_TIMEOUT_S,
-            connect_args={
-                "connect_timeout": 5,
-                "keepalives_idle": 10,
-                "tcp_user_timeout": 10_000,  # ms: a server that vanished is noticed
-                "options": "-c lock_timeout=10s -c idle_in_transaction_session_timeout=60s -c timezone=UTC",
-            },
+            connect_args=POSTGRES,
         )
     except ModuleNotFoundError:
         raise SettingsRefused(

@@ -1,0 +1,19 @@
+"""Another process that asks once for a tick and ends.
+
+python -m tests.contracts.notify_setter DATABASE_URL
+"""
+
+import sys
+
+from supervisor.reconciler.event_wake import EventWake
+from supervisor.storage.database import Database
+from supervisor.storage.notify_wake import NotifyWake
+
+if __name__ == "__main__":
+    database = Database(sys.argv[1])
+    wake = NotifyWake(database, EventWake())
+    wake.start()
+    wake.set()
+    sys.stdin.read()  # what was asked is on its way; whoever started us ends us when it has arrived
+    wake.close()
+    database.close()
