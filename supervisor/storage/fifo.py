@@ -7,33 +7,17 @@ for a second. Whoever stands in this line gets the database in turn.
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 
 class FifoLock:
-    """`longest_hold_s` is the longest time anybody held it since it was last set to 0."""
-
     def __init__(self) -> None:
         self._mutex = threading.Lock()
         self._held = False
         self._line: deque[threading.Lock] = deque()
-        self.longest_hold_s = 0.0
 
-    @contextmanager
-    def held(self, timeout_s: float) -> Iterator[None]:
+    def acquire(self, timeout_s: float) -> None:
         """Raises TimeoutError when its turn has not come by then."""
-        self._acquire(timeout_s)
-        since = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.longest_hold_s = max(self.longest_hold_s, time.perf_counter() - since)
-            self._release()
-
-    def _acquire(self, timeout_s: float) -> None:
         with self._mutex:
             if not self._held:
                 self._held = True
@@ -49,7 +33,15 @@ class FifoLock:
                 raise TimeoutError
         # It was handed to us between the timeout and the look: it is ours.
 
-    def _release(self) -> None:
+    def hand_over(self) -> bool:
+        """To the next in line; False when nobody waits, then it is still ours."""
+        with self._mutex:
+            if not self._line:
+                return False
+            self._line.popleft().release()
+            return True
+
+    def release(self) -> None:
         with self._mutex:
             if self._line:
                 self._line.popleft().release()  # still held: by the next in line
