@@ -20,7 +20,7 @@ from supervisor.lifecycle.finishing import await_teardown, finish
 from supervisor.lifecycle.launching import launch
 from supervisor.lifecycle.placing import place
 from supervisor.lifecycle.recovering import recover
-from supervisor.lifecycle.retiring import Retired, next_due, retire
+from supervisor.lifecycle.retiring import Retired, earlier, next_due, retire
 from supervisor.lifecycle.running import run_on
 from supervisor.lifecycle.stopping import stop
 
@@ -55,7 +55,7 @@ def decide(run: Run, obs: Observation, world: World, now: float) -> Decision:
         actions=(*retired.releases, *decision.actions),
         check_after=min(due, default=None),
         pulse_only=decision.pulse_only and retired.run is run,
-        parted=retired.parted,
+        parted=earlier(retired, decision.run),
     )
 
 
@@ -71,7 +71,7 @@ def _settle(run: Run, obs: Observation, now: float) -> Decision:
     if run.retiring and isinstance(obs.baton, Seen) and obs.baton.value.closed is None:
         return Decision(run, actions=(CloseBaton(run.status),))
     retired = retire(run, obs, now)
-    return replace(_settle_rest(retired, obs, now), parted=retired.parted)
+    return replace(_settle_rest(retired, obs, now), parted=earlier(retired, retired.run))
 
 
 def _settle_rest(retired: Retired, obs: Observation, now: float) -> Decision:

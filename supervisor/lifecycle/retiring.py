@@ -15,8 +15,8 @@ from supervisor.lifecycle.decision import tell
 
 @dataclass(frozen=True, slots=True)
 class Retired:
-    """`run` without the machines that are gone; the releases that are due; and the earlier attempts, no longer the
-    run's own, whose machines are now known gone."""
+    """`run` without the machines that are gone; the releases that are due; and the attempts whose machines are now
+    known gone."""
 
     run: Run
     events: tuple[Event, ...] = ()
@@ -36,14 +36,19 @@ def retire(run: Run, obs: Observation, now: float) -> Retired:
             events.append(
                 tell(EventKind.MACHINE_RELEASED, f"Machine {item.ref.name} is gone.", machine=item.ref.name)
             )
-            run, earlier = _gone(run, item, now)
-            parted += [] if earlier is None else [earlier]
+            run, gone = _gone(run, item, now)
+            parted += [] if gone is None else [gone]
             continue
         kept.append(item)
         if isinstance(part, Seen) and _due(item, part, now):
             releases.append(Release(item.ref, item.launch_id, item.note, (_reading(part),)))
     after = run if len(kept) == len(run.retiring) else replace(run, retiring=tuple(kept))
     return Retired(after, tuple(events), tuple(releases), tuple(parted))
+
+
+def earlier(retired: Retired, run: Run) -> tuple[Attempt, ...]:
+    """Those of them that are not `run`'s own: the next attempt may begin in the very decision that saw them gone."""
+    return tuple(one for one in retired.parted if run.attempt is None or one.number != run.attempt.number)
 
 
 def next_due(run: Run, now: float) -> float | None:
@@ -56,8 +61,7 @@ def _due(item: Retiring, part: Seen[Machine], now: float) -> bool:
 
 
 def _gone(run: Run, item: Retiring, now: float) -> tuple[Run, Attempt | None]:
-    """Billing ends when the machine is known gone, not when its attempt was over. Beside the run: the attempt, where
-    the run has another one by now."""
+    """Billing ends when the machine is known gone, not when its attempt was over."""
     own = run.attempt is not None and run.attempt.launch_id == item.launch_id
     attempt = run.attempt if own else item.attempt
     if attempt is None or attempt.gone_at is not None:
@@ -70,7 +74,7 @@ def _gone(run: Run, item: Retiring, now: float) -> tuple[Run, Attempt | None]:
         cost_usd=run.cost_usd + more_h * (attempt.price_usd_per_h or 0.0),
         on_demand_usd=run.on_demand_usd + more_h * (attempt.on_demand_usd_per_h or 0.0),
     )
-    return billed, None if own else gone
+    return billed, gone
 
 
 def _reading(part: Part[Machine]) -> str:

@@ -8,11 +8,16 @@ import pytest
 
 from supervisor.domain.attempt import Retiring
 from supervisor.domain.causes import Cause
-from supervisor.domain.observation import Absent, Observation, Unknown
+from supervisor.domain.machine import Machine, MachineState
+from supervisor.domain.observation import Absent, Observation, Seen, Unknown
+from supervisor.domain.policies import Knobs
+from supervisor.domain.run import Counters
 from supervisor.domain.status import Status
+from supervisor.domain.world import World
 from supervisor.lifecycle.beginning import begin_attempt
+from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.endings import kept_step
-from supervisor.lifecycle.retiring import retire
+from supervisor.lifecycle.retiring import earlier, retire
 from tests.lifecycle.sample_runs import NOW, H, attempt, ended, open_try, run_in
 
 
@@ -45,8 +50,27 @@ def test_the_own_attempts_machine_is_written_with_the_run_and_not_beside_it():
     old = ended(Cause.ORPHANED, H, gone_at=None)
     run = run_in(Status.RECOVERING, attempt=old, retiring=(Retiring(old.ref, old.launch_id, NOW, NOW),))
     retired = retire(run, Observation(retiring=(Absent(),)), NOW + 5)
-    assert retired.parted == ()
     assert retired.run.attempt == replace(old, gone_at=NOW + 5)
+    assert earlier(retired, retired.run) == ()
+
+
+def test_a_machine_that_is_gone_when_the_next_one_is_there_is_not_forgotten():
+    """The broken variant: only attempts that the run had already left behind are written."""
+    old = ended(Cause.PREEMPTED, H, gone_at=None)
+    call = replace(open_try(attempt_number=5), launch_id="1.5.1", machine_name="m-a5")
+    run = run_in(
+        Status.LAUNCHING,
+        attempt=old,
+        try_=call,
+        retiring=(Retiring(old.ref, old.launch_id, NOW, NOW),),
+        counters=Counters(attempts=4, tries=5),
+    )
+    machine = Machine("m5", "m-a5", "us-east1-c", MachineState.UP, "s", "digits-7", "1.5.1")
+    seen = Observation(machine=Seen(machine), beat=Absent(), retiring=(Absent(),))
+    decision = decide(run, seen, World(Knobs("s")), NOW + 5)
+    assert decision.run.attempt is not None
+    assert decision.run.attempt.number == 5
+    assert decision.parted == (replace(old, gone_at=NOW + 5),)
 
 
 def test_nothing_is_gone_that_could_not_be_read():
