@@ -45,6 +45,8 @@ class Training:
         with _inside(cwd):
             arguments = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
             path = shutil.which(arguments[0], path=env.get("PATH", os.defpath))
+            if path is None and os.path.dirname(arguments[0]) and os.path.exists(arguments[0]):
+                raise NotStarted(NOT_STARTED, "%s is there, but it is not an executable file" % arguments[0])
             if path is None:
                 raise NotStarted(NOT_FOUND, "%s: command not found" % arguments[0])
             self._started_at = self._monotonic()

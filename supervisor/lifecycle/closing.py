@@ -21,6 +21,7 @@ from supervisor.lifecycle.forecast import stop_limit_at
 from supervisor.lifecycle.limits import run_cost_usd
 
 DETAIL_LIMIT = 150
+NOT_RUNNABLE = 126  # what a shell exits with for a file that is there and that it cannot run
 
 LIMIT_PHRASES: Mapping[Cause, str] = {
     Cause.DEADLINE: "The deadline has passed",
@@ -220,8 +221,10 @@ def _image_error(run: Run) -> tuple[str, str]:
 
 
 def _command_not_found(run: Run) -> tuple[str, str]:
+    end = run.attempt.exit if run.attempt is not None else None
+    why = "cannot be run" if end is not None and end.code == NOT_RUNNABLE else "does not exist"
     return (
-        f"The command does not exist on the machine{_colon(run.detail)}. Not tried again",
+        f"The command {why} on the machine{_colon(run.detail)}. Not tried again",
         "Fix the command, then",
     )
 

@@ -30,6 +30,7 @@ class Daemon:
     """`start` may be called again after `kill`: the same data folder, a new process."""
 
     module = "supervisor"  # what `python -m` runs
+    wrapper: tuple[str, ...] = ()  # a command that becomes the supervisor in the end, without another process
 
     def __init__(self, data_dir: Path, environ: Mapping[str, str] = QUICK) -> None:
         self.data_dir = data_dir
@@ -47,6 +48,7 @@ class Daemon:
         (self.data_dir / "server.json").unlink(missing_ok=True)
         with (self.data_dir / "serve.log").open("ab") as log:
             command = [
+                *self.wrapper,
                 sys.executable,
                 "-m",
                 self.module,
