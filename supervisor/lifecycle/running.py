@@ -93,7 +93,8 @@ def _command_ended(run: Run, beat: Seen[Beat], obs: Observation, world: World, n
         cause, evidence = _record_wins(obs, *ended)
         return end_attempt(run, End(cause, evidence, machines.readings(obs), exit=value.exit), world, now)
     if value.notice_s is not None:
-        evidence = f"the machine was told of its preemption {value.notice_s:.0f} s ahead"
+        ahead = f"{value.notice_s:.0f} s ahead" if value.notice_s >= 0.5 else "at the last moment"
+        evidence = f"the machine was told of its preemption {ahead}"
         overlap_s = world.knobs.notice_overlap_s
         end = End(Cause.PREEMPTED, evidence, machines.readings(obs), overlap_s=overlap_s)
         return end_attempt(run, end, world, now)
