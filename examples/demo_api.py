@@ -59,8 +59,9 @@ class Api:
         return self.ask("POST", path, body)
 
     def view(self, run_id: str) -> View:
-        run = self.get(f"/v1/runs/{run_id}")
-        return View(run, self.get(f"/v1/runs/{run_id}/attempts")["attempts"])
+        """The run is read last: its sentence is never older than the attempts beside it."""
+        attempts = self.get(f"/v1/runs/{run_id}/attempts")["attempts"]
+        return View(self.get(f"/v1/runs/{run_id}"), attempts)
 
     def events(self, run_id: str, after: int) -> list[Json]:
         return list(self.get(f"/v1/runs/{run_id}/events?after={after}&limit=100")["events"])
