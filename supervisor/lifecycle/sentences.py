@@ -1,8 +1,8 @@
 """One or two sentences in which a run says how it is: `status_text`, the same for list, page, chat and command line.
 
 A person who is woken at night should know in ten seconds what happened, what was done about it, what it costs, what
-comes next, and whether they must do anything. Each status has a function here or in closing.py, which gives clauses
-without full stops; the last of them is what happens next. Unknown figures are left out, never shown as zero.
+comes next, and whether they must do anything. Each status has a function here or in sentences_end.py, which gives
+clauses without full stops; the last of them is what happens next. Unknown figures are left out, never shown as zero.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from supervisor.domain.attempt import Attempt, Pulse
 from supervisor.domain.causes import Cause
 from supervisor.domain.run import Run
 from supervisor.domain.status import PLACING, Status
-from supervisor.lifecycle import closing
-from supervisor.lifecycle.endings import counts_text, ended_text, kept_text
+from supervisor.lifecycle import sentences_end
 from supervisor.lifecycle.figures import (
     age_text,
     clip,
@@ -38,6 +37,7 @@ from supervisor.lifecycle.forecast import (
     restart_at,
     stalling,
 )
+from supervisor.lifecycle.sentences_attempt import counts_text, ended_text, kept_text
 
 __all__ = ["NextAction", "age_text", "eta_s", "money_text", "next_action", "status_text"]
 
@@ -283,11 +283,11 @@ _TOLD: Mapping[Status, Callable[[Run, float], list[str]]] = {
     Status.WAITING: _waiting,
     Status.LAUNCHING: _launching,
     Status.RECOVERING: _recovering,
-    Status.FINISHING: closing.finishing,
-    Status.STOPPING: closing.stopping,
-    Status.AWAITING_TEARDOWN: closing.awaiting_teardown,
-    Status.COMPLETED: closing.completed,
-    Status.PARTIAL: closing.partial,
-    Status.FAILED: closing.failed,
-    Status.STOPPED: closing.stopped,
+    Status.FINISHING: sentences_end.finishing,
+    Status.STOPPING: sentences_end.stopping,
+    Status.AWAITING_TEARDOWN: sentences_end.awaiting_teardown,
+    Status.COMPLETED: sentences_end.completed,
+    Status.PARTIAL: sentences_end.partial,
+    Status.FAILED: sentences_end.failed,
+    Status.STOPPED: sentences_end.stopped,
 }

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from supervisor.domain import runfiles
 from supervisor.domain.attempt import Attempt
 from supervisor.domain.run import Run
-from supervisor.lifecycle.endings import kept_step
+from supervisor.lifecycle.sentences_attempt import kept_step
 from supervisor.ports.objectstore import ObjectStore
 from supervisor.ports.store import Store
 

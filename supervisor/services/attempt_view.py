@@ -13,8 +13,8 @@ from typing import Any
 
 from supervisor.domain.attempt import Attempt, Try
 from supervisor.domain.run import Run
-from supervisor.lifecycle.endings import kept_step
 from supervisor.lifecycle.limits import attempt_cost_usd
+from supervisor.lifecycle.sentences_attempt import kept_step
 from supervisor.services import rfc3339
 from supervisor.services.run_view import Json, placement_json, usd
 

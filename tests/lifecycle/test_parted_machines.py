@@ -16,8 +16,8 @@ from supervisor.domain.status import Status
 from supervisor.domain.world import World
 from supervisor.lifecycle.beginning import begin_attempt
 from supervisor.lifecycle.decide import decide
-from supervisor.lifecycle.endings import kept_step
 from supervisor.lifecycle.retiring import earlier, retire
+from supervisor.lifecycle.sentences_attempt import kept_step
 from tests.lifecycle.sample_runs import NOW, H, attempt, ended, open_try, run_in
 
 

@@ -16,7 +16,7 @@ from supervisor.domain.placement import Placement
 from supervisor.domain.policies import Limits, Policy
 from supervisor.domain.run import Counters, Outcome, Run, StopRequest
 from supervisor.domain.status import Status
-from supervisor.lifecycle import endings, figures, sentences
+from supervisor.lifecycle import figures, sentences, sentences_attempt
 from supervisor.lifecycle.sentences import next_action, status_text
 
 NOW = 1_763_726_400.0
@@ -124,8 +124,9 @@ def test_every_status_with_every_cause(status: Status, cause: Cause | None):
 
 @pytest.mark.parametrize("cause", Cause)
 def test_every_cause_has_its_own_phrase(cause: Cause):
-    assert endings.PHRASES[cause]
-    assert list(endings.PHRASES.values()).count(endings.PHRASES[cause]) == 1
+    phrases = sentences_attempt.PHRASES
+    assert phrases[cause]
+    assert list(phrases.values()).count(phrases[cause]) == 1
 
 
 def test_a_sentence_that_puts_none_for_a_missing_figure_would_be_seen(monkeypatch: pytest.MonkeyPatch):

@@ -1,7 +1,7 @@
 """What is said of an attempt that is over: one phrase for each cause, its evidence, and what it counts as.
 
-`ending.py` decides how an attempt ends; this file only words it, for the sentence of a recovering run, for
-announcements and for the table of attempts.
+`ending.py` decides how an attempt ends; this file only words it, for the sentence of a recovering run and for the
+table of attempts.
 """
 
 from __future__ import annotations

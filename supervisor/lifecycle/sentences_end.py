@@ -1,4 +1,4 @@
-"""The clauses of a run whose work is ending or over; `sentences.status_text` joins them."""
+"""What is said of a run whose work is ending or over, in clauses that `sentences.status_text` joins."""
 
 from __future__ import annotations
 
