@@ -118,4 +118,5 @@ def set_nonce_hash(session: Session, key: int, launch_id: str, nonce_hash: str) 
 
 
 def nonce_hash_of(session: Session, run_id: str, launch_id: str) -> str | None:
-    return session.run(NONCE, {"run_id": run_id, "launch_id": launch_id}).scalar()
+    found: str | None = session.run(NONCE, {"run_id": run_id, "launch_id": launch_id}).scalar()
+    return found

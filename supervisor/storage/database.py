@@ -28,7 +28,7 @@ SQLITE_MIN = (3, 35, 0)  # RETURNING
 SQLITE_MIN_TEXT = "3.35"
 READERS = 8
 READERS_MAX = 40
-WRITERS_CACHE_KIB = 8192
+WRITERS_CACHE_KIB, READERS_CACHE_KIB = 8192, 2048
 POSTGRES = {
     "connect_timeout": 5,
     "keepalives_idle": 10,
@@ -47,9 +47,10 @@ class Database:
         self.group: GroupWriter | None = None
         if self.dialect == "sqlite":
             _check_sqlite(parsed)
-            self._writer = _sqlite_engine(parsed, "BEGIN IMMEDIATE", WRITERS_CACHE_KIB, 1, 1)
-            self.group = GroupWriter(self._writer)
-            self._reader = _sqlite_engine(parsed, "BEGIN", 2048, READERS, READERS_MAX)
+            self._writer = _sqlite_engine(parsed, pool_size=1, pool_max=1, cache_kib=WRITERS_CACHE_KIB)
+            self.group = GroupWriter(self._writer)  # begins by itself
+            self._reader = _sqlite_engine(parsed, READERS, READERS_MAX)
+            _begin_with("BEGIN", self._reader)
         else:
             tables.for_postgres()
             engine = _postgres_engine(parsed)
@@ -66,7 +67,7 @@ class Database:
     @contextmanager
     def reading(self) -> Iterator[Session]:
         """Everything read in the block is of one instant. Raises StoreDown."""
-        with _answered(), self._reader.connect() as connection:
+        with _answered(), self._reader.connect() as connection, connection.begin():
             yield Session(connection, self.dialect)
 
     @contextmanager
@@ -75,7 +76,8 @@ class Database:
         one: with foreign keys on, that would delete the rows that refer to it."""
         engine = self._writer
         if self.dialect == "sqlite":
-            engine = _sqlite_engine(self._url, "BEGIN IMMEDIATE", WRITERS_CACHE_KIB, 1, 1, foreign_keys=False)
+            engine = _sqlite_engine(self._url, pool_size=1, pool_max=1, foreign_keys=False)
+            _begin_with("BEGIN IMMEDIATE", engine)
         try:
             with _answered(), engine.begin() as connection:
                 yield connection
@@ -94,6 +96,8 @@ class Database:
         return connection
 
     def close(self) -> None:
+        if self.group is not None:
+            self.group.close()
         self._writer.dispose()
         self._reader.dispose()
 
@@ -128,7 +132,7 @@ def _check_sqlite(url: URL) -> None:
 
 
 def _sqlite_engine(
-    url: URL, begin: str, cache_kib: int, pool_size: int, pool_max: int, foreign_keys: bool = True
+    url: URL, pool_size: int, pool_max: int, cache_kib: int = READERS_CACHE_KIB, foreign_keys: bool = True
 ) -> Engine:
     engine = sa.create_engine(
         url,
@@ -151,11 +155,13 @@ def _sqlite_engine(
         ):
             connection.execute(f"PRAGMA {pragma}")
 
-    @event.listens_for(engine, "begin")
-    def start(connection: Connection) -> None:
-        connection.exec_driver_sql(begin)
-
     return engine
+
+
+def _begin_with(statement: str, engine: Engine) -> None:
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        connection.exec_driver_sql(statement)
 
 
 def _postgres_engine(url: URL) -> Engine:

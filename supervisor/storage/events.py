@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -128,15 +129,26 @@ def page(
     session: Session, run_id: str | None, after_id: int, limit: int, newest_first: bool
 ) -> list[StoredEvent]:
     """Of one run, or of all and the supervisor itself; with an id above `after_id`."""
-    select = sa.select(*_STORED).outerjoin(runs, runs.c.key == events.c.run).where(events.c.id > after_id)
-    order = events.c.id
+    params: dict[str, Any] = {"after": after_id, "limit_": limit}
     if run_id is not None:
-        select = select.where(
-            events.c.run == sa.select(runs.c.key).where(runs.c.run_id == run_id).scalar_subquery()
-        )
+        params["run_id"] = run_id
+    return [_stored(row) for row in session.run(_page(run_id is not None, newest_first), params)]
+
+
+@cache
+def _page(of_run: bool, newest_first: bool) -> Statement:
+    select = (
+        sa.select(*_STORED)
+        .outerjoin(runs, runs.c.key == events.c.run)
+        .where(events.c.id > bindparam("after"))
+    )
+    order = events.c.id
+    if of_run:
+        its_key = sa.select(runs.c.key).where(runs.c.run_id == bindparam("run_id")).scalar_subquery()
+        select = select.where(events.c.run == its_key)
         order = events.c.sequence  # the same order within a run, and the one that has an index
-    select = select.order_by(order.desc() if newest_first else order).limit(limit)
-    return [_stored(row) for row in session.query(select)]
+    select = select.order_by(order.desc() if newest_first else order).limit(bindparam("limit_"))
+    return Statement(lambda _: select)
 
 
 def due(session: Session, now: float, limit: int) -> list[OutboxItem]:

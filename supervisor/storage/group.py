@@ -8,6 +8,7 @@ and if that fails everybody is told.
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 import time
 from collections.abc import Iterator
@@ -17,8 +18,10 @@ from sqlalchemy import exc
 from sqlalchemy.engine import Connection, Engine
 
 from supervisor.storage.fifo import FifoLock
+from supervisor.storage.statements import as_sqlalchemy_says, driver_of
 
 GROUP_AGE_S = 0.008  # an open transaction takes nobody in after this
+BEGIN, COMMIT = "BEGIN IMMEDIATE", "COMMIT"
 SAVEPOINT, RELEASE, UNDO = "SAVEPOINT writer", "RELEASE writer", "ROLLBACK TO writer"
 
 
@@ -29,20 +32,20 @@ class Group:
         """Begins the transaction. Raises DBAPIError."""
         self.begun = time.perf_counter()
         self.connection = connection
-        try:
-            self._transaction = connection.begin()
-        except BaseException:
-            connection.close()
-            raise
-        self._failure: exc.DBAPIError | None = None
+        self._driver = driver_of(connection)
         self._over = threading.Event()
+        self.failure: exc.DBAPIError | None = None
+        self.run(BEGIN)
 
     @property
     def age_s(self) -> float:
         return time.perf_counter() - self.begun
 
     def run(self, statement: str) -> None:
-        self.connection.exec_driver_sql(statement)
+        try:
+            self._driver.cursor().execute(statement)
+        except sqlite3.Error as error:
+            raise as_sqlalchemy_says(self.connection.dialect, error) from error
 
     def undo(self, reason: BaseException) -> None:
         """Take one writer's work back. After a full disk SQLite has taken back everybody's already."""
@@ -50,36 +53,35 @@ class Group:
             self.run(UNDO)
             self.run(RELEASE)
         except exc.DBAPIError as error:
-            self._failure = reason if isinstance(reason, exc.DBAPIError) else error
+            self.failure = reason if isinstance(reason, exc.DBAPIError) else error
 
     def finish(self) -> None:
-        """Commit, or roll back what cannot be committed. Never raises a DBAPIError: `wait` tells it to everybody."""
+        """Commit, or roll back what cannot be committed: `wait` tells it to everybody."""
         try:
-            if self._failure is None:
-                self._transaction.commit()
+            if self.failure is None:
+                self.run(COMMIT)
         except exc.DBAPIError as error:
-            self._failure = error
+            self.failure = error
         finally:
-            try:
-                self.connection.close()  # rolls back what is still open
-            finally:
-                self._over.set()
+            self._over.set()
 
     def wait(self) -> None:
         """Until it is committed. Raises DBAPIError when it was not."""
         self._over.wait()
-        if self._failure is not None:
-            raise self._failure
+        if self.failure is not None:
+            raise self.failure
 
 
 class GroupWriter:
     """`longest_hold_s` is the longest time that one transaction was open, its commit included, since it was last set
-    to 0. The engine's connections begin with BEGIN IMMEDIATE."""
+    to 0."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._lock = FifoLock()
-        self._open: Group | None = None  # handed over together with the lock
+        # These two are handed over together with the lock.
+        self._connection: Connection | None = None  # kept open: its cache of the database stays warm
+        self._open: Group | None = None
         self.longest_hold_s = 0.0
 
     @contextmanager
@@ -87,11 +89,10 @@ class GroupWriter:
         """A transaction of one's own, as far as can be seen. Raises TimeoutError, DBAPIError."""
         self._lock.acquire(timeout_s)
         try:
-            group = self._open or Group(self._engine.connect())
+            group = self._open = self._open or self._begin()
         except BaseException:
             self._lock.release()
             raise
-        self._open = group
         try:
             group.run(SAVEPOINT)
             try:
@@ -104,12 +105,24 @@ class GroupWriter:
             self._leave(group)
             group.wait()
 
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _begin(self) -> Group:
+        if self._connection is None:
+            self._connection = self._engine.connect()
+        return Group(self._connection)
+
     def _leave(self, group: Group) -> None:
-        if group.age_s < GROUP_AGE_S and self._lock.hand_over():
+        if group.failure is None and group.age_s < GROUP_AGE_S and self._lock.hand_over():
             return
         self._open = None
         try:
             group.finish()
         finally:
+            if group.failure is not None:
+                self.close()  # rolls back what is still open
             self.longest_hold_s = max(self.longest_hold_s, group.age_s)
             self._lock.release()

@@ -39,7 +39,7 @@ def take(session: Session, scope: str, key: str, fingerprint: str, now: float) -
     }  # fmt: skip
     if session.run(TAKE, row).rowcount == 1:
         return None
-    return KeptAnswer(*session.run(READ, {"scope_": scope, "key_": key}).one())
+    return KeptAnswer(*session.run(READ, {"scope_": scope, "key_": key}).first())
 
 
 def keep(session: Session, scope: str, key: str, answer: KeptAnswer) -> None:

@@ -82,7 +82,7 @@ def hold(session: Session, lease: Lease) -> bool:
 
 def leaderless(session: Session) -> dict[str, int]:
     """Cells with runs to look after and nobody to do it: cell -> number of runs."""
-    return dict(session.run(LEADERLESS, {}).tuples().all())
+    return dict(session.run(LEADERLESS, {}))
 
 
 def _params(lease: Lease) -> dict[str, Any]:

@@ -50,7 +50,7 @@ def page(session: Session, where: RunFilter, before_key: int | None, limit: int)
     asked = {**values, **statuses, "more": limit + 1}
     if before_key is not None:
         asked["before_key"] = before_key
-    keys = list(session.run(_keys(shape), asked).scalars())
+    keys = [key for (key,) in session.run(_keys(shape), asked)]
     shown = keys[:limit]
     found = {run.key: run for run in run_rows.load(session, shown)}
     total = session.run(_usd_per_h(shape.labels, shape.columns), values).scalar()
@@ -58,7 +58,7 @@ def page(session: Session, where: RunFilter, before_key: int | None, limit: int)
         runs=tuple(found[key] for key in shown),
         labels=_labels(session, shown),
         next_key=shown[-1] if len(keys) > limit else None,
-        counts=dict(session.run(_counts(shape.labels, shape.columns), values).tuples().all()),
+        counts=dict(session.run(_counts(shape.labels, shape.columns), values)),
         usd_per_h=int(total or 0) / MICRO,
     )
 

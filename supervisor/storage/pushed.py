@@ -93,7 +93,7 @@ class BeatRows:
     def write(self, session: Session) -> dict[str, str]:
         """run_id -> status of those that are not settled."""
         session.many(UPSERT, self._rows)
-        return dict(session.run(STATUSES, {"rows": dumps(self._rows)}).tuples().all())
+        return dict(session.run(STATUSES, {"rows": dumps(self._rows)}))
 
 
 def take(session: Session, lease: Lease) -> list[PushedBeat]:

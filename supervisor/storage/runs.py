@@ -162,7 +162,7 @@ def put_spec(
 
 
 def labels_of(session: Session, key: int) -> dict[str, str]:
-    return dict(session.run(LABELS, {"run": key}).tuples().all())
+    return dict(session.run(LABELS, {"run": key}))
 
 
 def spec_of(session: Session, key: int) -> dict[str, Any]:

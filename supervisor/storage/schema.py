@@ -36,7 +36,7 @@ def bring_up(database: Database, create: bool) -> str:
             _create(connection)
     with database.reading() as session:
         check_version(session)
-        return str(session.run(READ_ID, {}).scalar_one())
+        return str(session.run(READ_ID, {}).scalar())
 
 
 def check_version(session: Session) -> None:

@@ -14,9 +14,10 @@ from typing import Any
 from typing import cast as cast_type
 
 import sqlalchemy as sa
-from sqlalchemy import Column, Table, bindparam, cast, func, literal_column
+from sqlalchemy import Column, Table, bindparam, cast, exc, func, literal_column
 from sqlalchemy.dialects import sqlite
-from sqlalchemy.engine import Connection, CursorResult, Dialect
+from sqlalchemy.engine import Connection, Dialect
+from sqlalchemy.engine.interfaces import DBAPIConnection
 
 from supervisor.storage.codec import dumps
 
@@ -50,30 +51,63 @@ class Statement:
         return known
 
 
+class Rows(list[Any]):
+    """What a statement answered, all of it; `rowcount` is how many rows it touched."""
+
+    def __init__(self, rows: Iterable[Any], rowcount: int) -> None:
+        super().__init__(rows)
+        self.rowcount = rowcount
+
+    def first(self) -> Any:
+        """None when there is no row."""
+        return self[0] if self else None
+
+    def scalar(self) -> Any:
+        """The first value of the first row; None when there is no row."""
+        return self[0][0] if self else None
+
+
 class Session:
-    """One transaction on one connection."""
+    """One transaction on one connection, which must have been begun. Statements go to the driver itself: SQLAlchemy's
+    way there costs more than SQLite's whole answer."""
 
     def __init__(self, connection: Connection, dialect: str) -> None:
         self.connection = connection
         self.dialect = dialect
+        self._driver = driver_of(connection)
 
-    def run(self, statement: Statement, params: Params) -> CursorResult[Any]:
-        """Raises ValueError for a parameter that two databases would store differently."""
+    def run(self, statement: Statement, params: Params) -> Rows:
+        """Raises ValueError for a parameter that two databases would store differently, DBAPIError."""
         for value in params.values():
             check(value)
-        text, constants = statement.compiled(self.dialect)
-        return self.connection.exec_driver_sql(text, {**constants, **params})
+        return self._execute(statement, params)
 
     def many(self, statement: Statement, rows: Sequence[Sequence[Any]]) -> int:
         """A statement over `incoming` rows; how many rows it touched."""
-        if not rows:
-            return 0
-        text, constants = statement.compiled(self.dialect)
-        return self.connection.exec_driver_sql(text, {**constants, "rows": dumps(rows)}).rowcount
+        return self._execute(statement, {"rows": dumps(rows)}).rowcount if rows else 0
 
-    def query(self, select: sa.Select[Any] | sa.CompoundSelect[Any]) -> CursorResult[Any]:
-        """For statements whose shape depends on what is asked."""
-        return self.connection.execute(select)
+    def _execute(self, statement: Statement, params: Params) -> Rows:
+        text, constants = statement.compiled(self.dialect)
+        cursor = self._driver.cursor()
+        try:
+            cursor.execute(text, {**constants, **params})
+            return Rows(cursor.fetchall() if cursor.description else (), cursor.rowcount)
+        except self.connection.dialect.loaded_dbapi.Error as error:
+            raise as_sqlalchemy_says(self.connection.dialect, error) from error
+        finally:
+            cursor.close()
+
+
+def driver_of(connection: Connection) -> DBAPIConnection:
+    """The driver's own connection below it."""
+    driver = connection.connection.dbapi_connection
+    assert driver is not None
+    return driver
+
+
+def as_sqlalchemy_says(dialect: Dialect, error: Exception) -> BaseException:
+    """The driver's error in the one tree that the rest of storage knows; without the statement and its values."""
+    return exc.DBAPIError.instance(None, None, error, dialect.loaded_dbapi.Error, dialect=dialect)
 
 
 def check(value: object) -> None:

@@ -1,6 +1,8 @@
 """The line in front of the one writer."""
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -8,15 +10,24 @@ from supervisor.storage.fifo import FifoLock
 from tests.waiting import wait_for
 
 
+@contextmanager
+def turn(lock: FifoLock, timeout_s: float = 30) -> Iterator[None]:
+    lock.acquire(timeout_s)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
 def test_turns_come_in_the_order_of_asking() -> None:
     lock, order = FifoLock(), []
     threads = []
 
     def take(n: int) -> None:
-        with lock.held(30):
+        with turn(lock):
             order.append(n)
 
-    with lock.held(1):
+    with turn(lock):
         for n in range(10):
             thread = threading.Thread(target=take, args=(n,))
             thread.start()
@@ -32,7 +43,7 @@ def test_one_at_a_time() -> None:
 
     def work() -> None:
         for _ in range(200):
-            with lock.held(30):
+            with turn(lock):
                 inside.append(1)
                 most.append(len(inside))
                 inside.pop()
@@ -47,20 +58,28 @@ def test_one_at_a_time() -> None:
 
 def test_whoever_waits_too_long_leaves_the_line() -> None:
     lock = FifoLock()
-    with lock.held(1), pytest.raises(TimeoutError), lock.held(0.01):
-        raise AssertionError("two at a time")
-    with lock.held(0.01):
-        assert lock.longest_hold_s > 0
+    with turn(lock):
+        with pytest.raises(TimeoutError):
+            lock.acquire(0.01)
+        assert not lock.hand_over()
+    with turn(lock, 0.01):
+        pass
 
 
-def test_a_block_that_raises_gives_it_back() -> None:
-    lock = FifoLock()
+def test_it_is_handed_over_only_to_somebody() -> None:
+    lock, got = FifoLock(), threading.Event()
 
-    def fail() -> None:
-        with lock.held(1):
-            raise ZeroDivisionError
+    def take() -> None:
+        with turn(lock):
+            got.set()
 
-    with pytest.raises(ZeroDivisionError):
-        fail()
-    with lock.held(0.01):
+    lock.acquire(1)
+    assert not lock.hand_over()
+    thread = threading.Thread(target=take)
+    thread.start()
+    wait_for(lambda: len(lock._line) == 1, what="the thread stands in line")
+    assert lock.hand_over()
+    assert got.wait(30)
+    thread.join()
+    with turn(lock, 0.01):
         pass

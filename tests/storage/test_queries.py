@@ -72,8 +72,8 @@ def test_a_long_page_lets_others_in_between(store: SqlStore, monkeypatch: pytest
     many = insert(store, *(a_run(f"run-{n}") for n in range(2 * PART_MAX + 10)))
     lease = lease_of(store)
     turns: list[int] = []
-    turn = store.database._turn
-    monkeypatch.setattr(store.database, "_turn", lambda: (turns.append(1), turn())[1])
+    begun = store.database._begun
+    monkeypatch.setattr(store.database, "_begun", lambda: (turns.append(1), begun())[1])
     hit = store.apply_all([Change(run, replace(run, hold="x")) for run in many], NOW, lease)
     assert len(hit) == len(many)
     assert len(turns) >= 4

@@ -1,0 +1,163 @@
+"""Writers that share a commit: each sees a transaction of its own, and nobody is told of success before it is true."""
+
+import threading
+from collections.abc import Callable
+
+import pytest
+from sqlalchemy.exc import OperationalError
+
+from supervisor.ports.store import StoreDown
+from supervisor.storage.group import COMMIT, Group
+from supervisor.storage.store import SqlStore
+from tests.contracts.store_values import NOW, SPEC, SUBMITTED, a_run, insert
+from tests.waiting import wait_for
+
+
+class Crowd:
+    """Writers that stand in line behind one that is inside; then all of them go on."""
+
+    def __init__(self, store: SqlStore) -> None:
+        self.store = store
+        self.answers: dict[str, object] = {}
+        self._go = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def add(self, name: str, work: Callable[[], object] = lambda: None) -> None:
+        inside = threading.Event()
+
+        def write() -> None:
+            try:
+                with self.store.begin(NOW) as tx:
+                    inside.set()
+                    assert self._go.wait(30)
+                    tx.insert(a_run(name), SPEC, {}, [SUBMITTED])
+                    work()
+                self.answers[name] = "written"
+            except (StoreDown, ZeroDivisionError) as error:
+                self.answers[name] = error
+
+        thread = threading.Thread(target=write)
+        thread.start()
+        self._threads.append(thread)
+        assert self.store.database.group is not None
+        line = self.store.database.group._lock._line
+        place = len(self._threads) - 1
+        wait_for(
+            lambda: inside.is_set() if place == 0 else len(line) == place, what="it is inside or in line"
+        )
+
+    def go(self) -> None:
+        self._go.set()
+        for thread in self._threads:
+            thread.join()
+
+
+@pytest.fixture
+def commits(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The commits that were made, and a transaction that takes in everybody."""
+    made: list[str] = []
+    run = Group.run
+
+    def counted(group: Group, statement: str) -> None:
+        run(group, statement)
+        if statement == COMMIT:
+            made.append(statement)
+
+    monkeypatch.setattr(Group, "run", counted)
+    monkeypatch.setattr("supervisor.storage.group.GROUP_AGE_S", 3600.0)
+    return made
+
+
+def test_who_stands_in_line_shares_one_commit(store: SqlStore, commits: list[str]) -> None:
+    crowd = Crowd(store)
+    names = [f"run-{n}" for n in range(6)]
+    for name in names:
+        crowd.add(name)
+    crowd.go()
+    assert crowd.answers == dict.fromkeys(names, "written")
+    assert len(commits) == 1
+    assert all(store.find(name) for name in names)
+
+
+def test_one_that_fails_takes_only_its_own_work_back(store: SqlStore, commits: list[str]) -> None:
+    crowd = Crowd(store)
+    for n in range(6):
+        crowd.add(f"run-{n}", (lambda: 1 / 0) if n in (0, 3, 5) else (lambda: None))
+    crowd.go()
+    assert [name for name, answer in sorted(crowd.answers.items()) if answer == "written"] == [
+        "run-1", "run-2", "run-4",
+    ]  # fmt: skip
+    assert [bool(store.find(f"run-{n}")) for n in range(6)] == [False, True, True, False, True, False]
+    assert len(store.events(None, 0, 9)) == 3
+    assert len(commits) == 1
+
+
+def test_a_commit_that_fails_is_told_to_everybody(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("supervisor.storage.group.GROUP_AGE_S", 3600.0)
+    run, broken = Group.run, [True]
+
+    def failing(group: Group, statement: str) -> None:
+        if statement == COMMIT and broken.pop():
+            raise OperationalError(None, None, Exception("disk I/O error"))
+        run(group, statement)
+
+    monkeypatch.setattr(Group, "run", failing)
+    crowd = Crowd(store)
+    for n in range(4):
+        crowd.add(f"run-{n}")
+    crowd.go()
+    assert [str(answer) for answer in crowd.answers.values()] == [
+        "the database did not do it: disk I/O error; nothing was changed"
+    ] * 4
+    assert store.events(None, 0, 9) == []
+    broken.append(False)
+    insert(store, a_run("after"))
+    assert store.find("after") is not None
+
+
+def test_what_the_database_took_back_is_told_to_everybody(store: SqlStore, commits: list[str]) -> None:
+    """A full disk can make SQLite take the whole transaction back, the work of those before included."""
+    crowd = Crowd(store)
+
+    def fill_the_disk() -> None:
+        assert store.database.group is not None
+        assert store.database.group._open is not None
+        store.database.group._open.run("ROLLBACK")
+        raise OperationalError(None, None, Exception("database or disk is full"))
+
+    crowd.add("first")
+    crowd.add("second", fill_the_disk)
+    crowd.add("third")
+    crowd.go()
+    assert "full" in str(crowd.answers["first"])
+    assert "full" in str(crowd.answers["second"])
+    assert crowd.answers["third"] == "written"
+    assert [bool(store.find(name)) for name in ("first", "second", "third")] == [False, False, True]
+
+
+def test_nobody_returns_before_the_commit(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broken variant, one that returns when its own block ends, would answer for a run that a crash loses."""
+    monkeypatch.setattr("supervisor.storage.group.GROUP_AGE_S", 3600.0)
+    crowd = Crowd(store)
+    crowd.add("early")
+    seen: list[dict[str, object]] = []
+
+    def look() -> None:
+        crowd._threads[0].join(0.2)  # it must not end, however long we give it
+        seen.append(dict(crowd.answers))
+
+    crowd.add("late", look)
+    crowd.go()
+    assert seen == [{}]
+    assert len(crowd.answers) == 2
+
+
+def test_an_old_transaction_takes_nobody_in(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch, commits: list[str]
+) -> None:
+    monkeypatch.setattr("supervisor.storage.group.GROUP_AGE_S", 0.0)
+    crowd = Crowd(store)
+    for n in range(3):
+        crowd.add(f"run-{n}")
+    crowd.go()
+    assert len(commits) == 3
