@@ -211,7 +211,8 @@ class Actor:
             )
 
     def _finalise(self, run: Run, action: Finalise) -> None:
-        batonwork.close(self.objects, run, action.reason, self.store.supervisor_id)
+        if not batonwork.close(self.objects, run, action.reason, self.store.supervisor_id):
+            return
         write_records(self.objects, self.store, run)
         self.objects.delete(runfiles.beat(run.run_id))
         self.forget_beats(run.run_id)

@@ -68,13 +68,17 @@ def mark_holder_gone(objects: ObjectStore, run_id: str, launch_id: str) -> None:
     change(objects, run_id, lambda baton: baton and batons.mark_holder_gone(baton, launch_id))
 
 
-def close(objects: ObjectStore, run: Run, reason: str, supervisor_id: str) -> None:
-    """No agent writes after this. A baton of an earlier generation is opened first: the close is this generation's."""
+def close(objects: ObjectStore, run: Run, reason: str, supervisor_id: str) -> bool:
+    """No agent writes after this. A baton of an earlier generation is opened first: the close is this generation's.
+    False when a resume has opened a later one meanwhile: its agents go on, and nothing of the run may be tidied up."""
 
     def step(baton: Baton | None) -> Baton | None:
-        return baton and batons.close(current_generation(baton, run, supervisor_id), reason)
+        if baton is None or baton.generation > run.generation:
+            return baton
+        return batons.close(current_generation(baton, run, supervisor_id), reason)
 
-    change(objects, run.run_id, step)
+    after = change(objects, run.run_id, step)
+    return after is None or after.generation == run.generation
 
 
 def write_stop(objects: ObjectStore, run_id: str, actor: str) -> None:
