@@ -28,7 +28,7 @@ from supervisor.domain.actions import (
 from supervisor.domain.baton import BatonRefused
 from supervisor.domain.causes import Cause
 from supervisor.domain.identifiers import nonce_hash, parse_launch_id
-from supervisor.domain.observation import Absent, CreateFailed, Seen
+from supervisor.domain.observation import Absent, CreateFailed, Seen, Unknown
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.ports.clock import Clock
@@ -135,7 +135,7 @@ class Actor:
         try_ = action.try_
         if not self._still_wanted(run, action):
             return
-        nonce = batonwork.raise_next(
+        nonce, first = batonwork.raise_next(
             self.objects, run, try_.launch_id, action.holder_gone, self.store.supervisor_id
         )
         if not self.store.set_nonce_hash(run.key, try_.launch_id, nonce_hash(nonce), lease):
@@ -143,16 +143,17 @@ class Actor:
         request = launch_request(
             run, try_, self.store.spec(run.key), nonce, self.store.supervisor_id, self.paces
         )
-        if self.clock.monotonic() >= lease.deadline or not self._still_wanted(run, action):
+        if self.clock.monotonic() >= lease.deadline or not self._still_wanted(run, action, first):
             return
         try:
             self.providers[run.provider].launch(request)
         except LaunchFailed as error:
             self.outcomes.create_failed(run.key, CreateFailed(try_.launch_id, error.cause, str(error)))
 
-    def _still_wanted(self, run: Run, action: Launch) -> bool:
-        """The stop state immediately before the call: database, then marker. Where the baton proves that this try was
-        never raised, no create call can have been made, and the try ends for good."""
+    def _still_wanted(self, run: Run, action: Launch, first: bool = False) -> bool:
+        """The stop state immediately before the call: database, then marker. Where this try was never raised before
+        (the baton proves it, or `first`: we have just done so), no create call can have been made, and the try ends
+        for good."""
         row = self.store.find(run.run_id)
         wanted = row is not None and row.status == Status.LAUNCHING and row.stop is None
         wanted = (
@@ -165,15 +166,21 @@ class Actor:
             marker = read_stop(self.objects, run.run_id)
             if isinstance(marker, Absent) or (isinstance(marker, Seen) and marker.value == run.stop_consumed):
                 return True
-            if isinstance(marker, Seen):
-                self.outcomes.stop_found(run.key, marker.value)
-        baton = read_baton(self.objects, run.run_id)
-        if isinstance(baton, Absent) or (isinstance(baton, Seen) and not _raised(baton.value.next, action)):
+            if isinstance(marker, Unknown):
+                return False  # wanted or not: the next tick asks again
+            self.outcomes.stop_found(run.key, marker.value)
+        if first or self._never_raised(run, action):
             failed = CreateFailed(
                 action.try_.launch_id, Cause.LAUNCH_REJECTED, "stopped before the machine was asked for"
             )
             self.outcomes.create_failed(run.key, failed)
         return False
+
+    def _never_raised(self, run: Run, action: Launch) -> bool:
+        baton = read_baton(self.objects, run.run_id)
+        return isinstance(baton, Absent) or (
+            isinstance(baton, Seen) and not _raised(baton.value.next, action)
+        )
 
     # --- the rest -------------------------------------------------------------------------------------------------
 

@@ -49,8 +49,11 @@ def current_generation(baton: Baton | None, run: Run, supervisor_id: str) -> Bat
     return batons.open_generation(baton, run.generation, run.rerun, run.stop_consumed)
 
 
-def raise_next(objects: ObjectStore, run: Run, launch_id: str, holder_gone: bool, supervisor_id: str) -> str:
-    """Let this try claim next; its nonce: the one that is already there (a repeat after a crash), else a new one."""
+def raise_next(
+    objects: ObjectStore, run: Run, launch_id: str, holder_gone: bool, supervisor_id: str
+) -> tuple[str, bool]:
+    """Let this try claim next: (its nonce, whether it is raised by this call). The nonce is the one that is already
+    there (a repeat after a crash), else a new one."""
     fresh = secrets.token_hex(16)
 
     def step(baton: Baton | None) -> Baton:
@@ -61,7 +64,7 @@ def raise_next(objects: ObjectStore, run: Run, launch_id: str, holder_gone: bool
     after = change(objects, run.run_id, step)
     if after is None or after.next is None or after.next.launch_id != launch_id:
         raise BatonRefused(f"try {launch_id} is not next")
-    return after.next.nonce
+    return after.next.nonce, after.next.nonce == fresh
 
 
 def mark_holder_gone(objects: ObjectStore, run_id: str, launch_id: str) -> None:

@@ -42,8 +42,16 @@ class Outcomes:
     def stop_found(self, key: int, generation: str) -> None:
         self._put(key, stop=Seen(generation))
 
+    def moved(self, key: int) -> None:
+        """The run has another status: what was heard belongs to the old one. Not so the end of a create call: it names
+        its launch, nobody asks for that launch again, and a run that is being stopped waits for exactly this word."""
+        with self._lock:
+            heard = self._heard.pop(key, NOTHING)
+            if heard.create is not NOT_READ:
+                self._heard[key] = Heard(create=heard.create)
+
     def forget(self, key: int) -> None:
-        """The run has moved to another status: what was heard belongs to the old one."""
+        """The run is not ours to decide any more."""
         with self._lock:
             self._heard.pop(key, None)
 

@@ -102,7 +102,7 @@ class Tick:
         for run in changed:
             known = self.runs.get(run.key)
             if known is not None and known.status != run.status:
-                self.outcomes.forget(run.key)
+                self.outcomes.moved(run.key)
             self.runs[run.key] = _with_newer_pulse(run, known)
 
     def _drop(self, key: int) -> None:
@@ -218,7 +218,7 @@ class Tick:
     def _committed(self, decision: Decision, stored: Run, now: float) -> Decision:
         before = self.runs[stored.key]
         if before.status != stored.status:
-            self.outcomes.forget(stored.key)
+            self.outcomes.moved(stored.key)
             self.sampler.due(stored.key)
         self.runs[stored.key] = stored
         for key, record in decision.lessons:
