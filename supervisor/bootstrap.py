@@ -22,14 +22,14 @@ from supervisor import telemetry
 from supervisor.api import server
 from supervisor.api.app import create_app
 from supervisor.api.deps import Services, assemble
+from supervisor.domain import cells
 from supervisor.domain.errors import SettingsRefused
-from supervisor.domain.policies import Knobs
-from supervisor.domain.run import Run
 from supervisor.notifiers.log import LogNotifier
 from supervisor.objectstores.filesystem import FilesystemStore
 from supervisor.ports.objectstore import ObjectStore
-from supervisor.ports.provider import Provider
+from supervisor.ports.provider import ProviderUnavailable
 from supervisor.ports.store import RunFilter, Store
+from supervisor.ports.wake import Wake
 from supervisor.providers.agent_bundle import agent_path
 from supervisor.providers.local.provider import LocalProvider
 from supervisor.reconciler.act import Actor
@@ -48,6 +48,7 @@ from supervisor.reconciler.tick import Tick
 from supervisor.reconciler.worldview import Worldview
 from supervisor.services.dev import Dev
 from supervisor.services.doctor import Surroundings
+from supervisor.services.handover import Handover
 from supervisor.services.health import LoopStatus
 from supervisor.services.heartbeat import BeatInbox
 from supervisor.services.parts import Defaults, Parts
@@ -79,11 +80,11 @@ def serve(settings: Settings) -> int:
         opened.callback(listener.close)
         store = storage.open_store(settings.database_url, migrate=True)
         opened.callback(store.close)
-        house = build(settings, store)
+        house = build(settings, store, opened.enter_context(_wakes(store)))
         address = server.url_of(listener)
         opened.enter_context(_server_file(settings.data_dir / "server.json", address))
-        opened.callback(house.loop.stop)
-        house.loop.start()
+        opened.callback(house.stop)
+        house.start()
         server.run(create_app(house.services), listener, lambda: _tell_ready(address, settings))
     return 0
 
@@ -101,13 +102,35 @@ def migrate(settings: Settings) -> None:
 
 @dataclass(frozen=True, slots=True)
 class House:
+    """`handover` is None where one process alone serves the database."""
+
     services: Services
     loop: Loop
+    handover: Handover | None
+
+    def start(self) -> None:
+        if self.handover is not None:
+            self.handover.start()
+        self.loop.start()
+
+    def stop(self) -> None:
+        self.loop.stop()
+        if self.handover is not None:
+            self.handover.stop()
 
 
-def build(settings: Settings, store: Store) -> House:
+@dataclass(frozen=True, slots=True)
+class Wakes:
+    """`loop` wakes the loop of this process, `everywhere` those of all that share the database."""
+
+    loop: Wake
+    everywhere: Wake
+
+
+def build(settings: Settings, store: Store, wakes: Wakes) -> House:
     """Everything that lives behind the doors, wired but not started."""
-    clock, wake = SystemClock(), EventWake()
+    clock = SystemClock()
+    alone = settings.database_url.startswith("sqlite")  # the data folder's lock proves it
     objects = _objects(settings, store)
     local = LocalProvider(
         settings.data_dir,
@@ -116,35 +139,32 @@ def build(settings: Settings, store: Store) -> House:
         agent_path(settings.data_dir),
         clock,
     )
-    providers: dict[str, Provider] = {LOCAL: local}
-    cell = f"{LOCAL} {settings.store_url}"
-    knobs = settings_of.knobs(settings, store.supervisor_id)
-    defaults = Defaults(
-        settings_of.limit_defaults(settings),
-        settings_of.stall_defaults(settings),
-        settings.stop_grace_s,
-        {LOCAL: settings_of.gpu_timeout_s(settings, LOCAL)},
-    )
-    parts = Parts(store, objects, clock, wake, providers, {LOCAL: cell}, knobs, defaults)
-    inbox = BeatInbox(store, clock, wake, settings.beat_push_s)
-    paces = Paces(
-        store_url=objects.url,
-        server_file=str(settings.data_dir / "server.json"),
-        **settings_of.agent_paces(settings, LOCAL),
-    )
-    tick = _tick(parts, cell, inbox, objects, providers, knobs, paces)
-    alone = settings.database_url.startswith("sqlite")  # the data folder's lock proves it
+    scope = _scope(local)
+    cell = cells.cell(LOCAL, scope, settings.store_url)
+    parts = _parts(settings, store, objects, clock, wakes.everywhere, local, cell)
+
     owner = f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
-    leader = Leader(store, cell, owner, clock, alone, elected=tick.begin_anew)
+
+    def elected() -> None:
+        tick.begin_anew()
+
+    leader = Leader(store, cell, owner, clock, alone, elected, wakes.loop.set)
+    inbox, handover = _beats(settings, parts, leader)
+    beats = handover or inbox
+    observer = Observer(
+        parts.providers, objects, beats.take, clock, store.supervisor_id, parts.knobs.poll_interval_s, scope
+    )
+    tick = _tick(settings, parts, wakes.loop, cell, observer, inbox)
     loop = Loop(
         tick,
         leader,
         store,
         {"log": LogNotifier()},
         clock,
-        wake,
-        knobs.poll_interval_s,
-        lambda: _tell_inbox(inbox, tick),
+        wakes.everywhere,
+        parts.knobs.poll_interval_s,
+        lambda: beats.looked(tick.runs.values()),
+        None if alone else Leader(store, "announcements and retention", owner, clock, alone, lambda: None),
     )
     services = assemble(
         parts,
@@ -152,9 +172,64 @@ def build(settings: Settings, store: Store) -> House:
         lambda: _loop_status(loop),
         Surroundings(settings.data_dir, agent_path(settings.data_dir)),
         Dev(parts, local),
-        tick.runs.get,
+        lambda key: tick.runs.get(key) if leader.lease() is not None else None,
     )
-    return House(services, loop)
+    return House(services, loop, handover)
+
+
+@contextlib.contextmanager
+def _wakes(store: storage.SqlStore) -> Iterator[Wakes]:
+    here = EventWake()
+    if store.database.dialect == "sqlite":
+        yield Wakes(here, here)
+        return
+    from supervisor.storage.notify_wake import NotifyWake
+
+    everywhere = NotifyWake(store.database, here)
+    everywhere.start()
+    try:
+        yield Wakes(here, everywhere)
+    finally:
+        everywhere.close()
+
+
+def _scope(local: LocalProvider) -> str:
+    try:
+        return local.scope()
+    except ProviderUnavailable as error:
+        raise SettingsRefused(
+            f"{error}. Restore it from a backup: it says which runs these machines belong to."
+        ) from None
+
+
+def _parts(
+    settings: Settings,
+    store: Store,
+    objects: ObjectStore,
+    clock: SystemClock,
+    wake: Wake,
+    local: LocalProvider,
+    cell: str,
+) -> Parts:
+    knobs = settings_of.knobs(settings, store.supervisor_id)
+    defaults = Defaults(
+        settings_of.limit_defaults(settings),
+        settings_of.stall_defaults(settings),
+        settings.stop_grace_s,
+        {LOCAL: settings_of.gpu_timeout_s(settings, LOCAL)},
+    )
+    return Parts(store, objects, clock, wake, {LOCAL: local}, {LOCAL: cell}, knobs, defaults)
+
+
+def _beats(settings: Settings, parts: Parts, leader: Leader) -> tuple[BeatInbox, Handover | None]:
+    store, clock, push_s = parts.store, parts.clock, settings.beat_push_s
+    if leader.alone:
+        inbox = BeatInbox(store, clock, parts.wake, push_s)
+        inbox.useful = lambda: leader.lease() is not None
+        return inbox, None
+    urgent = EventWake()
+    inbox = BeatInbox(store, clock, urgent, push_s)
+    return inbox, Handover(store, inbox, clock, parts.wake, urgent, leader.lease)
 
 
 def _objects(settings: Settings, store: Store) -> FilesystemStore:
@@ -169,42 +244,36 @@ def _objects(settings: Settings, store: Store) -> FilesystemStore:
 
 
 def _tick(
-    parts: Parts,
-    cell: str,
-    inbox: BeatInbox,
-    objects: ObjectStore,
-    providers: dict[str, Provider],
-    knobs: Knobs,
-    paces: Paces,
+    settings: Settings, parts: Parts, wake: Wake, cell: str, observer: Observer, inbox: BeatInbox
 ) -> Tick:
-    store, clock, outcomes = parts.store, parts.clock, Outcomes()
-    poll_s = knobs.poll_interval_s
+    store, objects, clock, providers = parts.store, parts.objects, parts.clock, dict(parts.providers)
+    outcomes = Outcomes()
+    paces = Paces(
+        store_url=objects.url,
+        server_file=str(settings.data_dir / "server.json"),
+        **settings_of.agent_paces(settings, LOCAL),
+    )
     return Tick(
         store=store,
         cell=cell,
-        observer=Observer(providers, objects, inbox.take, clock, store.supervisor_id, poll_s),
-        worldview=Worldview(knobs, providers),
+        observer=observer,
+        worldview=Worldview(parts.knobs, providers),
         readers=Readers(objects, providers),
-        actor=Actor(store, objects, providers, outcomes, clock, parts.wake, paces, inbox.forget),
+        actor=Actor(store, objects, providers, outcomes, clock, wake, paces, inbox.forget),
         outcomes=outcomes,
         sampler=Sampler(store),
         sweeper=Sweeper(store.supervisor_id),
-        rotation=Rotation(poll_s, knobs.stop_poll_s),
+        rotation=Rotation(parts.knobs.poll_interval_s, parts.knobs.stop_poll_s),
         clock=clock,
     )
 
 
-def _tell_inbox(inbox: BeatInbox, tick: Tick) -> None:
-    runs: list[Run] = list(tick.runs.values())
-    inbox.active = len(runs)
-    inbox.set_stopping(run.run_id for run in runs if run.stop is not None)
-
-
 def _loop_status(loop: Loop) -> LoopStatus:
     last = loop.status.last_tick_at
-    age_s = None if last is None else loop.clock.monotonic() - last
     leads = loop.leader.lease() is not None
-    return LoopStatus(age_s, leader=leads, follower=not leads and not loop.leader.alone)
+    follows = not leads and not loop.leader.alone
+    age_s = None if last is None or follows else loop.clock.monotonic() - last
+    return LoopStatus(age_s, leader=leads, follower=follows)
 
 
 @contextlib.contextmanager

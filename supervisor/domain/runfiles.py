@@ -7,6 +7,7 @@ from __future__ import annotations
 
 BEATS = "beats/"
 RUNS = "runs/"
+CANARY = ".canary-"
 
 
 def beat(run_id: str) -> str:
@@ -14,10 +15,15 @@ def beat(run_id: str) -> str:
     return BEATS + run_id
 
 
-def canary(supervisor_id: str) -> str:
-    """What the supervisor itself writes and lists among the beats: proof that this listing is fresh. No run id begins
-    with a dot."""
-    return BEATS + ".canary-" + supervisor_id
+def canary(supervisor_id: str, scope: str = "") -> str:
+    """What the supervisor itself writes and lists among the beats: proof that this listing is fresh. `scope` tells
+    apart the leaders of several cells that share a bucket."""
+    return BEATS + CANARY + supervisor_id + ("-" + scope if scope else "")
+
+
+def is_canary(key: str) -> bool:
+    """True for any supervisor's. No run id begins with a dot."""
+    return key.startswith(BEATS + CANARY)
 
 
 def folder(run_id: str) -> str:

@@ -30,6 +30,7 @@ class Leader:
     clock: Clock
     alone: bool
     elected: Callable[[], None]  # called once for each new epoch, before its first tick
+    leading: Callable[[], None] = lambda: None  # called after it, when a tick may begin
     _lease: Lease | None = None
     _stop: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
@@ -63,10 +64,15 @@ class Leader:
         except StoreDown as error:
             log.warning("lease not renewed", extra={"action": "lease", "error": str(error)})
             return
-        if found is not None and (before is None or before.epoch != found.epoch):
+        new = found is not None and (before is None or before.epoch != found.epoch)
+        if new and found is not None:
             log.info("leading", extra={"action": "lease", "cell": self.cell, "epoch": found.epoch})
             self.elected()
+        elif found is None and before is not None:
+            log.warning("another one leads now", extra={"action": "lease", "cell": self.cell})
         self._lease = found
+        if new:
+            self.leading()
 
     def _keep(self) -> None:
         while not self._stop.wait(RENEW_S):

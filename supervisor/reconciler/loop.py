@@ -55,11 +55,15 @@ class Loop:
     wake: Wake
     poll_interval_s: float
     after_tick: Callable[[], None] = lambda: None
+    housekeeper: Leader | None = (
+        None  # of the whole database: announcements, retention; None = this cell's leader
+    )
     status: LoopStatus = field(init=False)
     _stopping: threading.Event = field(default_factory=threading.Event)
     _between: threading.Lock = field(default_factory=threading.Lock)  # held while a tick runs
 
     def __post_init__(self) -> None:
+        self._leaders = [self.leader] if self.housekeeper is None else [self.leader, self.housekeeper]
         self.status = LoopStatus(self.clock.monotonic())
         logging.getLogger("apscheduler").setLevel(logging.WARNING)
         executors = {"default": ThreadPoolExecutor(1), "tick": ThreadPoolExecutor(1)}
@@ -68,7 +72,8 @@ class Loop:
         self._watcher = threading.Thread(target=self._watch, name="watch", daemon=True)
 
     def start(self) -> None:
-        self.leader.start()
+        for leader in self._leaders:
+            leader.start()
         every, at_once = "interval", self._wall()
         add = self._scheduler.add_job
         add(
@@ -92,7 +97,8 @@ class Loop:
         self._scheduler.shutdown(wait=True)
         self.tick.actor.close()
         self.tick.readers.close()
-        self.leader.stop()
+        for leader in self._leaders:
+            leader.stop()
 
     def _wall(self) -> datetime:
         return datetime.fromtimestamp(self.clock.now(), UTC)
@@ -144,7 +150,7 @@ class Loop:
             self._scheduler.modify_job(job.id, next_run_time=self._wall())
 
     def _deliver(self) -> None:
-        if self.leader.lease() is None:
+        if not self._keeps_house():
             return
         try:
             deliver(self.store, self.notifiers, self.clock.now())
@@ -153,10 +159,10 @@ class Loop:
 
     def _prune(self) -> None:
         try:
-            while (
-                self.leader.lease() is not None
-                and self.store.prune(self.clock.now(), PRUNE_PAGE) == PRUNE_PAGE
-            ):
+            while self._keeps_house() and self.store.prune(self.clock.now(), PRUNE_PAGE) == PRUNE_PAGE:
                 continue
         except StoreDown as error:
             log.error("nothing pruned", extra={"action": "prune", "error": str(error)})
+
+    def _keeps_house(self) -> bool:
+        return self._leaders[-1].lease() is not None

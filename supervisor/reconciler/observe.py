@@ -88,7 +88,8 @@ def _order(beat: Beat) -> tuple[tuple[int, int, int], int]:
 
 @dataclass
 class Observer:
-    """Keeps what is worth keeping between two looks: parsed beats by generation, and the freshness of each source."""
+    """Keeps what is worth keeping between two looks: parsed beats by generation, and the freshness of each source.
+    `scope` tells the canary of this cell from those of other cells with the same bucket."""
 
     providers: Mapping[str, Provider]
     objects: ObjectStore
@@ -96,6 +97,7 @@ class Observer:
     clock: Clock
     supervisor_id: str
     poll_interval_s: float
+    scope: str = ""
     freshness: Freshness = field(init=False)
     _parsed: dict[str, tuple[str, Beat | None]] = field(default_factory=dict)
 
@@ -145,7 +147,7 @@ class Observer:
 
     def _beats(self, rejected: list[tuple[str, str]]) -> tuple[dict[str, StoredBeat] | str, bool, int]:
         """(beats by run id or the reason why there are none, whether the canary proved them fresh, requests)."""
-        canary = runfiles.canary(self.supervisor_id)
+        canary = runfiles.canary(self.supervisor_id, self.scope)
         try:
             written = self.objects.put(canary, b"")
             found: dict[str, StoredBeat] = {}
@@ -153,8 +155,8 @@ class Observer:
             for page in self.objects.pages(runfiles.BEATS):
                 requests += 1
                 for info in page.objects:
-                    if info.key == canary:
-                        fresh = info.generation == written.generation
+                    if runfiles.is_canary(info.key):
+                        fresh = fresh or (info.key == canary and info.generation == written.generation)
                         continue
                     self._take(info, page.server_time, found, rejected)
         except StoreUnavailable as error:

@@ -68,6 +68,11 @@ class Dev:
             raise NotFound(f"There is no run {run_id}.", {"run_id": run_id})
         if run.provider != LOCAL:
             raise DevRefused(f"{run_id} runs on {run.provider}; disasters are for the local provider only.")
+        if run.cell != self._parts.cells[LOCAL]:
+            raise DevRefused(
+                f"The machine of {run_id} belongs to another supervisor's data folder. Ask that supervisor.",
+                {"run_id": run_id},
+            )
         if run.live_attempt is None:
             raise Conflict(
                 f"{run_id} is {run.status} and has no machine now.", {"run_id": run_id, "status": run.status}

@@ -57,6 +57,7 @@ def examine(parts: Parts, around: Surroundings, loop: LoopView) -> Json:
         lambda: _objects(parts),
         lambda: _clock(parts),
         lambda: _agent(around.agent_bundle),
+        lambda: _cells(parts),
     ]
     found = [check() for check in checks]
     found += [
@@ -168,4 +169,22 @@ def _agent(bundle: Path | None) -> Finding:
         return Finding("agent", OK, f"{bundle.name}, {bundle.stat().st_size / 1000:.0f} kB")
     return Finding(
         "agent", FAIL, "the agent's bundle is missing", "this checkout has not built it", "make agent"
+    )
+
+
+def _cells(parts: Parts) -> Finding:
+    """Runs whose machines only another supervisor can see, and nobody is that supervisor now."""
+    try:
+        alone = parts.store.leaderless()
+    except StoreDown as error:
+        return Finding("cells", WARN, "not read", str(error), "")
+    if not alone:
+        return Finding("cells", OK, "every run that is not over has a leader")
+    named = "; ".join(f"{count} of cell {cell!r}" for cell, count in sorted(alone.items()))
+    return Finding(
+        "cells",
+        WARN,
+        f"runs without a leader: {named}",
+        "the supervisor of their machines does not run",
+        "start it again with its own data folder",
     )

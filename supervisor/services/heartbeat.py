@@ -11,13 +11,14 @@ from __future__ import annotations
 import hmac
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from supervisor.domain.errors import NonceRefused, NotFound, RunEnded, Unavailable
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.heartbeat import CHECKPOINT, EVALUATION, TRAINING, Beat, BeatRejected, parse
 from supervisor.domain.identifiers import is_run_id, nonce_hash, parse_launch_id
+from supervisor.domain.run import Run
 from supervisor.ports.clock import Clock
 from supervisor.ports.store import Store, StoreDown
 from supervisor.ports.wake import Wake
@@ -27,6 +28,7 @@ REJECTIONS_KEPT = 10_000
 REJECTION_PAUSE_S = 600.0  # one event in this time per run, however many beats are forged
 FOLLOW_S = 30.0  # how long after a reader asked for the log its agent writes it at the fast pace
 RUNS_PER_BEAT_S = 100.0  # beats per second that the whole supervisor should get at most
+AWAY = "The database is away; use the object store and try again later."
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +44,17 @@ class NonceUnknown(Exception):
     """The database has to be asked for this launch: call `learn` where blocking is allowed, then `accept` again."""
 
 
+def _always() -> bool:
+    return True
+
+
 class BeatInbox:
-    """Thread-safe. `active` is the number of active runs, set by the loop."""
+    """Thread-safe. `active` is the number of active runs. `useful` tells whether beats reach a leader now: while they
+    do not, they are refused, so that agents use the object store."""
 
     def __init__(self, store: Store, clock: Clock, wake: Wake, beat_push_s: float) -> None:
         self.active = 0
+        self.useful: Callable[[], bool] = _always
         self._store, self._clock, self._wake, self._beat_push_s = store, clock, wake, beat_push_s
         self._lock = threading.Lock()
         self._newest: dict[str, tuple[tuple[int, int, int, int], Beat, float]] = {}
@@ -68,7 +76,9 @@ class BeatInbox:
             return self.accept(beat)
 
     def accept(self, beat: Beat) -> Answer:
-        """Take a beat whose launch is known. Never blocks. Raises NonceUnknown, NonceRefused."""
+        """Take a beat whose launch is known. Never blocks. Raises NonceUnknown, NonceRefused, Unavailable."""
+        if not self.useful():
+            raise Unavailable(AWAY)
         received = self._clock.monotonic()
         with self._lock:
             known = self._nonces.get((beat.run_id, beat.launch_id))
@@ -96,7 +106,7 @@ class BeatInbox:
             run = self._store.find(beat.run_id)
             found = None if run is None else self._store.nonce_hash(beat.run_id, beat.launch_id)
         except StoreDown as error:
-            raise Unavailable("The database is away; use the object store and try again later.") from error
+            raise Unavailable(AWAY) from error
         if run is None:
             raise NotFound(f"There is no run {beat.run_id}.", {"run_id": beat.run_id})
         if run.terminal:
@@ -141,6 +151,13 @@ class BeatInbox:
         with self._lock:
             return {run_id: (beat, received) for run_id, (_, beat, received) in self._newest.items()}
 
+    def adopt(self, beats: Iterable[tuple[Beat, float]]) -> None:
+        """Take (beat, age in seconds) that another replica has received and checked; older ones change nothing."""
+        now = self._clock.monotonic()
+        with self._lock:
+            for beat, age_s in beats:
+                self._keep(beat, now - age_s)
+
     def newest(self, run_id: str) -> tuple[Beat, float] | None:
         with self._lock:
             kept = self._newest.get(run_id)
@@ -153,6 +170,12 @@ class BeatInbox:
             self._followed.pop(run_id, None)
             for launch_id in self._launches.pop(run_id, ()):
                 self._nonces.pop((run_id, launch_id), None)
+
+    def looked(self, runs: Iterable[Run]) -> None:
+        """After each look of the loop: the runs that are active."""
+        known = list(runs)
+        self.active = len(known)
+        self.set_stopping(run.run_id for run in known if run.stop is not None)
 
     def set_stopping(self, run_ids: Iterable[str]) -> None:
         stopping = frozenset(run_ids)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from supervisor.domain import runfiles
+from supervisor.domain import cells, runfiles
 from supervisor.domain.errors import (
     CellFixed,
     Conflict,
@@ -70,7 +70,7 @@ def refuse_awaiting(run: Run) -> None:
 
 def refuse_ended(run: Run, cell: str | None, differs: list[str], replace_spec: bool, rerun: bool) -> None:
     """Raises CellFixed, RunCompleted, SpecDiffers when this terminal run may not begin a new generation."""
-    if cell != run.cell:
+    if cell is None or not cells.alike(cell, run.cell):
         raise CellFixed(
             f"{run.run_id} began on provider {run.provider} with its own bucket; both are fixed. "
             "Submit under another run_id to use others.",

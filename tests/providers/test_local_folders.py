@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from supervisor.domain.machine import MachineState
 from supervisor.ports.provider import LaunchRejected, MachineMissing, NoCapacity, ProviderUnavailable
+from supervisor.providers.local.folders import Folders, Unreadable
 from tests.contracts.provider_subject import ref
 from tests.fakes.clock import FakeClock
 from tests.providers.local_machines import LocalSubject, alive
@@ -128,3 +130,28 @@ def test_old_folders_are_put_away_and_only_the_last_hundred_kept(local: LocalSub
     assert request.name in kept
     assert "old-119" in kept
     assert "old-0" not in kept
+
+
+def test_a_set_of_machines_has_one_name_wherever_it_is_moved(tmp_path: Path) -> None:
+    name = Folders(tmp_path / "data").scope()
+    assert Folders(tmp_path / "data").scope() == name
+    (tmp_path / "data").rename(tmp_path / "moved")
+    assert Folders(tmp_path / "moved").scope() == name
+    assert Folders(tmp_path / "other").scope() != name
+
+
+def test_a_lost_name_is_not_made_up_again_beside_machines(tmp_path: Path) -> None:
+    folders = Folders(tmp_path)
+    folders.scope()
+    (tmp_path / "machines" / "spot-0a1b2c3d-a1-t1").mkdir()
+    paper = tmp_path / "local" / "scope.json"
+    kept = paper.read_text()
+    for damaged in ("", "{", "[]", '{"scope": 7}', '{"scope": "two words"}'):
+        paper.write_text(damaged)
+        with pytest.raises(Unreadable):
+            folders.scope()
+    paper.unlink()
+    with pytest.raises(Unreadable):
+        folders.scope()
+    paper.write_text(kept)
+    assert folders.scope()

@@ -76,7 +76,7 @@ def around(tmp_path: Path) -> Surroundings:
 
 def test_the_doctor_finds_nothing_where_nothing_is_wrong(bed: Bed, around: Surroundings) -> None:
     found = results(bed, around)
-    expected = {"python", "disk", "inodes", "database", "objects", "clock", "agent", "lease", "tick"}
+    expected = {"python", "disk", "inodes", "database", "objects", "clock", "agent", "cells", "lease", "tick"}
     assert set(found) == expected
     assert {name for name, result in found.items() if result == "fail"} == set()
     assert not next(iter(bed.objects.pages("doctor/"))).objects, "it cleans up after itself"
@@ -99,6 +99,19 @@ def test_the_doctor_finds_what_is_wrong(
 
     monkeypatch.setattr(bed.store, "check", check)
     assert results(bed, around)["database"] == "fail"
+
+
+def test_the_doctor_names_runs_that_nobody_looks_after(bed: Bed, around: Surroundings) -> None:
+    def cells() -> tuple[str, str]:
+        checks = examine(bed.parts, around, lambda: bed.loop)["checks"]
+        (found,) = (check for check in checks if check["name"] == "cells")
+        return found["result"], found["fact"]
+
+    bed.submit("digits-7")
+    bed.submit("digits-8")
+    assert cells() == ("warn", "runs without a leader: 2 of cell 'local cell'")
+    assert bed.store.take_lease("local cell", "me", 60.0, 0.0) is not None
+    assert cells()[0] == "ok"
 
 
 # --- disasters --------------------------------------------------------------------------------------------------------
@@ -134,6 +147,10 @@ def test_what_cannot_be_struck(bed: Bed, dev: Dev, monkeypatch: pytest.MonkeyPat
     bed.change("idle", provider="gce")
     with pytest.raises(DevRefused):
         dev.kill("idle")
+    bed.change("digits-7", cell="local elsewhere file:///objects")
+    with pytest.raises(DevRefused, match="another supervisor's data folder"):
+        dev.kill("digits-7")
+    bed.change("digits-7", cell=bed.parts.cells["local"])
 
     def away(_: object) -> None:
         raise ProviderUnavailable("away")

@@ -202,3 +202,12 @@ def test_a_run_that_ends_between_look_and_write_is_looked_at_again(
     monkeypatch.setattr(bed.store, "begin", meanwhile)
     assert bed.resume("digits-7").changed
     assert bed.run("digits-7").stop_consumed == marker.generation
+
+
+def test_a_run_of_another_supervisors_machines_is_resumed_in_its_own_cell(bed: Bed) -> None:
+    bed.submit("digits-7")
+    provider, _, bucket = bed.parts.cells["local"].partition(" ")
+    theirs = f"{provider} their-machines {bucket}"
+    bed.end("digits-7", cell=theirs)
+    assert bed.resume("digits-7").changed
+    assert bed.run("digits-7").cell == theirs

@@ -14,6 +14,7 @@ import fcntl
 import json
 import os
 import re
+import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -151,7 +152,8 @@ class Folders:
     """All machine folders below one data folder, and the lock for changes that concern more than one of them."""
 
     def __init__(self, data_dir: Path) -> None:
-        self.machines = data_dir / "machines"
+        # Resolved: a process is known by the path it carries, and this folder may be a link to a larger disk.
+        self.machines = (data_dir / "machines").resolve()
         self.own = data_dir / "local"
         self.released = self.own / "released"
         for path in (self.machines, self.released):
@@ -166,6 +168,22 @@ class Folders:
         with (self.own / "lock").open("ab") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
+
+    def scope(self) -> str:
+        """The name of this set of machines, made before the first of them. Unreadable when it cannot be told: under
+        another name the machines that are here would serve nobody."""
+        paper = self.own / "scope.json"
+        with self.locked():
+            data = read_json(paper)
+            if data is None and self.all():
+                raise Unreadable(f"{paper} is missing, and there are machines in {self.machines}")
+            if data is None:
+                data = {"scope": secrets.token_hex(6)}
+                write_json(paper, data)
+        name = data.get("scope")
+        if not isinstance(name, str) or not NAME.match(name):
+            raise Unreadable(f"{paper} does not hold a name")
+        return name
 
     def folder(self, name: str) -> Folder:
         """ValueError for a name that is not one plain part of a path."""

@@ -67,6 +67,11 @@ class LocalProvider:
 
     # --- the provider -------------------------------------------------------------------------------------------------
 
+    def scope(self) -> str:
+        """Which machines this provider sees: those of its data folder, wherever that is moved. ProviderUnavailable."""
+        with _clear_answers("the name of this set of machines"):
+            return self._folders.scope()
+
     def offers(self) -> tuple[Offer, ...]:
         return self._offers
 

@@ -1,0 +1,20 @@
+"""The name of a cell: what one leader sweeps, and where a run stays from its first submit on.
+
+`<provider> <scope> <bucket>`: the scope is the provider's word for "the machines that I see" (an account and project;
+for machines on a computer, the data folder they live in), the bucket the object store's URL.
+"""
+
+from __future__ import annotations
+
+
+def cell(provider: str, scope: str, bucket: str) -> str:
+    return f"{provider} {scope} {bucket}"
+
+
+def alike(one: str, other: str) -> bool:
+    """Same provider and same bucket: what a spec can name, and what a resume may not change."""
+    return _fixed(one) == _fixed(other)
+
+
+def _fixed(name: str) -> tuple[str, str]:
+    return name.partition(" ")[0], name.rpartition(" ")[2]
