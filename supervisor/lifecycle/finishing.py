@@ -14,7 +14,7 @@ from supervisor.domain.baton import Baton, Done
 from supervisor.domain.causes import Cause
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.machine import MachineState
-from supervisor.domain.observation import BATON, NOT_READ, STOP, Absent, Observation, Seen, Verification
+from supervisor.domain.observation import BATON, NOT_READ, STOP, Observation, Seen, Unknown, Verification
 from supervisor.domain.run import Outcome, Run
 from supervisor.domain.status import Status
 from supervisor.domain.world import World
@@ -40,10 +40,11 @@ def finish(run: Run, obs: Observation, world: World, now: float) -> Decision:
     run = heed_marker(run, obs, now)
     if run.stop is not None:
         return begin_stopping(run, now)
-    if run.approval is not None and run.approval.accept_loss:
-        return _give_up(run, f"loss accepted by {run.approval.actor}: {run.approval.accept_loss}", now)
+    accepted = _loss_accepted(run, now)
+    if accepted is not None or isinstance(obs.baton, Unknown):
+        return accepted or unchanged(run)  # `done` may stand in a baton that cannot be read
     if run.live_attempt is None:
-        return _ask(run, "the work was reported done, but its record is gone", now)
+        return _ask(run, "the work was reported done, but its record is gone", world, now)
     # A machine that is ending may still save: only one that has ended cannot write `done` any more.
     ending = isinstance(obs.machine, Seen) and obs.machine.value.state == MachineState.ENDING
     lost = None if ending else machines.lost(run, obs, world, now)
@@ -57,11 +58,9 @@ def _with_beat(run: Run, obs: Observation, world: World, now: float) -> Run:
     beat = beat_of(obs.beat, attempt.launch_id) if attempt is not None else None
     if attempt is None or beat is None:
         return run
-    return replace(
-        run,
-        pulse=follow(run.pulse, beat, now, world.knobs.poll_interval_s),
-        attempt=with_times(attempt, beat.value, now),
-    )
+    pulse = follow(run.pulse, beat, now, world.knobs.poll_interval_s)
+    timed = with_times(attempt, beat.value, now)
+    return run if pulse is run.pulse and timed is attempt else replace(run, pulse=pulse, attempt=timed)
 
 
 def _done(run: Run, obs: Observation) -> Done | None:
@@ -76,25 +75,33 @@ def _unfinished(run: Run, obs: Observation, world: World, now: float) -> Decisio
     beat = beat_of(obs.beat, run.live_attempt.launch_id) if run.live_attempt is not None else None
     left = beat is not None and (beat.value.left is not None or beat.value.phase == "finished")
     if run.needs_person:
-        asked_at = run.needs_person_at if run.needs_person_at is not None else now
-        if now - asked_at >= world.knobs.unverified_limit_s:
-            return _give_up(run, f"nobody answered within {world.knobs.unverified_limit_s / 3600:.0f} h", now)
-        return unchanged(run, check_after=asked_at + world.knobs.unverified_limit_s)
-    if left and isinstance(obs.baton, Seen | Absent):
+        return _ask(run, run.needs_person, world, now)
+    if left:
         said = beat.value.message if beat is not None and beat.value.message else "the upload failed"
-        return _ask(run, f"results are not verified: {said}", now)
+        return _ask(run, f"results are not verified: {said}", world, now)
     if now - since >= limit_s:
-        return _ask(run, f"results are not verified after {now - since:.0f} s (limit {limit_s:.0f} s)", now)
+        why = f"results are not verified after {now - since:.0f} s (limit {limit_s:.0f} s)"
+        return _ask(run, why, world, now)
     return unchanged(run, check_after=since + limit_s)
 
 
-def _ask(run: Run, why: str, now: float) -> Decision:
-    if run.needs_person == why:
-        return unchanged(run)
-    text = f"Needs a person: {why}. The machine is kept; approve with accept_loss to give the results up."
+def _ask(run: Run, why: str, world: World, now: float) -> Decision:
+    """A person is asked once for each reason, and has one time for all of them to answer."""
+    limit_s = world.knobs.unverified_limit_s
     asked_at = run.needs_person_at if run.needs_person_at is not None else now
+    if now - asked_at >= limit_s:
+        return _give_up(run, f"nobody answered within {limit_s / 3600:.0f} h", now)
+    if run.needs_person == why:
+        return unchanged(run, check_after=asked_at + limit_s)
+    text = f"Needs a person: {why}. The machine is kept; approve with accept_loss to give the results up."
     after = replace(run, needs_person=why, needs_person_at=asked_at)
-    return Decision(after, (tell(EventKind.NEEDS_PERSON, text),))
+    return Decision(after, (tell(EventKind.NEEDS_PERSON, text),), check_after=asked_at + limit_s)
+
+
+def _loss_accepted(run: Run, now: float) -> Decision | None:
+    if run.approval is None or not run.approval.accept_loss:
+        return None
+    return _give_up(run, f"loss accepted by {run.approval.actor}: {run.approval.accept_loss}", now)
 
 
 def _give_up(run: Run, why: str, now: float) -> Decision:
@@ -115,9 +122,9 @@ def _verify(run: Run, done: Done, obs: Observation, world: World, now: float) ->
     check = seen.value
     if check.problems:
         shown = "; ".join(check.problems[:3])
-        if run.approval is not None and run.approval.accept_loss:
-            return _give_up(run, f"loss accepted by {run.approval.actor}: {run.approval.accept_loss}", now)
-        return _ask(run, f"results differ from their manifest: {shown}", now)
+        return _loss_accepted(run, now) or _ask(
+            run, f"results differ from their manifest: {shown}", world, now
+        )
     return _verified(run, done, check, world, now)
 
 

@@ -1,0 +1,77 @@
+"""A run whose command has ended: what is not read decides nothing, and nobody is asked for ever."""
+
+from __future__ import annotations
+
+import pytest
+
+from supervisor.domain.baton import Baton, Done
+from supervisor.domain.causes import Cause
+from supervisor.domain.machine import Machine, MachineState
+from supervisor.domain.observation import Absent, Observation, Part, Seen, Unknown, Verification
+from supervisor.domain.policies import Knobs
+from supervisor.domain.run import Run
+from supervisor.domain.status import Status
+from supervisor.domain.world import World
+from supervisor.lifecycle.decide import decide
+from supervisor.lifecycle.decision import Decision
+from tests.lifecycle.sample_runs import NOW, H, attempt, ended, open_try, run_in
+
+WORLD = World(Knobs("the-supervisor"))
+DONE = Done("1.4.1", "runs/digits-7/results/g1/", ())
+DIFFERS = Verification("1.4.1", "ab", (), ("a.txt is missing",))
+AWAY = Unknown("the object store cannot be read")
+
+
+def look(run: Run, baton: Part[Baton], machine: MachineState | None = MachineState.UP) -> Decision:
+    seen = None
+    if machine is not None:
+        seen = Machine(
+            "m", "spot-0badcafe-a4-t1", "us-east1-d", machine, "the-supervisor", "digits-7", "1.4.1"
+        )
+    return decide(
+        run,
+        Observation(
+            machine=Absent(source="listing") if seen is None else Seen(seen),
+            beat=Absent(source="listing"),
+            baton=baton,
+            stop=Absent(source="store"),
+            lookup=Absent(source="lookup"),
+            verification=Seen(DIFFERS),
+        ),
+        WORLD,
+        NOW,
+    )
+
+
+def finishing(**fields: object) -> Run:
+    return run_in(Status.FINISHING, **{"attempt": attempt(), "try_": open_try(attempt_number=4), **fields})
+
+
+@pytest.mark.parametrize("baton", [Baton("s", 1, done=DONE), Baton("s", 1)])
+def test_a_person_who_never_answers_ends_the_run_whatever_was_asked(baton: Baton) -> None:
+    asked = look(finishing(status_since=NOW - 2 * H), Seen(baton)).run
+    assert (asked.status, asked.needs_person_at) == (Status.FINISHING, NOW)
+    assert asked.needs_person
+    waiting = look(finishing(needs_person=asked.needs_person, needs_person_at=NOW - 23 * H), Seen(baton))
+    assert (waiting.run.status, waiting.check_after) == (Status.FINISHING, NOW + 1 * H)
+    over = look(finishing(needs_person=asked.needs_person, needs_person_at=NOW - 24 * H), Seen(baton)).run
+    assert (over.status, over.cause) == (Status.FAILED, Cause.RESULTS_UNVERIFIED)
+
+
+@pytest.mark.parametrize("machine", [MachineState.ENDED, None])
+def test_an_unreadable_baton_may_hold_done_so_a_lost_machine_ends_nothing(
+    machine: MachineState | None,
+) -> None:
+    assert look(finishing(), Seen(Baton("s", 1)), machine).run.status == Status.RECOVERING
+    assert look(finishing(), AWAY, machine).run.live_attempt is not None
+
+
+def test_a_record_that_cannot_be_read_is_not_called_gone() -> None:
+    over = finishing(attempt=ended(Cause.ORPHANED, H), try_=None)
+    assert look(over, AWAY).run == over
+    assert "record is gone" in look(over, Seen(Baton("s", 1))).run.needs_person
+
+
+def test_a_look_that_brings_no_news_leaves_the_run_as_it_is() -> None:
+    run = finishing()
+    assert look(run, Seen(Baton("s", 1))).run is run
