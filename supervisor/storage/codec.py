@@ -58,10 +58,10 @@ def from_plain(cls: type[T], plain: Plain, **more: Any) -> T:
     plan = _plan(cls)
     if not plan.known.issuperset(plain):
         plain = {name: value for name, value in plain.items() if name in plan.known}
-    for name, convert in plan.decoders:
-        value = plain.get(name)
+    for name in plan.decoders.keys() & plain.keys():
+        value = plain[name]
         if value is not None:
-            plain[name] = convert(value)
+            plain[name] = plan.decoders[name](value)
     if cls in _SHARED:
         return _share(cls, plain)
     plain.update(more)
@@ -87,7 +87,7 @@ class _Plan:
     defaults: tuple[Any, ...]
     encoders: tuple[Convert, ...]
     read: Callable[[Any], tuple[Any, ...]]
-    decoders: tuple[tuple[str, Callable[[Any], Any]], ...]
+    decoders: dict[str, Callable[[Any], Any]]
     known: frozenset[str]
 
 
@@ -110,7 +110,7 @@ def _make_plan(cls: Any) -> _Plan:
         tuple(_default(field) for field in fields),
         tuple(encode for encode, _ in converters),
         attrgetter(*names) if len(names) > 1 else lambda value: (getattr(value, names[0]),),
-        tuple((n, decode) for n, (_, decode) in zip(names, converters, strict=True) if decode is not None),
+        {name: decode for name, (_, decode) in zip(names, converters, strict=True) if decode is not None},
         frozenset(names),
     )
 

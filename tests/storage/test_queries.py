@@ -8,7 +8,7 @@ from supervisor.domain.status import Status
 from supervisor.ports.store import Change, RunFilter, Sample
 from supervisor.storage import pages, runs
 from supervisor.storage.statements import Statement
-from supervisor.storage.store import PART_MAX, SqlStore
+from supervisor.storage.store import PART_MAX, SqlStore, open_store
 from tests.contracts.store_values import CELL, NOW, a_pulse, a_run, insert, lease_of
 
 
@@ -87,3 +87,23 @@ def test_statements_are_compiled_once(store: SqlStore) -> None:
     before = runs.INSERT.compiled("sqlite")
     insert(store, a_run("a-2"))
     assert runs.INSERT.compiled("sqlite") is before
+
+
+def test_everything_read_together_is_of_one_instant(store: SqlStore) -> None:
+    check_one_instant(store)
+
+
+def test_on_postgres_too(postgres_database: str) -> None:
+    store = open_store(postgres_database, migrate=True)
+    check_one_instant(store)
+    store.close()
+
+
+def check_one_instant(store: SqlStore) -> None:
+    """Another variant, in which each statement sees the newest rows, shows a run in the counts and not in the list."""
+    (run,) = insert(store, a_run("a-1"))
+    with store.database.reading() as session:
+        assert pages.page(session, RunFilter(), None, 9).counts == {"pending": 1}
+        insert(store, a_run("a-2"))
+        assert pages.page(session, RunFilter(), None, 9).runs == (run,)
+    assert len(store.page(RunFilter(), None, 9).runs) == 2
