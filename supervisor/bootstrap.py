@@ -68,8 +68,7 @@ COLLECT_AFTER = (20_000, 50, 100)
 
 def serve(settings: Settings) -> int:
     """Run until SIGTERM or SIGINT; the exit code of the process. Raises SpotError where it cannot start."""
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
-    gc.set_threshold(*COLLECT_AFTER)
+    tune_interpreter()
     settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     with contextlib.ExitStack() as opened:
         opened.callback(log.info, "closed", extra={telemetry.ACTION: "serve"})
@@ -87,6 +86,11 @@ def serve(settings: Settings) -> int:
         house.start()
         server.run(create_app(house.services), listener, lambda: _tell_ready(address, settings))
     return 0
+
+
+def tune_interpreter() -> None:
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    gc.set_threshold(*COLLECT_AFTER)
 
 
 def migrate(settings: Settings) -> None:

@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 
 WATCH_S = 1.0
 BETWEEN_WAKES_S = 0.05
+RESTS = 2.0  # after a tick it rests this many times its length, whoever wakes it: ten thousand runs do all the time
 DELIVER_S = 2.0
 PRUNE_S = 3600.0
 PRUNE_PAGE = 1000
@@ -120,7 +121,13 @@ class Loop:
             self.status.ticks += 1
             self.after_tick()
             if due is not None:
-                self._look_in(due - self.clock.now())
+                self._look_in(max(due - self.clock.now(), self._rest_s()))
+
+    def _rest_s(self) -> float:
+        """How much longer to leave the processor to the doors before an early tick."""
+        if self.status.last_tick_at is None or self.status.last_tick_s is None:
+            return 0.0
+        return self.status.last_tick_at + RESTS * self.status.last_tick_s - self.clock.monotonic()
 
     def _look_in(self, seconds: float) -> None:
         """Move the next tick forward, never back."""
@@ -142,7 +149,7 @@ class Loop:
                 self._reset_jobs()
             elif woken and not self._stopping.is_set():
                 with self._between:  # a job that is due while it runs would be skipped
-                    self._look_in(0.0)
+                    self._look_in(self._rest_s())
                 self._stopping.wait(BETWEEN_WAKES_S)
 
     def _reset_jobs(self) -> None:

@@ -6,6 +6,7 @@ import datetime as real
 import logging
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -127,3 +128,24 @@ def test_a_store_that_is_down_does_not_end_the_loop(loop: Loop, caplog: pytest.L
         ticks_go_on(loop)
     assert "tick not done" in caplog.text
     assert loop.status.error == ""
+
+
+@pytest.mark.parametrize("due_at_once", [False, True])
+def test_however_often_it_is_woken_a_long_tick_is_followed_by_a_rest(loop: Loop, due_at_once: bool) -> None:
+    """Ten thousand runs wake the loop all the time, and the doors need the processor too."""
+    tick: Any = loop.tick
+    loop.poll_interval_s = HOUR_S
+    spans: list[tuple[float, float]] = []
+
+    def long(lease: Lease) -> float | None:
+        began = time.monotonic()
+        time.sleep(0.1)
+        loop.wake.set()
+        spans.append((began, time.monotonic()))
+        return loop.clock.now() if due_at_once else None
+
+    tick.run = long
+    loop.start()
+    wait_for(lambda: len(spans) >= 4, 20, "four ticks")
+    rests = [began - ended for (_, ended), (began, _) in pairwise(spans[:4])]
+    assert min(rests) >= 0.19, rests
