@@ -1,0 +1,58 @@
+"""The supervisor with a crowd: the real `serve`, whose local provider also lists the machines of crowd.json.
+
+    python -m tests.benchmarks.crowded serve --data-dir DIR --port 0
+
+Each tick leaves a line `began ended cpu_s`, on the monotonic clock, in DATA_DIR/ticks.log: the benchmarks have to know
+when a tick was under way.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from supervisor import bootstrap
+from supervisor.cli.main import main
+from supervisor.domain.machine import Machine, MachineListing, MachineState
+from supervisor.ports.store import Lease
+from supervisor.providers.local.provider import LocalProvider
+from supervisor.reconciler.tick import Tick
+
+
+def machines_of(data_dir: Path) -> tuple[Machine, ...]:
+    rows = json.loads((data_dir / "crowd.json").read_text())
+    return tuple(Machine(row[0], row[1], row[2], MachineState.UP, *row[3:]) for row in rows)
+
+
+class CrowdedProvider(LocalProvider):
+    def __init__(self, data_dir: Path, *others: Any, **more: Any) -> None:
+        super().__init__(data_dir, *others, **more)
+        self._crowd = machines_of(data_dir)
+
+    def machines(self) -> MachineListing:
+        listing = super().machines()
+        return MachineListing((*listing.machines, *self._crowd), listing.unreachable)
+
+
+def _told(run: Any) -> Any:
+    def told(self: Tick, lease: Lease) -> float | None:
+        began, cpu = time.monotonic(), time.thread_time()
+        try:
+            return run(self, lease)
+        finally:
+            line = f"{began:.4f} {time.monotonic():.4f} {time.thread_time() - cpu:.4f}\n"
+            os.write(_log, line.encode())
+
+    return told
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[sys.argv.index("--data-dir") + 1])
+    _log = os.open(folder / "ticks.log", os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o644)
+    Tick.run = _told(Tick.run)  # type: ignore[method-assign]
+    bootstrap.LocalProvider = CrowdedProvider  # type: ignore[misc,attr-defined]
+    main()

@@ -1,0 +1,71 @@
+"""Supervisors as processes, and what the kernel says of them: CPU time and memory."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.acceptance.daemon import Daemon
+
+PLAIN: Mapping[str, str] = {}  # every setting as it comes
+
+
+class TimedDaemon(Daemon):
+    ready_after_s = 0.0  # from the start of the process to the first 200 of /readyz
+
+    def start(self) -> None:
+        began = time.perf_counter()
+        super().start()
+        self.ready_after_s = time.perf_counter() - began
+
+
+class CrowdedDaemon(Daemon):
+    """Lists the machines of crowd.json too; ticks.log says when it ticked."""
+
+    module = "tests.benchmarks.crowded"
+
+    def ticks(self) -> list[tuple[float, float, float]]:
+        """(began, ended, CPU seconds), the first two on the monotonic clock."""
+        lines = (self.data_dir / "ticks.log").read_text().splitlines()
+        return [(float(began), float(ended), float(cpu)) for began, ended, cpu in map(str.split, lines)]
+
+
+@contextmanager
+def crowded(data_dir: Path, environ: Mapping[str, str]) -> Iterator[CrowdedDaemon]:
+    one = CrowdedDaemon(data_dir, environ)
+    try:
+        one.start()
+        yield one
+    finally:
+        one.close()
+
+
+@contextmanager
+def plain(data_dir: Path, environ: Mapping[str, str] = PLAIN) -> Iterator[TimedDaemon]:
+    one = TimedDaemon(data_dir, environ)
+    try:
+        one.start()
+        yield one
+    finally:
+        one.close()
+
+
+def cpu_s(pid: int) -> float:
+    """CPU time of all its threads so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def rss_kib(pid: int) -> float:
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1024
+
+
+def cpu_share(pid: int, seconds: float) -> float:
+    """Of one core, in percent, over the coming seconds."""
+    began, before = time.monotonic(), cpu_s(pid)
+    time.sleep(seconds)
+    return (cpu_s(pid) - before) / (time.monotonic() - began) * 100

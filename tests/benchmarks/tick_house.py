@@ -1,0 +1,114 @@
+"""One house whose ticks are run by hand, in a process of its own with the interpreter tuned as `serve` tunes it.
+
+    python -m tests.benchmarks.tick_house DATA_DIR RUNS TICKS stored|pushed|still
+
+Before each tick the beats of all runs move a step (`stored`: as objects in the folder, by another process; `pushed`:
+into the inbox only; `still`: they do not) and 30 seconds pass on the house's clock, wall and monotonic alike. The first
+tick, which reads every row, is told apart. One JSON line tells what was seen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from supervisor import bootstrap
+from supervisor.objectstores.filesystem import FilesystemStore
+from supervisor.reconciler.event_wake import EventWake
+from supervisor.reconciler.observe import Observer, Snapshot
+from supervisor.storage.store import SqlStore
+from tests.benchmarks import beat_writer, scene
+from tests.benchmarks.crowded import CrowdedProvider
+
+POLL_S = 30.0
+LEASE_S = 3600.0
+
+
+class MovedClock:
+    """The computer's clock, and the time that was skipped."""
+
+    skipped_s = 0.0
+
+    def now(self) -> float:
+        return time.time() + self.skipped_s
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.skipped_s
+
+
+class Hand:
+    """The hand that ticks."""
+
+    def __init__(self, house: bootstrap.House, store: SqlStore, clock: MovedClock) -> None:
+        self.tick, self.inbox = house.loop.tick, house.services.inbox
+        self._store, self._clock = store, clock
+        self._looked_at = clock.monotonic()
+
+    def run(self) -> dict[str, float]:
+        """30 s after the last one."""
+        self._clock.skipped_s += max(0.0, self._looked_at + POLL_S - self._clock.monotonic())
+        self._looked_at = self._clock.monotonic()
+        lease = self._store.take_lease(self.tick.cell, "bench", LEASE_S, self._looked_at, alone=True)
+        assert lease is not None
+        lock = self._store.database.lock
+        assert lock is not None
+        lock.longest_hold_s = 0.0
+        began, cpu = time.perf_counter(), time.process_time()
+        self.tick.run(lease)
+        wall_s = time.perf_counter() - began
+        return {"wall_s": wall_s, "cpu_s": time.process_time() - cpu, "hold_ms": lock.longest_hold_s * 1000}
+
+    def push(self, names: list[str], number: int) -> None:
+        for name in names:
+            self.inbox.accept(scene.beat(name, number))
+
+    def steps(self) -> set[int | None]:
+        return {run.pulse.step if run.pulse is not None else None for run in self.tick.runs.values()}
+
+
+def _requests(seen: list[Snapshot]) -> None:
+    look = Observer.look
+
+    def noted(self: Observer) -> Snapshot:
+        seen.append(look(self))
+        return seen[-1]
+
+    Observer.look = noted  # type: ignore[method-assign]
+
+
+def measure(data_dir: Path, count: int, ticks: int, how: str) -> dict[str, Any]:
+    settings = scene.settings_for(data_dir, **scene.FULL_UP)
+    clock, seen = MovedClock(), list[Snapshot]()
+    bootstrap.SystemClock = lambda: clock  # type: ignore[misc,assignment]
+    bootstrap.LocalProvider = CrowdedProvider  # type: ignore[misc]
+    bootstrap.tune_interpreter()
+    _requests(seen)
+    objects = FilesystemStore.at(settings.store_url).root
+    names, found = scene.names(count), []
+    with contextlib.ExitStack() as opened:
+        store = opened.enter_context(scene.opened(settings))
+        writer = opened.enter_context(beat_writer.writer(objects, count)) if how == "stored" else None
+        hand = Hand(bootstrap.build(settings, store, bootstrap.Wakes(EventWake(), EventWake())), store, clock)
+        if how == "pushed":
+            for name in names:
+                hand.inbox.learn(scene.beat(name, 1))
+        for number in range(2, ticks + 3):
+            if writer is not None:
+                writer.write(number)
+            if how == "pushed":
+                hand.push(names, number)
+            found.append(hand.run())
+            moved = {scene.beat("any", number).step} if how != "still" else {1}
+            assert not count or hand.steps() == moved, f"the steps are {hand.steps()}, not {moved}"
+        hand.tick.actor.close()
+        hand.tick.readers.close()
+    return {"first": found[0], "ticks": found[1:], "requests": seen[-1].requests}
+
+
+if __name__ == "__main__":
+    told = measure(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
+    print(json.dumps(told))
