@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from supervisor.domain.attempt import Attempt, Try
+from supervisor.domain.events import Event, EventKind
 from supervisor.domain.run import Run
+from supervisor.lifecycle.decision import tell
 
 
 def begin_attempt(run: Run, try_: Try, machine_id: str, now: float) -> Run:
@@ -29,3 +31,8 @@ def begin_attempt(run: Run, try_: Try, machine_id: str, now: float) -> Run:
         for item in run.retiring
     )
     return replace(run, attempt=attempt, counters=counters, waiting_since=None, pulse=None, retiring=retiring)
+
+
+def obtained(try_: Try, machine_id: str) -> Event:
+    text = f"Attempt {try_.attempt} has its machine {try_.machine_name} in {try_.placement.zone}."
+    return tell(EventKind.OBTAINED, text, machine=try_.machine_name, machine_id=machine_id)

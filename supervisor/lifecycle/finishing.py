@@ -10,7 +10,7 @@ import fnmatch
 from dataclasses import replace
 
 from supervisor.domain.actions import VerifyResults
-from supervisor.domain.baton import Baton, Done
+from supervisor.domain.baton import Done
 from supervisor.domain.causes import Cause
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.machine import MachineState
@@ -23,7 +23,7 @@ from supervisor.lifecycle.decision import Decision, moved, tell, unchanged
 from supervisor.lifecycle.ending import End, close_attempt, end_attempt, keep_machine
 from supervisor.lifecycle.limits import training_s
 from supervisor.lifecycle.liveness import beat_of, follow, watched_since, with_times
-from supervisor.lifecycle.placing import heed_marker
+from supervisor.lifecycle.overriding import done_of, heed_marker
 from supervisor.lifecycle.stopping import begin_stopping
 
 SHORT_SHARE = 0.5  # a finish in under half of expect_runtime_s is worth a question
@@ -34,7 +34,7 @@ def finish(run: Run, obs: Observation, world: World, now: float) -> Decision:
     unread = frozenset(name for name, part in ((BATON, obs.baton), (STOP, obs.stop)) if part is NOT_READ)
     if unread:
         return unchanged(run, wants=unread)
-    done = _done(run, obs)
+    done = done_of(run, obs)
     if done is not None:
         return _verify(run, done, obs, world, now)
     run = heed_marker(run, obs, now)
@@ -61,11 +61,6 @@ def _with_beat(run: Run, obs: Observation, world: World, now: float) -> Run:
     pulse = follow(run.pulse, beat, now, world.knobs.poll_interval_s)
     timed = with_times(attempt, beat.value, now)
     return run if pulse is run.pulse and timed is attempt else replace(run, pulse=pulse, attempt=timed)
-
-
-def _done(run: Run, obs: Observation) -> Done | None:
-    baton: Baton | None = obs.baton.value if isinstance(obs.baton, Seen) else None
-    return baton.done if baton is not None and baton.generation == run.generation else None
 
 
 def _unfinished(run: Run, obs: Observation, world: World, now: float) -> Decision:

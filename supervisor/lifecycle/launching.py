@@ -21,12 +21,13 @@ from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.domain.world import BEATS, MACHINES, World
 from supervisor.lifecycle import machines
-from supervisor.lifecycle.beginning import begin_attempt
+from supervisor.lifecycle.beginning import begin_attempt, obtained
 from supervisor.lifecycle.decision import Decision, moved, tell, unchanged
 from supervisor.lifecycle.ending import End, end_attempt
 from supervisor.lifecycle.liveness import beat_of, follow, watched_since, with_times
+from supervisor.lifecycle.overriding import done_elsewhere, done_of, heed_marker
 from supervisor.lifecycle.placement import after_failure
-from supervisor.lifecycle.placing import done_elsewhere, heed_marker, place
+from supervisor.lifecycle.placing import place
 from supervisor.lifecycle.stopping import begin_stopping, stop_for_limit
 
 
@@ -52,8 +53,8 @@ def _ask(run: Run, try_: Try, obs: Observation, world: World, now: float) -> Dec
         return _obtained(run, try_, obs.machine.value, world, now)
     beat = beat_of(obs.beat, try_.launch_id)
     if beat is not None and beat.value.phase not in heartbeat.BEFORE_CLAIM:
-        return _running(run, try_, beat, obs, world, now)
-    if _done(run, obs):
+        return _running(run, try_, beat, world, now)
+    if done_of(run, obs) is not None:
         return done_elsewhere(run, now)
     if run.live_attempt is None:
         return _again(run, try_, obs)
@@ -86,14 +87,12 @@ def _try_failed(run: Run, try_: Try, failed: CreateFailed, world: World, now: fl
 def _obtained(run: Run, try_: Try, machine: Machine, world: World, now: float) -> Decision:
     """The machine exists: the attempt begins, and so does its bill."""
     after = begin_attempt(run, try_, machine.machine_id, now)
-    text = f"Attempt {try_.attempt} has its machine {try_.machine_name} in {try_.placement.zone}."
-    event = tell(EventKind.OBTAINED, text, machine=try_.machine_name, machine_id=machine.machine_id)
     key = offer_key(try_.placement)
     forget = ((key, None),) if key in world.zones else ()
-    return Decision(after, (event,), again=True, lessons=forget)
+    return Decision(after, (obtained(try_, machine.machine_id),), again=True, lessons=forget)
 
 
-def _running(run: Run, try_: Try, beat: Seen[Beat], obs: Observation, world: World, now: float) -> Decision:
+def _running(run: Run, try_: Try, beat: Seen[Beat], world: World, now: float) -> Decision:
     """A late beat of the current launch is always accepted, also where the listing does not show the machine."""
     events = []
     if run.live_attempt is None:
@@ -164,8 +163,3 @@ def _holder_gone(run: Run, obs: Observation) -> tuple[MarkHolderGone, ...]:
     )
     held_by_other = baton.holder is not None and baton.holder.launch_id != run.try_.launch_id
     return (MarkHolderGone(run.try_.launch_id),) if waits and held_by_other and baton.closed is None else ()
-
-
-def _done(run: Run, obs: Observation) -> bool:
-    baton = obs.baton.value if isinstance(obs.baton, Seen) else None
-    return baton is not None and baton.done is not None and baton.generation == run.generation

@@ -14,7 +14,7 @@ from supervisor.domain.heartbeat import Beat
 from supervisor.domain.machine import Machine, MachineState
 from supervisor.domain.observation import LOOKUP, NOT_READ, Absent, Observation, Part, Seen, Unknown
 from supervisor.domain.run import Run
-from supervisor.domain.world import MACHINES, World
+from supervisor.domain.world import BEATS, MACHINES, World
 from supervisor.lifecycle.decision import Decision, tell, unchanged
 from supervisor.lifecycle.ending import End
 from supervisor.lifecycle.liveness import beat_of, silent_s
@@ -31,7 +31,7 @@ def lost(run: Run, obs: Observation, world: World, now: float) -> End | Decision
     if obs.lookup is NOT_READ:
         return unchanged(run, wants=frozenset({LOOKUP}))
     if isinstance(obs.lookup, Seen):
-        return _ended(obs.lookup.value, obs, world) or _disagree(run, now)
+        return _ended(obs.lookup.value, obs, world) or _disagree(run)
     return _absent(run, obs, world, now)
 
 
@@ -50,19 +50,22 @@ def _ended(machine: Machine, obs: Observation, world: World) -> End | None:
 
 
 def _absent(run: Run, obs: Observation, world: World, now: float) -> End | Decision | None:
-    """Absent in a complete listing. Second signal: a lookup that says so too, or silence."""
+    """Absent in a complete listing. Second signal: a lookup that says so too, or silence where beats are due."""
     attempt = run.live_attempt
     assert attempt is not None
     beat = beat_of(obs.beat, attempt.launch_id)
     listing_age_s = obs.machine.age_s if isinstance(obs.machine, Absent) else 0.0
     if beat is not None and beat.age_s < listing_age_s:
-        return _disagree(run, now)
+        return _disagree(run)
     silent = (
-        not isinstance(obs.beat, Unknown)
+        attempt.running_at is not None  # before that, at boot, silence is legal
+        and BEATS in world.fresh
+        and BEATS not in world.breakers_open
+        and not isinstance(obs.beat, Unknown)
         and silent_s(run.pulse, attempt, world, now) > run.policy.stall.silence_s
     )
     if not isinstance(obs.lookup, Absent) and not silent:
-        return _disagree(run, now) if beat is not None else None
+        return _disagree(run) if beat is not None else None
     if MACHINES in world.breakers_open:
         return None
     evidence = "the machine is gone without a record of why: absent in the listing"
@@ -70,7 +73,7 @@ def _absent(run: Run, obs: Observation, world: World, now: float) -> End | Decis
     return End(Cause.ORPHANED, evidence, readings(obs), machine_gone=True, inferred=MACHINES)
 
 
-def _disagree(run: Run, now: float) -> Decision | None:
+def _disagree(run: Run) -> Decision | None:
     """Told once; after that the run goes on under its own limits, and nothing rests on the machine."""
     if run.hold == DISAGREE:
         return None

@@ -10,19 +10,20 @@ from dataclasses import replace
 
 from supervisor.domain.actions import Launch
 from supervisor.domain.attempt import Try
-from supervisor.domain.baton import Baton
 from supervisor.domain.causes import Cause
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.identifiers import launch_id, machine_name
-from supervisor.domain.observation import BATON, NOT_READ, STOP, Observation, Seen, Unknown
+from supervisor.domain.observation import BATON, NOT_READ, STOP, Observation, Unknown
 from supervisor.domain.placement import Offer
-from supervisor.domain.run import Run, StopRequest
+from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.domain.world import World
 from supervisor.lifecycle.decision import Decision, held, moved, tell, unchanged
 from supervisor.lifecycle.limits import limit_passed, next_limit_at
+from supervisor.lifecycle.overriding import done_elsewhere, done_of, heed_marker
 from supervisor.lifecycle.placement import NoOffer, choose
 from supervisor.lifecycle.retiring import next_due
+from supervisor.lifecycle.stopping import begin_stopping
 
 STORE_RETRY_S = 30.0
 
@@ -33,10 +34,10 @@ def place(run: Run, obs: Observation, world: World, now: float) -> Decision:
     if run.stop is not None:
         return _stopped(run, now)
     passed = limit_passed(run, now) or _waited_too_long(run, now)
-    if passed is not None:
-        return _failed(run, *passed, now)
-    if run.status != Status.PENDING and _done(run, obs) is not None:
+    if run.status != Status.PENDING and done_of(run, obs) is not None:
         return done_elsewhere(run, now)
+    if passed is not None:
+        return _failed(run, obs, *passed, now)
     if run.next_at is not None and now < run.next_at:
         return unchanged(run, check_after=_soonest(run.next_at, next_limit_at(run, now), next_due(run, now)))
     unread = frozenset(name for name, part in ((STOP, obs.stop), (BATON, obs.baton)) if part is NOT_READ)
@@ -51,35 +52,10 @@ def place(run: Run, obs: Observation, world: World, now: float) -> Decision:
     return _launch(run, choice, world, now)
 
 
-def heed_marker(run: Run, obs: Observation, now: float) -> Run:
-    """A .stop marker that no resume has used up is a stop, whoever wrote it."""
-    if run.stop is None and isinstance(obs.stop, Seen) and obs.stop.value != run.stop_consumed:
-        return replace(run, stop=StopRequest("a .stop marker", now, Cause.STOP_REQUESTED, "marker"))
-    return run
-
-
-def done_elsewhere(run: Run, now: float) -> Decision:
-    """The baton says that an attempt of this generation finished the work: that is the truth, whatever else is seen."""
-    after = moved(replace(run, next_at=None), Status.FINISHING, now)
-    return Decision(
-        after, (tell(EventKind.FINISHING, "The work is done; checking the results."),), again=True
-    )
-
-
-def _done(run: Run, obs: Observation) -> Baton | None:
-    if (
-        isinstance(obs.baton, Seen)
-        and obs.baton.value.done is not None
-        and obs.baton.value.generation == run.generation
-    ):
-        return obs.baton.value
-    return None
-
-
 def _stopped(run: Run, now: float) -> Decision:
     assert run.stop is not None
     if run.retiring:
-        return Decision(moved(run, Status.STOPPING, now), again=True)
+        return begin_stopping(run, now)
     after = moved(
         replace(run, cause=run.stop.cause, detail=f"by {run.stop.actor}", next_at=None), Status.STOPPED, now
     )
@@ -88,7 +64,9 @@ def _stopped(run: Run, now: float) -> Decision:
     )
 
 
-def _failed(run: Run, cause: Cause, detail: str, now: float) -> Decision:
+def _failed(run: Run, obs: Observation, cause: Cause, detail: str, now: float) -> Decision:
+    if run.status != Status.PENDING and obs.baton is NOT_READ:
+        return unchanged(run, wants=frozenset({BATON}))  # a lost attempt may have finished in time
     after = moved(replace(run, cause=cause, detail=detail, next_at=None), Status.FAILED, now)
     return Decision(after, (tell(EventKind.FAILED, f"Failed: {cause}. {detail}", cause=cause),), again=True)
 

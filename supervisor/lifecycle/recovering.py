@@ -7,22 +7,19 @@ from dataclasses import replace
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.observation import BATON, NOT_READ, Observation
 from supervisor.domain.run import Run
-from supervisor.domain.status import Status
 from supervisor.domain.world import World
-from supervisor.lifecycle.decision import Decision, moved, tell
+from supervisor.lifecycle.decision import Decision, tell
 from supervisor.lifecycle.liveness import beat_of
-from supervisor.lifecycle.placing import heed_marker, place
+from supervisor.lifecycle.overriding import heed_marker
+from supervisor.lifecycle.placing import place
+from supervisor.lifecycle.stopping import begin_stopping
 
 
 def recover(run: Run, obs: Observation, world: World, now: float) -> Decision:
     """A late beat may bring the last checkpoint, or the news that the work is done; it never revives the attempt."""
     heeded = heed_marker(run, obs, now)
     if heeded.stop is not None and run.retiring:
-        assert heeded.stop is not None
-        text = f"Stop asked for by {heeded.stop.actor}; the old machine is being released."
-        return Decision(
-            moved(heeded, Status.STOPPING, now), (tell(EventKind.STOP_REQUESTED, text),), again=True
-        )
+        return begin_stopping(heeded, now)
     run, events, finished = _late_beat(heeded, obs)
     if finished and obs.baton is NOT_READ:
         return Decision(run, events, wants=frozenset({BATON}))

@@ -13,7 +13,7 @@ from supervisor.domain.events import Event, EventKind
 from supervisor.domain.heartbeat import Beat
 from supervisor.domain.machine import MachineState
 from supervisor.domain.observation import Absent, Observation, Seen
-from supervisor.domain.run import Run, StopRequest
+from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.domain.world import BEATS, World
 from supervisor.lifecycle import machines
@@ -22,7 +22,7 @@ from supervisor.lifecycle.ending import End, end_attempt
 from supervisor.lifecycle.exits import end_of
 from supervisor.lifecycle.limits import next_limit_at
 from supervisor.lifecycle.liveness import beat_of, follow, silent_s, stall_reason, with_times
-from supervisor.lifecycle.placing import heed_marker
+from supervisor.lifecycle.overriding import heed_marker, stopped_by
 from supervisor.lifecycle.rejections import heed_rejection
 from supervisor.lifecycle.stopping import begin_stopping, stop_for_limit
 
@@ -55,7 +55,7 @@ def _judge(
     lost = machines.lost(run, obs, world, now)
     if lost is not None:
         return _with_pulse(lost, run) if isinstance(lost, Decision) else end_attempt(run, lost, world, now)
-    end = _silent(run, beat, obs, world, now) or _stalled(run, beat, obs, world, now)
+    end = _silent(run, obs, world, now) or _stalled(run, beat, obs, world, now)
     if end is not None:
         return end_attempt(run, end, world, now)
     return stop_for_limit(run, now) or _goes_on(before, run, obs, now)
@@ -75,9 +75,7 @@ def _with_pulse(decision: Decision, run: Run) -> Decision:
 def _heed_stop(run: Run, obs: Observation, beat: Seen[Beat] | None, now: float) -> Run:
     run = heed_marker(run, obs, now)
     marker = beat.value.stop_generation if beat is not None else None
-    if run.stop is None and marker is not None and marker != run.stop_consumed:
-        return replace(run, stop=StopRequest("a .stop marker", now, Cause.STOP_REQUESTED, "marker"))
-    return run
+    return run if marker is None else stopped_by(run, marker, now)
 
 
 def _command_ended(run: Run, beat: Seen[Beat], obs: Observation, world: World, now: float) -> Decision | None:
@@ -109,7 +107,7 @@ def _record_wins(obs: Observation, cause: Cause, evidence: str) -> tuple[Cause, 
     return cause, evidence
 
 
-def _silent(run: Run, beat: Seen[Beat] | None, obs: Observation, world: World, now: float) -> End | None:
+def _silent(run: Run, obs: Observation, world: World, now: float) -> End | None:
     """The machine is up and its agent silent, while the store is fresh and no breaker is open."""
     attempt = run.live_attempt
     assert attempt is not None

@@ -17,11 +17,12 @@ from supervisor.domain.run import Run, StopRequest
 from supervisor.domain.status import Status
 from supervisor.domain.world import MACHINES, World
 from supervisor.lifecycle import machines
-from supervisor.lifecycle.beginning import begin_attempt
+from supervisor.lifecycle.beginning import begin_attempt, obtained
 from supervisor.lifecycle.decision import Decision, moved, tell, unchanged
 from supervisor.lifecycle.ending import End, close_attempt
 from supervisor.lifecycle.limits import limit_passed
 from supervisor.lifecycle.liveness import beat_of, follow, watched_since
+from supervisor.lifecycle.overriding import done_elsewhere, done_of
 
 CREATE_SETTLED_S = (
     180.0  # a create call has been answered or has given up long before (deadline of a call: 60 s)
@@ -30,7 +31,10 @@ CREATE_SETTLED_S = (
 
 def begin_stopping(run: Run, now: float) -> Decision:
     assert run.stop is not None
-    text = f"Stop asked for by {run.stop.actor} ({run.stop.cause}); waiting for the final checkpoint."
+    waits_for = "waiting for the final checkpoint"
+    if run.live_attempt is None:
+        waits_for = "the old machine is being released" if run.retiring else "a request is still open"
+    text = f"Stop asked for by {run.stop.actor} ({run.stop.cause}); {waits_for}."
     told = run.stop.source == "api"  # that door wrote its event with the request
     events = () if told else (tell(EventKind.STOP_REQUESTED, text, actor=run.stop.actor),)
     return Decision(moved(run, Status.STOPPING, now), events, again=True)
@@ -50,8 +54,8 @@ def stop_for_limit(run: Run, now: float) -> Decision | None:
 def stop(run: Run, obs: Observation, world: World, now: float) -> Decision:
     if obs.baton is NOT_READ:
         return unchanged(run, wants=frozenset({BATON, STOP}))
-    if isinstance(obs.baton, Seen) and obs.baton.value.done and obs.baton.value.generation == run.generation:
-        return Decision(moved(run, Status.FINISHING, now), again=True)
+    if done_of(run, obs) is not None:
+        return done_elsewhere(run, now)
     if run.live_attempt is not None:
         return _leave(run, obs, world, now)
     if run.open_try is not None:
@@ -66,7 +70,8 @@ def _await_create(run: Run, obs: Observation, world: World, now: float) -> Decis
     try_ = run.open_try
     assert try_ is not None
     if isinstance(obs.machine, Seen):
-        return Decision(begin_attempt(run, try_, obs.machine.value.machine_id, now), again=True)
+        machine_id = obs.machine.value.machine_id
+        return Decision(begin_attempt(run, try_, machine_id, now), (obtained(try_, machine_id),), again=True)
     refused = isinstance(obs.create, Seen) and obs.create.value.launch_id == try_.launch_id
     settled_at = watched_since(world, try_.requested_at, MACHINES) + CREATE_SETTLED_S
     if isinstance(obs.machine, Absent) and now >= settled_at and obs.lookup is NOT_READ:
