@@ -32,13 +32,17 @@ def threshold(active: int) -> float:
     return max(FLOOR, SHARE * active)
 
 
-def admit(breaker: Breaker, wanted: int, active: int, now: float) -> tuple[Breaker, int]:
-    """How many of `wanted` inferred ends may happen in this tick, and the breaker after it."""
+def admit(
+    breaker: Breaker, wanted: int, active: int, now: float, poll_interval_s: float = 0.0
+) -> tuple[Breaker, int]:
+    """How many of `wanted` inferred ends may happen in this tick, and the breaker after it. Looks that come sooner
+    than the poll interval, because something woke the loop, are one tick."""
     recent = tuple(at for at in breaker.ends if at > now - WINDOW_S)
     if wanted == 0 or breaker.open:
         return replace(breaker, ends=recent), 0
     if breaker.closed_at is not None and now - breaker.closed_at < WINDOW_S:
-        granted = min(wanted, AFTER_CLOSING_PER_TICK)
+        in_this_poll = sum(at > now - poll_interval_s for at in recent)
+        granted = min(wanted, max(0, AFTER_CLOSING_PER_TICK - in_this_poll))
         return replace(breaker, ends=(*recent, *(now,) * granted)), granted
     if len(recent) + wanted >= threshold(active) and active > 1:
         return replace(breaker, ends=recent, opened_at=now), 0

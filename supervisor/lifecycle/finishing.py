@@ -66,7 +66,7 @@ def _with_beat(run: Run, obs: Observation, world: World, now: float) -> Run:
 def _unfinished(run: Run, obs: Observation, world: World, now: float) -> Decision:
     """No `done` yet: uploads go on, or failed, or take longer than their limit of watched time."""
     limit_s = run.policy.stall.finishing_s
-    since = watched_since(world, run.status_since)
+    since = watched_since(world, run.status_since, now)
     beat = beat_of(obs.beat, run.live_attempt.launch_id) if run.live_attempt is not None else None
     left = beat is not None and (beat.value.left is not None or beat.value.phase == "finished")
     if run.needs_person:

@@ -129,16 +129,16 @@ def _booting(run: Run, obs: Observation, beat: Seen[Beat] | None, world: World, 
         run,
         actions=_holder_gone(run, obs),
         wants=frozenset({BATON}) if obs.baton is NOT_READ else frozenset(),
-        check_after=_boot_deadline(run, world),
+        check_after=_boot_deadline(run, world, now),
         pulse_only=run is not before and before.attempt is attempt,
     )
 
 
-def _boot_deadline(run: Run, world: World) -> float:
+def _boot_deadline(run: Run, world: World, now: float) -> float:
     assert run.attempt is not None
     start = run.attempt.up_at or run.attempt.started_at
     return (
-        max(watched_since(world, start), watched_since(world, start, MACHINES))
+        max(watched_since(world, start, now), watched_since(world, start, now, MACHINES))
         + run.policy.stall.boot_timeout_s
     )
 
@@ -146,7 +146,7 @@ def _boot_deadline(run: Run, world: World) -> float:
 def _boot_timeout(run: Run, obs: Observation, world: World, now: float) -> End | None:
     """Needs fresh beats (or their fresh absence) and a machine that is really there."""
     readable = BEATS in world.fresh and isinstance(obs.beat, Seen | Absent) and isinstance(obs.machine, Seen)
-    if not readable or now < _boot_deadline(run, world) or BEATS in world.breakers_open:
+    if not readable or now < _boot_deadline(run, world, now) or BEATS in world.breakers_open:
         return None
     said = run.pulse.message if run.pulse is not None and run.pulse.message else "nothing"
     evidence = f"no beat after its claim within {run.policy.stall.boot_timeout_s:.0f} s; last word: {said}"

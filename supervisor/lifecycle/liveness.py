@@ -43,7 +43,7 @@ def follow(pulse: Pulse | None, seen: Seen[Beat], now: float, poll_interval_s: f
     polls, counted_at = pulse.stall_polls, pulse.stall_counted_at
     if progress or beat.phase != heartbeat.TRAINING:
         polls = 0 if progress else polls
-    elif first_at is not None and now - counted_at >= SAME_POLL * poll_interval_s:
+    elif first_at is not None and not 0 <= now - counted_at < SAME_POLL * poll_interval_s:
         polls, counted_at = polls + 1, now
     return Pulse(
         launch_id=beat.launch_id,
@@ -64,21 +64,24 @@ def follow(pulse: Pulse | None, seen: Seen[Beat], now: float, poll_interval_s: f
     )
 
 
-def watched_since(world: World, since: float, source: str = BEATS) -> float:
-    """Where a limit that ends something begins: its own start, or the moment since which we can see."""
+def watched_since(world: World, since: float, now: float, source: str = BEATS) -> float:
+    """Where a limit that ends something begins: its own start, or the moment since which we can see. A start in the
+    future was written before the wall clock was set back: it says nothing, only what we have seen since counts."""
+    if since > now:
+        return world.observing_since.get(source, now)
     return max(since, world.observing_since.get(source, since))
 
 
 def silent_s(pulse: Pulse | None, attempt: Attempt, world: World, now: float) -> float:
     """How long we have listened in vain; 0 while beats come."""
     last = pulse.beat_at if pulse is not None and pulse.launch_id == attempt.launch_id else attempt.started_at
-    return now - watched_since(world, last)
+    return now - watched_since(world, last, now)
 
 
 def stall_reason(run: Run, pulse: Pulse, world: World, now: float) -> str | None:
     """Why this attempt is stalled, with the figures; None while it is not."""
     limits = run.policy.stall
-    in_phase_s = now - watched_since(world, pulse.phase_since)
+    in_phase_s = now - watched_since(world, pulse.phase_since, now)
     if pulse.phase != heartbeat.TRAINING:
         limit_s = _phase_limit_s(limits, pulse.phase)
         if limit_s is not None and in_phase_s > limit_s:

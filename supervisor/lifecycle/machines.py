@@ -78,7 +78,7 @@ def _disagree(run: Run) -> Decision | None:
     if run.hold == DISAGREE:
         return None
     text = "The machine is missing in the listing, but it answers or beats: nothing is done."
-    return Decision(replace(run, hold=DISAGREE), (tell(EventKind.READINGS_DISAGREE, text),))
+    return Decision(replace(run, hold=DISAGREE), (tell(EventKind.READINGS_DISAGREE, text),), again=True)
 
 
 def readings(obs: Observation) -> tuple[str, ...]:

@@ -41,14 +41,22 @@ def ladder(run: Run, world: World) -> list[Offer]:
 def choose(run: Run, world: World, now: float) -> Offer | NoOffer:
     """The first offer that is not cooling, the avoided zone last; else when the next one is free."""
     offers = ladder(run, world)
-    good = [offer for offer in offers if not _cooling(world.zones.get(offer_key(offer.placement)), now)]
+    good = [
+        offer for offer in offers if not _cooling(world.zones.get(offer_key(offer.placement)), world, now)
+    ]
     if good:
         return min(good, key=lambda offer: offer.placement.zone == run.avoid_zone)
     return _soonest(offers, world, now)
 
 
-def _cooling(record: ZoneRecord | None, now: float) -> bool:
-    return record is not None and record.cool_until > now
+def longest_pause_s(world: World) -> float:
+    """No pause is longer: what lies further ahead was written before the wall clock was set back, and is over."""
+    knobs = world.knobs
+    return max(knobs.cooldown_max_s, knobs.quota_retry_s, 1.2 * knobs.recovery_backoff_max_s)
+
+
+def _cooling(record: ZoneRecord | None, world: World, now: float) -> bool:
+    return record is not None and now < record.cool_until <= now + longest_pause_s(world)
 
 
 def _soonest(offers: Iterable[Offer], world: World, now: float) -> NoOffer:

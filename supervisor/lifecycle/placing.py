@@ -21,7 +21,7 @@ from supervisor.domain.world import World
 from supervisor.lifecycle.decision import Decision, held, moved, tell, unchanged
 from supervisor.lifecycle.limits import limit_passed, next_limit_at
 from supervisor.lifecycle.overriding import done_elsewhere, done_of, heed_marker
-from supervisor.lifecycle.placement import NoOffer, choose
+from supervisor.lifecycle.placement import NoOffer, choose, longest_pause_s
 from supervisor.lifecycle.retiring import next_due
 from supervisor.lifecycle.stopping import begin_stopping
 
@@ -38,7 +38,7 @@ def place(run: Run, obs: Observation, world: World, now: float) -> Decision:
         return done_elsewhere(run, now)
     if passed is not None:
         return _failed(run, obs, *passed, now)
-    if run.next_at is not None and now < run.next_at:
+    if run.next_at is not None and now < run.next_at <= now + longest_pause_s(world):
         return unchanged(run, check_after=_soonest(run.next_at, next_limit_at(run, now), next_due(run, now)))
     unread = frozenset(name for name, part in ((STOP, obs.stop), (BATON, obs.baton)) if part is NOT_READ)
     if unread:

@@ -73,7 +73,7 @@ def _await_create(run: Run, obs: Observation, world: World, now: float) -> Decis
         machine_id = obs.machine.value.machine_id
         return Decision(begin_attempt(run, try_, machine_id, now), (obtained(try_, machine_id),), again=True)
     refused = isinstance(obs.create, Seen) and obs.create.value.launch_id == try_.launch_id
-    settled_at = watched_since(world, try_.requested_at, MACHINES) + CREATE_SETTLED_S
+    settled_at = watched_since(world, try_.requested_at, now, MACHINES) + CREATE_SETTLED_S
     if isinstance(obs.machine, Absent) and now >= settled_at and obs.lookup is NOT_READ:
         return unchanged(run, wants=frozenset({LOOKUP}))
     proven = isinstance(obs.machine, Absent) and now >= settled_at and isinstance(obs.lookup, Absent)
@@ -93,7 +93,7 @@ def _leave(run: Run, obs: Observation, world: World, now: float) -> Decision:
     beat = beat_of(obs.beat, attempt.launch_id)
     if beat is not None:
         run = replace(run, pulse=follow(run.pulse, beat, now, world.knobs.poll_interval_s))
-    grace_ends = watched_since(world, run.status_since, MACHINES) + run.policy.stop_grace_s
+    grace_ends = watched_since(world, run.status_since, now, MACHINES) + run.policy.stop_grace_s
     gone = _machine_over(obs)
     if not (gone or _agent_left(run, obs) or now >= grace_ends):
         actions = [AskAgentToStop(attempt.ref, run.policy.stop_grace_s)]

@@ -62,7 +62,9 @@ class Worldview:
         events, left = [], {}
         for source, count in wanted.items():
             before = self.breakers[source]
-            self.breakers[source], left[source] = breakers.admit(before, count, active, now)
+            self.breakers[source], left[source] = breakers.admit(
+                before, count, active, now, self.knobs.poll_interval_s
+            )
             if self.breakers[source].open and not before.open:
                 text = f"{count} runs look dead at once by their {source}: nothing is ended until these are fresh."
                 events.append(Event(EventKind.BREAKER_OPENED, text, data={"source": source, "count": count}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import fields
 from datetime import UTC, datetime
 
@@ -17,18 +18,6 @@ from tests.scenarios.sim_plan import Plan
 from tests.scenarios.stage import Stage
 
 ACTOR = "ops"
-LIMITS_S = {
-    "max_runtime": "max_runtime_s",
-    "wait_limit": "wait_for_capacity_s",
-    "machine_max": "machine_max_s",
-}
-LIMITS_N = {"max_attempts": int, "max_user_failures": int, "budget_usd": float}
-STALL_S = {
-    "boot_timeout": "boot_timeout_s", "first_progress": "first_progress_s", "silence": "silence_s",
-    "restore_limit": "restore_s", "checkpoint_limit": "checkpoint_s", "evaluation_limit": "evaluation_s",
-    "finishing_limit": "finishing_s",
-}  # fmt: skip
-TOP_S = {"grace": "stop_grace_s", "keep": "keep_s", "expect_runtime": "expect_runtime_s"}
 PLAN = {field.name: field.type for field in fields(Plan)}
 
 
@@ -84,38 +73,60 @@ def exit_of(text: str) -> tuple[Exit, float]:
 
 
 def spec_of(stage: Stage, options: dict[str, str]) -> dict[str, object]:
-    spec: dict[str, object] = {"command": ["train"], "limits": {}, "stall": {}}
-    limits, stall = spec["limits"], spec["stall"]
+    """The spec as an API client would send it; what is not said is left out."""
+    spec: dict[str, dict[str, object]] = {"limits": {}, "stall": {}, "": {"command": ["train"]}}
     for name, text in options.items():
-        if name in ("zones", "shapes"):
-            spec[name] = text.split(",")
-        elif name in LIMITS_S:
-            limits[LIMITS_S[name]] = seconds(text)
-        elif name in LIMITS_N:
-            limits[name] = LIMITS_N[name](text)
-        elif name == "deadline":
-            at = stage.clock.now() + seconds(text)
-            limits["deadline"] = datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")
-        elif name == "polls":
-            stall["polls"] = int(text)
-        elif name in STALL_S:
-            stall[STALL_S[name]] = seconds(text)
-        elif name in TOP_S:
-            spec[TOP_S[name]] = seconds(text)
-        elif name in ("on_success", "on_failure"):
-            spec[name] = text
-        elif name == "allow_on_demand":
-            spec[name] = yes(text)
-        elif name == "promises":
-            spec["results"] = [_promise(part) for part in text.split(",")]
+        if name == "deadline":
+            at = datetime.fromtimestamp(stage.clock.now() + seconds(text), UTC)
+            spec["limits"][name] = at.isoformat().replace("+00:00", "Z")
+        elif name in SPEC:
+            part, field_name, read = SPEC[name]
+            spec[part][field_name] = read(text)
         else:
             raise ScenarioError(f"a submit knows no {name!r}")
-    return {name: value for name, value in spec.items() if value != {}}
+    top = spec.pop("")
+    return top | {name: part for name, part in spec.items() if part}
 
 
 def _promise(text: str) -> dict[str, object]:
     path, _, count = text.partition(":")
     return {"path": path, "min_count": int(count or 1)}
+
+
+def _promises(text: str) -> list[dict[str, object]]:
+    return [_promise(part) for part in text.split(",")]
+
+
+def _list(text: str) -> list[str]:
+    return text.split(",")
+
+
+# option of a submit -> (part of the spec, its field, how the text is read)
+SPEC: dict[str, tuple[str, str, Callable[[str], object]]] = {
+    "zones": ("", "zones", _list),
+    "shapes": ("", "shapes", _list),
+    "promises": ("", "results", _promises),
+    "on_success": ("", "on_success", str),
+    "on_failure": ("", "on_failure", str),
+    "allow_on_demand": ("", "allow_on_demand", yes),
+    "grace": ("", "stop_grace_s", seconds),
+    "keep": ("", "keep_s", seconds),
+    "expect_runtime": ("", "expect_runtime_s", seconds),
+    "max_runtime": ("limits", "max_runtime_s", seconds),
+    "wait_limit": ("limits", "wait_for_capacity_s", seconds),
+    "machine_max": ("limits", "machine_max_s", seconds),
+    "max_attempts": ("limits", "max_attempts", int),
+    "max_user_failures": ("limits", "max_user_failures", int),
+    "budget_usd": ("limits", "budget_usd", float),
+    "polls": ("stall", "polls", int),
+    "boot_timeout": ("stall", "boot_timeout_s", seconds),
+    "first_progress": ("stall", "first_progress_s", seconds),
+    "silence": ("stall", "silence_s", seconds),
+    "restore_limit": ("stall", "restore_s", seconds),
+    "checkpoint_limit": ("stall", "checkpoint_s", seconds),
+    "evaluation_limit": ("stall", "evaluation_s", seconds),
+    "finishing_limit": ("stall", "finishing_s", seconds),
+}
 
 
 def stop_run(stage: Stage, line: Line) -> None:

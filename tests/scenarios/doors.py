@@ -14,13 +14,12 @@ from dataclasses import replace
 
 from supervisor.agent.stores import errors as agents
 from supervisor.domain.machine import Machine, MachineListing, MachineState
-from supervisor.ports.objectstore import ObjectMissing, PreconditionFailed, StoreUnavailable
+from supervisor.ports.objectstore import ObjectMissing, Page, PreconditionFailed, StoreUnavailable
 from supervisor.ports.provider import LaunchRequest
 from supervisor.ports.store import StoreDown
-from tests.fakes.clock import START, FakeClock
+from tests.fakes.clock import FakeClock
 from tests.fakes.objectstore import MemoryStore
 from tests.fakes.provider import FakeProvider
-
 
 AGENTS_WORD = {
     ObjectMissing: agents.ObjectMissing,
@@ -38,18 +37,20 @@ class TrueClock:
 
     def __init__(self, clock: FakeClock) -> None:
         self._clock = clock
+        self._ahead_s = clock.now() - clock.monotonic()
 
     def now(self) -> float:
-        return START + self._clock.monotonic()
+        return self._ahead_s + self._clock.monotonic()
 
 
 class StoreDoor:
-    """Passes every call on to the shared store, unless it is shut."""
+    """Passes every call on to the shared store, unless it is shut. `old`: listings show this picture instead."""
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
         self.url = store.url
         self.shut = False
+        self.old: dict[str, list[Page]] | None = None
         self.calls: Counter[str] = Counter()
 
     def __getattr__(self, method: str):
@@ -59,6 +60,8 @@ class StoreDoor:
             self.calls[method] += 1
             if self.shut:
                 raise StoreUnavailable("the object store does not answer")
+            if method == "pages" and self.old is not None:
+                return iter(self.old[args[0]])
             return deed(*args, **kwargs)
 
         return call

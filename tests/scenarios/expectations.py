@@ -12,7 +12,9 @@ from supervisor.domain import baton as batons
 from supervisor.domain import runfiles
 from supervisor.domain.attempt import Attempt
 from supervisor.domain.baton import Baton
+from supervisor.domain.events import EventKind
 from supervisor.domain.run import Run
+from supervisor.lifecycle.ending import newest_checkpoint
 from supervisor.lifecycle.limits import run_cost_usd
 from supervisor.lifecycle.sentences import status_text
 from supervisor.ports.objectstore import ObjectMissing
@@ -54,6 +56,10 @@ def _has(stage: Stage, key: str) -> str:
     except ObjectMissing:
         return "no"
     return "yes"
+
+
+def _keys(stage: Stage, prefix: str) -> list[str]:
+    return [info.key for page in stage.objects.pages(prefix) for info in page.objects]
 
 
 def _comma(values: object) -> str:
@@ -100,7 +106,7 @@ FACTS: dict[str, Callable[[Story], object]] = {
     "machine_name": lambda s: s.last.machine_name,
     "same_request_once": _no_more_than_once,
     "resumed": lambda s: "nothing" if s.last.step_from is None else s.last.step_from,
-    "checkpoint": lambda s: "none" if s.run.checkpoint_step is None else s.run.checkpoint_step,
+    "checkpoint": lambda s: "none" if newest_checkpoint(s.run) is None else newest_checkpoint(s.run),
     "pointer": lambda s: "none" if s.baton is None or s.baton.checkpoint is None else s.baton.checkpoint.step,
     "step": lambda s: (
         s.run.pulse.step if s.run.pulse is not None and s.run.pulse.step is not None else "none"
@@ -110,12 +116,14 @@ FACTS: dict[str, Callable[[Story], object]] = {
     "evidence": lambda s: next((a.evidence for a in reversed(s.attempts) if a.cause is not None), ""),
     "sentence": lambda s: status_text(s.run, s.now),
     "needs_person": lambda s: s.run.needs_person or "no",
+    "kept": lambda s: "yes" if s.run.kept_until is not None else "no",
     "results": lambda s: s.run.outcome.files if s.run.outcome is not None else "none",
     "missing": lambda s: _comma(s.run.outcome.missing) if s.run.outcome is not None else "",
     "closed": lambda s: s.baton.closed if s.baton is not None and s.baton.closed is not None else "no",
     "done": lambda s: "yes" if s.baton is not None and s.baton.done is not None else "no",
     "beat": lambda s: _has(s.stage, runfiles.beat(s.run.run_id)),
     "manifest": lambda s: _has(s.stage, runfiles.manifest(s.run.run_id)),
+    "stray": lambda s: _has(s.stage, runfiles.checkpoint(s.run.run_id, 999, 1) + "model.pt"),
     "manifest_says": _manifest_status,
     "console": _console,
     "settled": lambda s: "yes" if s.run.settled else "no",
@@ -131,9 +139,7 @@ WORLD: dict[str, Callable[[Stage], object]] = {
     "launches": lambda stage: len(stage.provider.launches),
     "releases": lambda stage: len(stage.provider.releases),
     "requests": lambda stage: stage.requests,
-    "beats": lambda stage: sum(
-        not info.key.startswith(runfiles.BEATS + ".") for page in stage.objects.pages(runfiles.BEATS) for info in page.objects
-    ),
+    "beats": lambda stage: sum(not runfiles.is_canary(key) for key in _keys(stage, runfiles.BEATS)),
     "active": lambda stage: len(stage.supervisor.tick.runs),
     "breakers_open": lambda stage: _comma(
         sorted(name for name, one in stage.supervisor.tick.worldview.breakers.items() if one.open)
@@ -173,16 +179,7 @@ def _counts(stage: Stage, subject: str, words: tuple[str, ...]) -> dict[str, Cal
     else:
         sent = stage.notifier.sent
         kinds = Counter(str(one.kind) for one in sent if run_id in (None, one.run_id))
-    return _Counted(kinds)
-
-
-class _Counted(dict):
-    """Every event kind has a count."""
-
-    def __init__(self, kinds: Counter[str]) -> None:
-        from supervisor.domain.events import EventKind
-
-        super().__init__({kind.value: (lambda kind=kind: kinds[kind.value]) for kind in EventKind})
+    return {kind.value: (lambda kind=kind: kinds[kind.value]) for kind in EventKind}
 
 
 def _compare(option: Option, table: dict[str, Callable[[], object]]) -> str | None:

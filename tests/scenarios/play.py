@@ -8,6 +8,7 @@ from pathlib import Path
 
 from supervisor.domain.errors import SpotError
 from tests.scenarios import deeds_of_people, deeds_of_the_world
+from tests.scenarios.deeds_of_the_cloud import cloud
 from tests.scenarios.expectations import unmet
 from tests.scenarios.script import Line, ScenarioError, lines_of, seconds, yes
 from tests.scenarios.stage import Settings, Stage
@@ -63,6 +64,7 @@ DEEDS: dict[str, Callable[[Stage, Line], None]] = {
     "expect": expect,
     "refused": refused,
     "faults": faults,
+    "cloud": cloud,
     **deeds_of_people.DEEDS,
     **deeds_of_the_world.DEEDS,
 }

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 OPTION = re.compile(r"([a-z_]+)(<=|>=|!=|=|~)(.*)\Z", re.DOTALL)
 TIME = re.compile(r"(-?\d+(?:\.\d+)?)(s|min|h|d)\Z")
+T = TypeVar("T")
 SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -54,6 +57,12 @@ def seconds(text: str) -> float:
     if match is None:
         raise ScenarioError(f"{text!r} is not a time such as 30s, 5min, 2h")
     return float(match.group(1)) * SECONDS[match.group(2)]
+
+
+def choose(table: Mapping[str, T], name: str) -> T:
+    if name not in table:
+        raise ScenarioError(f"{name!r} is none of {', '.join(table)}")
+    return table[name]
 
 
 def yes(text: str) -> bool:

@@ -10,11 +10,11 @@ import math
 from dataclasses import dataclass, field
 
 from supervisor.agent.claim import left_word
+from supervisor.agent.stores.errors import StoreUnavailable
 from supervisor.domain import baton as rules
 from supervisor.domain import heartbeat
 from supervisor.domain.baton import BatonRefused
 from supervisor.domain.heartbeat import Exit
-from supervisor.agent.stores.errors import StoreUnavailable
 from supervisor.ports.provider import LaunchRequest
 from tests.scenarios.sim_beats import Mouth
 from tests.scenarios.sim_files import Files
@@ -27,7 +27,8 @@ LEAVING = ("saving", "finishing", "over")
 @dataclass
 class SimAgent:
     """`up_at`: monotonic seconds at which its machine is up. `silent`: it reaches nobody. `mute`: its beats do not
-    arrive, its files do. `dead`: the agent's process is gone, the machine is up. `hung`: no more steps. `long_phase`: it says that it is in this phase, and makes no steps there."""
+    arrive, its files do. `dead`: the agent's process is gone, the machine is up. `hung`: no more steps.
+    `long_phase`: it says that it is in this phase, and makes no steps there."""
 
     request: LaunchRequest
     machine_id: str
@@ -46,6 +47,7 @@ class SimAgent:
     left: str | None = None
     exit: Exit | None = None
     note: str = ""
+    rejected: int | None = None  # the checkpoint that did not verify
     step_from: int | None = None
     step: int = 0
     saved: int = 0
@@ -163,8 +165,8 @@ class SimAgent:
         self.pointed, self.training_at = self.step_from, now
         self.state, self.phase = "training", heartbeat.TRAINING
 
-    def _reject(self, why: str) -> None:
-        self.note = why
+    def _reject(self, step: int) -> None:
+        self.note, self.rejected = "it differs from its sha256", step
 
     def _training(self, now: float) -> None:
         step = self.progress()

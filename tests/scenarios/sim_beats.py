@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from supervisor.agent.claim import left_word, superseded
 from supervisor.agent.stopmarker import fresh_marker
+from supervisor.agent.stores.errors import ABSENT, ObjectMissing, PreconditionFailed, StoreUnavailable
 from supervisor.domain import baton as rules
 from supervisor.domain import heartbeat, runfiles
 from supervisor.domain.heartbeat import Beat
-from supervisor.agent.stores.errors import ABSENT, ObjectMissing, PreconditionFailed, StoreUnavailable
 from tests.scenarios.sim_plan import NEVER, NotReached
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ class Mouth:
             total=agent.plan.steps if shows else None,
             checkpoint_step=agent.pointed,
             resumed_from=agent.step_from,
+            rejected_checkpoint=agent.rejected,
             steps_per_s=agent.plan.rate if shows else None,
             notice_s=agent.notice_s(),
             left=agent.left,

@@ -31,7 +31,7 @@ from supervisor.reconciler.worldview import Worldview
 from supervisor.services.heartbeat import BeatInbox
 from supervisor.services.parts import Parts
 from supervisor.storage.store import open_store
-from tests.fakes.clock import START, FakeClock
+from tests.fakes.clock import FakeClock
 from tests.fakes.notifier import FakeNotifier
 from tests.fakes.objectstore import MemoryStore
 from tests.fakes.wake import FakeWake
@@ -43,6 +43,7 @@ from tests.scenarios.doors import (
     StagedProvider,
     StoreDoor,
     SupervisorDied,
+    TrueClock,
 )
 from tests.scenarios.sim_agent import SimAgent
 from tests.scenarios.sim_plan import NEVER, NotReached, Plan, Reach
@@ -50,6 +51,7 @@ from tests.scenarios.sim_plan import NEVER, NotReached, Plan, Reach
 CELL = "cell"
 WAKE_S = 0.05  # how soon the loop looks again when it is woken
 FOREVER_S = 1e9
+MOST_TICKS_A_MINUTE = 200
 OVERLAP_S = 300.0  # how long a run may have two machines (invariant 3)
 
 
@@ -99,7 +101,7 @@ class Stage:
 
     def __post_init__(self) -> None:
         self.clock = FakeClock()
-        self.objects = MemoryStore(now=lambda: START + self.clock.monotonic())
+        self.objects = MemoryStore(now=TrueClock(self.clock).now)
         self.own_door, self.agents_door = StoreDoor(self.objects), AgentsDoor(self.objects)
         self.provider = StagedProvider(self.clock, self.settings.zones, self._born)
         self.provider.boot_s, self.provider.release_delay_s = self.settings.boot, self.settings.release
@@ -111,6 +113,7 @@ class Stage:
         self.faults = Faults()
         self.next_tick = 0.0
         self.doubled: dict[str, float] = {}
+        self._looked: list[float] = []
         self._lives = itertools.count(1)
         self._database = open_store(f"sqlite:///{self.folder}/scenario.db", True, ("fake",))
         self.rows = DatabaseDoor(self._database)
@@ -191,7 +194,7 @@ class Stage:
             self._wake_up(now)
 
     def _wake_up(self, now: float) -> None:
-        if self.wake.wait(0.0):
+        if self.wake.wait(0.0) and self.supervisor is not None:
             self.next_tick = min(self.next_tick, now + WAKE_S)
 
     def _tick(self, own: Supervisor) -> None:
@@ -217,8 +220,15 @@ class Stage:
             for run in own.tick.runs.values()
             if run.stop is not None or run.status == Status.STOPPING
         )
+        self._refuse_to_spin(now)
         soon_s = self.settings.poll if due is None else min(self.settings.poll, due - self.clock.now())
         self.next_tick = now + max(WAKE_S, soon_s)
+
+    def _refuse_to_spin(self, now: float) -> None:
+        """A wake-up that changes nothing must not lead to the next one."""
+        self._looked = [at for at in self._looked if at > now - 60.0] + [now]
+        if len(self._looked) > MOST_TICKS_A_MINUTE:
+            raise AssertionError(f"the loop spins: {len(self._looked)} ticks in a minute")
 
     def _calls(self) -> int:
         return sum(self.own_door.calls.values()) + sum(self.provider.calls.values())
@@ -268,7 +278,11 @@ class Stage:
     def _watch_machines(self) -> None:
         """Invariant 3: no run has two running machines for longer than its overlap."""
         now = self.clock.monotonic()
-        count = Counter(one.run_id for one in self.machines() if one.state is not MachineState.ENDED)
+        count = Counter(
+            one.run_id
+            for one in self.machines()
+            if one.run_id in self.plans and one.state is not MachineState.ENDED
+        )
         self.doubled = {name: self.doubled.get(name, now) for name, many in count.items() if many > 1}
         for name, since in self.doubled.items():
             if now - since > self.settings.overlap:

@@ -1,0 +1,144 @@
+"""What the platform does to a scenario: it takes machines away, has none, answers late or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from supervisor.domain.causes import Cause
+from supervisor.domain.machine import Machine, MachineRef, MachineState
+from supervisor.ports.provider import LaunchRejected, NoCapacity, ProviderUnavailable
+from tests.scenarios.script import Line, ScenarioError, choose, seconds
+from tests.scenarios.stage import Stage
+
+
+def cloud(stage: Stage, line: Line) -> None:
+    """cloud DEED ...: see CLOUD"""
+    choose(CLOUD, line.word(0, "what the cloud does"))(stage, line)
+
+
+def _name(stage: Stage, line: Line) -> str:
+    """NAME, or NAME@attempt: the machine of this run's newest agent, or of that attempt's."""
+    run_id, _, attempt = line.word(1, "a run id").partition("@")
+    return stage.agent(run_id, int(attempt) if attempt else None).request.name
+
+
+def _preempt(stage: Stage, line: Line) -> None:
+    name = _name(stage, line)
+    machine = stage.provider.look(name)
+    if machine is None:
+        raise ScenarioError(f"machine {name} is gone")
+    stage.provider.preempt(
+        MachineRef("local", machine.zone, name), seconds(line.values().get("notice", "0s"))
+    )
+    for agent in stage.agents:
+        agent.due = min(agent.due, stage.clock.monotonic() + 0.2)
+
+
+def _end(cause: Cause | None) -> Callable[[Stage, Line], None]:
+    return lambda stage, line: stage.provider.end(_name(stage, line), cause)
+
+
+def _zones(stage: Stage, line: Line) -> list[str]:
+    return list(line.words[1:]) or list(stage.settings.zones)
+
+
+def _stockout(stage: Stage, line: Line) -> None:
+    stage.provider.stockout(_zones(stage, line), None)
+
+
+def _capacity(stage: Stage, line: Line) -> None:
+    stage.provider.stockout(_zones(stage, line), 0.0)
+    stage.provider.quota.clear()
+
+
+def _quota(stage: Stage, line: Line) -> None:
+    stage.provider.quota.update(_zones(stage, line))
+
+
+def _unreachable(stage: Stage, line: Line) -> None:
+    stage.provider.down = not line.words[1:]
+    stage.provider.unreachable.update(line.words[1:])
+
+
+def _readable(stage: Stage, _: Line) -> None:
+    stage.provider.down = False
+    stage.provider.unreachable.clear()
+
+
+def _lose_answer(stage: Stage, line: Line) -> None:
+    """The next create makes its machine and is not answered; `none=yes`: nor is there a machine; `times=N`."""
+    values = line.values()
+    comes_up = values.get("none", "no") == "no"
+    stage.provider.next_launch(ProviderUnavailable("timed out"), comes_up, int(values.get("times", "1")))
+
+
+def _lie(stage: Stage, _: Line) -> None:
+    """The next create is answered with a definite no, and its machine comes up all the same."""
+    stage.provider.next_launch(NoCapacity("ZONE_RESOURCE_POOL_EXHAUSTED"), comes_up=True)
+
+
+def _reject(stage: Stage, line: Line) -> None:
+    stage.provider.next_launch(LaunchRejected("PERMISSION_DENIED: compute.instances.create"))
+
+
+def _immortal(stage: Stage, line: Line) -> None:
+    stage.provider.immortal.add(_name(stage, line))
+
+
+def _mortal(stage: Stage, _: Line) -> None:
+    stage.provider.immortal.clear()
+
+
+def _add(stage: Stage, line: Line) -> None:
+    """cloud add NAME count=N of=ours|others age=TIME: machines that no row of ours knows"""
+    values = line.values()
+    ours = values.get("of", "others") == "ours"
+    owner = stage.rows.supervisor_id if ours else "another-supervisor"
+    born = stage.provider._clock.now() - seconds(values.get("age", "1h"))
+    for number in range(int(values.get("count", "1"))):
+        name = f"{line.word(1, 'a name')}-{number}"
+        stage.provider.add(
+            Machine(f"id:{name}", name, "a", MachineState.UP, owner, "lost", "1.1.1", created_at=born)
+        )
+
+
+def _revive(stage: Stage, line: Line) -> None:
+    """cloud revive NAME ATTEMPT: the machine that was asked for as this attempt comes up now, late."""
+    request = stage.agent(line.word(1, "a run id"), int(line.word(2, "an attempt"))).request
+    stage.provider.launch(request)
+
+
+def _console(stage: Stage, line: Line) -> None:
+    stage.provider.write_console(_name(stage, line), line.word(2, "a text").encode())
+
+
+CLOUD = {
+    "preempt": _preempt,
+    "kill": lambda stage, line: stage.provider.lose(_name(stage, line)),
+    "delete": lambda stage, line: stage.provider.end(
+        _name(stage, line), Cause.MACHINE_DELETED, "deleted by hand"
+    ),
+    "ends": _end(None),
+    "host-error": _end(Cause.HOST_ERROR),
+    "reboot": _end(Cause.HOST_REBOOTED),
+    "expire": _end(Cause.EXPIRED),
+    "stockout": _stockout,
+    "capacity": _capacity,
+    "quota": _quota,
+    "unreachable": _unreachable,
+    "readable": _readable,
+    "lose-answer": _lose_answer,
+    "reject": _reject,
+    "lies": _lie,
+    "hide": lambda stage, line: stage.provider.hidden.add(_name(stage, line)),
+    "show": lambda stage, line: stage.provider.hidden.clear(),
+    "immortal": _immortal,
+    "mortal": _mortal,
+    "add": _add,
+    "revive": _revive,
+    "console": _console,
+    "boot": lambda stage, line: setattr(stage.provider, "boot_s", seconds(line.word(1, "a time"))),
+    "release-takes": lambda stage, line: setattr(
+        stage.provider, "release_delay_s", seconds(line.word(1, "a time"))
+    ),
+}
