@@ -260,7 +260,7 @@ def free_ends_spend_nothing(rules: Decide, situation: tuple[Run, Observation, Wo
         assert after.counters.no_progress == run.counters.no_progress
         assert after.counters.user_failures == run.counters.user_failures
         assert after.status == Status.RECOVERING
-    if run.status == Status.LAUNCHING and isinstance(obs.create, Seen):
+    if run.status == Status.LAUNCHING and run.live_attempt is None and isinstance(obs.create, Seen):
         assert after.counters.counted == run.counters.counted
 
 
