@@ -60,6 +60,7 @@ class Actor:
     forget_beats: Callable[[str], None]
     threads: int = 8
     executor: Executor | None = None  # where actions run; None = bounded threads of our own
+    leading: Callable[[], Lease | None] | None = None  # the lease as it is now; None = nobody renews it
     _under_way: set[tuple[object, ...]] = field(default_factory=set)
     _done_once: set[tuple[object, ...]] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -86,7 +87,7 @@ class Actor:
     def _work(self, name: tuple[object, ...], run: Run | None, action: Action, lease: Lease) -> None:
         done = False
         try:
-            if self.clock.monotonic() >= lease.deadline:
+            if not self._leads(lease):
                 return
             self._carry_out(run, action, lease)
             done = True
@@ -107,6 +108,12 @@ class Actor:
                     self._done_once.add(name)
             if first:  # only the first success looks again at once: a release that has no effect must not spin the loop
                 self.wake.set()
+
+    def _leads(self, lease: Lease) -> bool:
+        """Still the leader of that epoch. The lease was renewed meanwhile: a tick, or a queue of actions, that takes
+        longer than one lease lasts would else do nothing at all."""
+        now = lease if self.leading is None else self.leading()
+        return now is not None and now.epoch == lease.epoch and self.clock.monotonic() < now.deadline
 
     def _carry_out(self, run: Run | None, action: Action, lease: Lease) -> None:
         if isinstance(action, Release):
@@ -143,7 +150,7 @@ class Actor:
         request = launch_request(
             run, try_, self.store.spec(run.key), nonce, self.store.supervisor_id, self.paces
         )
-        if self.clock.monotonic() >= lease.deadline or not self._still_wanted(run, action, first):
+        if not self._leads(lease) or not self._still_wanted(run, action, first):
             return
         try:
             self.providers[run.provider].launch(request)

@@ -76,4 +76,7 @@ class Leader:
 
     def _keep(self) -> None:
         while not self._stop.wait(RENEW_S):
-            self.renew()
+            try:
+                self.renew()
+            except Exception:  # a thread that died here would leave its cell without a leader for good
+                log.exception("lease not renewed", extra={"action": "lease", "cell": self.cell})

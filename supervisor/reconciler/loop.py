@@ -66,6 +66,7 @@ class Loop:
     def __post_init__(self) -> None:
         self._leaders = [self.leader] if self.housekeeper is None else [self.leader, self.housekeeper]
         self.status = LoopStatus(self.clock.monotonic())
+        self.tick.actor.leading = self.leader.lease
         logging.getLogger("apscheduler").setLevel(logging.WARNING)
         executors = {"default": ThreadPoolExecutor(1), "tick": ThreadPoolExecutor(1)}
         defaults = {"coalesce": True, "max_instances": 1, "misfire_grace_time": None}

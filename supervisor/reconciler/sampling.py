@@ -8,6 +8,7 @@ from supervisor.domain.run import Run
 from supervisor.ports.store import Lease, Sample, Store
 
 SAMPLE_S = 60.0
+NOW = 0.0  # is always over
 
 
 class Sampler:
@@ -17,7 +18,7 @@ class Sampler:
 
     def due(self, key: int) -> None:
         """Something of note happened: sample this run in this tick."""
-        self._next[key] = 0.0
+        self._next[key] = NOW
 
     def forget(self, key: int) -> None:
         self._next.pop(key, None)
@@ -28,6 +29,8 @@ class Sampler:
             if run.pulse is None or run.attempt is None:
                 continue
             at = self._next.get(run.key)
+            if run.live_attempt is None and at != NOW:
+                continue  # nothing moves any more
             if at is None:  # first seen: spread runs that began together over the minute
                 self._next[run.key] = now + (run.key * 7) % int(SAMPLE_S)
                 continue

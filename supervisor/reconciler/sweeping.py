@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 
 from supervisor.domain.actions import Release
@@ -13,6 +14,8 @@ from supervisor.ports.store import Lease
 from supervisor.reconciler.act import Actor
 from supervisor.reconciler.observe import Snapshot
 
+log = logging.getLogger(__name__)
+
 EVERY = 4
 
 
@@ -21,6 +24,7 @@ class Sweeper:
         self._supervisor_id = supervisor_id
         self._tick = 0
         self._told: set[str] = set()
+        self._foreign: dict[str, int] = {}  # provider -> machines that are not ours, as told last
 
     def sweep(
         self, snapshot: Snapshot, runs: Iterable[Run], actor: Actor, lease: Lease, now: float
@@ -34,6 +38,7 @@ class Sweeper:
             if isinstance(listing, str):
                 continue
             plan = sweep.plan(listing, self._supervisor_id, expected, now)
+            self._tell_foreign(provider, plan.foreign)
             for machine in plan.release:
                 ref = MachineRef(provider, machine.zone, machine.name, machine.machine_id)
                 reason = (
@@ -56,6 +61,15 @@ class Sweeper:
             if not plan.refused:
                 self._told.discard("refused")
         return events
+
+    def _tell_foreign(self, provider: str, count: int) -> None:
+        """Reported, never touched: they may be another supervisor's, or ours of a database that was lost."""
+        if count not in (0, self._foreign.get(provider)):
+            log.warning(
+                "machines that carry another supervisor's id, or none",
+                extra={"action": "sweep", "provider": provider, "count": count},
+            )
+        self._foreign[provider] = count
 
     def _tell(self, machine: Machine, text: str) -> list[Event]:
         if machine.name in self._told:

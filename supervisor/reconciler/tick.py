@@ -53,7 +53,7 @@ class Tick:
     rotation: Rotation
     clock: Clock
     runs: dict[int, Run] = field(default_factory=dict)
-    _nonces: dict[tuple[int, str], str] = field(default_factory=dict)
+    _nonces: dict[int, tuple[str, str]] = field(default_factory=dict)  # run key -> (launch id, hash)
     _told: dict[str, float] = field(default_factory=dict)
     _anew: bool = False
 
@@ -69,7 +69,9 @@ class Tick:
         turn = self.rotation.turn(self.runs)
         for _ in range(ROUNDS):
             decisions = self._decide(todo, snapshot, world, turn, now)
-            admitted, events = self.worldview.admit(decisions, len(self.runs), now)
+            inferring = any(decision.inferred for decision in decisions)
+            active = sum(run.live_attempt is not None for run in self.runs.values()) if inferring else 0
+            admitted, events = self.worldview.admit(decisions, active, now)
             self._tell(events, now)
             kept = self._commit(admitted, lease, now)
             for decision in kept:
@@ -109,6 +111,7 @@ class Tick:
         del self.runs[key]
         self.outcomes.forget(key)
         self.sampler.forget(key)
+        self._nonces.pop(key, None)
 
     # --- decide ---------------------------------------------------------------------------------------------------
 
@@ -184,16 +187,21 @@ class Tick:
         if not isinstance(part, Seen) or part.source != "store" or run.try_ is None:
             return part
         beat = part.value
-        if beat.launch_id != run.try_.launch_id:
-            return part  # of another launch: no rule listens to it
-        expected = self._nonces.get((run.key, beat.launch_id)) or run.try_.nonce_hash
-        if not expected:
-            expected = self.store.nonce_hash(run.run_id, beat.launch_id) or ""
-            self._nonces[run.key, beat.launch_id] = expected
-        if expected == nonce_hash(beat.nonce):
+        ended = run.attempt is not None and beat.launch_id == run.attempt.launch_id
+        if beat.launch_id != run.try_.launch_id and not ended:
+            return part  # neither of this launch nor a late one of the last attempt: no rule listens to it
+        if self._nonce_hash(run, beat.launch_id) == nonce_hash(beat.nonce):
             return part
         self._rejected(((run.run_id, "it does not carry the nonce of its try"),), now)
         return snapshot.beat(run.run_id, with_stored=False)
+
+    def _nonce_hash(self, run: Run, launch_id: str) -> str:
+        if run.try_ is not None and run.try_.launch_id == launch_id and run.try_.nonce_hash:
+            return run.try_.nonce_hash
+        known = self._nonces.get(run.key)
+        if known is None or known[0] != launch_id or not known[1]:
+            known = self._nonces[run.key] = (launch_id, self.store.nonce_hash(run.run_id, launch_id) or "")
+        return known[1]
 
     # --- commit ---------------------------------------------------------------------------------------------------
 
@@ -212,10 +220,10 @@ class Tick:
         for page in _pages(to_write, PAGE):
             changes = [Change(self.runs[d.run.key], d.run, d.events, d.parted) for d in page]
             hit = self.store.apply_all(changes, now, lease)
-            standing += [self._committed(d, hit[d.run.key], now) for d in page if d.run.key in hit]
+            standing += [self._committed(d, hit[d.run.key]) for d in page if d.run.key in hit]
         return standing
 
-    def _committed(self, decision: Decision, stored: Run, now: float) -> Decision:
+    def _committed(self, decision: Decision, stored: Run) -> Decision:
         before = self.runs[stored.key]
         if before.status != stored.status:
             self.outcomes.moved(stored.key)

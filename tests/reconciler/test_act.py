@@ -1,0 +1,82 @@
+"""Actions under a lease that is renewed while they wait, and under one that is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
+from typing import Any
+
+import pytest
+
+from supervisor.domain import runfiles
+from supervisor.domain.actions import WriteStopMarker
+from supervisor.domain.status import Status
+from supervisor.ports.objectstore import ObjectMissing
+from supervisor.ports.store import Lease
+from supervisor.reconciler.act import Actor
+from supervisor.reconciler.event_wake import EventWake
+from supervisor.reconciler.outcomes import Outcomes
+from tests.fakes.clock import FakeClock
+from tests.fakes.objectstore import MemoryStore
+from tests.lifecycle.sample_runs import run_in
+
+TTL_S = 8.0
+
+
+class Later(Executor):
+    """Keeps what is submitted until it is told to do it."""
+
+    def __init__(self) -> None:
+        self.kept: list[Callable[[], object]] = []
+
+    def submit(self, call: Any, /, *args: Any, **more: Any) -> Future[Any]:
+        self.kept.append(lambda: call(*args, **more))
+        return Future()
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.clock, self.objects, self.later = FakeClock(), MemoryStore(), Later()
+        self.given = self.lease(epoch=1)
+        self.now: Lease | None = self.given
+        nothing: Any = None
+        self.actor = Actor(
+            nothing, self.objects, {}, Outcomes(), self.clock, EventWake(), nothing, lambda run_id: None,
+            executor=self.later, leading=lambda: self.now,
+        )  # fmt: skip
+
+    def lease(self, epoch: int) -> Lease:
+        return Lease("cell", "me", epoch, self.clock.monotonic() + TTL_S)
+
+    def written(self) -> bool:
+        """Whether an action that was given under the first lease is carried out now."""
+        run = run_in(Status.STOPPING)
+        self.actor.submit(run, WriteStopMarker("ops"), self.given)
+        self.later.kept.pop()()
+        try:
+            return bool(self.objects.get(runfiles.stop_marker(run.run_id)))
+        except ObjectMissing:
+            return False
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    made = Bench()
+    yield made
+    made.actor.close()
+
+
+def test_an_action_that_waited_longer_than_a_lease_lasts_is_done_under_the_renewed_one(bench: Bench) -> None:
+    bench.clock.advance(2 * TTL_S)
+    bench.now = bench.lease(epoch=1)
+    assert bench.written()
+
+
+def test_nothing_is_done_when_the_lease_has_run_out_was_lost_or_taken_again(bench: Bench) -> None:
+    bench.now = bench.lease(epoch=2)
+    assert not bench.written()
+    bench.now = None
+    assert not bench.written()
+    bench.now = bench.given
+    bench.clock.advance(TTL_S)
+    assert not bench.written()
