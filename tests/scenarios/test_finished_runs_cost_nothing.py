@@ -18,8 +18,8 @@ MANY = 10_000
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
-    stage = Stage(tmp_path)
+def stage(folder: Path) -> Iterator[Stage]:
+    stage = Stage(folder)
     yield stage
     stage.close()
 

@@ -12,5 +12,5 @@ FILES = sorted(Path(__file__).parent.glob("*/*.txt"))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_the_story_ends_as_it_must(path: Path, tmp_path: Path) -> None:
-    play(path, tmp_path)
+def test_the_story_ends_as_it_must(path: Path, folder: Path) -> None:
+    play(path, folder)
