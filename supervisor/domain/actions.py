@@ -29,7 +29,6 @@ class AskAgentToStop:
     """TERM to the agent where the provider can, and the .stop marker for all others."""
 
     ref: MachineRef
-    grace_s: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,6 @@ class Attempt:
     gone_at: float | None = None  # the machine is known gone: billing ends
     cause: Cause | None = None
     evidence: str = ""
-    noticed_at: float | None = None
     step_from: int | None = None  # resumed from this step; None = from nothing
     step_last: int | None = (
         None  # last step that a beat told of; the next attempt's step_from tells what was lost

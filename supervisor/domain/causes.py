@@ -78,7 +78,9 @@ CAUSES: tuple[CauseRule, ...] = (
     CauseRule((C.HOST_REBOOTED,), Kind.FREE, False, False, False, "recover at once"),
     CauseRule((C.EXPIRED, C.TIME_LIMIT), Kind.FREE, False, False, False, "recover at once", NEWER_CHECKPOINT),
     CauseRule((C.EXPIRED, C.TIME_LIMIT), Kind.PAID, True, True, False, "recover at once"),
-    CauseRule((C.MACHINE_DELETED,), Kind.FREE, False, False, False, "recover, paced; the third in an hour ends the run"),
+    CauseRule(
+        (C.MACHINE_DELETED,), Kind.FREE, False, False, False, "recover, paced; the third in an hour ends the run"
+    ),
     CauseRule((C.SUPERSEDED, C.CUT_OFF), Kind.FREE, False, False, False, "another attempt lives, or recover"),
     CauseRule((C.NO_CAPACITY, C.QUOTA, C.LAUNCH_REJECTED), Kind.PACED, False, False, True, "wait, paced"),
     CauseRule((C.ORPHANED, C.AGENT_LOST, C.GPU_FAULT, C.GPU_UNAVAILABLE), Kind.INFRA, True, True, True, BACKOFF),

@@ -17,7 +17,7 @@ from supervisor.domain.run import Counters, Run
 from supervisor.domain.status import Status
 from supervisor.domain.world import World
 from supervisor.lifecycle.decision import Decision, moved, tell
-from supervisor.lifecycle.limits import attempt_cost_usd, training_s
+from supervisor.lifecycle.limits import attempt_cost_usd, on_demand_usd, training_s
 
 NO_PROGRESS_LIMIT = 3
 DELETED_WINDOW_S = 3600.0
@@ -49,14 +49,14 @@ def end_attempt(run: Run, end: End, world: World, now: float) -> Decision:
         cause, detail = stop
         failed = moved(replace(after, cause=cause, detail=detail, next_at=None), Status.FAILED, now)
         failed = keep_machine(failed, failed.policy.on_failure, now)
-        events = (_ended_event(after, end), tell(EventKind.FAILED, f"Failed: {cause}. {detail}", cause=cause))
+        events = (ended_event(after, end), tell(EventKind.FAILED, f"Failed: {cause}. {detail}", cause=cause))
         return Decision(failed, events, inferred=end.inferred, again=True)
     recovering = moved(
         replace(after, next_at=now + _pause_s(after, rule, end.cause, world)), Status.RECOVERING, now
     )
     return Decision(
         replace(recovering, cause=end.cause, detail=end.evidence),
-        (_ended_event(after, end),),
+        (ended_event(after, end),),
         check_after=recovering.next_at,
         inferred=end.inferred,
         again=True,
@@ -85,7 +85,7 @@ def close_attempt(run: Run, end: End, now: float) -> Run:
         retiring=run.retiring if end.machine_gone else (*run.retiring, _retiring(closed, end, now)),
         training_s=run.training_s + training_s(closed, now),
         cost_usd=run.cost_usd + (attempt_cost_usd(closed, now) or 0.0),
-        on_demand_usd=run.on_demand_usd + _on_demand_usd(closed, now),
+        on_demand_usd=run.on_demand_usd + on_demand_usd(closed, now),
         cost_known=run.cost_known and closed.price_usd_per_h is not None,
         checkpoint_step=newest_checkpoint(run),
         reported=run.reported or bool(known and known.first_progress_at is not None),
@@ -113,12 +113,6 @@ def keep_machine(run: Run, wish: str, now: float) -> Run:
 def _retiring(attempt: Attempt, end: End, now: float) -> Retiring:
     note = f"attempt {attempt.number} ended: {end.cause}; " + "; ".join(end.readings)
     return Retiring(attempt.ref, attempt.launch_id, now, now + end.overlap_s, note)
-
-
-def _on_demand_usd(attempt: Attempt, now: float) -> float:
-    if attempt.on_demand_usd_per_h is None:
-        return 0.0
-    return attempt.on_demand_usd_per_h * ((attempt.gone_at or now) - attempt.started_at) / 3600.0
 
 
 def _newer_checkpoint(run: Run) -> bool:
@@ -202,7 +196,7 @@ def _pause_s(run: Run, rule: CauseRule, cause: Cause, world: World) -> float:
     return pause_s * (0.8 + 0.4 * hashlib.sha256(name.encode()).digest()[0] / 255.0)
 
 
-def _ended_event(run: Run, end: End) -> Event:
+def ended_event(run: Run, end: End) -> Event:
     attempt = run.attempt
     assert attempt is not None
     evidence = f": {end.evidence.rstrip('.')}" if end.evidence else ""

@@ -22,7 +22,7 @@ from supervisor.lifecycle import machines
 from supervisor.lifecycle.decision import Decision, moved, tell, unchanged
 from supervisor.lifecycle.ending import End, close_attempt, end_attempt, keep_machine
 from supervisor.lifecycle.limits import training_s
-from supervisor.lifecycle.liveness import beat_of, follow, watched_since, with_times
+from supervisor.lifecycle.liveness import beat_of, heard, watched_since
 from supervisor.lifecycle.overriding import done_of, heed_marker
 from supervisor.lifecycle.stopping import begin_stopping
 
@@ -30,7 +30,7 @@ SHORT_SHARE = 0.5  # a finish in under half of expect_runtime_s is worth a quest
 
 
 def finish(run: Run, obs: Observation, world: World, now: float) -> Decision:
-    run = _with_beat(run, obs, world, now)
+    run = heard(run, obs, world, now)
     unread = frozenset(name for name, part in ((BATON, obs.baton), (STOP, obs.stop)) if part is NOT_READ)
     if unread:
         return unchanged(run, wants=unread)
@@ -51,16 +51,6 @@ def finish(run: Run, obs: Observation, world: World, now: float) -> Decision:
     if isinstance(lost, End):
         return end_attempt(replace(run, needs_person="", needs_person_at=None), lost, world, now)
     return lost or _unfinished(run, obs, world, now)
-
-
-def _with_beat(run: Run, obs: Observation, world: World, now: float) -> Run:
-    attempt = run.live_attempt
-    beat = beat_of(obs.beat, attempt.launch_id) if attempt is not None else None
-    if attempt is None or beat is None:
-        return run
-    pulse = follow(run.pulse, beat, now, world.knobs.poll_interval_s)
-    timed = with_times(attempt, beat.value, now)
-    return run if pulse is run.pulse and timed is attempt else replace(run, pulse=pulse, attempt=timed)
 
 
 def _unfinished(run: Run, obs: Observation, world: World, now: float) -> Decision:

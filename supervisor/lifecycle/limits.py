@@ -11,8 +11,16 @@ def attempt_cost_usd(attempt: Attempt, now: float) -> float | None:
     """What the machine of this attempt has cost until it was known gone, or so far. None = no known price."""
     if attempt.price_usd_per_h is None:
         return None
-    end = attempt.gone_at or now
-    return attempt.price_usd_per_h * max(0.0, end - attempt.started_at) / 3600.0
+    return attempt.price_usd_per_h * _billed_h(attempt, now)
+
+
+def on_demand_usd(attempt: Attempt, now: float) -> float:
+    """What the same time would have cost on demand; 0 where that price is not known."""
+    return (attempt.on_demand_usd_per_h or 0.0) * _billed_h(attempt, now)
+
+
+def _billed_h(attempt: Attempt, now: float) -> float:
+    return max(0.0, (attempt.gone_at or now) - attempt.started_at) / 3600.0
 
 
 def run_cost_usd(run: Run, now: float) -> float:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from supervisor.domain import heartbeat
 from supervisor.domain.attempt import Attempt, Pulse
 from supervisor.domain.heartbeat import Beat
-from supervisor.domain.observation import Part, Seen
+from supervisor.domain.observation import Observation, Part, Seen
 from supervisor.domain.policies import StallLimits
 from supervisor.domain.run import Run
 from supervisor.domain.world import BEATS, World
@@ -62,6 +62,17 @@ def follow(pulse: Pulse | None, seen: Seen[Beat], now: float, poll_interval_s: f
         message=beat.message,
         metrics=beat.metrics,
     )
+
+
+def heard(run: Run, obs: Observation, world: World, now: float) -> Run:
+    """The run with what a beat of its live attempt tells; the same object when there is no news."""
+    attempt = run.live_attempt
+    beat = beat_of(obs.beat, attempt.launch_id) if attempt is not None else None
+    if attempt is None or beat is None:
+        return run
+    pulse = follow(run.pulse, beat, now, world.knobs.poll_interval_s)
+    timed = with_times(attempt, beat.value, now)
+    return run if pulse is run.pulse and timed is attempt else replace(run, pulse=pulse, attempt=timed)
 
 
 def watched_since(world: World, since: float, now: float, source: str = BEATS) -> float:

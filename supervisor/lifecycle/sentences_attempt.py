@@ -61,11 +61,9 @@ def ran_s(attempt: Attempt, now: float) -> float:
 
 
 def ended_text(attempt: Attempt, now: float) -> str:
-    """One clause without a full stop: 'Preempted in us-east1-c after 2 h 14 min with notice'."""
+    """One clause without a full stop: 'Preempted in us-east1-c after 2 h 14 min: preempted with 30 s notice'."""
     cause = attempt.cause or Cause.UNKNOWN
     phrase = PHRASES[cause].format(zone=clip(attempt.placement.zone, 40), ran=age_text(ran_s(attempt, now)))
-    if attempt.noticed_at is not None:
-        phrase += " with notice"
     evidence = clip(attempt.evidence, EVIDENCE_LIMIT)
     if not evidence or cause in _EVIDENCE_ADDS_NOTHING:
         return phrase

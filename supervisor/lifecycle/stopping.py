@@ -19,9 +19,9 @@ from supervisor.domain.world import MACHINES, World
 from supervisor.lifecycle import machines
 from supervisor.lifecycle.beginning import begin_attempt, obtained
 from supervisor.lifecycle.decision import Decision, moved, tell, unchanged
-from supervisor.lifecycle.ending import End, close_attempt
+from supervisor.lifecycle.ending import End, close_attempt, ended_event
 from supervisor.lifecycle.limits import limit_passed
-from supervisor.lifecycle.liveness import beat_of, follow, watched_since
+from supervisor.lifecycle.liveness import beat_of, heard, watched_since
 from supervisor.lifecycle.overriding import done_elsewhere, done_of
 
 CREATE_SETTLED_S = (
@@ -86,17 +86,15 @@ def _await_create(run: Run, obs: Observation, world: World, now: float) -> Decis
 
 
 def _leave(run: Run, obs: Observation, world: World, now: float) -> Decision:
+    run = heard(run, obs, world, now)
     attempt = run.live_attempt
     request = run.stop
     assert attempt is not None
     assert request is not None
-    beat = beat_of(obs.beat, attempt.launch_id)
-    if beat is not None:
-        run = replace(run, pulse=follow(run.pulse, beat, now, world.knobs.poll_interval_s))
     grace_ends = watched_since(world, run.status_since, now, MACHINES) + run.policy.stop_grace_s
     gone = _machine_over(obs)
     if not (gone or _agent_left(run, obs) or now >= grace_ends):
-        actions = [AskAgentToStop(attempt.ref, run.policy.stop_grace_s)]
+        actions = [AskAgentToStop(attempt.ref)]
         if isinstance(obs.stop, Absent):
             return Decision(run, actions=(*actions, WriteStopMarker(request.actor)), check_after=grace_ends)
         return Decision(run, actions=tuple(actions), check_after=grace_ends)
@@ -110,8 +108,7 @@ def _leave(run: Run, obs: Observation, world: World, now: float) -> Decision:
     )
     end = End(request.cause, evidence, machines.readings(obs), machine_gone=isinstance(obs.lookup, Absent))
     after = close_attempt(run, end, now)
-    text = f"Attempt {attempt.number} ended: {request.cause}."
-    return Decision(after, (tell(EventKind.ATTEMPT_ENDED, text, cause=request.cause),), again=True)
+    return Decision(after, (ended_event(after, end),), again=True)
 
 
 def _machine_over(obs: Observation) -> bool:

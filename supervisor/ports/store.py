@@ -247,5 +247,6 @@ class Store(Protocol):
     def samples(self, key: int, since: float, limit: int) -> list[Sample]: ...
 
     def check(self) -> None:
-        """StoreDown unless a write transaction commits and the schema is the one this version knows."""
+        """StoreDown unless a write transaction commits; SchemaMismatch unless the schema is the one this version
+        knows."""
         ...

@@ -22,8 +22,7 @@ from supervisor.services.parts import Parts
 from supervisor.services.queries import Queries
 from supervisor.services.run_view import Json
 
-LIMIT = 262_144  # bytes of one answer
-LIMIT_MAX = 1_048_576
+LIMIT_MAX = 1_048_576  # bytes of one answer
 CHUNKS_PER_ANSWER = 512
 LOGS_KEPT = 64
 RELIST_S = 30.0  # a gap in the numbers is noticed after this time

@@ -209,10 +209,10 @@ def recovering(end: Attempt, **fields: object) -> Run:
 
 
 def test_recovering_after_a_preemption():
-    end = ended(Cause.PREEMPTED, 2 * H + 14 * MIN, noticed_at=NOW - 27, step_last=12300, step_kept=12290)
+    end = ended(Cause.PREEMPTED, 2 * H + 14 * MIN, step_last=12300, step_kept=12290)
     run = recovering(end)
     assert status_text(run, NOW) == (
-        "Preempted in us-east1-c after 2 h 14 min with notice; checkpoint 12,290 is saved, 10 steps lost. "
+        "Preempted in us-east1-c after 2 h 14 min; checkpoint 12,290 is saved, 10 steps lost. "
         "Does not count as a failure. Next: us-east1-b in 4 s, resume from step 12,290."
     )
     assert next_action(run, NOW).what == "launch in 4 s"

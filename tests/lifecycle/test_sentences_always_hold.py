@@ -37,7 +37,7 @@ attempts = st.builds(
     Attempt, st.integers(1, 99), st.just(1), st.just("1.4.1"), names, names, placements, times, times,
     price_usd_per_h=st.none() | st.floats(0, 99), up_at=st.none() | times, running_at=st.none() | times,
     training_at=st.none() | times, ended_at=st.none() | times, gone_at=st.none() | times,
-    cause=st.none() | st.sampled_from(Cause), evidence=words, noticed_at=st.none() | times,
+    cause=st.none() | st.sampled_from(Cause), evidence=words,
     step_from=maybe_step, step_last=maybe_step, step_kept=maybe_step, exit=st.none() | exits,
 )  # fmt: skip
 pulses = st.builds(

@@ -15,7 +15,6 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from supervisor.domain.errors import SchemaMismatch, SettingsRefused
-from supervisor.ports.store import StoreDown
 from supervisor.storage import schema
 from supervisor.storage.database import Database
 from supervisor.storage.store import open_store
@@ -138,7 +137,7 @@ def test_a_schema_that_changes_under_a_server_is_noticed(url: str, path: Path) -
     with sqlite3.connect(path) as raw:
         raw.execute("UPDATE schema_version SET version_num = '9999'")
     raw.close()
-    with pytest.raises(StoreDown, match="newer"):
+    with pytest.raises(SchemaMismatch, match="newer"):
         store.check()
     store.close()
 

@@ -62,6 +62,8 @@ class NoticeTimers:
             timer.start()
 
     def _fire(self, name: str, deadline_boottime_s: float) -> None:
-        self._due(name)
-        with self._lock:
-            self._timers.pop((name, deadline_boottime_s), None)
+        try:
+            self._due(name)
+        finally:  # else no later look could set it again
+            with self._lock:
+                self._timers.pop((name, deadline_boottime_s), None)

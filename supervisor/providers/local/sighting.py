@@ -61,10 +61,10 @@ class Sight:
         notice = folder.notice()
         if agent is not None and self.same_boot(agent) and self._lives(folder, agent):
             if notice is None or boottime() < notice.deadline_boottime_s:
-                return self._living(folder, job, agent, notice)
+                return self._living(job, agent, notice)
             end(folder, agent, LOOK_KILL_WAIT_S)
             if self._lives(folder, agent):
-                return self._living(folder, job, agent, notice)
+                return self._living(job, agent, notice)
         elif agent is None and self.members(folder, None):
             return _machine(job, None, MachineState.STARTING)
         return self._dead(folder, job, agent, notice)
@@ -86,7 +86,7 @@ class Sight:
         if not released and (agent is not None or self.members(folder, None)):
             raise Unreadable(f"{folder.path} has an agent but no job.json")
 
-    def _living(self, folder: Folder, job: Job, agent: Identity, notice: Notice | None) -> Machine:
+    def _living(self, job: Job, agent: Identity, notice: Notice | None) -> Machine:
         if notice is not None:
             return _machine(job, agent, MachineState.ENDING, _preempted(notice, notice.at))
         process = processes.find(agent, self._boot)
