@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-import sqlalchemy as sa
+from sqlalchemy import bindparam
 
 from supervisor.domain.attempt import Attempt, Try
+from supervisor.domain.errors import SchemaMismatch
 from supervisor.domain.events import Event
 from supervisor.domain.placement import OfferKey, ZoneRecord
 from supervisor.domain.run import Run
@@ -22,10 +24,11 @@ from supervisor.ports.store import (
     RunPage,
     Sample,
     StoredEvent,
+    StoreDown,
 )
 from supervisor.storage import attempts, beats, events, leases, pages, pushed, retention, runs, schema, zones
 from supervisor.storage.database import Database
-from supervisor.storage.statements import Session, Statement
+from supervisor.storage.statements import Session, Statement, insert
 from supervisor.storage.tables import meta
 from supervisor.storage.unit_of_work import SqlTransaction, apply_batch
 
@@ -35,9 +38,14 @@ Write = Callable[[Session], Result]
 PART_AIM_S = 0.006  # how long a part of a long write should hold the lock, before its commit
 PART_FIRST, PART_MIN, PART_MAX = 100, 20, 1000
 
-CHECKED = Statement(
-    lambda _: sa.update(meta).values(value=meta.c.value).where(meta.c.name == "supervisor_id")
-)
+
+def _checked(dialect: str) -> Any:
+    """Another value each time: SQLite writes nothing where a row stays what it was, and a full disk goes unseen."""
+    statement = insert(meta, dialect).values(name="checked", value=bindparam("mark"))
+    return statement.on_conflict_do_update(index_elements=["name"], set_={"value": statement.excluded.value})
+
+
+CHECKED = Statement(_checked)
 
 
 def open_store(url: str, migrate: bool, channels: Sequence[str] = ("log",)) -> SqlStore:
@@ -189,9 +197,12 @@ class SqlStore:
             return beats.of_run(session, key, since, limit)
 
     def check(self) -> None:
-        with self.database.writing() as session:
-            schema.check_version(session)
-            session.run(CHECKED, {})
+        try:
+            with self.database.writing() as session:
+                schema.check_version(session)
+                session.run(CHECKED, {"mark": secrets.token_hex(8)})
+        except SchemaMismatch as mismatch:
+            raise StoreDown(mismatch.detail) from mismatch
 
     def _in_parts(
         self, items: Sequence[Item], prepare: Callable[[Sequence[Item]], Write[Result]], lease: Lease

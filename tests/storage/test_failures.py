@@ -2,6 +2,7 @@
 
 import sqlite3
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,17 @@ def test_a_full_disk_loses_nothing_and_heals(store: SqlStore) -> None:
         session.connection.exec_driver_sql("PRAGMA max_page_count = 1000000")
     insert(store, a_run("enough-now"))
     store.check()
+
+
+def test_each_check_really_writes(store: SqlStore, path: Path) -> None:
+    """A check that changes nothing would call a full disk healthy."""
+    with closing(sqlite3.connect(path)) as onlooker:
+        versions = []
+        for _ in range(3):
+            versions.append(onlooker.execute("PRAGMA data_version").fetchone())
+            store.check()
+        versions.append(onlooker.execute("PRAGMA data_version").fetchone())
+    assert len(set(versions)) == 4
 
 
 def test_a_file_that_another_program_holds(
