@@ -127,7 +127,7 @@ class Actor:
             case AskAgentToStop():
                 self._ask_to_stop(run, action)
             case WriteStopMarker():
-                batonwork.write_stop(self.objects, run.run_id, action.actor)
+                self._write_stop(run, action)
             case CloseBaton():
                 batonwork.close(self.objects, run, action.reason, self.store.supervisor_id)
             case VerifyResults():
@@ -196,6 +196,12 @@ class Actor:
             self.providers[run.provider].ask_to_stop(action.ref)
         except NotSupported:
             return  # the .stop marker and the push's answer say the same
+
+    def _write_stop(self, run: Run, action: WriteStopMarker) -> None:
+        """Not when a resume came first: this marker would be a new one, and stop the new generation."""
+        row = self.store.find(run.run_id)
+        if row is not None and row.generation == run.generation:
+            batonwork.write_stop(self.objects, run.run_id, action.actor)
 
     def _release(self, run: Run | None, action: Release) -> None:
         provider = self.providers[action.ref.provider]

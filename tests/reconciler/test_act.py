@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -39,9 +41,11 @@ class Bench:
         self.clock, self.objects, self.later = FakeClock(), MemoryStore(), Later()
         self.given = self.lease(epoch=1)
         self.now: Lease | None = self.given
+        self.row = run_in(Status.STOPPING)
         nothing: Any = None
+        store: Any = SimpleNamespace(find=lambda run_id: self.row)
         self.actor = Actor(
-            nothing, self.objects, {}, Outcomes(), self.clock, EventWake(), nothing, lambda run_id: None,
+            store, self.objects, {}, Outcomes(), self.clock, EventWake(), nothing, lambda run_id: None,
             executor=self.later, leading=lambda: self.now,
         )  # fmt: skip
 
@@ -80,3 +84,12 @@ def test_nothing_is_done_when_the_lease_has_run_out_was_lost_or_taken_again(benc
     bench.now = bench.given
     bench.clock.advance(TTL_S)
     assert not bench.written()
+
+
+def test_a_stop_marker_that_is_written_late_does_not_stop_the_generation_that_a_resume_began(
+    bench: Bench,
+) -> None:
+    bench.row = replace(bench.row, generation=2, status=Status.PENDING)
+    assert not bench.written()
+    bench.row = replace(bench.row, generation=1)
+    assert bench.written()
