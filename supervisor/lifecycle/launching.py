@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from supervisor.domain import heartbeat
 from supervisor.domain.actions import Launch, MarkHolderGone
-from supervisor.domain.attempt import Try
+from supervisor.domain.attempt import Attempt, Try
 from supervisor.domain.causes import Cause
 from supervisor.domain.events import EventKind
 from supervisor.domain.heartbeat import Beat
@@ -22,12 +22,12 @@ from supervisor.domain.status import Status
 from supervisor.domain.world import BEATS, MACHINES, World
 from supervisor.lifecycle import machines
 from supervisor.lifecycle.beginning import begin_attempt, obtained
-from supervisor.lifecycle.decision import Decision, moved, tell, unchanged
+from supervisor.lifecycle.decision import Decision, held, moved, tell, unchanged
 from supervisor.lifecycle.ending import End, end_attempt
 from supervisor.lifecycle.liveness import beat_of, follow, watched_since, with_times
 from supervisor.lifecycle.overriding import done_elsewhere, done_of, heed_marker
 from supervisor.lifecycle.placement import after_failure
-from supervisor.lifecycle.placing import place
+from supervisor.lifecycle.placing import STORE_RETRY_S, place
 from supervisor.lifecycle.stopping import begin_stopping, stop_for_limit
 
 
@@ -57,18 +57,20 @@ def _ask(run: Run, try_: Try, obs: Observation, world: World, now: float) -> Dec
     if done_of(run, obs) is not None:
         return done_elsewhere(run, now)
     if run.live_attempt is None:
-        return _again(run, try_, obs)
+        return _again(run, try_, obs, now)
     return _booting(run, obs, beat, world, now)
 
 
-def _again(run: Run, try_: Try, obs: Observation) -> Decision:
+def _again(run: Run, try_: Try, obs: Observation, now: float) -> Decision:
     """Machine absent, and no word from the create call: the same Launch again, never another zone."""
     if not isinstance(obs.machine, Absent):
         return unchanged(run)
     if obs.baton is NOT_READ:
         return unchanged(run, wants=frozenset({BATON}))
-    readable = not isinstance(obs.baton, Unknown)
-    return Decision(run, actions=(Launch(try_, holder_gone=not run.retiring),) if readable else ())
+    if isinstance(obs.baton, Unknown):
+        return held(run, f"the object store cannot be read: {obs.baton.reason}", now, STORE_RETRY_S)
+    after = replace(run, hold="") if run.hold else run
+    return Decision(after, actions=(Launch(try_, holder_gone=not run.retiring),))
 
 
 def _try_failed(run: Run, try_: Try, failed: CreateFailed, world: World, now: float) -> Decision:
@@ -102,11 +104,14 @@ def _running(run: Run, try_: Try, beat: Seen[Beat], world: World, now: float) ->
         )
     assert run.attempt is not None
     pulse = follow(run.pulse, beat, now, world.knobs.poll_interval_s)
-    attempt = with_times(replace(run.attempt, up_at=run.attempt.up_at or now), beat.value, now)
+    machine_id = run.attempt.machine_id or beat.value.machine_id
+    attempt = replace(run.attempt, up_at=run.attempt.up_at or now, machine_id=machine_id)
+    attempt = with_times(attempt, beat.value, now)
     first = attempt.number == 1
     zone = try_.placement.zone
     text = f"Training in {zone}." if first else f"Training again in {zone}, attempt {attempt.number}."
-    events.append(tell(EventKind.STARTED if first else EventKind.RECOVERED, text, zone=zone))
+    if beat.value.left is None or beat.value.exit is not None:  # else it left before anything was started
+        events.append(tell(EventKind.STARTED if first else EventKind.RECOVERED, text, zone=zone))
     after = replace(run, attempt=attempt, pulse=pulse, cause=None, detail="")
     return Decision(moved(after, Status.RUNNING, now), tuple(events), again=True)
 
@@ -117,9 +122,8 @@ def _booting(run: Run, obs: Observation, beat: Seen[Beat] | None, world: World, 
     lost = machines.lost(run, obs, world, now)
     if lost is not None:
         return lost if isinstance(lost, Decision) else end_attempt(run, lost, world, now)
-    if attempt.up_at is None and isinstance(obs.machine, Seen) and obs.machine.value.state == MachineState.UP:
-        run = replace(run, attempt=replace(attempt, up_at=now))
-    before = run
+    seen = _seen_up(attempt, obs, now)
+    run = before = run if seen is attempt else replace(run, attempt=seen)
     if beat is not None:
         run = replace(run, pulse=follow(run.pulse, beat, now, world.knobs.poll_interval_s))
     late = _boot_timeout(run, obs, world, now)
@@ -132,6 +136,20 @@ def _booting(run: Run, obs: Observation, beat: Seen[Beat] | None, world: World, 
         check_after=_boot_deadline(run, world, now),
         pulse_only=run is not before and before.attempt is attempt,
     )
+
+
+def _seen_up(attempt: Attempt, obs: Observation, now: float) -> Attempt:
+    """The attempt with what the listing tells of its machine for the first time; the same object otherwise."""
+    if not isinstance(obs.machine, Seen):
+        return attempt
+    machine = obs.machine.value
+    if (
+        not attempt.machine_id and machine.machine_id
+    ):  # a machine that has only just begun to start has no id yet
+        attempt = replace(attempt, machine_id=machine.machine_id)
+    if attempt.up_at is None and machine.state == MachineState.UP:
+        attempt = replace(attempt, up_at=now)
+    return attempt
 
 
 def _boot_deadline(run: Run, world: World, now: float) -> float:

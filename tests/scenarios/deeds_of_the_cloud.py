@@ -125,6 +125,9 @@ CLOUD = {
     "stockout": _stockout,
     "capacity": _capacity,
     "quota": _quota,
+    "limit": lambda stage, line: stage.provider.capacity.update(
+        {line.word(1, "a zone"): int(line.word(2, "how many"))}
+    ),
     "unreachable": _unreachable,
     "readable": _readable,
     "lose-answer": _lose_answer,

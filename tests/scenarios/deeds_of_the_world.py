@@ -21,8 +21,8 @@ from tests.scenarios.stage import Stage
 
 def store(stage: Stage, line: Line) -> None:
     """store down|up [supervisor|agents]; stale|current: the supervisor's listings show the picture of now until they
-    are current again; lose-answers N: writes are done and not answered; torn-checkpoint|stray-checkpoint|lose-result
-    NAME"""
+    are current again; lose-answers N: writes are done and not answered; full|roomy; torn-checkpoint|stray-checkpoint|
+    lose-result|torn-baton|mended-baton NAME"""
     choose(STORE, line.word(0, "what the store does"))(stage, line)
 
 
@@ -51,6 +51,17 @@ def _stray(stage: Stage, line: Line) -> None:
     )
 
 
+def _torn_baton(stage: Stage, line: Line) -> None:
+    key = runfiles.baton(line.word(1, "a run id"))
+    stage.objects.put("aside/" + key, stage.objects.get(key)[0])
+    stage.objects.put(key, b"{ torn")
+
+
+def _mended_baton(stage: Stage, line: Line) -> None:
+    key = runfiles.baton(line.word(1, "a run id"))
+    stage.objects.put(key, stage.objects.get("aside/" + key)[0])
+
+
 def _lose_result(stage: Stage, line: Line) -> None:
     for page in stage.objects.pages(runfiles.folder(line.word(1, "a run id")) + "results/"):
         for info in page.objects:
@@ -65,6 +76,10 @@ STORE = {
     "lose-answers": lambda stage, line: setattr(stage.objects, "lose_answers", int(line.word(1, "how many"))),
     "torn-checkpoint": _torn,
     "stray-checkpoint": _stray,
+    "torn-baton": _torn_baton,
+    "mended-baton": _mended_baton,
+    "full": lambda stage, line: setattr(stage.objects, "full", True),
+    "roomy": lambda stage, line: setattr(stage.objects, "full", False),
     "lose-result": _lose_result,
 }
 
@@ -134,30 +149,51 @@ def clock(stage: Stage, line: Line) -> None:
 
 
 def supervisor(stage: Stage, line: Line) -> None:
-    """supervisor restart | kill | start | dies before-next|before-create|after-create | loses-lease | takes-lease |
-    race-stop NAME | looks (now, not at its next poll)"""
-    deed = line.word(0, "what happens to the supervisor")
-    if deed in ("restart", "kill"):
-        stage.kill()
-    if deed in ("restart", "start"):
-        stage.start()
-    elif deed == "dies":
-        where = line.word(1, "where")
-        if where == "before-next":
-            _die_before_the_baton(stage)
-        else:
-            stage.provider.dies = where
-    elif deed == "looks":
-        stage.next_tick = stage.clock.monotonic()
-        stage.run_for(0.0)
-    elif deed == "loses-lease":
-        stage.take_lease("somebody else")
-    elif deed == "takes-lease":
-        stage.supervisor.lease = stage.take_lease("supervisor again")
-    elif deed == "race-stop":
-        _race(stage, line.word(1, "a run id"))
-    elif deed not in ("kill", "restart", "start"):
-        raise ScenarioError(f"the supervisor cannot {deed!r}")
+    """supervisor kill|start|restart; looks: now, not at its next poll; dies before-next|before-create|after-create;
+    loses-lease: somebody else leads; lease-ends: it wakes late; takes-lease; race-stop NAME"""
+    choose(SUPERVISOR, line.word(0, "what happens to the supervisor"))(stage, line)
+
+
+def _restart(stage: Stage, _: Line) -> None:
+    stage.kill()
+    stage.start()
+
+
+def _look(stage: Stage, _: Line) -> None:
+    stage.next_tick = stage.clock.monotonic()
+    stage.run_for(0.0)
+
+
+def _lease_ends(stage: Stage, _: Line) -> None:
+    own = stage.supervisor
+    own.lease = replace(own.lease, deadline=stage.clock.monotonic())
+
+
+def _take_lease(stage: Stage, _: Line) -> None:
+    stage.supervisor.lease = stage.take_lease("supervisor again")
+
+
+def _die(stage: Stage, line: Line) -> None:
+    where = line.word(1, "where")
+    if where == "before-next":
+        _die_before_the_baton(stage)
+    elif where in ("before-create", "after-create"):
+        stage.provider.dies = where
+    else:
+        raise ScenarioError(f"the supervisor cannot die {where!r}")
+
+
+SUPERVISOR = {
+    "kill": lambda stage, line: stage.kill(),
+    "start": lambda stage, line: stage.start(),
+    "restart": _restart,
+    "looks": _look,
+    "dies": _die,
+    "loses-lease": lambda stage, line: stage.take_lease("somebody else"),
+    "lease-ends": _lease_ends,
+    "takes-lease": _take_lease,
+    "race-stop": lambda stage, line: _race(stage, line.word(1, "a run id")),
+}
 
 
 def _die_before_the_baton(stage: Stage) -> None:

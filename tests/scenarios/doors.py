@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from supervisor.agent.stores import errors as agents
 from supervisor.domain.machine import Machine, MachineListing, MachineState
-from supervisor.ports.objectstore import ObjectMissing, Page, PreconditionFailed, StoreUnavailable
+from supervisor.ports.objectstore import ObjectMissing, Page, PreconditionFailed, StoreFull, StoreUnavailable
 from supervisor.ports.provider import LaunchRequest
 from supervisor.ports.store import StoreDown
 from tests.fakes.clock import FakeClock
@@ -24,6 +24,7 @@ from tests.fakes.provider import FakeProvider
 AGENTS_WORD = {
     ObjectMissing: agents.ObjectMissing,
     PreconditionFailed: agents.PreconditionFailed,
+    StoreFull: agents.StoreFull,
     StoreUnavailable: agents.StoreUnavailable,
 }
 
