@@ -1,4 +1,4 @@
-"""Names of log fields and metrics, each defined once, and the two shapes of a log line.
+"""Names of log fields, each defined once, and the two shapes of a log line.
 
 A line has an action (what was done or seen, in one word), ids, and a sentence:
     LOG.info("Attempt 3 ended: preempted.", extra={telemetry.ACTION: "attempt_ended", telemetry.RUN_ID: run.run_id})
@@ -17,43 +17,24 @@ from typing import IO
 # Log fields.
 ACTION = "action"
 RUN_ID = "run_id"
-OWNER = "owner"
-GENERATION = "generation"
 ATTEMPT = "attempt"
-TRY = "try"
-LAUNCH_ID = "launch_id"
 MACHINE = "machine"
-MACHINE_ID = "machine_id"
 PROVIDER = "provider"
 ZONE = "zone"
 CELL = "cell"
 EPOCH = "epoch"
-STATUS = "status"
-CAUSE = "cause"
 EVENT = "event"
 EVENT_ID = "event_id"
 SEQUENCE = "sequence"
-SOURCE = "source"
-READINGS = "readings"
 COUNT = "count"
-DURATION_S = "duration_s"
 REQUEST_ID = "request_id"
-HTTP_STATUS = "http_status"
 METHOD = "method"
 PATH = "path"
 DETAIL = "detail"
-
-# Metrics: base units, no label without a bound on its values.
-RUNS = "spot_runs"  # by status
-TICK_SECONDS = "spot_tick_seconds"
-TICK_AGE_SECONDS = "spot_last_tick_age_seconds"
-BEATS_TOTAL = "spot_beats_total"  # by source
-LAUNCHES_TOTAL = "spot_launches_total"  # by outcome
-ATTEMPTS_ENDED_TOTAL = "spot_attempts_ended_total"  # by cause
-RELEASES_TOTAL = "spot_releases_total"
-UNKNOWN_READS_TOTAL = "spot_unknown_reads_total"  # by source
-BREAKER_OPEN = "spot_breaker_open"  # by source
-OUTBOX_WAITING = "spot_outbox_waiting"
+ERROR = "error"
+REASON = "reason"
+CHANNEL = "channel"
+STEP_S = "step_s"
 
 LINE_MAX = 65536  # characters of one log line
 # Libraries that tell of every request or job: httpx with full URLs, which may be credentials; apscheduler with a

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+from supervisor import telemetry
 from supervisor.domain import runfiles
 from supervisor.domain.actions import (
     Action,
@@ -94,10 +95,16 @@ class Actor:
         except UNCLEAR as error:
             log.warning(
                 "action not done",
-                extra={"action": name[2], "run_id": run and run.run_id, "error": str(error)},
+                extra={
+                    telemetry.ACTION: name[2],
+                    telemetry.RUN_ID: run and run.run_id,
+                    telemetry.ERROR: str(error),
+                },
             )
         except Exception:
-            log.exception("action failed", extra={"action": name[2], "run_id": run and run.run_id})
+            log.exception(
+                "action failed", extra={telemetry.ACTION: name[2], telemetry.RUN_ID: run and run.run_id}
+            )
         finally:
             with self._lock:
                 self._under_way.discard(name)
@@ -210,10 +217,10 @@ class Actor:
         log.info(
             "release",
             extra={
-                "action": "release",
-                "run_id": run and run.run_id,
-                "machine": action.ref.name,
-                "reason": action.reason,
+                telemetry.ACTION: "release",
+                telemetry.RUN_ID: run and run.run_id,
+                telemetry.MACHINE: action.ref.name,
+                telemetry.REASON: action.reason,
             },
         )
         provider.release(action.ref)
@@ -227,7 +234,12 @@ class Actor:
                 self.objects.put(runfiles.console(run.run_id, attempt), tail)
         except UNCLEAR as error:
             log.warning(
-                "console not kept", extra={"action": "console", "run_id": run.run_id, "error": str(error)}
+                "console not kept",
+                extra={
+                    telemetry.ACTION: "console",
+                    telemetry.RUN_ID: run.run_id,
+                    telemetry.ERROR: str(error),
+                },
             )
 
     def _finalise(self, run: Run, action: Finalise) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
+from supervisor import telemetry
 from supervisor.ports.notifier import DeliveryFailed, Notification, Notifier
 from supervisor.ports.store import OutboxItem, Store
 
@@ -29,7 +30,12 @@ def deliver(store: Store, notifiers: Mapping[str, Notifier], now: float) -> int:
         except DeliveryFailed as error:
             store.settle_outbox(item.id, False, _next_at(item, error, now), str(error), now)
             log.warning(
-                "not delivered", extra={"action": "deliver", "channel": item.channel, "error": str(error)}
+                "not delivered",
+                extra={
+                    telemetry.ACTION: "deliver",
+                    telemetry.CHANNEL: item.channel,
+                    telemetry.ERROR: str(error),
+                },
             )
             continue
         store.settle_outbox(item.id, True, None, "", now)

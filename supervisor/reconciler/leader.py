@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from supervisor import telemetry
 from supervisor.ports.clock import Clock
 from supervisor.ports.store import Lease, Store, StoreDown
 
@@ -55,21 +56,26 @@ class Leader:
             try:
                 self.store.drop_lease(lease)
             except StoreDown as error:
-                log.warning("lease not given back", extra={"action": "lease", "error": str(error)})
+                log.warning(
+                    "lease not given back", extra={telemetry.ACTION: "lease", telemetry.ERROR: str(error)}
+                )
 
     def renew(self) -> None:
         before = self._lease
         try:
             found = self.store.take_lease(self.cell, self.owner, TTL_S, self.clock.monotonic(), self.alone)
         except StoreDown as error:
-            log.warning("lease not renewed", extra={"action": "lease", "error": str(error)})
+            log.warning("lease not renewed", extra={telemetry.ACTION: "lease", telemetry.ERROR: str(error)})
             return
         new = found is not None and (before is None or before.epoch != found.epoch)
         if new and found is not None:
-            log.info("leading", extra={"action": "lease", "cell": self.cell, "epoch": found.epoch})
+            log.info(
+                "leading",
+                extra={telemetry.ACTION: "lease", telemetry.CELL: self.cell, telemetry.EPOCH: found.epoch},
+            )
             self.elected()
         elif found is None and before is not None:
-            log.warning("another one leads now", extra={"action": "lease", "cell": self.cell})
+            log.warning("another one leads now", extra={telemetry.ACTION: "lease", telemetry.CELL: self.cell})
         self._lease = found
         if new:
             self.leading()
@@ -79,4 +85,6 @@ class Leader:
             try:
                 self.renew()
             except Exception:  # a thread that died here would leave its cell without a leader for good
-                log.exception("lease not renewed", extra={"action": "lease", "cell": self.cell})
+                log.exception(
+                    "lease not renewed", extra={telemetry.ACTION: "lease", telemetry.CELL: self.cell}
+                )

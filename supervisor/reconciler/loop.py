@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 
+from supervisor import telemetry
 from supervisor.ports.clock import Clock
 from supervisor.ports.notifier import Notifier
 from supervisor.ports.store import Store, StoreDown
@@ -116,7 +117,7 @@ class Loop:
                 self.status.error = ""
             except StoreDown as error:
                 due, self.status.error = None, str(error)
-                log.error("tick not done", extra={"action": "tick", "error": str(error)})
+                log.error("tick not done", extra={telemetry.ACTION: "tick", telemetry.ERROR: str(error)})
             self.status.last_tick_at = self.clock.monotonic()
             self.status.last_tick_s = self.status.last_tick_at - began
             self.status.ticks += 1
@@ -145,7 +146,8 @@ class Loop:
             offset_before, offset_s = offset_s, self.clock.now() - self.clock.monotonic()
             if abs(offset_s - offset_before) > CLOCK_STEP_S:
                 log.warning(
-                    "the clock stepped", extra={"action": "watch", "step_s": offset_s - offset_before}
+                    "the clock stepped",
+                    extra={telemetry.ACTION: "watch", telemetry.STEP_S: offset_s - offset_before},
                 )
                 self._reset_jobs()
             elif woken and not self._stopping.is_set():
@@ -163,14 +165,16 @@ class Loop:
         try:
             deliver(self.store, self.notifiers, self.clock.now())
         except StoreDown as error:
-            log.error("outbox not delivered", extra={"action": "deliver", "error": str(error)})
+            log.error(
+                "outbox not delivered", extra={telemetry.ACTION: "deliver", telemetry.ERROR: str(error)}
+            )
 
     def _prune(self) -> None:
         try:
             while self._keeps_house() and self.store.prune(self.clock.now(), PRUNE_PAGE) == PRUNE_PAGE:
                 continue
         except StoreDown as error:
-            log.error("nothing pruned", extra={"action": "prune", "error": str(error)})
+            log.error("nothing pruned", extra={telemetry.ACTION: "prune", telemetry.ERROR: str(error)})
 
     def _keeps_house(self) -> bool:
         return self._leaders[-1].lease() is not None

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from supervisor import telemetry
 from supervisor.domain import heartbeat, runfiles
 from supervisor.domain.heartbeat import Beat, BeatRejected
 from supervisor.domain.identifiers import parse_launch_id
@@ -141,7 +142,11 @@ class Observer:
         except ProviderUnavailable as error:
             log.warning(
                 "machines unreadable",
-                extra={"action": "observe", "provider": provider.name, "error": str(error)},
+                extra={
+                    telemetry.ACTION: "observe",
+                    telemetry.PROVIDER: provider.name,
+                    telemetry.ERROR: str(error),
+                },
             )
             return f"machines cannot be read: {error}"
 
@@ -160,7 +165,7 @@ class Observer:
                         continue
                     self._take(info, page.server_time, found, rejected)
         except StoreUnavailable as error:
-            log.warning("beats unreadable", extra={"action": "observe", "error": str(error)})
+            log.warning("beats unreadable", extra={telemetry.ACTION: "observe", telemetry.ERROR: str(error)})
             return f"the object store cannot be read: {error}", False, 1
         if len(self._parsed) > 2 * len(found) + 1000:
             self._parsed = {run_id: kept for run_id, kept in self._parsed.items() if run_id in found}

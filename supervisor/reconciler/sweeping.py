@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 
+from supervisor import telemetry
 from supervisor.domain.actions import Release
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.machine import Machine, MachineRef
@@ -67,7 +68,7 @@ class Sweeper:
         if count not in (0, self._foreign.get(provider)):
             log.warning(
                 "machines that carry another supervisor's id, or none",
-                extra={"action": "sweep", "provider": provider, "count": count},
+                extra={telemetry.ACTION: "sweep", telemetry.PROVIDER: provider, telemetry.COUNT: count},
             )
         self._foreign[provider] = count
 

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from supervisor import telemetry
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.heartbeat import Beat
 from supervisor.domain.identifiers import nonce_hash
@@ -147,7 +148,7 @@ class Tick:
         try:
             decision = decide(run, obs, world, now)
         except Exception:  # a rule's bug must not stop the other runs; this run stays as it is, visibly
-            log.exception("no decision", extra={"action": "decide", "run_id": run.run_id})
+            log.exception("no decision", extra={telemetry.ACTION: "decide", telemetry.RUN_ID: run.run_id})
             return
         if decision.wants:
             waiting.append((run, obs, decision.wants))

@@ -159,7 +159,9 @@ class Handover:
 
     def _complain(self, error: StoreDown) -> None:
         if not self._failing:
-            log.warning("beats not handed over", extra={telemetry.ACTION: "handover", "error": str(error)})
+            log.warning(
+                "beats not handed over", extra={telemetry.ACTION: "handover", telemetry.ERROR: str(error)}
+            )
         self._failing = True
 
 

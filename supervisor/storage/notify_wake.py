@@ -126,7 +126,9 @@ class NotifyWake:
         try:
             connection = self._database.connect_alone()
         except psycopg.Error as error:
-            log.warning("not listening", extra={telemetry.ACTION: "wake", "error": _first_line(error)})
+            log.warning(
+                "not listening", extra={telemetry.ACTION: "wake", telemetry.ERROR: _first_line(error)}
+            )
             return
         try:
             connection.add_notify_handler(lambda notification: self._heard(notification.pid))
@@ -140,7 +142,9 @@ class NotifyWake:
         self._connection = None
         connection.close()
         if not self._closing.is_set():
-            log.warning("listening lost", extra={telemetry.ACTION: "wake", "error": _first_line(error)})
+            log.warning(
+                "listening lost", extra={telemetry.ACTION: "wake", telemetry.ERROR: _first_line(error)}
+            )
 
     # --- from other threads -------------------------------------------------------------------------------------------
 

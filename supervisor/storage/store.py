@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 from sqlalchemy import bindparam
 
 from supervisor.domain.attempt import Attempt, Try
-from supervisor.domain.errors import SchemaMismatch
 from supervisor.domain.events import Event
 from supervisor.domain.placement import OfferKey, ZoneRecord
 from supervisor.domain.run import Run
@@ -24,7 +23,6 @@ from supervisor.ports.store import (
     RunPage,
     Sample,
     StoredEvent,
-    StoreDown,
 )
 from supervisor.storage import attempts, beats, events, leases, pages, pushed, retention, runs, schema, zones
 from supervisor.storage.database import Database
@@ -197,12 +195,9 @@ class SqlStore:
             return beats.of_run(session, key, since, limit)
 
     def check(self) -> None:
-        try:
-            with self.database.writing() as session:
-                schema.check_version(session)
-                session.run(CHECKED, {"mark": secrets.token_hex(8)})
-        except SchemaMismatch as mismatch:
-            raise StoreDown(mismatch.detail) from mismatch
+        with self.database.writing() as session:
+            schema.check_version(session)
+            session.run(CHECKED, {"mark": secrets.token_hex(8)})
 
     def _in_parts(
         self, items: Sequence[Item], prepare: Callable[[Sequence[Item]], Write[Result]], lease: Lease
