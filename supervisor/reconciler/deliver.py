@@ -26,7 +26,7 @@ def deliver(store: Store, notifiers: Mapping[str, Notifier], now: float) -> int:
             store.settle_outbox(item.id, False, None, f"no channel named {item.channel}", now)
             continue
         try:
-            notifier.send(_notification(item))
+            _send(notifier, item)
         except DeliveryFailed as error:
             store.settle_outbox(item.id, False, _next_at(item, error, now), str(error), now)
             log.warning(
@@ -41,6 +41,16 @@ def deliver(store: Store, notifiers: Mapping[str, Notifier], now: float) -> int:
         store.settle_outbox(item.id, True, None, "", now)
         sent += 1
     return sent
+
+
+def _send(notifier: Notifier, item: OutboxItem) -> None:
+    try:
+        notifier.send(_notification(item))
+    except DeliveryFailed:
+        raise
+    except Exception as error:  # a notifier's bug must not hold back all that waits behind this item
+        log.exception("a notifier failed", extra={telemetry.ACTION: "deliver", telemetry.CHANNEL: item.channel})
+        raise DeliveryFailed(f"{type(error).__name__}: {error}") from error
 
 
 def _next_at(item: OutboxItem, error: DeliveryFailed, now: float) -> float | None:
