@@ -49,7 +49,9 @@ def _send(notifier: Notifier, item: OutboxItem) -> None:
     except DeliveryFailed:
         raise
     except Exception as error:  # a notifier's bug must not hold back all that waits behind this item
-        log.exception("a notifier failed", extra={telemetry.ACTION: "deliver", telemetry.CHANNEL: item.channel})
+        log.exception(
+            "a notifier failed", extra={telemetry.ACTION: "deliver", telemetry.CHANNEL: item.channel}
+        )
         raise DeliveryFailed(f"{type(error).__name__}: {error}") from error
 
 
