@@ -78,6 +78,10 @@ class Attention:
     def ending(self) -> Optional[Ending]:
         return self._ending
 
+    def stays(self) -> bool:
+        """Nobody wants the machine itself to end: for an agent whose work is over."""
+        return not self.term_received and self._monotonic() < self._expires_at
+
     def writing_over(self) -> bool:
         """Nothing may be uploaded any more: the time is over, or the baton is not ours."""
         ending = self._ending

@@ -43,6 +43,8 @@ class Job:
     rest_s: float = 10.0
     upload_reserve_s: float = 8.0
     stop_consumed: Optional[str] = None
+    stays_after_success: bool = False  # the machine is kept for a person, so its agent does not leave
+    stays_after_failure: bool = False
 
 
 _PACES = (
@@ -85,6 +87,8 @@ def _job(data: Dict[str, Any]) -> Job:
         retry_exit_codes=tuple(int(code) for code in retry.get("exit_codes") or ()),
         retry_patterns=tuple(str(pattern) for pattern in retry.get("log_patterns") or ()),
         stop_consumed=data.get("stop_consumed"),
+        stays_after_success=data.get("stays_after_success") is True,
+        stays_after_failure=data.get("stays_after_failure") is True,
         **{name: float(data[name]) for name in _PACES if data.get(name) is not None},
     )
 

@@ -25,6 +25,7 @@ from supervisor.domain import heartbeat
 from supervisor.domain.baton import BatonRefused, Pointer
 
 TICK_S = 0.05
+STAY_LOOK_S = 0.5
 DISK_FULL = 1  # exit code; the words beside it tell the rest
 _log = logging.getLogger("agent")
 
@@ -36,9 +37,13 @@ class Supervision:
 
     def run(self) -> None:
         """The agent's whole life; returns when there is nothing left to do on this machine."""
-        station = self._station
         signal.signal(signal.SIGTERM, self._on_term)
-        station.push_loop.start()
+        self._station.push_loop.start()
+        self._live()
+        self._stay()
+
+    def _live(self) -> None:
+        station = self._station
         try:
             try:
                 self._begin()
@@ -132,6 +137,17 @@ class Supervision:
                 self._press(ending)
             time.sleep(TICK_S)
         station.progress.drain()
+
+    def _stay(self) -> None:
+        """Where the machine is kept for a person: until it is released, which kills us, or its own time is over."""
+        station = self._station
+        end, job = station.situation.now.exit, station.job
+        if end is None or station.attention.ending is not None:
+            return
+        if job.stays_after_success if end.code == 0 else job.stays_after_failure:
+            _log.info("the work is over; the machine is kept")
+            while station.attention.stays():
+                time.sleep(STAY_LOOK_S)
 
     def _press(self, ending: Ending) -> None:
         training = self._station.training

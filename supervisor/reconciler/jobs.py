@@ -51,6 +51,8 @@ def launch_request(
         "machine_max_s": run.policy.limits.machine_max_s,
         "stop_grace_s": run.policy.stop_grace_s,
         "stop_consumed": run.stop_consumed,
+        "stays_after_success": run.policy.on_success != "release",
+        "stays_after_failure": run.policy.on_failure != "release",
         "beat_push_s": paces.beat_push_s,
         "beat_store_s": paces.beat_store_s,
         "log_chunk_s": paces.log_chunk_s,
