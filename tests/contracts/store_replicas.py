@@ -89,6 +89,7 @@ class ReplicasSuite:
         runs = insert(store, *(a_run(f"many-{n}") for n in range(700)))
         assert len(put(store, *(a_beat(run.run_id, step=n) for n, run in enumerate(runs)))) == 700
         assert steps(store.take_beats(lease_of(store))) == {f"many-{n}": n for n in range(700)}
+        assert store.take_beats(lease_of(store)) == NONE
         assert put(store) == {}
 
     def test_cells_without_a_leader_are_known(self, store: Store) -> None:

@@ -11,11 +11,11 @@ import pytest
 import sqlalchemy as sa
 
 from supervisor.domain.run import Run
-from supervisor.ports.store import Change, Lease, RunFilter, RunPage, Sample
+from supervisor.ports.store import Change, Lease, PushedBeat, RunFilter, RunPage, Sample
 from supervisor.storage import attempts, runs
 from supervisor.storage.statements import Statement, incoming, insert_incoming
 from supervisor.storage.store import SqlStore, open_store
-from supervisor.storage.tables import labels, tries
+from supervisor.storage.tables import labels, pushed_beats, tries
 from tests.contracts.store_suite import StoreSuite
 
 SUITE = StoreSuite()
@@ -94,9 +94,39 @@ class RepeatsOneRun(Wrapped):
         return self.real.page(where, None if before_key is None else before_key + 1, limit)
 
 
+class LastBeatWins(Wrapped):
+    def put_beats(self, beats: Sequence[PushedBeat]) -> dict[str, str]:
+        with self.real.database.writing() as session:
+            session.connection.execute(sa.delete(pushed_beats))
+        return self.real.put_beats(beats)
+
+
+class BeatsAreFreshWhenLeft(Wrapped):
+    def put_beats(self, beats: Sequence[PushedBeat]) -> dict[str, str]:
+        return self.real.put_beats([replace(one, age_s=0.0) for one in beats])
+
+
+class BeatsForFormerLeaders(Wrapped):
+    def take_beats(self, lease: Lease) -> list[PushedBeat]:
+        mine = self.real.take_lease(lease.name, lease.owner, 60.0, 0.0, alone=True)
+        assert mine is not None
+        return self.real.take_beats(mine)
+
+
+class GivesBeatsTwice(Wrapped):
+    def take_beats(self, lease: Lease) -> list[PushedBeat]:
+        found = self.real.take_beats(lease)
+        self.real.put_beats(found)
+        return found
+
+
 @pytest.mark.parametrize(
     ("broken", "promise"),
     [
+        (LastBeatWins, SUITE.test_the_newest_launch_and_sequence_wins_in_any_order),
+        (BeatsAreFreshWhenLeft, SUITE.test_ages_go_on_while_a_beat_waits),
+        (BeatsForFormerLeaders, SUITE.test_only_the_leader_of_the_cell_takes),
+        (GivesBeatsTwice, SUITE.test_many_beats_in_one_call),
         (KeepsNoGuard, SUITE.test_a_page_of_changes_hits_what_was_not_changed_meanwhile),
         (KeepsEventsOfAMiss, SUITE.test_twice_the_same_page_is_once),
         (IgnoresTheLease, SUITE.test_a_lost_lease_hits_nothing),
