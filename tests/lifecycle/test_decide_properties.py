@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from supervisor.domain.actions import CloseBaton, Finalise, Launch, Release
 from supervisor.domain.causes import Cause
-from supervisor.domain.observation import Absent, Observation, Seen, Unknown
+from supervisor.domain.observation import NOT_READ, Absent, Observation, Seen, Unknown
 from supervisor.domain.run import Run, StopRequest
 from supervisor.domain.status import ACTIVE, TERMINAL, Status
 from supervisor.domain.world import World
@@ -76,11 +76,21 @@ def settle(rules: Decide, run: Run, obs: Observation, world: World) -> Decision:
     for _ in range(12):
         if not decision.again:
             break
-        missing = len(decision.run.retiring) - len(obs.retiring)
-        obs = replace(obs, retiring=obs.retiring + (obs.machine,) * missing if missing > 0 else obs.retiring)
+        obs = still_true(obs, run, decision.run)
         decision = rules(decision.run, obs, world, NOW)
     assert not decision.again, "the rules go round in circles"
     return decision
+
+
+def still_true(obs: Observation, before: Run, after: Run) -> Observation:
+    """The same look at the world, as the tick would show it to the run that it has become: a machine that retires is
+    seen as such, and of a new try's machine nothing is known yet."""
+    missing = len(after.retiring) - len(obs.retiring)
+    if missing > 0:
+        obs = replace(obs, retiring=obs.retiring + (obs.machine,) * missing)
+    if before.try_ is None or after.try_ is None or after.try_.launch_id != before.try_.launch_id:
+        obs = replace(obs, machine=UNKNOWN, lookup=NOT_READ)
+    return obs
 
 
 # --- invariant 5: less knowledge, fewer deeds ---------------------------------------------------------------------
@@ -221,8 +231,7 @@ def test_no_observation_changes_a_terminal_status() -> None:
 def twice_is_once(rules: Decide, situation: tuple[Run, Observation, World]) -> None:
     run, obs, world = situation
     once = settle(rules, run, obs, world).run
-    missing = len(once.retiring) - len(obs.retiring)
-    obs = replace(obs, retiring=obs.retiring + (obs.machine,) * missing if missing > 0 else obs.retiring)
+    obs = still_true(obs, run, once)
     twice = settle(rules, once, obs, world).run
     assert twice.counters == once.counters
     assert twice.status == once.status or once.live_attempt is None
