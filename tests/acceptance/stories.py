@@ -81,7 +81,8 @@ class Stories:
         """The newest checkpoint that the store holds and the baton names, once there is one of this step or later."""
 
         def pointed() -> int | None:
-            pointer = self.baton(run_id)["checkpoint"]
+            made = (self.objects / runfiles.baton(run_id)).exists()
+            pointer = self.baton(run_id)["checkpoint"] if made else None
             return pointer["step"] if pointer is not None and pointer["step"] >= at_least else None
 
         step = wait_for(pointed, 90, f"a checkpoint of {run_id}")

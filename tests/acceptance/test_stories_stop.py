@@ -208,3 +208,14 @@ def test_stop_of_an_agent_that_answers_nobody_ends_with_its_machine(house: Stori
     run = stopped(house, "stop-mute")
     assert run["checkpoint_step"] >= kept  # type: ignore[operator]
     assert Path(f"{house.gate('stop-mute')}.lives").read_text() == "1 0\n"
+
+
+def test_stop_never_undoes_finished_work(house: Stories) -> None:
+    house.train("stop-late")
+    house.trains("stop-late")
+    house.completes("stop-late")
+    answer = house.post("/v1/runs/stop-late/stop")
+    assert (answer.status_code, answer.json()["status"]) == (200, "completed")
+    (house.objects / "runs/stop-late/.stop").touch()
+    house.completes("stop-late")
+    assert "stop" not in "".join(house.told("stop-late")).lower()
