@@ -15,19 +15,19 @@ from supervisor.domain.causes import Cause
 from supervisor.domain.events import EventKind
 from supervisor.domain.heartbeat import Beat
 from supervisor.domain.machine import Machine, MachineState
-from supervisor.domain.observation import BATON, NOT_READ, Absent, CreateFailed, Observation, Seen, Unknown
+from supervisor.domain.observation import BATON, NOT_READ, Absent, CreateFailed, Observation, Seen
 from supervisor.domain.placement import offer_key
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.domain.world import BEATS, MACHINES, World
 from supervisor.lifecycle import machines
 from supervisor.lifecycle.beginning import begin_attempt, obtained
-from supervisor.lifecycle.decision import Decision, held, moved, tell, unchanged
+from supervisor.lifecycle.decision import Decision, moved, tell, unchanged
 from supervisor.lifecycle.ending import End, end_attempt
 from supervisor.lifecycle.liveness import beat_of, follow, watched_since, with_times
 from supervisor.lifecycle.overriding import done_elsewhere, done_of, heed_marker
 from supervisor.lifecycle.placement import after_failure
-from supervisor.lifecycle.placing import STORE_RETRY_S, place
+from supervisor.lifecycle.placing import blind_start, place
 from supervisor.lifecycle.stopping import begin_stopping, stop_for_limit
 
 
@@ -65,10 +65,9 @@ def _again(run: Run, try_: Try, obs: Observation, now: float) -> Decision:
     """Machine absent, and no word from the create call: the same Launch again, never another zone."""
     if not isinstance(obs.machine, Absent):
         return unchanged(run)
-    if obs.baton is NOT_READ:
-        return unchanged(run, wants=frozenset({BATON}))
-    if isinstance(obs.baton, Unknown):
-        return held(run, f"the object store cannot be read: {obs.baton.reason}", now, STORE_RETRY_S)
+    blind = blind_start(run, obs, now)
+    if blind is not None:
+        return blind
     after = replace(run, hold="") if run.hold else run
     return Decision(after, actions=(Launch(try_, holder_gone=not run.retiring),))
 

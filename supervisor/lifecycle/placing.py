@@ -40,16 +40,24 @@ def place(run: Run, obs: Observation, world: World, now: float) -> Decision:
         return _failed(run, obs, *passed, now)
     if run.next_at is not None and now < run.next_at <= now + longest_pause_s(world):
         return unchanged(run, check_after=_soonest(run.next_at, next_limit_at(run, now), next_due(run, now)))
+    blind = blind_start(run, obs, now)
+    if blind is not None:
+        return blind
+    choice = choose(run, world, now)
+    if isinstance(choice, NoOffer):
+        return _wait(run, choice, now)
+    return _launch(run, choice, world, now)
+
+
+def blind_start(run: Run, obs: Observation, now: float) -> Decision | None:
+    """None when stop marker and baton have been read; without them no machine is asked for, the first time or again."""
     unread = frozenset(name for name, part in ((STOP, obs.stop), (BATON, obs.baton)) if part is NOT_READ)
     if unread:
         return unchanged(run, wants=unread)
     for part in (obs.stop, obs.baton):
         if isinstance(part, Unknown):
             return held(run, f"the object store cannot be read: {part.reason}", now, STORE_RETRY_S)
-    choice = choose(run, world, now)
-    if isinstance(choice, NoOffer):
-        return _wait(run, choice, now)
-    return _launch(run, choice, world, now)
+    return None
 
 
 def _stopped(run: Run, now: float) -> Decision:
