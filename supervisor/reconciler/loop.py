@@ -144,16 +144,19 @@ class Loop:
         while not self._stopping.is_set():
             woken = self.wake.wait(WATCH_S)
             offset_before, offset_s = offset_s, self.clock.now() - self.clock.monotonic()
-            if abs(offset_s - offset_before) > CLOCK_STEP_S:
-                log.warning(
-                    "the clock stepped",
-                    extra={telemetry.ACTION: "watch", telemetry.STEP_S: offset_s - offset_before},
-                )
-                self._reset_jobs()
-            elif woken and not self._stopping.is_set():
-                with self._between:  # a job that is due while it runs would be skipped
-                    self._look_in(self._rest_s())
-                self._stopping.wait(BETWEEN_WAKES_S)
+            try:
+                self._watch_once(woken, offset_s - offset_before)
+            except Exception:  # the watcher is the cure of a blind scheduler: it must outlive its own errors
+                log.exception("watch failed", extra={telemetry.ACTION: "watch"})
+
+    def _watch_once(self, woken: bool, step_s: float) -> None:
+        if abs(step_s) > CLOCK_STEP_S:
+            log.warning("the clock stepped", extra={telemetry.ACTION: "watch", telemetry.STEP_S: step_s})
+            self._reset_jobs()
+        elif woken and not self._stopping.is_set():
+            with self._between:  # a job that is due while it runs would be skipped
+                self._look_in(self._rest_s())
+            self._stopping.wait(BETWEEN_WAKES_S)
 
     def _reset_jobs(self) -> None:
         for job in self._scheduler.get_jobs():

@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 ROUNDS = 8  # decisions that ask for "once more at once" in one tick
 READS = 3  # rounds of reading more for one decision
 PAGE = 500
+TOLD_S = 600.0  # a beat that was ignored is told of once per run in this time
+TOLD_PER_TICK = 20
 
 
 @dataclass
@@ -243,14 +245,14 @@ class Tick:
             self.store.add_events(None, events, now)
 
     def _rejected(self, rejected: Iterable[tuple[str, str]], now: float) -> None:
-        """At most one event per run in ten minutes: beats are untrusted, and so is their number."""
-        for run_id, why in rejected:
-            if now - self._told.get(run_id, 0.0) < 600.0:
-                continue
+        """At most one event per run in ten minutes, and few a tick: beats are untrusted, and so is their number."""
+        new = [(run_id, why) for run_id, why in rejected if now - self._told.get(run_id, 0.0) >= TOLD_S]
+        keys = {run.run_id: key for key, run in self.runs.items()} if new else {}
+        for run_id, why in new[:TOLD_PER_TICK]:
             if len(self._told) > 10_000:
                 self._told.clear()
             self._told[run_id] = now
-            key = next((run.key for run in self.runs.values() if run.run_id == run_id), None)
+            key = keys.get(run_id)
             event = Event(
                 EventKind.BEAT_REJECTED, f"A stored beat was ignored: {why}.", data={"run_id": run_id}
             )

@@ -22,6 +22,7 @@ from supervisor.storage import tables
 from supervisor.storage.group import GroupWriter
 from supervisor.storage.statements import Session
 
+JOURNAL_BYTES = 64 * 1024 * 1024
 BUSY_TIMEOUT_S = 10.0  # for writers in other processes; ours stand in line
 TURN_TIMEOUT_S = 30.0
 SQLITE_MIN = (3, 35, 0)  # RETURNING
@@ -151,6 +152,7 @@ def _sqlite_engine(
             "synchronous=FULL",
             f"foreign_keys={'ON' if foreign_keys else 'OFF'}",
             "temp_store=MEMORY",
+            f"journal_size_limit={JOURNAL_BYTES}",  # after one long reader the WAL shrinks again
             f"cache_size=-{cache_kib}",
         ):
             connection.execute(f"PRAGMA {pragma}")
