@@ -114,6 +114,10 @@ class StagedProvider(FakeProvider):
             listing, machines=tuple(one for one in listing.machines if one.name not in self.hidden)
         )
 
+    def answer_well(self) -> None:
+        """Scripted answers that have not been given yet are not given any more."""
+        self._next_launches.clear()
+
     def look(self, name: str) -> Machine | None:
         """The machine as it is now, whatever the supervisor can read, counted nowhere."""
         return self._now(name)

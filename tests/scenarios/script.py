@@ -75,11 +75,11 @@ def lines_of(path: Path) -> list[Line]:
     raw = path.read_text(encoding="utf-8").splitlines()
     if not raw or not raw[0].startswith("# "):
         raise ScenarioError(f"{path.name} does not open with a comment that tells its story")
-    found = [_line(number, text) for number, text in enumerate(raw, 1)]
+    found = [line_of(number, text) for number, text in enumerate(raw, 1)]
     return [line for line in found if line is not None]
 
 
-def _line(number: int, text: str) -> Line | None:
+def line_of(number: int, text: str) -> Line | None:
     try:
         parts = shlex.split(text, comments=True)
     except ValueError as error:

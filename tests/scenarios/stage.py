@@ -45,6 +45,7 @@ from tests.scenarios.doors import (
     SupervisorDied,
     TrueClock,
 )
+from tests.scenarios.script import ScenarioError
 from tests.scenarios.sim_agent import SimAgent
 from tests.scenarios.sim_plan import NEVER, NotReached, Plan, Reach
 
@@ -267,7 +268,7 @@ class Stage:
         """The newest agent of this run, or the one of this attempt."""
         found = [one for one in self.agents if one.run_id == run_id and attempt in (None, one.attempt)]
         if not found:
-            raise AssertionError(f"{run_id} has no machine yet")
+            raise ScenarioError(f"{run_id} has no machine yet")
         return found[-1]
 
     def machines(self, run_id: str | None = None) -> list[Machine]:

@@ -1,0 +1,140 @@
+"""Stories made by chance: four trainings, disasters of every kind in any order, then calm. All of them must complete.
+
+A story is a list of lines of the scenarios' own language, made from a seed; where one fails, its lines are shown, and
+they can be put into a file as they are.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from supervisor.domain import baton as batons
+from supervisor.domain import runfiles
+from supervisor.domain.causes import Cause
+from supervisor.domain.errors import SpotError
+from supervisor.domain.run import Run
+from supervisor.domain.status import Status
+from supervisor.ports.objectstore import ObjectMissing, StoreUnavailable
+from supervisor.ports.provider import MachineMissing
+from supervisor.ports.store import StoreDown
+from supervisor.services.resume import Wish, resume
+from tests.scenarios.play import DEEDS, history
+from tests.scenarios.script import ScenarioError, line_of
+from tests.scenarios.stage import Settings, Stage
+
+RUNS = ("alpha", "beta", "gamma", "delta")
+CALM = (
+    "cloud capacity", "cloud readable", "cloud release-takes 0s", "cloud mortal", "store up", "store current",
+    "store roomy", "store lose-answers 0", "database up", "supervisor restart",
+)  # fmt: skip
+
+
+MISFORTUNES = (
+    "cloud preempt {run} notice=30s", "cloud preempt {run} notice=2min", "cloud preempt {run}",
+    "cloud kill {run}", "cloud host-error {run}", "cloud reboot {run}", "cloud ends {run}",
+    "cloud stockout a", "cloud stockout a b c", "cloud quota b", "cloud capacity",
+    "cloud unreachable", "cloud unreachable a", "cloud readable", "cloud lose-answer times=2",
+    "cloud lose-answer none=yes times=3", "cloud lies", "cloud reject", "cloud release-takes 90s",
+    "agent {run} hung", "agent {run} silent", "agent {run} dies", "agent {run} mute",
+    "agent {run} talks", "agent {run} trains", "agent {run} notice 100s", 'agent {run} exits "signal 9:"',
+    "store down", "store down supervisor", "store down agents", "store up", "store stale", "store current",
+    "store lose-answers 2", "database down", "database up",
+    "supervisor restart", "supervisor kill", "supervisor start",
+    "supervisor dies before-next", "supervisor dies before-create", "supervisor dies after-create",
+    "supervisor loses-lease", "supervisor lease-ends", "supervisor takes-lease", "supervisor race-stop {run}",
+    "clock +1h", "clock -1h", "forge {run} nonce", "forge {run} absurd", "forge {run} older",
+    "cloud delete {run}", "cloud immortal {run}", "cloud mortal", "cloud expire {run}", "store full", "store roomy",
+    "stop {run}", "marker {run}", "resume {run}",
+)  # fmt: skip
+
+
+# Ends after which a person looks, and resumes.
+A_PERSON_GOES_ON = (Cause.NO_PROGRESS, Cause.MACHINE_DELETED, Cause.RESULTS_UNVERIFIED)
+
+
+def misfortune(chance: random.Random) -> str:
+    return chance.choice(MISFORTUNES).format(run=chance.choice(RUNS))
+
+
+def story(seed: int, misfortunes: int) -> list[str]:
+    chance = random.Random(seed)
+    lines = [
+        f"submit {run} zones=a,b,c steps={chance.choice((600, 6000, 30000))} checkpoint={chance.choice((50, 200))} "
+        f"push={chance.choice(('yes', 'no'))} boot={chance.choice(('5s', '4min'))} "
+        f"after={chance.choice(('gone', 'ended', 'stays'))} save={chance.choice(('1s', '40s'))} max_attempts=1000"
+        for run in RUNS
+    ]
+    for _ in range(misfortunes):
+        lines += [f"wait {chance.choice((1, 5, 20, 60, 300, 900))}s", misfortune(chance)]
+    return lines
+
+
+def live(seed: int, folder: Path, misfortunes: int = 25) -> None:
+    """Raises AssertionError with the story's lines and history."""
+    stage = Stage(folder, Settings(overlap=1e9))
+    told: list[str] = []
+    newest: dict[str, int] = {}
+    try:
+        for text in story(seed, misfortunes):
+            told.append(text)
+            _do(stage, text)
+            _pointers_only_grow(stage, newest)
+        told += ["# calm"]
+        for text in CALM:
+            _do(stage, text)
+        for agent in stage.agents:
+            agent.silent = agent.mute = False
+            agent.go_on()
+        stage.provider.answer_well()
+        _all_complete(stage)
+        _pointers_only_grow(stage, newest)
+    except AssertionError as error:
+        lines = "\n".join(told)
+        raise AssertionError(f"seed {seed}: {error}\n{lines}\n{history(stage)}") from None
+    finally:
+        stage.close()
+
+
+def _do(stage: Stage, text: str) -> None:
+    """A disaster that has nothing to strike, such as a machine that is not there, does not happen."""
+    line = line_of(0, text)
+    if line.verb == "supervisor" and stage.supervisor is None and line.words[0] not in ("start", "restart"):
+        return
+    try:
+        DEEDS[line.verb](stage, line)
+    except (ScenarioError, SpotError, MachineMissing, StoreUnavailable, StoreDown, KeyError):
+        if line.verb in ("submit", "wait"):
+            raise
+
+
+def _pointers_only_grow(stage: Stage, newest: dict[str, int]) -> None:
+    """No writer but the newest holder: a checkpoint that counts is never replaced by an older one."""
+    for run in RUNS:
+        try:
+            baton = batons.decode(stage.objects.get(runfiles.baton(run))[0])
+        except ObjectMissing:
+            continue
+        step = -1 if baton.checkpoint is None else baton.checkpoint.step
+        assert step >= newest.get(run, -1), f"the pointer of {run} went back to {step} from {newest[run]}"
+        newest[run] = step
+
+
+def _all_complete(stage: Stage) -> None:
+    """Within two weeks of calm, in which a person resumes what was given up to save money."""
+    for _ in range(336):
+        stage.run_for(3600.0)
+        runs = [stage.parts.store.find(run) for run in RUNS]
+        if all(run.settled and run.status == Status.COMPLETED for run in runs):
+            break
+        for run in runs:
+            assert run.status != Status.FAILED or run.cause in A_PERSON_GOES_ON, _end(run)
+            if run.status in (Status.FAILED, Status.STOPPED):
+                resume(stage.parts, run.run_id, Wish(None, False, False, "ops"))
+    assert all(run.settled and run.status == Status.COMPLETED for run in runs), "; ".join(map(_end, runs))
+    assert not stage.machines(), f"machines are left: {[one.name for one in stage.machines()]}"
+    assert not stage.faults.seen, f"errors: {stage.faults.seen}"
+
+
+def _end(run: Run) -> str:
+    return f"{run.run_id} is {run.status}, settled={run.settled} ({run.cause}: {run.detail}; {run.hold})"

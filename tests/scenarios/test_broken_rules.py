@@ -1,0 +1,62 @@
+"""The scenarios bite: with a rule deliberately broken, the story that is about it fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from supervisor.lifecycle.breaker import Breaker
+from supervisor.lifecycle.sweep import SweepPlan
+from tests.scenarios.play import play
+
+HERE = Path(__file__).parent
+
+
+def nobody_is_avoided(run: object, _rule: object) -> str:
+    return ""
+
+
+def every_end_is_let_through(breaker: Breaker, wanted: int, *_: object) -> tuple[Breaker, int]:
+    return breaker, wanted
+
+
+def nothing_is_swept(*_: object) -> SweepPlan:
+    return SweepPlan()
+
+
+def marker_is_not_heeded(run: object, *_: object) -> object:
+    return run
+
+
+def silence_since_the_last_beat(_world: object, since: float, *_: object) -> float:
+    return since
+
+
+def no_second_signal(run: object, *_: object) -> None:
+    return None
+
+
+def no_late_word(run: object, _obs: object) -> tuple[object, tuple[()], bool]:
+    return run, (), False
+
+
+@pytest.mark.parametrize(
+    ("story", "place", "broken"),
+    [
+        ("today/B-preempted", "supervisor.lifecycle.ending._avoid", nobody_is_avoided),
+        ("limits/breaker", "supervisor.reconciler.worldview.breakers.admit", every_end_is_let_through),
+        ("today/G-self-delete-fails", "supervisor.reconciler.sweeping.sweep.plan", nothing_is_swept),
+        ("limits/marker-while-booting", "supervisor.lifecycle.launching.heed_marker", marker_is_not_heeded),
+        ("limits/store-back-agents-slow", "supervisor.lifecycle.liveness.watched_since", silence_since_the_last_beat),
+        ("rules/running-absent-fresh-beat", "supervisor.lifecycle.machines._disagree", no_second_signal),
+        ("rules/recovering-late-beat", "supervisor.lifecycle.recovering._late_beat", no_late_word),
+    ],
+)  # fmt: skip
+def test_a_broken_rule_breaks_its_story(
+    story: str, place: str, broken: Callable[..., object], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(place, broken)
+    with pytest.raises(AssertionError):
+        play(HERE / f"{story}.txt", folder)

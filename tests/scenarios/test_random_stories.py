@@ -1,0 +1,14 @@
+"""A dozen stories made by chance; `make campaign` lives through some hundreds more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.scenarios.random_story import live
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_every_run_completes_in_the_end(seed: int, folder: Path) -> None:
+    live(seed, folder)
