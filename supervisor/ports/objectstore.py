@@ -56,7 +56,11 @@ class ObjectStore(Protocol):
     url: str  # what a run's cell is named by, e.g. file:///var/lib/spot/objects
 
     def put(
-        self, key: str, data: bytes, if_generation: str | None = None, metadata: Mapping[str, str] | None = None
+        self,
+        key: str,
+        data: bytes,
+        if_generation: str | None = None,
+        metadata: Mapping[str, str] | None = None,
     ) -> ObjectInfo:
         """Write the object. PreconditionFailed when `if_generation` is given and is not the present generation."""
         ...
