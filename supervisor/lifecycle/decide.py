@@ -17,6 +17,7 @@ from supervisor.domain.status import Status
 from supervisor.domain.world import World
 from supervisor.lifecycle.decision import Decision, tell, unchanged
 from supervisor.lifecycle.finishing import await_teardown, finish
+from supervisor.lifecycle.hindsight import with_pointer
 from supervisor.lifecycle.launching import launch
 from supervisor.lifecycle.placing import place
 from supervisor.lifecycle.recovering import recover
@@ -44,6 +45,14 @@ def decide(run: Run, obs: Observation, world: World, now: float) -> Decision:
         return unchanged(run)
     if run.terminal:
         return _settle(run, obs, now)
+    decision = _live(with_pointer(run, obs), obs, world, now)
+    ends = run.live_attempt is not None and decision.run.live_attempt is None
+    if ends and obs.baton is NOT_READ:
+        return unchanged(run, wants=frozenset({BATON}))  # what it has kept at last stands there
+    return decision
+
+
+def _live(run: Run, obs: Observation, world: World, now: float) -> Decision:
     if not run.retiring:
         return RULES[run.status](run, obs, world, now)
     retired = retire(run, obs, now)

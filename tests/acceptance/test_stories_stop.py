@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
+import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 
 from supervisor.lifecycle.figures import DASH
@@ -118,34 +120,42 @@ def test_a_marker_written_by_hand_stops_and_its_resume_uses_it_up(house: Stories
 
 
 def test_a_marker_that_is_newer_than_the_resume_wins(house: Stories) -> None:
-    """Somebody writes the marker again and again: whichever generation a resume has read, a newer one follows."""
+    """The resume has read one marker and waits for its turn to write; meanwhile somebody writes another."""
     house.daemon.submit("stop-newer", command="sleep 60", stop_grace_s=5)
+    house.wait("stop-newer", "running")
     house.daemon.call("POST", "/v1/runs/stop-newer/stop")
-    house.wait("stop-newer", "stopped")
-    marker, over = house.objects / "runs/stop-newer/.stop", threading.Event()
+    marker = house.objects / "runs/stop-newer/.stop"
 
-    def insist() -> None:
-        while not over.wait(0.0005):
+    def overtaken() -> bool:
+        house.wait("stop-newer", "stopped")
+        marker.touch()
+        with ThreadPoolExecutor(1) as people, somebody_writes(house):
+            answer = people.submit(house.post, "/v1/runs/stop-newer/resume")
+            time.sleep(0.3)  # a resume that has not read it by now finds the newer one, and we try again
             marker.touch()
-
-    writer = threading.Thread(target=insist)
-    writer.start()
-    try:
-
-        def refused() -> bool:
-            answer = house.post("/v1/runs/stop-newer/resume")
-            if answer.status_code == 409 and answer.json()["code"] == "STOP_NEWER":
-                assert answer.headers["content-type"] == "application/problem+json"
-                assert "it will stop again" in answer.json()["detail"]
-                return True
-            house.wait("stop-newer", "stopped")  # it was quicker than the writer: that marker counts too
+        found: httpx.Response = answer.result()
+        assert found.status_code in (202, 409), found.text
+        if found.status_code == 202:
+            house.daemon.call("POST", "/v1/runs/stop-newer/stop")
             return False
+        assert found.json()["code"] == "STOP_NEWER"
+        assert found.headers["content-type"] == "application/problem+json"
+        assert "it will stop again" in found.json()["detail"]
+        return True
 
-        wait_for(refused, 60, "a resume that is overtaken")
-    finally:
-        over.set()
-        writer.join()
+    wait_for(overtaken, 60, "a resume that is overtaken")
     stopped(house, "stop-newer", by="a .stop marker")
+
+
+@contextmanager
+def somebody_writes(house: Stories) -> Iterator[None]:
+    """The database's write lock is held."""
+    with closing(sqlite3.connect(house.daemon.data_dir / "supervisor.db", isolation_level=None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        finally:
+            writer.execute("ROLLBACK")
 
 
 def test_a_frozen_training_that_is_stopped_is_woken_to_save(house: Stories) -> None:

@@ -22,8 +22,9 @@ from tests.lifecycle.sample_runs import NOW, H, attempt, ended, open_try, pulse,
 WORLD = World(Knobs("the-supervisor"), fresh=frozenset({BEATS}))
 DONE = Seen(Baton("s", 1, done=Done("1.4.1", "runs/digits-7/results/g1/", ())))
 LOOKUP_FAILED = Observation(
-    machine=Absent(source="listing"), beat=Absent(source="listing"), lookup=Unknown("timeout")
-)
+    machine=Absent(source="listing"), beat=Absent(source="listing"), lookup=Unknown("timeout"),
+    baton=Unknown("timeout"),
+)  # fmt: skip
 
 
 def lost(status: Status, world: World, **times: object) -> Decision:

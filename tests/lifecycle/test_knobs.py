@@ -64,7 +64,12 @@ class Case:
             policy=self.policy, created_at=NOW - 9000, generation_at=NOW - 9000, **base,
         )  # fmt: skip
         machine = Machine("id-1", "m-1", "zone-a", MachineState.UP, "supervisor-1", "r", LAUNCH, NOW - 5000)
-        found: dict[str, Any] = {"machine": Seen(machine), "beat": Seen(beat(self.phase), 1.0), **self.obs}
+        found: dict[str, Any] = {
+            "machine": Seen(machine),
+            "beat": Seen(beat(self.phase), 1.0),
+            "baton": Absent(),
+        }
+        found.update(self.obs)
         since = {BEATS: NOW - 90_000, MACHINES: NOW - 90_000}
         world = World(self.knobs, {"local": offers()}, self.zones, since, frozenset({BEATS, MACHINES}))
         return decide(run, Observation(**found), world, NOW)

@@ -1,0 +1,91 @@
+"""What the agent saved last may be known to the baton alone: it is asked when an attempt ends, and believed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from supervisor.domain.baton import Baton, Holder, Pointer
+from supervisor.domain.causes import Cause
+from supervisor.domain.machine import Machine, MachineRecord, MachineState
+from supervisor.domain.observation import BATON, Absent, Observation, Seen, Unknown
+from supervisor.domain.policies import Knobs
+from supervisor.domain.run import Counters, Run
+from supervisor.domain.status import Status
+from supervisor.domain.world import BEATS, MACHINES, World
+from supervisor.lifecycle.decide import decide
+from supervisor.lifecycle.hindsight import with_pointer
+from tests.lifecycle.sample_runs import NOW, attempt, ended, open_try, pulse, run_in
+
+WORLD = World(Knobs("the-supervisor"), fresh=frozenset({BEATS, MACHINES}))
+TRY = open_try(attempt_number=4)
+PREEMPTED = Machine(
+    "m", TRY.machine_name, "us-east1-c", MachineState.ENDED, "the-supervisor", "digits-7", "1.4.1",
+    record=MachineRecord(Cause.PREEMPTED, "preempted without notice"),
+)  # fmt: skip
+
+
+def baton(step: int = 15, holder: str = "1.4.1", generation: int = 1) -> Seen[Baton]:
+    pointer = Pointer(step, f"runs/digits-7/checkpoints/{step}-a4/", ())
+    return Seen(Baton("s", generation, holder=Holder(4, holder, "m"), checkpoint=pointer))
+
+
+def running(**fields: object) -> Run:
+    live = attempt(4, step_from=9, running_at=NOW - 50, training_at=NOW - 40)
+    told = pulse(step=16, checkpoint_step=12, first_progress_at=NOW - 30)
+    return run_in(Status.RUNNING, attempt=live, try_=TRY, pulse=told, checkpoint_step=9, **fields)
+
+
+def test_an_attempt_ends_only_when_the_baton_was_asked() -> None:
+    over = Observation(machine=Seen(PREEMPTED), beat=Absent())
+    assert decide(running(), over, WORLD, NOW).wants == {BATON}
+    after = decide(running(), replace(over, baton=baton()), WORLD, NOW).run
+    assert after.status == Status.RECOVERING
+    assert after.attempt is not None
+    assert (after.checkpoint_step, after.attempt.step_kept) == (15, 15)
+
+
+def test_a_store_that_cannot_be_read_holds_up_no_end() -> None:
+    over = Observation(machine=Seen(PREEMPTED), beat=Absent(), baton=Unknown("away"))
+    assert decide(running(), over, WORLD, NOW).run.checkpoint_step == 12
+
+
+def test_progress_that_no_beat_told_of_is_progress() -> None:
+    """Two attempts have brought nothing; this one has, and died before its beat."""
+    machine = replace(PREEMPTED, record=None)
+    run = running(counters=Counters(no_progress=2, counted=2), no_progress_base=9)
+    quiet = replace(run, pulse=pulse(step=16, checkpoint_step=9), checkpoint_step=9)
+    over = Observation(machine=Seen(machine), beat=Absent())
+    for known, status in ((Unknown("away"), Status.FAILED), (baton(), Status.RECOVERING)):
+        assert decide(quiet, replace(over, baton=known), WORLD, NOW).run.status == status
+
+
+@pytest.mark.parametrize(
+    ("known", "seen", "expected"),
+    [
+        (None, baton(15), 15),
+        (9, baton(15), 15),
+        (20, baton(15), 20),  # what is known is never taken back here
+        (9, baton(15, generation=0), 15),  # a resume keeps what lies there
+        (9, Absent(), 9),
+        (9, Seen(Baton("s", 1)), 9),
+    ],
+)
+def test_the_newest_pointer_is_believed(known: int | None, seen: object, expected: int) -> None:
+    run = run_in(Status.WAITING, attempt=ended(Cause.PREEMPTED, 60, launch_id="1.4.1"), checkpoint_step=known)
+    after = with_pointer(run, Observation(baton=seen))  # type: ignore[arg-type]
+    assert after.checkpoint_step == expected
+    assert with_pointer(after, Observation(baton=seen)) is after  # type: ignore[arg-type]
+
+
+def test_a_run_that_starts_over_does_not_take_what_lies_there_for_its_own() -> None:
+    run = run_in(Status.PENDING, generation=2, rerun=True)
+    assert with_pointer(run, Observation(baton=baton())) is run
+
+
+def test_what_another_attempt_saved_is_not_this_ones() -> None:
+    run = run_in(Status.RECOVERING, attempt=ended(Cause.PREEMPTED, 60, launch_id="1.5.1", step_kept=9))
+    after = with_pointer(run, Observation(baton=baton(15)))
+    assert after.attempt == run.attempt
+    assert after.checkpoint_step == 15
