@@ -18,8 +18,12 @@ _ROUNDS = (
 )
 
 
+class BatonUnreadable(StoreUnavailable):
+    """The store answers, but its baton is missing or torn; the text is for the beat."""
+
+
 class BatonKeeper:
-    """The baton of one run. Errors of every method: StoreUnavailable."""
+    """The baton of one run. Errors of every method: StoreUnavailable, of which BatonUnreadable is one."""
 
     def __init__(self, store: Store, run_id: str) -> None:
         self._store = store
@@ -47,6 +51,6 @@ class BatonKeeper:
             raw, info = self._store.get(self._key)
             return decode(raw), info.generation
         except ObjectMissing:
-            raise StoreUnavailable("%s is not there" % self._key) from None
+            raise BatonUnreadable("%s is not there" % self._key) from None
         except ValueError as error:
-            raise StoreUnavailable("%s cannot be understood: %s" % (self._key, error)) from None
+            raise BatonUnreadable("%s cannot be understood: %s" % (self._key, error)) from None

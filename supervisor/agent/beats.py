@@ -11,7 +11,7 @@ import logging
 from typing import Callable, Optional
 
 from supervisor.agent.attention import Attention
-from supervisor.agent.batonio import BatonKeeper
+from supervisor.agent.batonio import BatonKeeper, BatonUnreadable
 from supervisor.agent.claim import left_word, superseded
 from supervisor.agent.job import Job
 from supervisor.agent.push import Answer, Pusher, PushFailed
@@ -99,7 +99,8 @@ class StoredBeats:
             if self._may_write():
                 self.put()
         except StoreUnavailable as error:
-            self._situation.note("store", "the object store does not answer")
+            unreadable = isinstance(error, BatonUnreadable)
+            self._situation.note("store", str(error) if unreadable else "the object store does not answer")
             _log.warning("beat not stored: %s", error)
         else:
             self._situation.note("store", "")

@@ -100,7 +100,12 @@ class CheckpointFolder:
             entry.renamed = entry.renamed or name in renamed
 
     def _names(self) -> List[str]:
-        return [name for name in os.listdir(self.path) if is_checkpoint_name(name)]
+        """None where the training took the folder away. It is not made anew while the training runs: that is the
+        training's own next step, and may not find it done."""
+        try:
+            return [name for name in os.listdir(self.path) if is_checkpoint_name(name)]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
 
 
 def is_checkpoint_name(name: str) -> bool:

@@ -91,7 +91,7 @@ class Leaving:
             else [station.checkpoint_loop, station.log_loop]
         )
         for loop in loops:
-            loop.wake()
+            loop.finish()
         while not all(loop.over for loop in loops) and not station.saving_over():
             time.sleep(LOOK_S)
         for loop in loops:
@@ -111,7 +111,7 @@ class Leaving:
         try:
             while True:
                 try:
-                    files = uploader.upload(self._tell_upload)
+                    files = self._upload(uploader)
                 except Unverified as error:
                     tries += 1
                     _log.warning("results are not verified: %s", error)
@@ -130,6 +130,23 @@ class Leaving:
             _log.warning("the work is not ours to finish any more: %s", refused)
             station.attention.ask(station.why_lost(), may_write=False)
         return False
+
+    def _upload(self, uploader: ResultsUploader) -> Tuple[FileEntry, ...]:
+        """Raises Unverified, GaveUp. One nobody foresaw is for a person too: a crash would lose the files."""
+        try:
+            return uploader.upload(self._tell_upload)
+        except (Unverified, GaveUp):
+            raise
+        except Exception as error:
+            _log.exception("an unexpected error while saving the results")
+            raise Unverified("unexpected %s: %s" % (type(error).__name__, error)) from error
+
+    def confess(self, error: Exception) -> None:
+        """The last beat of an agent that is about to die of an error of its own."""
+        self._station.situation.note("agent", "the agent failed: %s: %s" % (type(error).__name__, error))
+        self._station.pushed.step()
+        if self._station.store_loop.started:
+            self._station.stored.step()
 
     def _declare_done(
         self, prefix: str, files: Tuple[FileEntry, ...], insist: Callable[[str, Callable[[], object]], object]

@@ -7,6 +7,7 @@ one never change. What is not in the store yet waits on disk, not in memory.
 
 from __future__ import annotations
 
+import os
 from typing import List
 
 from supervisor.agent.reach import Store
@@ -66,7 +67,13 @@ class LogShipper:
         self._written = 0  # bytes of `_chunk` that are in the store
 
     def ship(self, last: bool = False) -> None:
-        """Write everything that is new. StoreUnavailable: it is shipped by the next call. OSError: this disk."""
+        """Write everything that is new. StoreUnavailable: it is shipped by the next call. OSError: this disk.
+
+        A file that the training removed holds nothing new.
+        """
+        if not os.path.lexists(self._path):
+            self._write()
+            return
         with open(self._path, "rb") as source:
             while True:
                 if len(self._chunk) < CHUNK_BYTES:

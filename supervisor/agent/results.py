@@ -31,7 +31,7 @@ class ResultsUploader:
 
     def upload(self, tell: Callable[[int, int], None] = lambda done, of: None) -> Tuple[FileEntry, ...]:
         """All files, in order of name. Raises Unverified, GaveUp; waits while the store does not answer."""
-        names = sorted(_files(self._folder, ""))
+        names = self._names()
         trouble: Optional[str] = None
         failed = 0
         for number, name in enumerate(names):
@@ -44,6 +44,17 @@ class ResultsUploader:
         if trouble is not None:
             raise Unverified("%d of %d files could not be saved; %s" % (failed, len(names), trouble))
         return tuple(self._verified[name] for name in names)
+
+    def _names(self) -> List[str]:
+        """A folder that the training took away holds no results; one that cannot be read may hold some."""
+        try:
+            return sorted(_files(self._folder, ""))
+        except NotADirectoryError:
+            raise Unverified("the results folder %s is not a folder any more" % self._folder) from None
+        except OSError as error:
+            if not os.path.lexists(self._folder):
+                return []
+            raise Unverified("the results folder %s cannot be read: %s" % (self._folder, error)) from None
 
     def _one(self, name: str) -> None:
         path = os.path.join(self._folder, name)

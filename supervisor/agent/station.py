@@ -55,10 +55,10 @@ class Station:
         self.stored = StoredBeats(
             job, self.machine_id, self.store, self.keeper, self.situation, self.attention
         )
-        self.push_loop = Loop("push", self.pushed.step)
-        self.store_loop = Loop("store", self.stored.step)
-        self.checkpoint_loop = Loop("checkpoints", self.checkpoint_duty.step)
-        self.log_loop = Loop("log", self.log_duty.step)
+        self.push_loop = self._loop("push", self.pushed.step)
+        self.store_loop = self._loop("store", self.stored.step)
+        self.checkpoint_loop = self._loop("checkpoints", self.checkpoint_duty.step)
+        self.log_loop = self._loop("log", self.log_duty.step)
         for loop in (self.push_loop, self.store_loop, self.log_loop):
             self.situation.on_urgent(loop.wake)
         self._notice_told = False
@@ -87,6 +87,9 @@ class Station:
         """After the command: uploads go on until their time is over. Main thread only."""
         self.look()
         return self.attention.writing_over()
+
+    def _loop(self, name: str, step: Callable[[], Optional[float]]) -> Loop:
+        return Loop(name, step, lambda text: self.situation.note("error in " + name, text))
 
     def _saver(self) -> CheckpointSaver:
         return CheckpointSaver(

@@ -65,6 +65,9 @@ class Supervision:
                 return
             self._watch()
             self._leaving.leave()
+        except Exception as error:
+            self._leaving.confess(error)
+            raise
         finally:
             self._end_command()
 

@@ -87,6 +87,8 @@ def _inside(folder: str) -> Iterator[None]:
     before = os.getcwd()
     try:
         os.chdir(folder)
+    except FileNotFoundError:
+        raise NotStarted(NOT_FOUND, "the working directory %s does not exist" % folder) from None
     except OSError as error:
         raise NotStarted(
             NOT_FOUND, "the working directory %s cannot be entered: %s" % (folder, error)

@@ -129,6 +129,22 @@ def test_what_is_gone_is_forgotten(desk: Desk) -> None:
     assert desk.ready(0.0, last=True) == []
 
 
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_folder_that_the_training_took_away_holds_no_checkpoints(desk: Desk, in_place: bool) -> None:
+    desk.write("a-1", renamed=True)
+    desk.ready(0.0)
+    (desk.path / "a-1").unlink()
+    desk.path.rmdir()
+    if in_place:
+        desk.path.write_text("no folder")
+    assert desk.ready(1.0) == []
+    assert desk.ready(2.0, last=True) == []
+    if not in_place:
+        desk.path.mkdir()
+        desk.write("a-2")
+        assert desk.ready(3.0, last=True) == ["a-2"]
+
+
 def test_the_kernel_tells_of_renames_and_of_nothing_else(tmp_path: Path) -> None:
     renames = Renames(str(tmp_path))
     try:

@@ -121,7 +121,7 @@ def test_a_folder_that_does_not_exist_is_named(rig: Rig) -> None:
     ended = rig.ended().exit
     assert ended is not None
     assert ended.code == 127
-    assert "/nowhere/at/all" in ended.last_line
+    assert ended.last_line == "the working directory /nowhere/at/all does not exist"
 
 
 def test_a_stranger_that_kills_the_training_is_told_from_us(rig: Rig) -> None:

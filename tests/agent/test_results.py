@@ -76,7 +76,20 @@ def test_a_name_that_is_not_utf_8_is_said(desk: Desk) -> None:
         desk.uploader.upload()
 
 
-def test_a_folder_that_is_gone_is_an_error_not_an_empty_result(desk: Desk) -> None:
+def test_a_folder_that_the_training_took_away_holds_no_results(desk: Desk) -> None:
     desk.path.rmdir()
-    with pytest.raises(FileNotFoundError):
+    assert desk.uploader.upload() == ()
+
+
+def test_a_file_in_the_folders_place_is_for_a_person_and_names_the_folder(desk: Desk) -> None:
+    desk.path.rmdir()
+    desk.path.write_text("no folder")
+    with pytest.raises(Unverified, match=f"the results folder {desk.path} is not a folder any more"):
+        desk.uploader.upload()
+
+
+def test_a_link_that_leads_nowhere_is_not_taken_for_no_results(desk: Desk) -> None:
+    desk.path.rmdir()
+    desk.path.symlink_to(desk.path.parent / "nowhere")
+    with pytest.raises(Unverified, match=f"the results folder {desk.path} cannot be read"):
         desk.uploader.upload()

@@ -1,0 +1,47 @@
+"""A loop whose step fails in a way that nobody foresaw: it says so, goes on, and does not hold up the end."""
+
+
+import pytest
+
+from supervisor.agent import loops
+from supervisor.agent.loops import LAST_TRIES, Loop
+from tests.waiting import wait_for
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loops, "AFTER_ERROR_S", 0.01)
+    monkeypatch.setattr(loops, "LAST_PAUSE_S", 0.01)
+
+
+class Duty:
+    """Fails until `fails_until` steps were made."""
+
+    def __init__(self, fails_until: int) -> None:
+        self.fails_until = fails_until
+        self.steps = 0
+        self.told: list[str] = []
+        self.loop = Loop("duty", self.step, self.told.append)
+
+    def step(self) -> float | None:
+        self.steps += 1
+        if self.steps <= self.fails_until:
+            raise RuntimeError("broken")
+        return None
+
+
+def test_an_unexpected_error_is_told_and_taken_back_when_it_is_over() -> None:
+    duty = Duty(LAST_TRIES + 3)
+    duty.loop.start()
+    wait_for(lambda: duty.loop.over, what="the step that succeeds")
+    assert duty.steps == LAST_TRIES + 4
+    assert duty.told == ["duty: unexpected RuntimeError: broken"] * (LAST_TRIES + 3) + [""]
+
+
+def test_a_last_round_that_keeps_failing_ends_and_its_error_stays_told() -> None:
+    duty = Duty(1_000_000)
+    duty.loop.finish()
+    duty.loop.start()
+    wait_for(lambda: duty.loop.over, what="the end of the last round")
+    assert duty.steps == LAST_TRIES
+    assert duty.told[-1] == "duty: unexpected RuntimeError: broken"
