@@ -19,18 +19,21 @@ from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.domain.world import World
 from supervisor.lifecycle.decision import Decision, held, moved, tell, unchanged
+from supervisor.lifecycle.figures import clock_text
 from supervisor.lifecycle.limits import limit_passed, next_limit_at
 from supervisor.lifecycle.overriding import done_elsewhere, done_of, heed_marker
 from supervisor.lifecycle.placement import NoOffer, choose, longest_pause_s
 from supervisor.lifecycle.retiring import next_due
 from supervisor.lifecycle.stopping import begin_stopping
+from supervisor.lifecycle.torn import ask_to_mend, is_torn, mended
 
 STORE_RETRY_S = 30.0
+BLIND = "the object store cannot be read"
 
 
 def place(run: Run, obs: Observation, world: World, now: float) -> Decision:
     """Choose the next zone when it is due and allowed; else stay, wait or end, with the reason."""
-    run = heed_marker(run, obs, now)
+    run = heed_marker(mended(run, obs), obs, now)
     if run.stop is not None:
         return _stopped(run, now)
     passed = limit_passed(run, now) or _waited_too_long(run, now)
@@ -54,9 +57,12 @@ def blind_start(run: Run, obs: Observation, now: float) -> Decision | None:
     unread = frozenset(name for name, part in ((STOP, obs.stop), (BATON, obs.baton)) if part is NOT_READ)
     if unread:
         return unchanged(run, wants=unread)
+    if is_torn(obs.baton):
+        return ask_to_mend(run, now)
     for part in (obs.stop, obs.baton):
         if isinstance(part, Unknown):
-            return held(run, f"the object store cannot be read: {part.reason}", now, STORE_RETRY_S)
+            since = f"{BLIND} since {clock_text(now, now)}: {part.reason}"
+            return held(run, run.hold if run.hold.startswith(BLIND) else since, now, STORE_RETRY_S)
     return None
 
 
@@ -65,7 +71,16 @@ def _stopped(run: Run, now: float) -> Decision:
     if run.retiring:
         return begin_stopping(run, now)
     after = moved(
-        replace(run, cause=run.stop.cause, detail=f"by {run.stop.actor}", next_at=None), Status.STOPPED, now
+        replace(
+            run,
+            cause=run.stop.cause,
+            detail=f"by {run.stop.actor}",
+            next_at=None,
+            needs_person="",
+            needs_person_at=None,
+        ),
+        Status.STOPPED,
+        now,
     )
     return Decision(
         after, (tell(EventKind.STOPPED, f"Stopped by {run.stop.actor}.", cause=run.stop.cause),), again=True
@@ -75,7 +90,8 @@ def _stopped(run: Run, now: float) -> Decision:
 def _failed(run: Run, obs: Observation, cause: Cause, detail: str, now: float) -> Decision:
     if run.status != Status.PENDING and obs.baton is NOT_READ:
         return unchanged(run, wants=frozenset({BATON}))  # a lost attempt may have finished in time
-    after = moved(replace(run, cause=cause, detail=detail, next_at=None), Status.FAILED, now)
+    over = replace(run, cause=cause, detail=detail, next_at=None, needs_person="", needs_person_at=None)
+    after = moved(over, Status.FAILED, now)
     return Decision(after, (tell(EventKind.FAILED, f"Failed: {cause}. {detail}", cause=cause),), again=True)
 
 
