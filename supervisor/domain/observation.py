@@ -35,6 +35,7 @@ class Absent:
 class Unknown:
     reason: str
     since: float | None = None
+    torn: bool = False  # it was read and cannot be understood: only a person can mend it
 
 
 NOT_READ = Unknown("not read")

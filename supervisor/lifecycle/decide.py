@@ -24,6 +24,7 @@ from supervisor.lifecycle.recovering import recover
 from supervisor.lifecycle.retiring import Retired, earlier, next_due, retire
 from supervisor.lifecycle.running import run_on
 from supervisor.lifecycle.stopping import stop
+from supervisor.lifecycle.torn import is_torn
 
 Rule = Callable[[Run, Observation, World, float], Decision]
 
@@ -75,7 +76,7 @@ def _settle(run: Run, obs: Observation, now: float) -> Decision:
         return Decision(replace(run, stop=None), (tell(EventKind.STOP_IGNORED, text),), again=True)
     if run.retiring and obs.baton is NOT_READ:
         return unchanged(run, wants=frozenset({BATON}))
-    if run.retiring and isinstance(obs.baton, Unknown):
+    if run.retiring and isinstance(obs.baton, Unknown) and not is_torn(obs.baton):
         return unchanged(run)
     if run.retiring and isinstance(obs.baton, Seen) and obs.baton.value.closed is None:
         return Decision(run, actions=(CloseBaton(run.status),))

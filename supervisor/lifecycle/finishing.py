@@ -14,7 +14,16 @@ from supervisor.domain.baton import Done
 from supervisor.domain.causes import Cause
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.machine import MachineState
-from supervisor.domain.observation import BATON, NOT_READ, STOP, Observation, Seen, Unknown, Verification
+from supervisor.domain.observation import (
+    BATON,
+    NOT_READ,
+    STOP,
+    Absent,
+    Observation,
+    Seen,
+    Unknown,
+    Verification,
+)
 from supervisor.domain.run import Outcome, Run
 from supervisor.domain.status import Status
 from supervisor.domain.world import World
@@ -25,6 +34,7 @@ from supervisor.lifecycle.limits import training_s
 from supervisor.lifecycle.liveness import beat_of, heard, watched_since
 from supervisor.lifecycle.overriding import done_of, heed_marker
 from supervisor.lifecycle.stopping import begin_stopping
+from supervisor.lifecycle.torn import GONE, ask_to_mend, is_torn, mended
 
 SHORT_SHARE = 0.5  # a finish in under half of expect_runtime_s is worth a question
 
@@ -34,13 +44,16 @@ def finish(run: Run, obs: Observation, world: World, now: float) -> Decision:
     unread = frozenset(name for name, part in ((BATON, obs.baton), (STOP, obs.stop)) if part is NOT_READ)
     if unread:
         return unchanged(run, wants=unread)
+    run = mended(run, obs)
     done = done_of(run, obs)
     if done is not None:
         return _verify(run, done, obs, world, now)
     run = heed_marker(run, obs, now)
     if run.stop is not None:
-        return begin_stopping(run, now)
+        return _give_way(run, "", now)
     accepted = _loss_accepted(run, now)
+    if accepted is None and is_torn(obs.baton):
+        return ask_to_mend(run, now)
     if accepted is not None or isinstance(obs.baton, Unknown):
         return accepted or unchanged(run)  # `done` may stand in a baton that cannot be read
     if run.live_attempt is None:
@@ -61,11 +74,14 @@ def _unfinished(run: Run, obs: Observation, world: World, now: float) -> Decisio
     left = beat is not None and (beat.value.left is not None or beat.value.phase == "finished")
     if run.needs_person:
         return _ask(run, run.needs_person, world, now)
+    if isinstance(obs.baton, Absent):
+        return _ask(run, GONE, world, now)
     if left:
         said = beat.value.message if beat is not None and beat.value.message else "the upload failed"
         return _ask(run, f"results are not verified: {said}", world, now)
     if now - since >= limit_s:
         why = f"results are not verified after {now - since:.0f} s (limit {limit_s:.0f} s)"
+        why += f"; last word: {run.pulse.message}" if run.pulse is not None and run.pulse.message else ""
         return _ask(run, why, world, now)
     return unchanged(run, check_after=since + limit_s)
 
@@ -81,6 +97,14 @@ def _ask(run: Run, why: str, world: World, now: float) -> Decision:
     text = f"Needs a person: {why}. The machine is kept; approve with accept_loss to give the results up."
     after = replace(run, needs_person=why, needs_person_at=asked_at)
     return Decision(after, (tell(EventKind.NEEDS_PERSON, text),), check_after=asked_at + limit_s)
+
+
+def _give_way(run: Run, why: str, now: float) -> Decision:
+    """Stop wins over work that is not verified; what that costs is said at the end."""
+    lost = why or run.needs_person or "they were still being saved"
+    return begin_stopping(
+        replace(run, cause=Cause.RESULTS_UNVERIFIED, detail=f"results not verified: {lost}"), now
+    )
 
 
 def _loss_accepted(run: Run, now: float) -> Decision | None:
@@ -107,6 +131,14 @@ def _verify(run: Run, done: Done, obs: Observation, world: World, now: float) ->
     check = seen.value
     if check.problems:
         shown = "; ".join(check.problems[:3])
+        stopped = heed_marker(run, obs, now)
+        if stopped.stop is not None:
+            whole = len(check.files) - len(check.problems)
+            return _give_way(
+                replace(stopped, needs_person=""),
+                f"{shown}; {whole} of {len(check.files)} files are whole",
+                now,
+            )
         return _loss_accepted(run, now) or _ask(
             run, f"results differ from their manifest: {shown}", world, now
         )

@@ -24,11 +24,13 @@ from supervisor.lifecycle import machines
 from supervisor.lifecycle.beginning import begin_attempt, obtained
 from supervisor.lifecycle.decision import Decision, moved, tell, unchanged
 from supervisor.lifecycle.ending import End, end_attempt
-from supervisor.lifecycle.liveness import beat_of, follow, watched_since, with_times
+from supervisor.lifecycle.liveness import beat_of, follow, identified, watched_since, with_times
 from supervisor.lifecycle.overriding import done_elsewhere, done_of, heed_marker
 from supervisor.lifecycle.placement import after_failure
 from supervisor.lifecycle.placing import blind_start, place
+from supervisor.lifecycle.rejections import begun_from_nothing
 from supervisor.lifecycle.stopping import begin_stopping, stop_for_limit
+from supervisor.lifecycle.torn import mended
 
 
 def launch(run: Run, obs: Observation, world: World, now: float) -> Decision:
@@ -41,7 +43,7 @@ def launch(run: Run, obs: Observation, world: World, now: float) -> Decision:
         and obs.create.value.launch_id == try_.launch_id
     ):
         return _try_failed(run, try_, obs.create.value, world, now)
-    run = heed_marker(run, obs, now)
+    run = heed_marker(mended(run, obs), obs, now)
     if run.stop is not None:
         return begin_stopping(run, now)
     return stop_for_limit(run, now) or _ask(run, try_, obs, world, now)
@@ -53,7 +55,7 @@ def _ask(run: Run, try_: Try, obs: Observation, world: World, now: float) -> Dec
         return _obtained(run, try_, obs.machine.value, world, now)
     beat = beat_of(obs.beat, try_.launch_id)
     if beat is not None and beat.value.phase not in heartbeat.BEFORE_CLAIM:
-        return _running(run, try_, beat, world, now)
+        return _running(run, try_, beat, obs, world, now)
     if done_of(run, obs) is not None:
         return done_elsewhere(run, now)
     if run.live_attempt is None:
@@ -93,7 +95,7 @@ def _obtained(run: Run, try_: Try, machine: Machine, world: World, now: float) -
     return Decision(after, (obtained(try_, machine.machine_id),), again=True, lessons=forget)
 
 
-def _running(run: Run, try_: Try, beat: Seen[Beat], world: World, now: float) -> Decision:
+def _running(run: Run, try_: Try, beat: Seen[Beat], obs: Observation, world: World, now: float) -> Decision:
     """A late beat of the current launch is always accepted, also where the listing does not show the machine."""
     events = []
     if run.live_attempt is None:
@@ -103,8 +105,7 @@ def _running(run: Run, try_: Try, beat: Seen[Beat], world: World, now: float) ->
         )
     assert run.attempt is not None
     pulse = follow(run.pulse, beat, now, world.knobs.poll_interval_s)
-    machine_id = run.attempt.machine_id or beat.value.machine_id
-    attempt = replace(run.attempt, up_at=run.attempt.up_at or now, machine_id=machine_id)
+    attempt = identified(replace(run.attempt, up_at=run.attempt.up_at or now), obs)
     attempt = with_times(attempt, beat.value, now)
     first = attempt.number == 1
     zone = try_.placement.zone
@@ -112,7 +113,8 @@ def _running(run: Run, try_: Try, beat: Seen[Beat], world: World, now: float) ->
     if beat.value.left is None or beat.value.exit is not None:  # else it left before anything was started
         events.append(tell(EventKind.STARTED if first else EventKind.RECOVERED, text, zone=zone))
     after = replace(run, attempt=attempt, pulse=pulse, cause=None, detail="")
-    return Decision(moved(after, Status.RUNNING, now), tuple(events), again=True)
+    after, from_nothing = begun_from_nothing(after, run.attempt, beat.value)
+    return Decision(moved(after, Status.RUNNING, now), (*events, *from_nothing), again=True)
 
 
 def _booting(run: Run, obs: Observation, beat: Seen[Beat] | None, world: World, now: float) -> Decision:
@@ -142,10 +144,7 @@ def _seen_up(attempt: Attempt, obs: Observation, now: float) -> Attempt:
     if not isinstance(obs.machine, Seen):
         return attempt
     machine = obs.machine.value
-    if (
-        not attempt.machine_id and machine.machine_id
-    ):  # a machine that has only just begun to start has no id yet
-        attempt = replace(attempt, machine_id=machine.machine_id)
+    attempt = identified(attempt, obs)
     if attempt.up_at is None and machine.state == MachineState.UP:
         attempt = replace(attempt, up_at=now)
     return attempt

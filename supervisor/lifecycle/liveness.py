@@ -68,11 +68,25 @@ def heard(run: Run, obs: Observation, world: World, now: float) -> Run:
     """The run with what a beat of its live attempt tells; the same object when there is no news."""
     attempt = run.live_attempt
     beat = beat_of(obs.beat, attempt.launch_id) if attempt is not None else None
-    if attempt is None or beat is None:
+    if attempt is None:
         return run
+    if beat is None:
+        named = identified(attempt, obs)
+        return run if named is attempt else replace(run, attempt=named)
     pulse = follow(run.pulse, beat, now, world.knobs.poll_interval_s)
-    timed = with_times(attempt, beat.value, now)
+    timed = identified(with_times(attempt, beat.value, now), obs)
     return run if pulse is run.pulse and timed is attempt else replace(run, pulse=pulse, attempt=timed)
+
+
+def identified(attempt: Attempt, obs: Observation) -> Attempt:
+    """The attempt with its machine's id, once the listing or a beat tells it: a machine that has only just begun to
+    start has none yet. The same object when there is no news."""
+    if attempt.machine_id:
+        return attempt
+    beat = beat_of(obs.beat, attempt.launch_id)
+    listed = obs.machine.value.machine_id if isinstance(obs.machine, Seen) else ""
+    known = listed or (beat.value.machine_id if beat is not None else "")
+    return replace(attempt, machine_id=known) if known else attempt
 
 
 def watched_since(world: World, since: float, now: float, source: str = BEATS) -> float:

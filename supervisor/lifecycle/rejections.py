@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from supervisor.domain.attempt import Attempt
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.heartbeat import Beat
 from supervisor.domain.run import Run
@@ -31,10 +32,26 @@ def heed_rejection(run: Run, beat: Beat) -> tuple[Run, tuple[Event, ...]]:
     why = f" ({beat.message})" if beat.message else ""
     text = (
         f"Attempt {attempt.number} did not take checkpoint {rejected:,}, because it does not verify{why}. "
-        "The newest one before it that verifies is used."
+        "The ones before it are tried, newest first."
     )
     after = replace(run, attempt=replace(attempt, step_rejected=rejected))
     return after, (tell(EventKind.CHECKPOINT_REJECTED, text, step=rejected),)
+
+
+def begun_from_nothing(run: Run, before: Attempt, beat: Beat) -> tuple[Run, tuple[Event, ...]]:
+    """At the first word of its training (`before`: the attempt until this beat): it took none of the run's checkpoints,
+    so none of them counts any more. Told before anybody is surprised by a step 1."""
+    attempt = run.live_attempt
+    if attempt is None or before.training_at is not None or attempt.training_at is None:
+        return run, ()
+    lost = run.checkpoint_step if run.checkpoint_step is not None else before.step_rejected
+    if attempt.step_from is not None or lost is None or beat.left is not None:
+        return run, ()
+    text = (
+        f"Attempt {attempt.number} begins from nothing: no checkpoint up to step {lost:,} could be restored."
+    )
+    after = replace(run, checkpoint_step=beat.checkpoint_step, no_progress_base=None)
+    return after, (tell(EventKind.CHECKPOINT_REJECTED, text, step=lost, from_nothing=True),)
 
 
 def _at_most(known: int | None, rejected: int, taken: int | None) -> int | None:

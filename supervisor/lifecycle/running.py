@@ -21,9 +21,9 @@ from supervisor.lifecycle.decision import Decision, moved, tell
 from supervisor.lifecycle.ending import End, end_attempt
 from supervisor.lifecycle.exits import end_of
 from supervisor.lifecycle.limits import next_limit_at
-from supervisor.lifecycle.liveness import beat_of, follow, silent_s, stall_reason, with_times
+from supervisor.lifecycle.liveness import beat_of, follow, identified, silent_s, stall_reason, with_times
 from supervisor.lifecycle.overriding import heed_marker, stopped_by
-from supervisor.lifecycle.rejections import heed_rejection
+from supervisor.lifecycle.rejections import begun_from_nothing, heed_rejection
 from supervisor.lifecycle.stopping import begin_stopping, stop_for_limit
 
 
@@ -38,10 +38,12 @@ def run_on(run: Run, obs: Observation, world: World, now: float) -> Decision:
     told: tuple[Event, ...] = ()
     if beat is not None:
         pulse = follow(run.pulse, beat, now, world.knobs.poll_interval_s)
-        timed = with_times(attempt, beat.value, now)
+        timed = identified(with_times(attempt, beat.value, now), obs)
         if pulse is not run.pulse or timed is not attempt:
             run = replace(run, pulse=pulse, attempt=timed)
+        run, from_nothing = begun_from_nothing(run, attempt, beat.value)
         run, told = heed_rejection(run, beat.value)
+        told = (*told, *from_nothing)
     decision = _judge(before, run, beat, obs, world, now)
     return replace(decision, events=(*told, *decision.events)) if told else decision
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from supervisor.domain.actions import AskAgentToStop, CloseBaton, WriteStopMarker
+from supervisor.domain.actions import AskAgentToStop, CloseBaton, VerifyResults, WriteStopMarker
 from supervisor.domain.causes import Cause
 from supervisor.domain.events import EventKind
 from supervisor.domain.machine import MachineState
@@ -23,6 +23,7 @@ from supervisor.lifecycle.ending import End, close_attempt, ended_event
 from supervisor.lifecycle.limits import limit_passed
 from supervisor.lifecycle.liveness import beat_of, heard, watched_since
 from supervisor.lifecycle.overriding import done_elsewhere, done_of
+from supervisor.lifecycle.torn import is_torn
 
 CREATE_SETTLED_S = (
     180.0  # a create call has been answered or has given up long before (deadline of a call: 60 s)
@@ -37,7 +38,8 @@ def begin_stopping(run: Run, now: float) -> Decision:
     text = f"Stop asked for by {run.stop.actor} ({run.stop.cause}); {waits_for}."
     told = run.stop.source == "api"  # that door wrote its event with the request
     events = () if told else (tell(EventKind.STOP_REQUESTED, text, actor=run.stop.actor),)
-    return Decision(moved(run, Status.STOPPING, now), events, again=True)
+    after = replace(run, needs_person="", needs_person_at=None)
+    return Decision(moved(after, Status.STOPPING, now), events, again=True)
 
 
 def stop_for_limit(run: Run, now: float) -> Decision | None:
@@ -54,7 +56,13 @@ def stop_for_limit(run: Run, now: float) -> Decision | None:
 def stop(run: Run, obs: Observation, world: World, now: float) -> Decision:
     if obs.baton is NOT_READ:
         return unchanged(run, wants=frozenset({BATON, STOP}))
-    if done_of(run, obs) is not None:
+    done = done_of(run, obs)
+    if done is not None and run.cause == Cause.RESULTS_UNVERIFIED:
+        seen = obs.verification
+        if not isinstance(seen, Seen) or seen.value.launch_id != done.launch_id:
+            return Decision(run, actions=(VerifyResults(done),))
+        done = None if seen.value.problems else done
+    if done is not None:
         return done_elsewhere(run, now)
     if run.live_attempt is not None:
         return _leave(run, obs, world, now)
@@ -98,7 +106,7 @@ def _leave(run: Run, obs: Observation, world: World, now: float) -> Decision:
         if isinstance(obs.stop, Absent):
             return Decision(run, actions=(*actions, WriteStopMarker(request.actor)), check_after=grace_ends)
         return Decision(run, actions=tuple(actions), check_after=grace_ends)
-    if isinstance(obs.baton, Unknown):
+    if isinstance(obs.baton, Unknown) and not is_torn(obs.baton):
         return unchanged(run, check_after=grace_ends)
     if isinstance(obs.baton, Seen) and obs.baton.value.closed is None:
         return Decision(run, actions=(CloseBaton(str(request.cause)),))
@@ -132,10 +140,14 @@ def _ended(run: Run, now: float) -> Decision:
     asked = run.stop.cause == Cause.STOP_REQUESTED
     status = Status.STOPPED if asked else Status.FAILED
     detail = f"by {run.stop.actor}" if asked else run.detail
+    unverified = f" {run.detail}." if run.cause == Cause.RESULTS_UNVERIFIED else ""
+    if asked and unverified:
+        detail = f"{detail}; {run.detail}"
     after = moved(replace(run, cause=run.stop.cause, detail=detail, next_at=None), status, now)
     kind = EventKind.STOPPED if asked else EventKind.FAILED
     at = "none" if run.checkpoint_step is None else f"{run.checkpoint_step:,}"
     text = (
         f"{'Stopped by ' + run.stop.actor if asked else 'Ended: ' + run.stop.cause}. Checkpoint kept: {at}."
+        + unverified
     )
     return Decision(after, (tell(kind, text, cause=run.stop.cause),), again=True)

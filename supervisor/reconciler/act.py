@@ -243,7 +243,13 @@ class Actor:
             )
 
     def _finalise(self, run: Run, action: Finalise) -> None:
-        if not batonwork.close(self.objects, run, action.reason, self.store.supervisor_id):
+        try:
+            ours = batonwork.close(self.objects, run, action.reason, self.store.supervisor_id)
+        except BatonRefused:
+            raise
+        except ValueError:
+            ours = True  # torn: it stays as it is for a person to mend, and nobody can claim it
+        if not ours:
             return
         write_records(self.objects, self.store, run)
         self.objects.delete(runfiles.beat(run.run_id))

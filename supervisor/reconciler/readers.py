@@ -26,7 +26,7 @@ def read_baton(objects: ObjectStore, run_id: str) -> Part[Baton]:
     except StoreUnavailable as error:
         return Unknown(str(error))
     except ValueError as error:
-        return Unknown(f"the baton cannot be understood: {error}")
+        return Unknown(f"the baton cannot be understood: {error}", torn=True)
 
 
 def read_stop(objects: ObjectStore, run_id: str) -> Part[str]:
