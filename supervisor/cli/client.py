@@ -148,15 +148,21 @@ def _reason(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
+# What the API calls a field of the body is a flag here.
+_FLAGS = (("Say replace_spec ", "Say --replace-spec "), ("Say rerun ", "Say --rerun "))
+
+
 def _problem(answer: Answer) -> Problem:
     """The problem document as an error; an answer without one is told by its status."""
     try:
         document = json.loads(answer.body)
-        detail = document.get("detail") or document["title"]
+        detail = str(document.get("detail") or document["title"])
+        for field, flag in _FLAGS:
+            detail = detail.replace(field, flag)
         errors = tuple(
             (str(e.get("pointer", "")), str(e.get("detail", ""))) for e in document.get("errors") or ()
         )
-        return Problem(answer.status, str(document.get("code", "")), str(detail), errors)
+        return Problem(answer.status, str(document.get("code", "")), detail, errors)
     except (ValueError, KeyError, AttributeError, TypeError):
         return Problem(
             answer.status, "", f"The server answered with status {answer.status} and no explanation."

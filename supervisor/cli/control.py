@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import time
+
 import click
 
 from supervisor.cli import output
 from supervisor.cli.client import Client, Json, run_path
-from supervisor.cli.exits import FAILED, CliError
-from supervisor.cli.finding import choose_run
+from supervisor.cli.exits import DETACHED, FAILED, CliError, Problem
+from supervisor.cli.finding import TERMINAL, choose_run
 from supervisor.cli.options import output_option, run_argument, server_options
 from supervisor.cli.words import money, safe
 
+POLL_S = 0.5
 YES = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 
 
@@ -32,7 +35,7 @@ def stop(client: Client, form: str, yes: bool, run_id: str | None) -> None:
         raise click.Abort
     run = client.post(run_path(name, "stop"), {})
     show_change(run, form)
-    output.suggest(f"spot watch {name}" if run["status"] == "stopping" else f"spot resume {name}")
+    output.suggest(f"spot resume {name}" if run["status"] in TERMINAL else f"spot watch {name}")
 
 
 @click.command()
@@ -42,21 +45,58 @@ def stop(client: Client, form: str, yes: bool, run_id: str | None) -> None:
 )
 @click.option("--replace-spec", is_flag=True, help="Accept another spec than the run had.")
 @click.option("--rerun", is_flag=True, help="Start over: a completed run too, without its checkpoint.")
+@click.option("--no-wait", is_flag=True, help="Refuse (exit 6) while the run is still stopping.")
 @output_option
 @server_options
+@click.pass_context
 def resume(
-    client: Client, form: str, run_id: str | None, file: str | None, replace_spec: bool, rerun: bool
+    ctx: click.Context,
+    /,
+    client: Client,
+    form: str,
+    run_id: str | None,
+    file: str | None,
+    replace_spec: bool,
+    rerun: bool,
+    no_wait: bool,
 ) -> None:
-    """Start a run that has ended again, from its checkpoint. A live run is left alone."""
+    """Start a run that has ended again, from its checkpoint; one that is stopping, when it has stopped.
+
+    A live run is left alone.
+    """
     name = choose_run(client, run_id)
     body: Json = {"replace_spec": replace_spec, "rerun": rerun}
     if file is not None:
         from supervisor.cli.specfile import read_spec
 
         body["spec"] = read_spec(file)[1]
-    run = client.post(run_path(name, "resume"), body)
+    run = _resume(client, name, body, no_wait)
+    if run is None:
+        ctx.exit(DETACHED)
     show_change(run, form)
     output.suggest(f"spot watch {name}")
+
+
+def _resume(client: Client, name: str, body: Json, no_wait: bool) -> Json | None:
+    """The resumed run; None when the person left while it was still stopping."""
+    path = run_path(name, "resume")
+    try:
+        return dict(client.post(path, body))
+    except Problem as error:
+        if no_wait or error.code != "RUN_STOPPING":
+            raise
+    output.note(f"{name} is still stopping; it is resumed when it has stopped. Ctrl-C leaves.")
+    try:
+        while True:
+            time.sleep(POLL_S)
+            try:  # asked again as a whole: a repeated resume of a run that lives changes nothing
+                return dict(client.patiently(lambda: client.post(path, body), output.note))
+            except Problem as error:
+                if error.code != "RUN_STOPPING":
+                    raise
+    except KeyboardInterrupt:
+        output.note(f"\nLeft; {name} goes on stopping. Resume it when it has stopped: spot resume {name}")
+        return None
 
 
 @click.command()

@@ -57,7 +57,11 @@ def freeze(client: Client, run_id: str | None) -> None:
 @dev.command()
 @click.argument("zones", nargs=-1, required=True, metavar="ZONE...")
 @click.option(
-    "--for", "for_s", type=duration_s, metavar="TIME", help="For this time; 0 ends it (default: until ended)."
+    "--for",
+    "for_s",
+    type=duration_s,
+    metavar="TIME",
+    help="For this time (90s, 30m); 0 ends it (default: until ended).",
 )
 @server_options
 def stockout(client: Client, zones: tuple[str, ...], for_s: float | None) -> None:

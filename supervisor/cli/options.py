@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar
@@ -11,6 +12,7 @@ import click
 from supervisor.cli import words
 
 F = TypeVar("F", bound=Callable[..., Any])
+LONGEST_S = 100 * 365 * 86400.0
 FORMS = ("table", "json", "jsonl", "name")
 
 
@@ -41,7 +43,17 @@ def output_option(command: F) -> F:
 
 def run_argument(command: F) -> F:
     """RUN, which may be left out; the command gets `run_id` (None = not named)."""
-    return click.argument("run_id", metavar="[RUN]", required=False, shell_complete=_complete_run)(command)
+    argument = click.argument(
+        "run_id", metavar="[RUN]", required=False, callback=not_empty, shell_complete=_complete_run
+    )
+    return argument(command)
+
+
+def not_empty(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """An empty name comes from a shell variable that is not set; it must never mean another run."""
+    if value is not None and not value.strip():
+        raise click.BadParameter("it is empty: is a shell variable not set?", ctx, param)
+    return value
 
 
 def _complete_run(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
@@ -58,9 +70,23 @@ def _complete_run(ctx: click.Context, param: click.Parameter, incomplete: str) -
 def duration_s(value: str) -> float:
     """The type of options such as `90`, `90s`, `30m`, `2h`, `1h30m`, `1d`: seconds."""
     try:
-        return words.parse_duration_s(value)
+        seconds = words.parse_duration_s(value)
     except ValueError:
         raise click.BadParameter(f"{value!r} is not a duration such as 90s, 30m or 2h.") from None
+    if seconds > LONGEST_S:
+        raise click.BadParameter(f"{value!r} is longer than 100 years.")
+    return seconds
+
+
+def amount(value: str) -> float:
+    """The type of options that hold a sum: a finite number."""
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise click.BadParameter(f"{value!r} is not a finite number.")
+    return number
 
 
 def key_value(value: str) -> tuple[str, str]:

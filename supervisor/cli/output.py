@@ -56,17 +56,22 @@ def emit(document: Any, records: Sequence[dict[str, Any]], form: str, name: str)
     return True
 
 
+def terminal_columns() -> int | None:
+    """The width of the terminal; None where the output goes elsewhere."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
 def columns(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """The lines of a table: a title line, then one line a row. Cells may carry colours."""
     lines = [list(titles), *([cell or "" for cell in row] for row in rows)]
     widths = [max(len(click.unstyle(line[i])) for line in lines) for i in range(len(titles))]
-    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    room = terminal_columns()
     return [_fit(_line(line, widths), room) for line in lines]
 
 
 def paragraph(text: str, indent: str = "") -> list[str]:
     """`text` broken between words where there is a terminal, further lines indented; else one line."""
-    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    room = terminal_columns()
     if room is None or len(text) <= room:
         return [text]
     return textwrap.wrap(text, room, subsequent_indent=indent, break_on_hyphens=False)

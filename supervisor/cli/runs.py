@@ -96,6 +96,8 @@ def next_command(run: Json) -> str:
     name, status = run["run_id"], run["status"]
     if status == "awaiting_teardown":
         return f"spot approve {name}"
+    if status == "finishing" and run.get("needs_person"):
+        return f"spot approve {name} --accept-loss REASON"
     if status == "completed":
         return f"spot logs {name}"
     if status in TERMINAL:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,31 +16,51 @@ from supervisor.cli.exits import USAGE, CliError
 
 
 def read_spec(path: str) -> tuple[str | None, dict[str, Any]]:
-    """(run_id or None, spec). Relative `workdir` is taken from the file's folder, which is also its default.
-    Raises CliError with the place of what is wrong."""
+    """(run_id or None, spec) of the file, or of standard input where `path` is "-". Relative `workdir` is taken from
+    the file's folder (standard input: the present one), which is also its default. Raises CliError with the place of
+    what is wrong."""
     import yaml
 
+    shown = "standard input" if path == "-" else path
     try:
-        loaded = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
+        loaded = yaml.load(text, Loader=_loader())  # noqa: S506 - a SafeLoader that refuses more
     except OSError as error:
         raise CliError(
-            f"{path} cannot be read: {error.strerror or error}", USAGE, "SPEC_UNREADABLE"
+            f"{shown} cannot be read: {error.strerror or error}", USAGE, "SPEC_UNREADABLE"
         ) from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise CliError(f"{path} is not YAML: {error}", USAGE, "SPEC_UNREADABLE") from None
+        raise CliError(f"{shown} is not YAML: {error}", USAGE, "SPEC_UNREADABLE") from None
     if not isinstance(loaded, dict):
-        raise CliError(f"{path} does not hold the fields of a run (command: …).", USAGE, "SPEC_UNREADABLE")
+        raise CliError(f"{shown} does not hold the fields of a run (command: …).", USAGE, "SPEC_UNREADABLE")
     try:
         spec = _json(loaded, "")
     except RecursionError:
-        raise CliError(f"{path} refers to itself.", USAGE, "SPEC_UNREADABLE") from None
+        raise CliError(f"{shown} refers to itself.", USAGE, "SPEC_UNREADABLE") from None
     except ValueError as error:
-        raise CliError(f"{path}: {error}", USAGE, "SPEC_UNREADABLE") from None
+        raise CliError(f"{shown}: {error}", USAGE, "SPEC_UNREADABLE") from None
     run_id = spec.pop("run_id", None)
     if run_id is not None and not isinstance(run_id, str):
-        raise CliError(f"{path}: run_id is not a text; put it in quotes.", USAGE, "SPEC_UNREADABLE")
+        raise CliError(f"{shown}: run_id is not a text; put it in quotes.", USAGE, "SPEC_UNREADABLE")
     _settle_workdir(spec, Path(os.path.abspath(path)).parent)
     return run_id, spec
+
+
+def _loader() -> type[Any]:
+    """YAML keeps the last of two equal keys in silence; we refuse them: which one was meant?"""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+            seen: set[str] = set()
+            for key, _ in node.value:
+                if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                    problem = f"the key {key.value!r} stands there twice"
+                    raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+                seen.add(str(key.value))
+            return super().construct_mapping(node, deep)
+
+    return Loader
 
 
 def _settle_workdir(spec: dict[str, Any], folder: Path) -> None:

@@ -15,7 +15,7 @@ import click
 from supervisor.cli import output
 from supervisor.cli.client import Client, Json
 from supervisor.cli.exits import USAGE, CliError, Problem, Unreachable
-from supervisor.cli.options import duration_s, key_value, output_option, server_options
+from supervisor.cli.options import amount, duration_s, key_value, not_empty, output_option, server_options
 from supervisor.cli.words import safe
 
 _COMMAND = "supervisor.cli.submit.command"
@@ -54,7 +54,10 @@ class SubmitCommand(click.Command):
 @click.command(cls=SubmitCommand, options_metavar="[OPTIONS]")
 @click.argument("file", metavar="[FILE.yaml] [-- COMMAND ARGS...]", required=False, type=click.Path())
 @click.option(
-    "--run-id", metavar="RUN", help="Name of the run; a known one is resumed, or left alone while it is live."
+    "--run-id",
+    metavar="RUN",
+    callback=not_empty,
+    help="Name of the run; a known one is resumed, or left alone while it is live.",
 )
 @click.option("--shell", "shell_text", metavar="TEXT", help="Run this text by a shell instead of a COMMAND.")
 @click.option("--workdir", metavar="DIR", help="Folder to run in (default: this one, or the file's).")
@@ -70,14 +73,18 @@ class SubmitCommand(click.Command):
 @click.option("--allow-on-demand", is_flag=True, help="On-demand when no spot machine can be had.")
 @click.option("--result", multiple=True, metavar="GLOB", help="A result that must exist in the end.")
 @click.option(
-    "--max-runtime", "max_runtime_s", type=duration_s, metavar="TIME", help="Training time at most."
+    "--max-runtime",
+    "max_runtime_s",
+    type=duration_s,
+    metavar="TIME",
+    help="Training time at most (90s, 30m, 2h).",
 )
 @click.option(
     "--expect-runtime",
     "expect_runtime_s",
     type=duration_s,
     metavar="TIME",
-    help="Half of this is suspicious.",
+    help="Half of this (90s, 30m, 2h) is suspicious.",
 )
 @click.option(
     "--deadline", metavar="TIME", help="When it must have ended: RFC 3339, such as 2030-01-31T08:00:00Z."
@@ -85,11 +92,19 @@ class SubmitCommand(click.Command):
 @click.option("--max-attempts", type=int, metavar="N", help="Attempts that count (preemptions do not).")
 @click.option("--max-user-failures", type=int, metavar="N", help="Failures of the command itself.")
 @click.option(
-    "--wait", "wait_for_capacity_s", type=duration_s, metavar="TIME", help="How long to wait for capacity."
+    "--wait",
+    "wait_for_capacity_s",
+    type=duration_s,
+    metavar="TIME",
+    help="How long to wait for capacity (90s, 30m, 2h).",
 )
-@click.option("--budget", "budget_usd", type=float, metavar="USD", help="Cost at most, in US dollars.")
+@click.option("--budget", "budget_usd", type=amount, metavar="USD", help="Cost at most, in US dollars.")
 @click.option(
-    "--stop-grace", "stop_grace_s", type=duration_s, metavar="TIME", help="Time for the last checkpoint."
+    "--stop-grace",
+    "stop_grace_s",
+    type=duration_s,
+    metavar="TIME",
+    help="Time for the last checkpoint (90s, 30m, 2h).",
 )
 @click.option(
     "--on-success", type=click.Choice(["release", "keep", "ask"]), help="What becomes of the machine."
@@ -97,7 +112,7 @@ class SubmitCommand(click.Command):
 @click.option(
     "--on-failure", type=click.Choice(["release", "keep"]), help="The same after a failure for good."
 )
-@click.option("--keep", "keep_s", type=duration_s, metavar="TIME", help="How long `keep` keeps it.")
+@click.option("--keep", "keep_s", type=duration_s, metavar="TIME", help="How long `keep` keeps it (30m, 2h).")
 @click.option("--replace-spec", is_flag=True, help="A known run goes on with this spec, even if it differs.")
 @click.option("--rerun", is_flag=True, help="A completed run starts over.")
 @click.option("--watch", "follow", is_flag=True, help="Follow the run until it ends.")
@@ -107,7 +122,7 @@ class SubmitCommand(click.Command):
 def submit(
     ctx: click.Context, /, client: Client, form: str, file: str | None, follow: bool, **flags: Any
 ) -> None:
-    """Submit a run: a YAML file, or flags and a command.
+    """Submit a run: a YAML file (- is standard input), or flags and a command.
 
     \b
       spot submit train.yaml

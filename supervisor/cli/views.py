@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 
 from supervisor.cli.client import Json
-from supervisor.cli.output import columns, paragraph, status_mark
+from supervisor.cli.output import columns, paragraph, status_mark, terminal_columns
 from supervisor.cli.words import bar, clock, count, duration, epoch, money, percent, safe
 from supervisor.lifecycle.figures import DASH, plural
 
@@ -17,10 +17,10 @@ ATTEMPT_TITLES = ("#", "WHERE", "HOW LONG", "ENDED BY", "STEPS KEPT", "LOST", "C
 # phase_s of an attempt -> its name in the line of shares
 PHASES = (
     ("waiting", "waiting"),
-    ("boot", "boot and pull"),
+    ("boot", "boot"),
     ("restore", "restore"),
     ("training", "training"),
-    ("lost", "lost work"),
+    ("lost", "lost"),
 )
 
 
@@ -28,8 +28,10 @@ def run_row(run: Json) -> list[str]:
     """One line of `spot ls`."""
     beat, progress = run.get("beat") or {}, run.get("progress") or {}
     action = (run.get("next_action") or {}).get("what") or DASH
-    done = 100.0 if run["status"] == "completed" else percent(progress.get("step"), progress.get("total"))
     steps = progress.get("step")
+    done = percent(steps, progress.get("total"))
+    if run["status"] == "completed" and steps is not None:
+        done = 100.0
     return [
         safe(run["run_id"]),
         status_mark(run["status"]),
@@ -64,7 +66,12 @@ def summary_line(summary: Json) -> str:
 
 
 def run_lines(runs: Sequence[Json], summary: Json) -> list[str]:
-    return [*columns(RUN_TITLES, [run_row(run) for run in runs]), summary_line(summary)]
+    rows = [run_row(run) for run in runs]
+    room = terminal_columns()
+    if room is not None:  # a long name must not push everything else out of sight
+        limit = max(20, room // 3)
+        rows = [[name if len(name) <= limit else name[: limit - 1] + "…", *rest] for name, *rest in rows]
+    return [*columns(RUN_TITLES, rows), summary_line(summary)]
 
 
 def headline(run: Json) -> str:
@@ -123,13 +130,13 @@ def placing_lines(placing: Json | None) -> list[str]:
 
 
 def shares_line(attempts: Sequence[Json]) -> str:
-    """`waiting 3 % ▏boot and pull 6 % ▏… effective time 88 %`: where the time of all attempts went."""
+    """`waiting 3 % ▏boot 6 % ▏… effective 88 %`: where the time of all attempts went, at most 80 columns."""
     sums = {key: sum((a.get("phase_s") or {}).get(key) or 0.0 for a in attempts) for key, _ in PHASES}
     whole = sum(sums.values())
     if whole <= 0:
         return ""
     shares = [f"{name} {100 * sums[key] / whole:.0f} %" for key, name in PHASES]
-    return " ▏".join(shares) + f"        effective time {100 * sums['training'] / whole:.0f} %"
+    return " ▏".join(shares) + f"  effective {100 * sums['training'] / whole:.0f} %"
 
 
 def event_lines(event: Json) -> list[str]:

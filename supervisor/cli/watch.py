@@ -24,7 +24,10 @@ POLL_S = 1.0
 REPEAT_S = 60.0
 EVENTS_SHOWN = 8
 TIMEOUT = click.option(
-    "--timeout", type=duration_s, metavar="TIME", help="Give up waiting after this time (exit 8)."
+    "--timeout",
+    type=duration_s,
+    metavar="TIME",
+    help="Give up waiting after this time (90s, 30m, 2h; exit 8).",
 )
 
 

@@ -51,7 +51,7 @@ def table(lines: list[str]) -> list[str]:
 def live(lines: list[str]) -> list[str]:
     """The lines that the screen wrote: all but what `spot show` printed, and the last."""
     begins = next(number for number, line in enumerate(lines) if "$ spot show" in line)
-    ends = next(number for number, line in enumerate(lines) if "effective time" in line)
+    ends = next(number for number, line in enumerate(lines) if "▏training " in line)
     return [line for line in lines[: begins + 1] + lines[ends + 1 : -1] if line]
 
 

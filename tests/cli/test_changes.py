@@ -1,11 +1,12 @@
 """submit, stop, resume, approve, dev: what is sent, what is asked first, what is said."""
 
+import io
 import json
 from pathlib import Path
 
 import pytest
 
-from supervisor.cli import output
+from supervisor.cli import control, output
 from tests.cli.fake_api import a_page, a_run, serve_run
 
 
@@ -83,6 +84,11 @@ class TestSubmit:
             False,
         )
 
+    def test_standard_input(self, accepting, spot, monkeypatch) -> None:
+        monkeypatch.setattr("sys.stdin", io.StringIO("command: x\n"))
+        assert spot("submit", "-").code == 0
+        assert sent(accepting)["spec"] == {"command": "x", "workdir": str(Path.cwd())}
+
     def test_a_shell_text(self, accepting, spot) -> None:
         spot("submit", "--shell", "python a.py && python b.py")
         assert sent(accepting)["spec"]["command"] == "python a.py && python b.py"
@@ -112,6 +118,10 @@ class TestSubmit:
             ("command: x\nlabels: {day: 2030-01-01}\n", "/labels/day is a date; put it in quotes"),
             ("run_id: 7\ncommand: x\n", "run_id is not a text"),
             ("command: !!binary aGk=\n", "/command is a bytes"),
+            (
+                "command: x\nlimits: {max_attempts: 1, max_attempts: 2}\n",
+                "the key 'max_attempts' stands there twice",
+            ),
             ("command: &a [*a]\n", "refers to itself"),
             ("command: !!python/object/apply:os.system ['true']\n", "is not YAML"),
         ],
@@ -191,8 +201,41 @@ def test_resume(api, spot, tmp_path: Path) -> None:
 
 def test_a_conflict_is_told(api, spot) -> None:
     api.refuse("POST", "/v1/runs/digits-7/resume", 409, "RUN_STOPPING", "digits-7 is still stopping.")
-    ended = spot("resume", "digits-7")
+    ended = spot("resume", "digits-7", "--no-wait")
     assert (ended.code, ended.err) == (6, "error: digits-7 is still stopping.     (RUN_STOPPING)\n")
+
+
+def still_stopping(api, times: int) -> None:
+    problem = {"detail": "digits-7 is still stopping.", "code": "RUN_STOPPING"}
+    resumed = a_run(status="pending", status_text="Resumed.")
+    api.answers[("POST", "/v1/runs/digits-7/resume")] = [(409, problem)] * times + [(202, resumed)]
+
+
+def test_a_run_that_is_stopping_is_resumed_when_it_has_stopped(api, spot) -> None:
+    still_stopping(api, 3)
+    ended = spot("resume", "digits-7")
+    assert (ended.code, ended.lines) == (0, ["digits-7  ○ pending  Resumed."])
+    assert ended.err == "digits-7 is still stopping; it is resumed when it has stopped. Ctrl-C leaves.\n"
+    assert len(api.bodies("/v1/runs/digits-7/resume")) == 4
+
+
+def test_one_can_leave_while_it_stops(api, spot, monkeypatch) -> None:
+    def leave(_: float) -> None:
+        raise KeyboardInterrupt
+
+    still_stopping(api, 3)
+    monkeypatch.setattr(control.time, "sleep", leave)
+    ended = spot("resume", "digits-7")
+    assert ended.code == 130
+    assert "spot resume digits-7" in ended.err
+    assert len(api.bodies("/v1/runs/digits-7/resume")) == 1
+
+
+def test_fields_of_the_api_are_flags_here(api, spot) -> None:
+    text = "digits-7 is completed. Say rerun to start it over. Say replace_spec to go on."
+    api.refuse("POST", "/v1/runs/digits-7/resume", 409, "RUN_COMPLETED", text)
+    said = spot("resume", "digits-7").err
+    assert "Say --rerun to start it over. Say --replace-spec to go on." in said
 
 
 class TestApprove:

@@ -138,6 +138,29 @@ def test_usage(spot) -> None:
     assert spot("--version").out.startswith("spot, version ")
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["stop", ""],
+        ["stop", " ", "--yes"],
+        ["resume", ""],
+        ["show", ""],
+        ["dev", "preempt", ""],
+        ["submit", "--run-id", "", "--", "x"],
+        ["submit", "--budget", "nan", "--", "x"],
+        ["submit", "--budget", "inf", "--", "x"],
+        ["submit", "--budget", "much", "--", "x"],
+        ["ls", "--since", "99999999999h"],
+        ["events", "r", "--since", "9" * 400 + "h"],
+    ],
+)
+def test_values_that_mean_nothing_are_usage_errors(api, spot, words: list[str]) -> None:
+    ended = spot(*words)
+    assert ended.code == 2
+    assert "Invalid value" in ended.err
+    assert api.asked == []
+
+
 class TestWhichRun:
     """RUN may be left out: the only active run, else the newest; several are listed."""
 

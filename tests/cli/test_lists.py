@@ -3,6 +3,7 @@
 import json
 
 from supervisor.cli import views
+from supervisor.cli.runs import next_command
 from supervisor.lifecycle.figures import DASH
 from tests.cli.fake_api import FIRST_ATTEMPT, SECOND_ATTEMPT, SUMMARY, a_page, a_run, an_event, serve_run
 
@@ -84,9 +85,7 @@ def test_show_is_the_sentence_then_the_attempts(api, spot) -> None:
         "s",
     ]
     assert squeezed(ended.lines[5]) == f"2 local-b cpu now {DASH} 8,120 → … {DASH} $1.49"
-    assert ended.lines[6] == (
-        "waiting 3 % ▏boot and pull 6 % ▏restore 1 % ▏training 88 % ▏lost work 2 %        effective time 88 %"
-    )
+    assert ended.lines[6] == ("waiting 3 % ▏boot 6 % ▏restore 1 % ▏training 88 % ▏lost 2 %  effective 88 %")
 
 
 def test_show_tells_of_tries_that_brought_no_machine(api, spot) -> None:
@@ -110,6 +109,24 @@ def test_show_as_json_holds_the_attempts_too(api, spot) -> None:
     document = json.loads(spot("show", "digits-7", "-o", "json").out)
     assert document["attempts"] == [FIRST_ATTEMPT, SECOND_ATTEMPT]
     assert spot("show", "digits-7", "-o", "name").out == "digits-7\n"
+
+
+def test_a_run_without_steps_has_no_bar() -> None:
+    assert views.run_row(a_run(status="completed", progress=None))[2] == DASH
+    assert views.run_row(a_run(status="completed"))[2].endswith("100 %")
+
+
+def test_what_a_person_must_do_is_suggested() -> None:
+    assert next_command(a_run(status="finishing")) == "spot watch digits-7"
+    asks = a_run(status="finishing", needs_person="results are not verified")
+    assert next_command(asks) == "spot approve digits-7 --accept-loss REASON"
+
+
+def test_a_long_name_is_cut_on_a_terminal_only(monkeypatch) -> None:
+    run = a_run(run_id="r" * 63)
+    assert views.run_lines([run], SUMMARY)[1].startswith("r" * 63 + " ")
+    monkeypatch.setattr(views, "terminal_columns", lambda: 80)
+    assert views.run_lines([run], SUMMARY)[1].startswith("r" * 25 + "… ")
 
 
 def test_a_bar_is_full_only_at_the_end() -> None:
