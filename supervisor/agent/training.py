@@ -14,6 +14,8 @@ import time
 from contextlib import contextmanager, suppress
 from typing import Callable, Dict, Iterator, List, Mapping, Optional, Set, Tuple, Union
 
+from supervisor.domain.heartbeat import NO_WORKDIR
+
 _log = logging.getLogger("agent")
 _DEFAULT_SIGNALS = [signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
 NOT_FOUND, NOT_STARTED = 127, 126
@@ -88,11 +90,9 @@ def _inside(folder: str) -> Iterator[None]:
     try:
         os.chdir(folder)
     except FileNotFoundError:
-        raise NotStarted(NOT_FOUND, "the working directory %s does not exist" % folder) from None
+        raise NotStarted(NOT_FOUND, NO_WORKDIR + "%s does not exist" % folder) from None
     except OSError as error:
-        raise NotStarted(
-            NOT_FOUND, "the working directory %s cannot be entered: %s" % (folder, error)
-        ) from None
+        raise NotStarted(NOT_FOUND, NO_WORKDIR + "%s cannot be entered: %s" % (folder, error)) from None
     try:
         yield
     finally:

@@ -35,6 +35,10 @@ class BeatRejected(ValueError):
     """The bytes are not a beat we accept; the text says which rule they broke and never echoes the input."""
 
 
+# How the last line of an exit begins when the command was not even looked for: its folder could not be entered.
+NO_WORKDIR = "the working directory "
+
+
 @dataclass(frozen=True)
 class Exit:
     """How the command ended: exit code or signal, whether our TERM or KILL caused it, and its last words."""

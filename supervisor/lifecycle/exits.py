@@ -45,6 +45,8 @@ def _classify(end: Exit) -> tuple[Cause, str]:
     fact = f"exit code {end.code}" if end.signal is None else _signal_name(end.signal)
     words = f": `{end.last_line}`" if end.last_line else ""
     text = f"The command ended with {fact} after {end.ran_s:.0f} s{words}"
+    if not_entered(end):
+        return Cause.COMMAND_NOT_FOUND, f"The command was not started: {end.last_line}"
     if end.code in NOT_FOUND_CODES:
         return Cause.COMMAND_NOT_FOUND, text
     if "CUDA out of memory" in end.last_line or "OutOfMemoryError" in end.last_line:
@@ -52,6 +54,11 @@ def _classify(end: Exit) -> tuple[Cause, str]:
     if "No space left on device" in end.last_line or "Errno 28" in end.last_line:
         return Cause.DISK_FULL, text
     return Cause.USER_ERROR, text
+
+
+def not_entered(end: Exit) -> bool:
+    """The command's folder could not be entered: nothing is known of the command itself."""
+    return end.code in NOT_FOUND_CODES and end.ran_s == 0 and end.last_line.startswith(heartbeat.NO_WORKDIR)
 
 
 def _signal_name(number: int) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from supervisor.domain.attempt import Attempt
 from supervisor.domain.causes import Cause, Kind, rule_for
 from supervisor.domain.run import Run
-from supervisor.lifecycle.figures import age_text, clip, count_text, plural
+from supervisor.lifecycle.figures import after_colon, age_text, clip, count_text, plural
 
 EVIDENCE_LIMIT = 120
 
@@ -41,7 +41,7 @@ PHRASES: Mapping[Cause, str] = {
     Cause.USER_ERROR: "The command failed in {zone} after {ran}",
     Cause.GPU_OOM: "The GPU in {zone} ran out of memory after {ran}",
     Cause.IMAGE_ERROR: "The image could not be started in {zone}",
-    Cause.COMMAND_NOT_FOUND: "The command was not found on the machine in {zone}",
+    Cause.COMMAND_NOT_FOUND: "The command could not be started in {zone}",
     Cause.FINISHED: "The command finished in {zone} after {ran}",
     Cause.DEADLINE: "The run's deadline passed after {ran} in {zone}",
     Cause.MAX_RUNTIME: "The run's training time was used up after {ran} in {zone}",
@@ -64,7 +64,7 @@ def ended_text(attempt: Attempt, now: float) -> str:
     """One clause without a full stop: 'Preempted in us-east1-c after 2 h 14 min: preempted with 30 s notice'."""
     cause = attempt.cause or Cause.UNKNOWN
     phrase = PHRASES[cause].format(zone=clip(attempt.placement.zone, 40), ran=age_text(ran_s(attempt, now)))
-    evidence = clip(attempt.evidence, EVIDENCE_LIMIT)
+    evidence = after_colon(clip(attempt.evidence, EVIDENCE_LIMIT))
     if not evidence or cause in _EVIDENCE_ADDS_NOTHING:
         return phrase
     return f"{phrase}: {evidence}"

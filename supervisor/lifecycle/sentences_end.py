@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping
 
 from supervisor.domain.causes import Cause
 from supervisor.domain.run import Run
+from supervisor.lifecycle.exits import not_entered
 from supervisor.lifecycle.figures import (
+    after_colon,
     age_text,
     clip,
     clock_text,
@@ -17,7 +19,7 @@ from supervisor.lifecycle.figures import (
     step_text,
     until_text,
 )
-from supervisor.lifecycle.forecast import stop_limit_at
+from supervisor.lifecycle.forecast import live_pulse, stop_limit_at
 from supervisor.lifecycle.limits import run_cost_usd
 
 DETAIL_LIMIT = 150
@@ -37,8 +39,10 @@ def finishing(run: Run, now: float) -> list[str]:
             f"The command ended well, but its results are not verified for {since}{_billing(run)}",
             f"Next: the machine is kept until you answer; `spot approve {run.run_id} --accept-loss REASON` drops them",
         ]
+    pulse = live_pulse(run)
+    told = f" ({clip(pulse.message, 100)})" if pulse is not None and pulse.message else ""
     return [
-        f"The command ended well; its results are being saved and verified for {since}{_billing(run)}",
+        f"The command ended well; its results are being saved and verified for {since}{told}{_billing(run)}",
         f"Next: completed once they are verified (limit {age_text(run.policy.stall.finishing_s)})",
     ]
 
@@ -77,7 +81,7 @@ def _who(run: Run) -> str:
 
 
 def _colon(detail: str) -> str:
-    text = clip(detail, DETAIL_LIMIT)
+    text = after_colon(clip(detail, DETAIL_LIMIT))
     return f": {text}" if text else ""
 
 
@@ -222,9 +226,13 @@ def _image_error(run: Run) -> tuple[str, str]:
 
 def _command_not_found(run: Run) -> tuple[str, str]:
     end = run.attempt.exit if run.attempt is not None else None
+    if end is not None and not_entered(end):
+        words = f"The command could not be started: {clip(end.last_line, DETAIL_LIMIT)}"
+        return f"{words}. Not tried again", "Correct `workdir`, then"
     why = "cannot be run" if end is not None and end.code == NOT_RUNNABLE else "does not exist"
+    said = _colon(run.detail).replace(": the command ended", ": it ended", 1)
     return (
-        f"The command {why} on the machine{_colon(run.detail)}. Not tried again",
+        f"The command {why} on the machine{said}. Not tried again",
         "Fix the command, then",
     )
 

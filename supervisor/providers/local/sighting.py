@@ -120,6 +120,8 @@ def _best_effort(folder: Folder) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if not folder.path.exists():
+            return  # released meanwhile: there is nothing left to write about
         LOG.warning(
             "The end of machine %s could not be written down: %s.",
             folder.name,

@@ -1,0 +1,46 @@
+"""Errors that nobody foresaw in the main thread: the last beat says so, and result files wait for a person."""
+
+from pathlib import Path
+
+import pytest
+
+from supervisor.agent.leaving import Leaving
+from supervisor.agent.machinefolder import MachineFolder
+from supervisor.agent.results import ResultsUploader, Unverified
+from supervisor.agent.station import Station
+from supervisor.agent.supervise import Supervision
+from tests.agent.desk import IDENTITY, HandClock, job, patient, store_in
+
+
+@pytest.fixture
+def station(tmp_path: Path) -> Station:
+    folder = MachineFolder(str(tmp_path / "machine"))
+    folder.furnish()
+    return Station(folder, job(server_file=str(tmp_path / "server.json")), IDENTITY, store_in(tmp_path))
+
+
+def broken(*_: object) -> None:
+    raise RuntimeError("broken")
+
+
+def test_an_agent_that_dies_of_its_own_error_says_so_in_its_last_beat(
+    station: Station, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pushed: list[str] = []
+    monkeypatch.setattr(station.pushed, "step", lambda: pushed.append(station.situation.now.message))
+    supervision = Supervision(station)
+    monkeypatch.setattr(supervision, "_begin", broken)
+    with pytest.raises(RuntimeError):
+        supervision._live()
+    assert pushed == ["the agent failed: RuntimeError: broken"]
+    station.renames.close()
+
+
+def test_an_unforeseen_error_while_saving_results_is_for_a_person(
+    station: Station, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uploader = ResultsUploader(station.store, station.folder.results, "runs/x/results/", patient(HandClock()))
+    monkeypatch.setattr(uploader, "upload", broken)
+    with pytest.raises(Unverified, match="unexpected RuntimeError: broken"):
+        Leaving(station)._upload(uploader)
+    station.renames.close()

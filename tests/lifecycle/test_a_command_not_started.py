@@ -1,0 +1,40 @@
+"""Exit code 127 has two faces: no such command, and no such working directory. Neither is told as the other."""
+
+from dataclasses import replace
+
+from supervisor.domain.causes import Cause
+from supervisor.domain.heartbeat import Exit
+from supervisor.domain.run import Status
+from supervisor.lifecycle.exits import not_entered
+from supervisor.lifecycle.sentences import status_text
+from tests.lifecycle.sample_runs import NOW, attempt, ended, pulse, run_in
+
+NO_FOLDER = Exit(127, None, False, 0.0, "the working directory /x does not exist")
+NO_COMMAND = Exit(127, None, False, 0.0, "trainer: command not found")
+
+
+def said(end: Exit) -> str:
+    over = replace(ended(Cause.COMMAND_NOT_FOUND, 60), exit=end)
+    return status_text(run_in(Status.FAILED, cause=Cause.COMMAND_NOT_FOUND, attempt=over), NOW)
+
+
+def test_a_missing_folder_is_not_told_as_a_missing_command() -> None:
+    text = said(NO_FOLDER)
+    assert text.startswith("The command could not be started: the working directory /x does not exist.")
+    assert "Correct `workdir`, then `spot resume" in text
+    assert text.count("does not exist") == 1
+
+
+def test_a_missing_command_is_told_as_one() -> None:
+    assert said(NO_COMMAND).startswith("The command does not exist on the machine")
+
+
+def test_a_command_that_ran_and_printed_such_a_line_was_started() -> None:
+    assert not not_entered(replace(NO_FOLDER, ran_s=2.0))
+    assert not not_entered(replace(NO_FOLDER, code=1))
+
+
+def test_finishing_says_what_the_agent_waits_for() -> None:
+    told = replace(pulse(), message="runs/digits-7/baton.json is not there")
+    waiting = run_in(Status.FINISHING, attempt=attempt(), pulse=told)
+    assert "verified for 4 s (runs/digits-7/baton.json is not there)" in status_text(waiting, NOW)
