@@ -39,10 +39,11 @@ def until_text(at: float, now: float) -> str:
 
 
 def clock_text(at: float, now: float) -> str:
-    """'14:00 UTC', with the date when it is not within a day of now."""
-    form = "%H:%M UTC" if abs(at - now) < 86400 else "%Y-%m-%d %H:%M UTC"
+    """'14:00 UTC', with the date when it is not the day of now."""
     try:
-        return datetime.fromtimestamp(at, UTC).strftime(form)
+        moment = datetime.fromtimestamp(at, UTC)
+        today = moment.date() == datetime.fromtimestamp(now, UTC).date()
+        return moment.strftime("%H:%M UTC" if today else "%Y-%m-%d %H:%M UTC")
     except (ValueError, OverflowError, OSError):  # a time no calendar holds
         return "an unknown time"
 
@@ -76,6 +77,11 @@ def plural(number: int, word: str) -> str:
 def step_text(step: int | None) -> str:
     """'step 12,300', or 'the beginning' where no step is known."""
     return "the beginning" if step is None else f"step {count_text(step)}"
+
+
+def after_colon(text: str) -> str:
+    """A sentence of ours where a colon goes before it: 'The command ended …' -> 'the command ended …'."""
+    return "the " + text[4:] if text.startswith("The ") else text
 
 
 def clip(text: str, limit: int) -> str:

@@ -29,16 +29,15 @@ def live_pulse(run: Run) -> Pulse | None:
 
 
 def eta_s(run: Run, now: float) -> float | None:
-    """Seconds until the last step at the present pace; None when the training reports no total or no pace."""
+    """Seconds until the last step at the present pace; None when the training reports no total or no pace, and when
+    the step is reached or due this second."""
     pulse = live_pulse(run)
     if run.status != Status.RUNNING or pulse is None or pulse.step is None or pulse.total is None:
         return None
-    left = max(0, pulse.total - pulse.step)
-    if left == 0:
-        return 0.0
     if not pulse.steps_per_s or pulse.steps_per_s <= 0:
         return None
-    return max(0.0, left / pulse.steps_per_s - max(0.0, now - pulse.beat_at))
+    left_s = (pulse.total - pulse.step) / pulse.steps_per_s - max(0.0, now - pulse.beat_at)
+    return left_s if left_s >= 1.0 else None
 
 
 def stalling(run: Run) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from supervisor.domain.attempt import Attempt
 from supervisor.domain.causes import Cause
 from supervisor.domain.run import Run
+from supervisor.lifecycle.figures import age_text
 
 
 def attempt_cost_usd(attempt: Attempt, now: float) -> float | None:
@@ -40,7 +41,7 @@ def limit_passed(run: Run, now: float) -> tuple[Cause, str] | None:
     """The first limit of the run that has been passed, with both numbers."""
     limits = run.policy.limits
     if limits.deadline is not None and now >= limits.deadline:
-        return Cause.DEADLINE, f"the deadline passed {now - limits.deadline:.0f} s ago"
+        return Cause.DEADLINE, f"the deadline passed {age_text(now - limits.deadline)} ago"
     if limits.max_runtime_s is not None:
         trained_s = run.training_s + training_s(run.live_attempt, now)
         if trained_s >= limits.max_runtime_s:
