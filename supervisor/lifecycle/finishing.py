@@ -30,6 +30,7 @@ from supervisor.domain.world import World
 from supervisor.lifecycle import machines
 from supervisor.lifecycle.decision import Decision, moved, tell, unchanged
 from supervisor.lifecycle.ending import End, close_attempt, end_attempt, keep_machine
+from supervisor.lifecycle.figures import plural
 from supervisor.lifecycle.limits import training_s
 from supervisor.lifecycle.liveness import beat_of, heard, watched_since
 from supervisor.lifecycle.overriding import done_of, heed_marker
@@ -130,13 +131,16 @@ def _verify(run: Run, done: Done, obs: Observation, world: World, now: float) ->
         return Decision(run, actions=(VerifyResults(done),))
     check = seen.value
     if check.problems:
-        shown = "; ".join(check.problems[:3])
+        count = len(check.problems)
+        shown = (
+            f"{plural(count, 'file')} not as written: {check.problems[0]}" if count > 1 else check.problems[0]
+        )
         stopped = heed_marker(run, obs, now)
         if stopped.stop is not None:
             whole = len(check.files) - len(check.problems)
             return _give_way(
                 replace(stopped, needs_person=""),
-                f"{shown}; {whole} of {len(check.files)} files are whole",
+                f"{shown}; {whole} of {plural(len(check.files), 'file')} intact",
                 now,
             )
         return _loss_accepted(run, now) or _ask(
@@ -167,7 +171,8 @@ def _verified(run: Run, done: Done, check: Verification, world: World, now: floa
         cause=Cause.FINISHED,
     )
     verified = tell(
-        EventKind.RESULTS_VERIFIED, f"Results verified: {outcome.files} files, {outcome.size_bytes} bytes."
+        EventKind.RESULTS_VERIFIED,
+        f"Results verified: {plural(outcome.files, 'file')}, {outcome.size_bytes} bytes.",
     )
     if _must_ask(run, world) and run.retiring:
         held = tuple(
@@ -184,7 +189,7 @@ def _end_of_work(run: Run, done: Done, outcome: Outcome) -> End:
     """The attempt that wrote `done` finished; one that was started after it has nothing left to do."""
     assert run.live_attempt is not None
     if run.live_attempt.launch_id == done.launch_id:
-        return End(Cause.FINISHED, f"results verified, {outcome.files} files")
+        return End(Cause.FINISHED, f"results verified, {plural(outcome.files, 'file')}")
     return End(Cause.SUPERSEDED, f"launch {done.launch_id} had finished the work")
 
 
@@ -205,7 +210,7 @@ def _missing(run: Run, done: Done, trained_s: float) -> tuple[str, ...]:
     for rule in run.policy.results:
         found = sum(fnmatch.fnmatch(entry.name, rule.path) for entry in done.results)
         if found < rule.min_count:
-            missing.append(f"results {rule.path}: {found} of {rule.min_count} files")
+            missing.append(f"results {rule.path}: {found} of {plural(rule.min_count, 'file')}")
     if done.step is not None and done.total is not None and done.step < done.total:
         missing.append(f"last step {done.step:,} of {done.total:,}")
     expected_s = run.policy.expect_runtime_s

@@ -42,6 +42,7 @@ from supervisor.lifecycle.sentences_attempt import counts_text, ended_text, kept
 __all__ = ["NextAction", "age_text", "eta_s", "money_text", "next_action", "status_text"]
 
 LENGTH_LIMIT = 400
+_HEED_STOP = {*PLACING, Status.LAUNCHING, Status.RUNNING}
 # Before this, a training that has not reported a step may simply not have come to its first one.
 SILENT_STEPS_AFTER_S = 300.0
 
@@ -49,7 +50,7 @@ SILENT_STEPS_AFTER_S = 300.0
 def status_text(run: Run, now: float, live_age_s: float | None = None) -> str:
     """The sentence of a run, at most 400 characters, always ending in a full stop. `live_age_s`: age of its last beat
     where the caller knows a newer one than the row holds."""
-    clauses = list(_TOLD[run.status](run, now)) if run.status in _TOLD else _running(run, now, live_age_s)
+    clauses = _clauses(run, now, live_age_s)
     if run.hold and not run.terminal:
         if run.status in PLACING:
             clauses.pop()  # what was next is what the hold keeps from happening
@@ -58,6 +59,14 @@ def status_text(run: Run, now: float, live_age_s: float | None = None) -> str:
     if run.needs_person and not run.terminal:
         clauses.append(f"Needs you: {clip(run.needs_person, 130)}")
     return _joined(clauses[:tail_from], clauses[tail_from:])
+
+
+def _clauses(run: Run, now: float, live_age_s: float | None) -> list[str]:
+    if (
+        run.stop is not None and run.status in _HEED_STOP
+    ):  # asked for just now: the coming tick begins the stop
+        return sentences_end.stopping(run, now)
+    return list(_TOLD[run.status](run, now)) if run.status in _TOLD else _running(run, now, live_age_s)
 
 
 def _joined(facts: Sequence[str], tail: Sequence[str]) -> str:
