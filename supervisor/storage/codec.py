@@ -19,6 +19,7 @@ from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from supervisor.domain.placement import Placement
+from supervisor.domain.policies import Policy
 
 T = TypeVar("T")
 Plain = dict[str, Any]
@@ -26,7 +27,7 @@ Convert = Callable[[Any], Any] | None
 
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
-_SHARED = frozenset({Placement})  # few values, held by many runs: equal ones become one object
+_SHARED = frozenset({Placement, Policy})  # few values, held by many runs: equal ones become one object
 _SHARED_MAX = 10_000
 _shared: dict[tuple[Any, ...], Any] = {}
 

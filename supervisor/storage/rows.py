@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import sys
 from typing import Any
 
 import sqlalchemy as sa
@@ -21,6 +22,7 @@ from supervisor.storage.tables import attempts, pulses, runs, tries
 MICRO = 1_000_000
 _ELSEWHERE = frozenset({"key", "version", "attempt", "try_", "pulse"})
 _NONCE = frozenset({"nonce_hash"})
+_REPEATED = ("owner", "cell", "provider")  # the same few texts in all runs that the loop holds in memory
 
 
 def run_doc(run: Run) -> str:
@@ -110,6 +112,8 @@ def unglue(text: str | None) -> list[Run]:
 def _run(
     key: int, version: int, doc: dict[str, Any], attempt: Any, try_: Any, nonce_hash: str, pulse: Any
 ) -> Run:
+    for name in _REPEATED:
+        doc[name] = sys.intern(doc[name])
     return from_plain(
         Run,
         doc,
