@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import argparse
 
-from tests.benchmarks import boot, listing
+from tests.benchmarks import agents, boot, growth, idling, listing, submit, ticking
 from tests.benchmarks.row import FULL, QUICK, Bench, dumps
 
-THEMES = (boot, listing)
+THEMES = (boot, submit, listing, ticking, agents, idling, growth)
 ALL: tuple[Bench, ...] = tuple(bench for theme in THEMES for bench in theme.BENCHES)
 
 

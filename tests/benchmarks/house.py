@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.acceptance.daemon import Daemon
+from tests.waiting import wait_for
 
 PLAIN: Mapping[str, str] = {}  # every setting as it comes
 
@@ -31,6 +32,11 @@ class CrowdedDaemon(Daemon):
         """(began, ended, CPU seconds), the first two on the monotonic clock."""
         lines = (self.data_dir / "ticks.log").read_text().splitlines()
         return [(float(began), float(ended), float(cpu)) for began, ended, cpu in map(str.split, lines)]
+
+    def wait_ticks(self, more: int) -> None:
+        """Until so many ticks have begun and ended from now on."""
+        now = time.monotonic()
+        wait_for(lambda: sum(began > now for began, _, _ in self.ticks()) >= more, 120, "ticks")
 
 
 @contextmanager
@@ -62,10 +68,3 @@ def cpu_s(pid: int) -> float:
 def rss_kib(pid: int) -> float:
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1024
-
-
-def cpu_share(pid: int, seconds: float) -> float:
-    """Of one core, in percent, over the coming seconds."""
-    began, before = time.monotonic(), cpu_s(pid)
-    time.sleep(seconds)
-    return (cpu_s(pid) - before) / (time.monotonic() - began) * 100
