@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import json
 import logging
 import os
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from supervisor import settings as settings_of
 from supervisor import telemetry
 from supervisor.api import server
 from supervisor.api.app import create_app
 from supervisor.api.deps import Services, assemble
+from supervisor.api.server_file import ServerFile
 from supervisor.domain import cells
 from supervisor.domain.errors import SettingsRefused
 from supervisor.notifiers.log import LogNotifier
@@ -69,7 +68,6 @@ COLLECT_AFTER = (20_000, 50, 100)
 def serve(settings: Settings) -> int:
     """Run until SIGTERM or SIGINT; the exit code of the process. Raises SpotError where it cannot start."""
     tune_interpreter()
-    settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     with contextlib.ExitStack() as opened:
         opened.callback(log.info, "closed", extra={telemetry.ACTION: "serve"})
         lock = FolderLock(settings.data_dir)
@@ -81,7 +79,8 @@ def serve(settings: Settings) -> int:
         opened.callback(store.close)
         house = build(settings, store, opened.enter_context(_wakes(store)))
         address = server.url_of(listener)
-        opened.enter_context(_server_file(settings.data_dir / "server.json", address))
+        told = opened.enter_context(ServerFile(settings.data_dir / "server.json", address))
+        house.also_after_tick(told.keep)
         opened.callback(house.stop)
         house.start()
         server.run(create_app(house.services), listener, lambda: _tell_ready(address, settings))
@@ -95,7 +94,6 @@ def tune_interpreter() -> None:
 
 def migrate(settings: Settings) -> None:
     """Bring the database to this version's schema. Raises SpotError when the data folder is being served."""
-    settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     lock = FolderLock(settings.data_dir)
     lock.take()
     try:
@@ -111,6 +109,15 @@ class House:
     services: Services
     loop: Loop
     handover: Handover | None
+
+    def also_after_tick(self, act: Callable[[], None]) -> None:
+        before = self.loop.after_tick
+
+        def both() -> None:
+            before()
+            act()
+
+        self.loop.after_tick = both
 
     def start(self) -> None:
         if self.handover is not None:
@@ -278,18 +285,6 @@ def _loop_status(loop: Loop) -> LoopStatus:
     follows = not leads and not loop.leader.alone
     age_s = None if last is None or follows else loop.clock.monotonic() - last
     return LoopStatus(age_s, leader=leads, follower=follows)
-
-
-@contextlib.contextmanager
-def _server_file(path: Path, address: str) -> Iterator[None]:
-    """How the CLI and the agents find this process; written whole, and taken away at a clean end."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_text(json.dumps({"url": address, "pid": os.getpid()}))
-    os.replace(draft, path)
-    try:
-        yield
-    finally:
-        path.unlink(missing_ok=True)
 
 
 def _tell_ready(address: str, settings: Settings) -> None:

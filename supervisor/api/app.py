@@ -18,6 +18,7 @@ from supervisor.domain.errors import SpotError, Unavailable
 from supervisor.ports.objectstore import StoreFull, StoreUnavailable
 from supervisor.ports.provider import ProviderUnavailable
 from supervisor.ports.store import StoreDown
+from supervisor.services.health import full_disk
 
 LOG = logging.getLogger(__name__)
 ROUTERS = (runs.router, actions.router, beats.router, health.router)
@@ -83,9 +84,15 @@ async def _away(request: Request, error: Exception) -> Response:
         error,
         extra={telemetry.ACTION: "unavailable", telemetry.DETAIL: type(error).__name__},
     )
-    away = Unavailable(
-        "A part that this needs is away. The request can be repeated.", {"part": _PARTS[type(error)]}
+    full = "the object store is full" if isinstance(error, StoreFull) else ""
+    if isinstance(error, StoreDown):
+        full = full_disk(error)
+    what = (
+        f"{full[0].upper()}{full[1:]}. Free some space; the"
+        if full
+        else "A part that this needs is away. The"
     )
+    away = Unavailable(f"{what} request can be repeated.", {"part": _PARTS[type(error)]})
     return await _refused(request, away)
 
 

@@ -42,7 +42,6 @@ from supervisor.lifecycle.sentences_attempt import counts_text, ended_text, kept
 __all__ = ["NextAction", "age_text", "eta_s", "money_text", "next_action", "status_text"]
 
 LENGTH_LIMIT = 400
-_HEED_STOP = {*PLACING, Status.LAUNCHING, Status.RUNNING}
 # Before this, a training that has not reported a step may simply not have come to its first one.
 SILENT_STEPS_AFTER_S = 300.0
 
@@ -62,9 +61,7 @@ def status_text(run: Run, now: float, live_age_s: float | None = None) -> str:
 
 
 def _clauses(run: Run, now: float, live_age_s: float | None) -> list[str]:
-    if (
-        run.stop is not None and run.status in _HEED_STOP
-    ):  # asked for just now: the coming tick begins the stop
+    if run.stop is not None and run.status in (*PLACING, Status.LAUNCHING, Status.RUNNING):
         return sentences_end.stopping(run, now)
     return list(_TOLD[run.status](run, now)) if run.status in _TOLD else _running(run, now, live_age_s)
 
@@ -286,7 +283,6 @@ def _recovering(run: Run, now: float) -> list[str]:
     ]
 
 
-# A running run is told apart: it alone has beats that may be newer than its row.
 _TOLD: Mapping[Status, Callable[[Run, float], list[str]]] = {
     Status.PENDING: _pending,
     Status.WAITING: _waiting,

@@ -49,6 +49,14 @@ def readiness_json(checks: list[Check]) -> Json:
     }
 
 
+def full_disk(error: StoreDown) -> str:
+    """'the disk of … is full' where that is why the database is down, else ''; names no path."""
+    words = str(error)
+    if "disk is full" in words:  # SQLite's words
+        return "the disk of the data folder is full"
+    return "the disk of the database is full" if "No space left" in words else ""
+
+
 def _database(parts: Parts) -> list[Check]:
     started = parts.clock.monotonic()
     try:
@@ -57,7 +65,7 @@ def _database(parts: Parts) -> list[Check]:
         return [Check("database", True, "answers"), Check("schema", False, error.detail)]
     except StoreDown as error:
         return [
-            Check("database", False, f"a write did not commit: {error}"),
+            Check("database", False, f"a write did not commit: {full_disk(error) or error}"),
             Check("schema", False, "not read"),
         ]
     took_ms = (parts.clock.monotonic() - started) * 1000

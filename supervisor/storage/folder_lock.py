@@ -6,7 +6,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from supervisor.domain.errors import DataDirHeld
+from supervisor.domain.errors import DataDirHeld, SettingsRefused
 
 
 class FolderLock:
@@ -17,8 +17,17 @@ class FolderLock:
         self._file: int | None = None
 
     def take(self) -> None:
-        """Raises DataDirHeld, naming the holder's pid, when another process serves this folder."""
-        file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        """Makes the folder where it is missing. Raises DataDirHeld, naming the holder's pid, when another process
+        serves this folder, and SettingsRefused when there can be no such folder."""
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise SettingsRefused(
+                f"The data folder {self._path.parent} cannot be used: {error.strerror or error}. "
+                "Name a folder that can be written, by --data-dir or SPOT_DATA_DIR.",
+                {"data_dir": str(self._path.parent)},
+            ) from None
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

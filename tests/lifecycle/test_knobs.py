@@ -256,7 +256,7 @@ def test_stop_grace_is_waited_for_and_no_longer() -> None:
 @pytest.mark.parametrize(
     ("wish", "missing"),
     [
-        ({"results": (ResultRule("*.npz"),)}, "results *.npz: 0 of 1 files"),
+        ({"results": (ResultRule("*.npz"),)}, "results *.npz: 0 of 1 file"),
         ({"results": (ResultRule("*.txt", 2),)}, "results *.txt: 1 of 2 files"),
         ({"expect_runtime_s": 9401.0}, "trained for 4700 s where 9401 s were expected"),
     ],

@@ -181,6 +181,7 @@ def test_money_sizes_rates_and_clocks_carry_their_units():
     assert [figures.rate_text(rate) for rate in (3.1, 0.025)] == ["3.1 steps/s", "40 s per step"]
     assert figures.clock_text(NOW, NOW) == "12:00 UTC"
     assert figures.clock_text(NOW + 90000, NOW) == "2025-11-22 13:00 UTC"
+    assert figures.clock_text(NOW + 13 * 3600, NOW) == "2025-11-22 01:00 UTC"
     assert figures.clock_text(1e300, NOW) == "an unknown time"
     assert [figures.plural(n, w) for n, w in ((1, "try"), (6, "try"), (3, "file"))] == [
         "1 try",

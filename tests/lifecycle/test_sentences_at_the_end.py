@@ -171,3 +171,10 @@ def test_a_hold_stands_in_the_sentence_and_replaces_what_it_keeps_from_happening
     text = status_text(run_in(status, hold="object store unreadable since 02:10"), NOW)
     assert text.endswith("On hold: object store unreadable since 02:10; goes on by itself once that is over.")
     assert "Next: start" not in text
+
+
+def test_a_stop_is_told_before_it_has_begun():
+    run = run_in(Status.RUNNING, stop=StopRequest("anna", NOW), attempt=attempt())
+    assert "waiting for the final checkpoint" in status_text(run, NOW)
+    waiting = run_in(Status.WAITING, stop=StopRequest("anna", NOW), attempt=None)
+    assert status_text(waiting, NOW).endswith("Next: stopped on the coming tick.")
