@@ -1,6 +1,5 @@
 """A loop whose step fails in a way that nobody foresaw: it says so, goes on, and does not hold up the end."""
 
-
 import pytest
 
 from supervisor.agent import loops
