@@ -1,7 +1,8 @@
 """Submits of eight clients over HTTP, while ticks over ten thousand running runs go on beside them.
 
 Every submit wakes the loop, so that it ticks as often as it ever does, and only what happens during a tick counts
-(`all_…` is the whole time). The beats of all runs move once in 30 seconds, as they do with agents that push rarely. No zone has room for what is submitted, and that is known: it is taken as far
+(`all_…` is the whole time). The beats of all runs move once in 30 seconds, as they do with agents that push
+rarely. No zone has room for what is submitted, and that is known: it is taken as far
 as `waiting`. What the disk gives to a bare table is measured in the same minute and on the same database.
 """
 
