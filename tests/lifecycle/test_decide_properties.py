@@ -98,7 +98,10 @@ def still_true(obs: Observation, before: Run, after: Run) -> Observation:
 
 def less_knowledge_fewer_deeds(rules: Decide, situation: tuple[Run, Observation, World]) -> None:
     run, obs, world = situation
-    known = deeds(rules(run, obs, world, NOW))
+    decision = rules(run, obs, world, NOW)
+    if decision.wants:
+        return  # nothing is done before more has been read
+    known = deeds(decision)
     for name in READINGS:
         if isinstance(getattr(obs, name), Seen | Absent):
             blind = deeds(rules(run, replace(obs, **{name: UNKNOWN}), world, NOW))
