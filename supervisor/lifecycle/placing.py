@@ -48,7 +48,7 @@ def place(run: Run, obs: Observation, world: World, now: float) -> Decision:
         return blind
     choice = choose(run, world, now)
     if isinstance(choice, NoOffer):
-        return _wait(run, choice, now)
+        return wait(run, choice, now)
     return _launch(run, choice, world, now)
 
 
@@ -107,7 +107,8 @@ def _waited_too_long(run: Run, now: float) -> tuple[Cause, str] | None:
     return cause, f"waited {now - run.waiting_since:.0f} s, limit {limit_s:.0f} s"
 
 
-def _wait(run: Run, why: NoOffer, now: float) -> Decision:
+def wait(run: Run, why: NoOffer, now: float) -> Decision:
+    """For a place to ask; told with its reason."""
     since = run.waiting_since if run.waiting_since is not None else now
     after = replace(run, waiting_since=since, next_at=why.until, cause=why.cause, detail=why.detail, hold="")
     events: tuple[Event, ...] = ()

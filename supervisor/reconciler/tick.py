@@ -20,6 +20,7 @@ from supervisor.domain.run import Run
 from supervisor.domain.world import World
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.decision import Decision
+from supervisor.lifecycle.probing import paced
 from supervisor.ports.clock import Clock
 from supervisor.ports.store import Change, Lease, Store
 from supervisor.reconciler.act import Actor
@@ -65,7 +66,8 @@ class Tick:
         snapshot = self.observer.look()
         self.load()
         now = self.clock.now()
-        world = self.worldview.world(snapshot, self.store.zones(self.cell))
+        zones = self.store.zones(self.cell)
+        world = self.worldview.world(snapshot, zones)
         self._tell(self.worldview.prove(snapshot), now)
         self._rejected(snapshot.rejected, now)
         todo, soonest = list(self.runs.values()), []
@@ -76,7 +78,7 @@ class Tick:
             active = sum(run.live_attempt is not None for run in self.runs.values()) if inferring else 0
             admitted, events = self.worldview.admit(decisions, active, now)
             self._tell(events, now)
-            kept = self._commit(admitted, lease, now)
+            kept = self._commit(paced(admitted, self.runs, zones, now), lease, now)
             for decision in kept:
                 for action in decision.actions:
                     self.actor.submit(decision.run, action, lease)
@@ -85,7 +87,8 @@ class Tick:
             turn = frozenset()
             if not todo:
                 break
-            world = replace(world, zones=self.store.zones(self.cell))
+            zones = self.store.zones(self.cell)
+            world = replace(world, zones=zones)
         self.sampler.write(self.runs.values(), now, lease)
         self._tell(self.sweeper.sweep(snapshot, self.runs.values(), self.actor, lease, now), now)
         return min((at for at in soonest if at > now), default=None)
