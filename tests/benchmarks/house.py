@@ -60,9 +60,9 @@ def plain(data_dir: Path, environ: Mapping[str, str] = PLAIN) -> Iterator[TimedD
 
 
 def cpu_s(pid: int) -> float:
-    """CPU time of all its threads so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """CPU time of all its threads so far, to the microsecond: the process's own clock, as clock_getcpuclockid names
+    it (Linux)."""
+    return time.clock_gettime(~pid << 3 | 2)
 
 
 def rss_kib(pid: int) -> float:
