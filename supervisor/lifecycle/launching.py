@@ -37,15 +37,17 @@ def launch(run: Run, obs: Observation, world: World, now: float) -> Decision:
     try_ = run.open_try
     if try_ is None:
         return place(run, obs, world, now)
+    run = heed_marker(mended(run, obs), obs, now)
+    if run.stop is not None:
+        return begin_stopping(
+            run, now
+        )  # before the end of a create call: a call that was called off says nothing
     if (
         run.live_attempt is None
         and isinstance(obs.create, Seen)
         and obs.create.value.launch_id == try_.launch_id
     ):
         return _try_failed(run, try_, obs.create.value, world, now)
-    run = heed_marker(mended(run, obs), obs, now)
-    if run.stop is not None:
-        return begin_stopping(run, now)
     return stop_for_limit(run, now) or _ask(run, try_, obs, world, now)
 
 

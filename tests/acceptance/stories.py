@@ -6,10 +6,10 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 
@@ -17,6 +17,7 @@ from supervisor.domain import runfiles
 from tests.acceptance.daemon import QUICK, Daemon, running
 from tests.waiting import wait_for
 
+T = TypeVar("T")
 TRAINING = Path(__file__).with_name("training.py")
 # A zone that had no room is asked again soon; a stop is answered soon.
 STORY = {**QUICK, "SPOT_COOLDOWN_MIN_S": "0.5", "SPOT_COOLDOWN_MAX_S": "1", "SPOT_BEAT_STORE_S": "1"}
@@ -63,7 +64,21 @@ class Stories:
     # --- what people see ----------------------------------------------------------------------------------------------
 
     def wait(self, run_id: str, *statuses: str) -> Any:
-        return self.daemon.wait_status(run_id, *statuses)
+        """The run once it has one of these statuses."""
+
+        def reached() -> Any:
+            run = self.daemon.run(run_id)
+            return run if run["status"] in statuses else None
+
+        return self.until(reached, 90, f"{run_id} to be {' or '.join(statuses)}")
+
+    def until(self, condition: Callable[[], T], deadline_s: float, what: str) -> T:
+        """`wait_for`, which tells what the supervisor and the runs say when it was in vain."""
+        try:
+            return wait_for(condition, deadline_s, what)
+        except AssertionError as error:
+            runs = "\n".join(f"{run['run_id']}: {run['status_text']}" for run in self.get("/v1/runs")["runs"])
+            raise AssertionError(f"{error}\n{runs}\n{self.daemon.log()}") from None
 
     def trains(self, run_id: str, beyond: int = 0) -> Any:
         """The run once its live attempt has reported a step above `beyond`."""
@@ -75,7 +90,7 @@ class Stories:
             fresh = run["status"] == "running" and run["beat"] is not None
             return run if fresh and step is not None and step > beyond else None
 
-        return wait_for(stepping, 90, f"{run_id} to step beyond {beyond}")
+        return self.until(stepping, 90, f"{run_id} to step beyond {beyond}")
 
     def saved(self, run_id: str, at_least: int = 1) -> int:
         """The newest checkpoint that the store holds and the baton names, once there is one of this step or later."""
@@ -85,7 +100,7 @@ class Stories:
             pointer = self.baton(run_id)["checkpoint"] if made else None
             return pointer["step"] if pointer is not None and pointer["step"] >= at_least else None
 
-        step = wait_for(pointed, 90, f"a checkpoint of {run_id}")
+        step = self.until(pointed, 90, f"a checkpoint of {run_id}")
         assert step is not None
         return step
 
@@ -117,7 +132,7 @@ class Stories:
             found = [one for one in self.attempts(run_id) if one["number"] == number and one["cause"]]
             return found[0] if found else None
 
-        return wait_for(over, 90, f"attempt {number} of {run_id} to end")
+        return self.until(over, 90, f"attempt {number} of {run_id} to end")
 
     def log(self, run_id: str, attempt: int = 1) -> str:
         answer = self.get(f"/v1/runs/{run_id}/logs?attempt={attempt}&limit=1048576")
@@ -141,19 +156,19 @@ class Stories:
     def nothing_is_left(self, run_id: str) -> None:
         """Its machines are gone, its processes too, its beat is deleted; and every door still answers."""
         names = [attempt["machine"] for attempt in self.attempts(run_id)]
-        wait_for(
+        self.until(
             lambda: not any(pids_of(name) for name in names), 60, f"the processes of {run_id} to be gone"
         )
         gone = lambda: all(one["gone_at"] for one in self.attempts(run_id))  # noqa: E731
-        wait_for(gone, 60, f"the machines of {run_id} to be known gone")
+        self.until(gone, 60, f"the machines of {run_id} to be known gone")
         beat = self.objects / runfiles.beat(run_id)
-        wait_for(lambda: not beat.exists(), 60, f"the beat of {run_id} to be deleted")
+        self.until(lambda: not beat.exists(), 60, f"the beat of {run_id} to be deleted")
         self.everything_answers(run_id)
 
     def everything_answers(self, *run_ids: str) -> None:
         """Every GET is 200; ready again, that is, at the next tick."""
         ready = self.daemon.url + "/readyz"
-        wait_for(lambda: self.daemon.http.get(ready).status_code == 200, 60, "the supervisor to be ready")
+        self.until(lambda: self.daemon.http.get(ready).status_code == 200, 60, "the supervisor to be ready")
         paths = ["/livez", "/v1/runs", "/v1/events", "/v1/doctor"]
         for run_id in run_ids:
             paths += [f"/v1/runs/{run_id}{end}" for end in ("", "/attempts", "/events", "/logs")]
