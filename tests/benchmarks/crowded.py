@@ -2,8 +2,8 @@
 
     python -m tests.benchmarks.crowded serve --data-dir DIR --port 0
 
-Each tick leaves a line `began ended cpu_s`, on the monotonic clock, in DATA_DIR/ticks.log: the benchmarks have to know
-when a tick was under way.
+Each tick leaves a line `began ended hold_ms`, the first two on the monotonic clock, in DATA_DIR/ticks.log: the
+benchmarks have to know when a tick was under way, and how long a write transaction was open since the tick before.
 """
 
 from __future__ import annotations
@@ -39,13 +39,15 @@ class CrowdedProvider(LocalProvider):
 
 
 def _told(run: Any) -> Any:
-    def told(self: Tick, lease: Lease) -> float | None:
-        began, cpu = time.monotonic(), time.thread_time()
+    def told(self: Any, lease: Lease) -> float | None:
+        began, group = time.monotonic(), self.store.database.group  # None on Postgres
         try:
             return run(self, lease)
         finally:
-            line = f"{began:.4f} {time.monotonic():.4f} {time.thread_time() - cpu:.4f}\n"
-            os.write(_log, line.encode())
+            hold_ms = 0.0
+            if group is not None:
+                hold_ms, group.longest_hold_s = group.longest_hold_s * 1000, 0.0
+            os.write(_log, f"{began:.4f} {time.monotonic():.4f} {hold_ms:.2f}\n".encode())
 
     return told
 
