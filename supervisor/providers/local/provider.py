@@ -204,7 +204,9 @@ class LocalProvider:
 
     def _may_start(self, folder: Folder) -> bool:
         """Nothing of this machine has ever come so far as to say its name, and nothing is on its way."""
-        return folder.agent() is None and not Sight(self._clock).members(folder, None)
+        if folder.agent() is not None or self._agents.lives(folder):
+            return False
+        return not Sight(self._clock).members(folder, None)
 
     def _start(self, folder: Folder) -> None:
         try:
@@ -216,6 +218,16 @@ class LocalProvider:
     def _await_agent(self, folder: Folder) -> Machine:
         """The machine once its agent has said its name, or STARTING after a while."""
         deadline = time.monotonic() + START_WAIT_S
+        while True:
+            found = self._look_for_agent(folder, deadline)
+            if found is not None:
+                return found
+            # Nobody was seen, and then somebody: a process between its fork and its new name. Look again.
+            if time.monotonic() >= deadline:
+                raise ProviderUnavailable(f"{folder.name} is being started once more")
+
+    def _look_for_agent(self, folder: Folder, deadline: float) -> Machine | None:
+        """None when an agent appeared between two looks. Raises LaunchRejected when there will be none."""
         while folder.agent() is None and time.monotonic() < deadline and not self._may_start(folder):
             time.sleep(START_POLL_S)
         self._agents.reap()
@@ -229,7 +241,7 @@ class LocalProvider:
             return ended(job, agent)
         with self._folders.locked():
             if not self._may_start(folder):
-                raise ProviderUnavailable(f"{folder.name} is being started once more")
+                return None
             last_words = folder.console(300).decode(errors="replace").strip()
             self._folders.archive(folder)
         raise LaunchRejected(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import threading
+from pathlib import Path
 
 from supervisor.providers.local.folders import Folder
 
@@ -15,7 +16,7 @@ class Agents:
     def __init__(self, python: str) -> None:
         self._python = python
         self._lock = threading.Lock()
-        self._children: set[int] = set()
+        self._children: dict[int, Path] = {}
 
     def start(self, folder: Folder) -> None:
         """Start the agent in this folder; when this returns its process can be found. OSError when there is none."""
@@ -36,7 +37,14 @@ class Agents:
         # It outlives this object and perhaps this process: Popen must neither warn of that nor wait for it.
         child.returncode = 0
         with self._lock:
-            self._children.add(child.pid)
+            self._children[child.pid] = folder.path
+
+    def lives(self, folder: Folder) -> bool:
+        """True while an agent that this object has started in this folder has not ended. /proc cannot tell for sure:
+        in the moment of its exec a process has no environment and no arguments to be known by."""
+        self.reap()
+        with self._lock:
+            return folder.path in self._children.values()
 
     def reap(self) -> None:
         """Take note of ended agents. Safe to call often; nobody else may wait for these pids."""
@@ -47,4 +55,4 @@ class Agents:
                 except ChildProcessError:
                     ended = pid
                 if ended:
-                    self._children.discard(pid)
+                    del self._children[pid]
