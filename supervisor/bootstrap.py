@@ -262,6 +262,7 @@ def _tick(
     paces = Paces(
         store_url=objects.url,
         server_file=str(settings.data_dir / "server.json"),
+        poll_interval_s=settings.poll_interval_s,
         **settings_of.agent_paces(settings, LOCAL),
     )
     return Tick(

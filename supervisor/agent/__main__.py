@@ -35,7 +35,7 @@ def main() -> int:
         return REFUSED
     _log.info("agent of %s for run %s, launch %s", job.machine, job.run_id, job.launch_id)
     folder.furnish()
-    Supervision(Station(folder, job, identity, store)).run()
+    Supervision(Station(folder, job, identity, store, {})).run()
     _log.info("leaving")
     return 0
 

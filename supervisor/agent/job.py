@@ -18,6 +18,15 @@ class JobRefused(ValueError):
 
 
 @dataclass(frozen=True)
+class ResultCheck:
+    """Files promised under the results folder; `verify` is run by a shell on what was read back from the store."""
+
+    path: str
+    min_count: int = 1
+    verify: str = ""
+
+
+@dataclass(frozen=True)
 class Job:
     """`command`: a tuple is run as it is, a str by /bin/sh -c. `machine`: the machine's name."""
 
@@ -31,6 +40,16 @@ class Job:
     server_file: Optional[str] = None  # None: beats go to the store only
     workdir: Optional[str] = None
     env: Mapping[str, str] = field(default_factory=dict)
+    code: Optional[str] = None  # sha256 of the bundle in which the command is started
+    conda_env: Optional[str] = None
+    secrets: Tuple[str, ...] = ()  # names only; the values come by standard input
+    tracker_url: Optional[str] = None
+    gpus: int = 0  # how many cards the shape promises
+    gpu_ids: Tuple[str, ...] = ()  # which ones are this machine's; empty = all that there are
+    keep_last: int = 3
+    keep_best: int = 1
+    keep_every: Optional[int] = None
+    results: Tuple[ResultCheck, ...] = ()
     results_generation: int = 1
     retry_exit_codes: Tuple[int, ...] = ()
     retry_patterns: Tuple[str, ...] = ()
@@ -42,6 +61,7 @@ class Job:
     cut_off_s: float = 7200.0
     rest_s: float = 10.0
     upload_reserve_s: float = 8.0
+    stall_dump_s: Optional[float] = None  # without progress for so long: take a thread dump; None = never
     stop_consumed: Optional[str] = None
     stays_after_success: bool = False  # the machine is kept for a person, so its agent does not leave
     stays_after_failure: bool = False
@@ -49,7 +69,7 @@ class Job:
 
 _PACES = (
     "machine_max_s", "stop_grace_s", "beat_push_s", "beat_store_s", "log_chunk_s", "cut_off_s", "rest_s",
-    "upload_reserve_s",
+    "upload_reserve_s", "stall_dump_s",
 )  # fmt: skip
 
 
@@ -71,7 +91,7 @@ def read_job(path: str) -> Job:
 def _job(data: Dict[str, Any]) -> Job:
     if not is_run_id(data["run_id"]):
         raise ValueError("run_id is not a run id")
-    retry = data.get("retry") or {}
+    retry, kept = data.get("retry") or {}, data.get("checkpoints") or {}
     return Job(
         machine=str(data["name"]),
         run_id=data["run_id"],
@@ -83,6 +103,16 @@ def _job(data: Dict[str, Any]) -> Job:
         server_file=data.get("server_file"),
         workdir=data.get("workdir"),
         env={str(name): str(value) for name, value in (data.get("env") or {}).items()},
+        code=data.get("code"),
+        conda_env=data.get("conda_env"),
+        secrets=tuple(str(name) for name in data.get("secrets") or ()),
+        tracker_url=data.get("tracker_url"),
+        gpus=int(data.get("gpus") or 0),
+        gpu_ids=tuple(str(card) for card in data.get("gpu_ids") or ()),
+        keep_last=int(kept.get("keep_last", 3)),
+        keep_best=int(kept.get("keep_best", 1)),
+        keep_every=kept.get("keep_every"),
+        results=tuple(_result(rule) for rule in data.get("results") or ()),
         results_generation=int(data.get("results_generation") or data.get("generation") or 1),
         retry_exit_codes=tuple(int(code) for code in retry.get("exit_codes") or ()),
         retry_patterns=tuple(str(pattern) for pattern in retry.get("log_patterns") or ()),
@@ -91,6 +121,10 @@ def _job(data: Dict[str, Any]) -> Job:
         stays_after_failure=data.get("stays_after_failure") is True,
         **{name: float(data[name]) for name in _PACES if data.get(name) is not None},
     )
+
+
+def _result(rule: Mapping[str, Any]) -> ResultCheck:
+    return ResultCheck(str(rule["path"]), int(rule.get("min_count") or 1), str(rule.get("verify") or ""))
 
 
 def _command(value: Any) -> Union[str, Tuple[str, ...]]:

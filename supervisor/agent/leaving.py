@@ -45,6 +45,16 @@ class Leaving:
         self._save_rest()
         self._say(Exit(code, None, False, 0.0, exits.last_line([text])), None)
 
+    def unfit(self, left: str, text: str) -> None:
+        """The command is not started on this machine; `left` is the beat's word for it."""
+        _log.warning("%s", text)
+        with open(self._station.folder.output, "ab") as output:
+            output.write(b"spot: %s\n" % text.encode("utf-8", "replace"))
+        self._station.situation.note("unfit", text)
+        self._station.log_loop.start()
+        self._save_rest()
+        self._say(None, left)
+
     def leave(self) -> None:
         """After the command's end, or instead of its start."""
         station = self._station

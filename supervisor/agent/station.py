@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import Callable, Optional
+from typing import Callable, Mapping, Optional
 
 from supervisor.agent.attention import Attention, Ending
 from supervisor.agent.batonio import BatonKeeper
@@ -21,6 +21,7 @@ from supervisor.agent.job import Job
 from supervisor.agent.logs import LogShipper
 from supervisor.agent.loops import Loop
 from supervisor.agent.machinefolder import MachineFolder
+from supervisor.agent.masking import Masker
 from supervisor.agent.patience import Patience
 from supervisor.agent.progress import Progress
 from supervisor.agent.reach import Reach, Store, WatchedStore
@@ -35,8 +36,11 @@ _log = logging.getLogger("agent")
 class Station:
     """The parts, not yet started. Threads: push, store (beats), checkpoints, log; the main thread supervises."""
 
-    def __init__(self, folder: MachineFolder, job: Job, identity: Identity, store: Store) -> None:
+    def __init__(
+        self, folder: MachineFolder, job: Job, identity: Identity, store: Store, secrets: Mapping[str, str]
+    ) -> None:
         self.folder, self.job, self.machine_id = folder, job, identity.machine_id
+        self.secrets, self.masker = secrets, Masker(secrets)
         self.holder = (job.launch_id, identity.machine_id)
         self.reach = Reach()
         self.store: Store = WatchedStore(store, self.reach)

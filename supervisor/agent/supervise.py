@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
 import signal
 import time
 from types import FrameType
@@ -18,9 +17,10 @@ from supervisor.agent.attention import Ending
 from supervisor.agent.claim import StandDown, claim
 from supervisor.agent.leaving import Leaving
 from supervisor.agent.patience import GaveUp
+from supervisor.agent.preparing import Unfit, prepare
 from supervisor.agent.restore import Restorer
 from supervisor.agent.station import Station
-from supervisor.agent.training import NotStarted, environment
+from supervisor.agent.training import NotStarted
 from supervisor.domain import heartbeat
 from supervisor.domain.baton import BatonRefused, Pointer
 
@@ -55,6 +55,9 @@ class Supervision:
                 station.attention.ask(station.why_lost(), may_write=False)
             except GaveUp:
                 _log.info("told to end before the command was started")
+            except Unfit as unfit:
+                self._leaving.unfit(unfit.left, str(unfit))
+                return
             except NotStarted as error:
                 self._leaving.not_started(error.code, str(error))
                 return
@@ -110,18 +113,8 @@ class Supervision:
         )
         station.entries.ignore_present()
         station.progress.saved(step)
-        contract = {
-            "SPOT_RUN_ID": job.run_id,
-            "SPOT_ATTEMPT": str(job.attempt),
-            "SPOT_CHECKPOINT_DIR": folder.checkpoints,
-            "SPOT_RESULTS_DIR": folder.results,
-            "SPOT_PROGRESS_FILE": folder.progress,
-            "SPOT_RESUMED_FROM_STEP": None if step is None else str(step),
-            "SPOT_MACHINE": job.machine,
-            "SPOT_MACHINE_DIR": folder.root,
-        }
-        env = environment(os.environ, job.env, contract, folder.python)
-        station.training.start(job.command, job.workdir or folder.scratch, env, folder.output)
+        place = prepare(job, folder, station.secrets, step)
+        station.training.start(job.command, place.cwd, place.env, folder.output)
         station.situation.tell(phase=heartbeat.TRAINING, resumed_from=step, checkpoint_step=step)
         station.checkpoint_loop.start()
         station.log_loop.start()

@@ -80,6 +80,9 @@ Text = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=COMMAN
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=128)]
 EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=128)]
 EnvValue = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=32_768)]
+SecretRef = Annotated[
+    str, StringConstraints(pattern=r"^(env:[A-Za-z_][A-Za-z0-9_]*|file:/[^\x00]+)$", max_length=1024)
+]
 LabelKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$", max_length=63)]
 LabelValue = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=255)]
 Names = Annotated[list[Name], Field(max_length=64), AfterValidator(_unique)]
@@ -92,6 +95,15 @@ class ResultRule(Strict):
 
     path: Annotated[str, StringConstraints(pattern=r"^[^\x00]+$", max_length=512), AfterValidator(_glob)]
     min_count: Annotated[int, Field(ge=1, le=1_000_000)] = 1
+    verify: Annotated[str, StringConstraints(pattern=r"^[^\x00]+$", max_length=4096)] | None = None
+
+
+class CheckpointsSpec(Strict):
+    """Which checkpoints stay in the store. The newest two verified ones always do."""
+
+    keep_last: Annotated[int, Field(ge=2, le=20)] = 3
+    keep_best: Annotated[int, Field(ge=0, le=20)] = 1
+    keep_every: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
 
 
 class Retry(Strict):
@@ -142,6 +154,11 @@ class RunSpec(Strict):
     workdir: Annotated[str, StringConstraints(pattern=r"^[^\x00]+$", max_length=4096)] | None = None
     env: Annotated[dict[EnvName, EnvValue], Field(max_length=256)] = {}
     image: Annotated[str, StringConstraints(pattern=r"^[!-~]+$", max_length=512)] | None = None
+    code: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")] | None = None
+    conda_env: Annotated[str, StringConstraints(pattern=r"^[^\x00\s]+$", max_length=512)] | None = None
+    secrets: Annotated[dict[EnvName, SecretRef], Field(max_length=64)] = {}
+    allow_plain_secrets: bool = False
+    tracker_url: Annotated[str, StringConstraints(pattern=r"^https?://[!-~]+$", max_length=512)] | None = None
     provider: Name = "local"
     zones: Names = []
     shapes: Names = []
@@ -149,6 +166,8 @@ class RunSpec(Strict):
     allow_on_demand: bool = False
     labels: Annotated[dict[LabelKey, LabelValue], Field(max_length=64)] = {}
     results: Annotated[list[ResultRule], Field(max_length=64)] = []
+    checkpoints: CheckpointsSpec = CheckpointsSpec()
+    require_pull: bool = False
     expect_runtime_s: Seconds | None = None
     retry: Retry = Retry()
     limits: LimitsSpec = LimitsSpec()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from supervisor.domain.beat_telemetry import Telemetry
 from supervisor.domain.causes import Cause
 from supervisor.domain.heartbeat import Exit
 from supervisor.domain.machine import MachineRef
@@ -61,6 +62,7 @@ class Attempt:
     step_kept: int | None = None  # newest verified checkpoint of this attempt
     exit: Exit | None = None
     step_rejected: int | None = None  # last checkpoint that did not verify when this attempt restored
+    code: str | None = None  # sha256 of the code bundle it ran; None = no bundle
 
     @property
     def ref(self) -> MachineRef:
@@ -86,6 +88,7 @@ class Pulse:
     steps_per_s: float | None = None
     message: str = ""
     metrics: Mapping[str, float] = field(default_factory=dict)
+    telemetry: Telemetry | None = None  # of the newest beat that told any
 
 
 @dataclass(frozen=True, slots=True)

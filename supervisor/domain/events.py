@@ -38,6 +38,9 @@ class EventKind(StrEnum):
     BREAKER_OPENED = "breaker_opened"
     BREAKER_CLOSED = "breaker_closed"
     SWEEP_REFUSED = "sweep_refused"
+    CHECKPOINTS_REMOVED = "checkpoints_removed"  # pruned by the run's own rule
+    RESULTS_PULLED = "results_pulled"
+    PURGED = "purged"  # a person had the run's files deleted
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,11 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, Dict, Mapping, Optional
 
+from supervisor.domain import beat_telemetry
+from supervisor.domain.beat_telemetry import Telemetry
 from supervisor.domain.identifiers import is_run_id, parse_launch_id
 
-MAX_BYTES = 8192
+MAX_BYTES = 10_240
 MAX_COUNT = 10**15  # steps, sequence numbers: beyond any training, below 2**53
 MAX_TEXT = 300
 MAX_METRICS = 16
@@ -28,7 +30,9 @@ BEFORE_CLAIM = (BOOT, IMAGE, DRIVER)
 SUPERSEDED, CUT_OFF, CLOSED, STOPPED, NOTICED, EXPIRED = (
     "superseded", "cut_off", "closed", "stopped", "noticed", "expired",
 )  # fmt: skip
-LEFT = (SUPERSEDED, CUT_OFF, CLOSED, STOPPED, NOTICED, EXPIRED)
+# The same, before the command was started: fewer GPUs than promised; a code bundle that is missing or damaged.
+NO_GPU, NO_CODE = "no_gpu", "no_code"
+LEFT = (SUPERSEDED, CUT_OFF, CLOSED, STOPPED, NOTICED, EXPIRED, NO_GPU, NO_CODE)
 
 
 class BeatRejected(ValueError):
@@ -49,6 +53,8 @@ class Exit:
     ran_s: float = 0.0
     last_line: str = ""
     retry_named: bool = False  # an exit code or log pattern of the run's `retry` rules matched
+    oom_kills: int = 0  # how many processes the kernel killed for memory in our cgroup while the command ran
+    disk_full: str = ""  # which folder had no bytes or no inodes left at the end, with its figures
 
 
 @dataclass(frozen=True)
@@ -75,6 +81,7 @@ class Beat:
     message: str = ""  # a short fact for the status sentence, such as "pulling image (4.1 GB)"
     metrics: Mapping[str, float] = field(default_factory=dict)
     rejected_checkpoint: Optional[int] = None  # not restored, because it did not verify; message says why
+    telemetry: Optional[Telemetry] = None
 
 
 def encode(beat: Beat) -> bytes:
@@ -82,6 +89,8 @@ def encode(beat: Beat) -> bytes:
     raw = {name: value for name, value in vars(beat).items() if value not in (None, "", {})}
     if beat.exit is not None:
         raw["exit"] = {name: value for name, value in vars(beat.exit).items() if value is not None}
+    if beat.telemetry is not None:
+        raw["telemetry"] = beat_telemetry.to_json(beat.telemetry)
     return json.dumps(raw, separators=(",", ":"), allow_nan=False).encode()
 
 
@@ -134,6 +143,7 @@ def _from_dict(data: Dict[str, Any]) -> Beat:
         exit=_exit(data.get("exit")),
         message=_text(data, "message"),
         metrics=_metrics(data.get("metrics")),
+        telemetry=beat_telemetry.parse(data.get("telemetry")),
     )
 
 
@@ -191,4 +201,6 @@ def _exit(value: Any) -> Optional[Exit]:
         ran_s=_number(value, "ran_s") or 0.0,
         last_line=_text(value, "last_line"),
         retry_named=value.get("retry_named") is True,
+        oom_kills=_count(value, "oom_kills") or 0,
+        disk_full=_text(value, "disk_full"),
     )

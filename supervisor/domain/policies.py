@@ -13,6 +13,7 @@ from dataclasses import dataclass
 class ResultRule:
     path: str  # a glob under the results folder
     min_count: int = 1
+    verify: str = ""  # a command that must succeed on the files as read back from the store
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,8 @@ class Policy:
     on_success: str = "release"  # release | keep | ask
     on_failure: str = "release"  # release | keep
     keep_s: float = 0.0
+    code: str | None = None  # sha256 of the code bundle; each attempt notes which one it ran
+    require_pull: bool = False  # after success no machine is released before somebody has pulled the results
 
 
 @dataclass(frozen=True, slots=True)

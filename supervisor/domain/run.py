@@ -96,6 +96,9 @@ class Run:
     cost_known: bool = True  # False: an attempt had no known price, so the sums are lower bounds
     budget_from_usd: float = 0.0  # cost_usd when this generation began
     settled: bool = False  # terminal, and nothing of it is left to clean up
+    pulled: str | None = None  # sha256 of the results that somebody pulled completely (as in `outcome`)
+    purging: bool = False  # its files are being deleted; a purge that was cut off is finished by repeating it
+    purged_at: float | None = None  # its files are gone since: a resume begins from nothing
     version: int = 0
 
     @property

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 BEATS = "beats/"
 RUNS = "runs/"
+CODE = "code/"
 CANARY = ".canary-"
 
 
@@ -63,6 +64,31 @@ def checkpoint(run_id: str, step: int, attempt: int, upload: int = 1) -> str:
     """
     again = "" if upload == 1 else ".%d" % upload
     return "%s%d-a%d%s/" % (checkpoints(run_id), step, attempt, again)
+
+
+def facts(run_id: str, attempt: int) -> str:
+    """Written by the agent soon after its command has started: versions, GPUs, seeds, tracker."""
+    return "%sinstances/%d.facts.json" % (folder(run_id), attempt)
+
+
+def agent_evidence(run_id: str, attempt: int) -> str:
+    """The agent's own part of the evidence: written on a stall and at the end of its life."""
+    return "%sinstances/%d.evidence.json" % (folder(run_id), attempt)
+
+
+def evidence(run_id: str, attempt: int) -> str:
+    """Why the attempt ended: the agent's part and the readings of the supervisor, written before the release."""
+    return "%sevidence/a%d.json" % (folder(run_id), attempt)
+
+
+def code(sha256: str) -> str:
+    """A code bundle, shared by all runs that use it; named by the sha256 of the tar inside the gzip."""
+    return "%s%s.tar.gz" % (CODE, sha256)
+
+
+def code_index(sha256: str) -> str:
+    """What is in the bundle (JSON), written after it: who finds the index may rely on the bundle."""
+    return "%s%s.json" % (CODE, sha256)
 
 
 def logs(run_id: str, attempt: int) -> str:

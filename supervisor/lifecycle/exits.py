@@ -18,6 +18,8 @@ _LEFT_CAUSES = {
     heartbeat.CUT_OFF: (Cause.CUT_OFF, "the agent reached neither the store nor the supervisor and left"),
     heartbeat.NOTICED: (Cause.PREEMPTED, "the machine was told of its preemption; the agent saved and left"),
     heartbeat.EXPIRED: (Cause.EXPIRED, "the machine's own time limit was over"),
+    heartbeat.NO_GPU: (Cause.GPU_UNAVAILABLE, "the machine has fewer GPUs than its shape promises"),
+    heartbeat.NO_CODE: (Cause.IMAGE_ERROR, "the code bundle could not be unpacked"),
 }
 
 
@@ -25,7 +27,11 @@ def end_of(beat: Beat) -> tuple[Cause, str] | None:
     """(cause, fact) when this beat says that the training is over and did not finish; None while it goes on, at
     exit 0, and where the agent left because of a stop (that is the run's end, not the attempt's failure)."""
     if beat.left in _LEFT_CAUSES:
-        return _LEFT_CAUSES[beat.left]
+        cause, fact = _LEFT_CAUSES[beat.left]
+        return cause, beat.message if beat.left in (
+            heartbeat.NO_GPU,
+            heartbeat.NO_CODE,
+        ) and beat.message else fact
     if beat.exit is None or beat.exit.code == 0 or beat.left == heartbeat.STOPPED:
         return None
     if beat.exit.sent_by_us:

@@ -66,6 +66,9 @@ class LaunchRequest:
     launch_id: str
     machine_max_s: float
     job: Mapping[str, object] = field(default_factory=dict)
+    # Name -> reference, such as env:WANDB_API_KEY. Read by the provider at the launch (or by the machine itself), and
+    # handed to the agent beside the job, never in it. One that cannot be read: LaunchRejected, naming it.
+    secrets: Mapping[str, str] = field(default_factory=dict)
 
 
 class Provider(Protocol):

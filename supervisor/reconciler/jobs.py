@@ -12,6 +12,8 @@ from supervisor.domain.run import Run
 from supervisor.ports.provider import LaunchRequest
 
 JOB_VERSION = 1
+# Of the time until a stall is judged: then the agent takes a thread dump, so that it is in the store before the end.
+STALL_DUMP_SHARE = 0.6
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,7 @@ class Paces:
     cut_off_s: float
     rest_s: float
     upload_reserve_s: float
+    poll_interval_s: float = 30.0  # of the supervisor: when a stall will be judged
 
 
 def launch_request(
@@ -45,12 +48,18 @@ def launch_request(
         "command": spec["command"],
         "workdir": spec.get("workdir"),
         "env": spec.get("env") or {},
+        "code": spec.get("code"),
+        "conda_env": spec.get("conda_env"),
+        "secrets": sorted(spec.get("secrets") or {}),
+        "tracker_url": spec.get("tracker_url"),
+        "checkpoints": spec.get("checkpoints") or {},
         "results": spec.get("results") or [],
         "results_generation": run.generation,
         "retry": spec.get("retry") or {"exit_codes": [], "log_patterns": []},
         "machine_max_s": run.policy.limits.machine_max_s,
         "stop_grace_s": run.policy.stop_grace_s,
         "stop_consumed": run.stop_consumed,
+        "stall_dump_s": STALL_DUMP_SHARE * run.policy.stall.polls * paces.poll_interval_s,
         "stays_after_success": run.policy.on_success != "release",
         "stays_after_failure": run.policy.on_failure != "release",
         "beat_push_s": paces.beat_push_s,
@@ -69,4 +78,5 @@ def launch_request(
         launch_id=try_.launch_id,
         machine_max_s=run.policy.limits.machine_max_s,
         job=job,
+        secrets=spec.get("secrets") or {},
     )

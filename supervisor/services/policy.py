@@ -61,7 +61,7 @@ def _filled(spec: Spec, parts: Parts) -> Policy:
         shapes=tuple(spec.get("shapes", ())),
         spot=spec.get("spot", True),
         allow_on_demand=spec.get("allow_on_demand", False),
-        results=tuple(ResultRule(rule["path"], rule.get("min_count", 1)) for rule in spec.get("results", ())),
+        results=tuple(_result(rule) for rule in spec.get("results", ())),
         expect_runtime_s=spec.get("expect_runtime_s"),
         limits=replace(defaults.limits, **limits),
         stall=replace(defaults.stall, **stall),
@@ -69,7 +69,13 @@ def _filled(spec: Spec, parts: Parts) -> Policy:
         on_success=spec.get("on_success", "release"),
         on_failure=spec.get("on_failure", "release"),
         keep_s=spec.get("keep_s", KEEP_S if keeps else 0.0),
+        code=spec.get("code"),
+        require_pull=spec.get("require_pull", False),
     )
+
+
+def _result(rule: Mapping[str, Any]) -> ResultRule:
+    return ResultRule(rule["path"], rule.get("min_count", 1), rule.get("verify", ""))
 
 
 def _check_deadline(limits: Limits, now: float) -> None:

@@ -16,7 +16,7 @@ from tests.agent.desk import IDENTITY, HandClock, job, patient, store_in
 def station(tmp_path: Path) -> Station:
     folder = MachineFolder(str(tmp_path / "machine"))
     folder.furnish()
-    return Station(folder, job(server_file=str(tmp_path / "server.json")), IDENTITY, store_in(tmp_path))
+    return Station(folder, job(server_file=str(tmp_path / "server.json")), IDENTITY, store_in(tmp_path), {})
 
 
 def broken(*_: object) -> None:

@@ -154,7 +154,7 @@ POSTS: dict[str, tuple[str, bytes, tuple[int, str]]] = {
     ),
     "beat for NUL": ("/v1/runs/a%00b/heartbeat", b"{", INVALID),
     "beat for a surrogate": ("/v1/runs/%ED%A0%80/heartbeat", encode(beat("healthy")), INVALID),
-    "beat of 9 KB": ("/v1/runs/healthy/heartbeat", b" " * 9000, (413, "BODY_TOO_LARGE")),
+    "beat of 11 KB": ("/v1/runs/healthy/heartbeat", b" " * 11_000, (413, "BODY_TOO_LARGE")),
 }
 KINDS = ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "application/jsonx", None]
 

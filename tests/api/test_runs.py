@@ -164,7 +164,7 @@ def test_heartbeats(client: Client, bed: Bed) -> None:
     )
     forged = client.post(address, content=encode(beat("digits-7", 10, nonce="guess")))
     assert (forged.status_code, forged.json()["code"]) == (403, "NONCE_REFUSED")
-    assert client.post(address, content=b"x" * 9000).status_code == 413
+    assert client.post(address, content=b"x" * 11_000).status_code == 413
     assert client.post(address, content=b"[]").status_code == 422
     assert client.post("/v1/runs/nobody/heartbeat", content=encode(beat("nobody"))).status_code == 404
     assert bed.events("digits-7").count("beat_rejected") == 1, "one event for all of them"

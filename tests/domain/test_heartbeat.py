@@ -178,7 +178,7 @@ def test_depth_is_refused(data: bytes) -> None:
 
 def test_size_is_refused_before_anything_is_read() -> None:
     assert str(MAX_BYTES) in refused(b"x" * 1_000_000)
-    padded = raw(pad="x" * 10_000)
+    padded = raw(pad="x" * MAX_BYTES)
     assert str(MAX_BYTES) in refused(padded)
     assert parse(raw(pad="x" * 7_000)).sequence == 7
 
