@@ -2,14 +2,15 @@
 
 Shared with the agent: Python 3.8, standard library only. Every figure is optional: absent is not zero. Figures of
 several GPUs stand in columns, so that each name is sent once and eight cards fit into MAX_BYTES. Untrusted input, like
-the beat that carries it: `parse` keeps what it knows and what is in bounds, and drops the rest without a word.
+the beat that carries it: `parse` keeps what it knows and what is in bounds, and drops the rest without a word. Ten
+thousand of them are parsed in a tick, so it does nothing twice.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, fields
-from typing import Any, Dict, Mapping, Optional, Tuple
+import json
+from dataclasses import dataclass, fields, replace
+from typing import Any, Dict, Optional, Tuple
 
 MAX_BYTES = 2048
 MAX_GPUS = 16
@@ -31,13 +32,14 @@ class Gpus:
     clock_reasons: Column = ()  # NVML's bit mask of clock event reasons
     ecc_uncorrected: Column = ()  # since the driver was loaded
     last_xid: Column = ()  # None = none seen since the agent began
+    lost: Column = ()  # 1 = the driver says that this card is gone; None = it does not
 
 
 @dataclass(frozen=True)
 class Cgroup:
-    """The agent's own control group, version 1 or 2. A limit that is not set is absent."""
+    """The agent's own control group, version 1 or 2. A limit that is not set is absent; one of a group above counts."""
 
-    memory_bytes: Optional[float] = None
+    memory_bytes: Optional[float] = None  # without file cache that the kernel can drop at once
     memory_max_bytes: Optional[float] = None
     oom_kills: Optional[float] = None  # since the group exists
     cpu_quota: Optional[float] = None  # in cores
@@ -59,7 +61,8 @@ class Disk:
 
 @dataclass(frozen=True)
 class Tree:
-    """The command and its descendants. States as in /proc: running, sleeping, waiting for the disk, stopped, zombie."""
+    """The command, its descendants and what they left in the agent's session; pages that processes share are counted
+    in each of them. States as in /proc: running, sleeping, waiting for the disk, stopped, zombie."""
 
     processes: Optional[float] = None
     threads: Optional[float] = None
@@ -80,8 +83,10 @@ class Telemetry:
     results_disk: Optional[Disk] = None
     scratch_disk: Optional[Disk] = None
     tree: Optional[Tree] = None
-    uptime_s: Optional[float] = None
+    uptime_s: Optional[float] = None  # of the machine, since its boot
     log_bytes: Optional[float] = None
+    shm_bytes: Optional[float] = None  # size of /dev/shm, through which data loaders pass their batches
+    shm_free_bytes: Optional[float] = None
 
 
 _PARTS = {
@@ -94,16 +99,68 @@ _PARTS = {
 }
 
 
+_NAMES = {kind: tuple(field.name for field in fields(kind)) for kind in (*set(_PARTS.values()), Telemetry)}
+
+# What a beat that would be too large gives up, in this order: figures that never change, then those that matter least.
+_GIVEN_UP: Tuple[Tuple[str, str], ...] = (
+    ("gpus", "sm_clock_max_mhz"),
+    ("gpus", "power_limit_w"),
+    ("gpus", "sm_clock_mhz"),
+    ("gpus", "power_w"),
+    ("scratch_disk", ""),
+    ("results_disk", ""),
+    ("gpus", "temperature_c"),
+    ("gpus", "clock_reasons"),
+    ("gpus", "memory_total_mib"),
+    ("tree", ""),
+    ("gpus", "ecc_uncorrected"),
+    ("gpus", "memory_used_mib"),
+    ("gpus", "util_pct"),
+    ("gpus", ""),
+)
+
+
+def compact(telemetry: Telemetry) -> Telemetry:
+    """As a beat carries it: rounded to what a person can tell apart, in bounds, and at most MAX_BYTES as JSON."""
+    small = parse(_rounded(to_json(telemetry))) or Telemetry()
+    for part, column in _GIVEN_UP:
+        if size_bytes(small) <= MAX_BYTES:
+            break
+        small = _without(small, part, column)
+    return small
+
+
+def size_bytes(telemetry: Telemetry) -> int:
+    return len(json.dumps(to_json(telemetry), separators=(",", ":")))
+
+
+def _without(telemetry: Telemetry, name: str, column: str) -> Telemetry:
+    part = getattr(telemetry, name)
+    return replace(telemetry, **{name: replace(part, **{column: ()}) if column and part else None})
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _rounded(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_rounded(one) for one in value]
+    return round(value, 2 if value < 1000 else 0) if isinstance(value, float) else value
+
+
 def to_json(telemetry: Telemetry) -> Dict[str, Any]:
     """JSON values; what is absent is left out."""
     found: Dict[str, Any] = {}
-    for name, part in vars(telemetry).items():
-        if name in _PARTS and part is not None:
-            figures = {key: _plain(figure) for key, figure in vars(part).items() if figure not in (None, ())}
-            if figures:
-                found[name] = figures
-        elif part is not None:
+    for name in _NAMES[Telemetry]:
+        part = getattr(telemetry, name)
+        if part is None:
+            continue
+        if name not in _PARTS:
             found[name] = _plain(part)
+            continue
+        figures = {key: getattr(part, key) for key in _NAMES[_PARTS[name]]}
+        told = {key: _plain(figure) for key, figure in figures.items() if figure not in (None, ())}
+        if told:
+            found[name] = told
     return found
 
 
@@ -112,34 +169,33 @@ def parse(data: object) -> Optional[Telemetry]:
     if not isinstance(data, dict):
         return None
     found: Dict[str, Any] = {}
-    for field in fields(Telemetry):
-        value = data.get(field.name)
-        found[field.name] = _part(_PARTS[field.name], value) if field.name in _PARTS else _figure(value)
+    for name in _NAMES[Telemetry]:
+        value = data.get(name)
+        if value is not None:
+            found[name] = _part(_PARTS[name], value) if name in _PARTS else _figure(value)
     return Telemetry(**found)
 
 
 def _part(kind: Any, data: object) -> Any:
-    if not isinstance(data, Mapping):
+    if not isinstance(data, dict):
         return None
-    read = _column if kind is Gpus else _figure
-    return kind(**{field.name: read(data.get(field.name)) for field in fields(kind)})
+    read, nothing = (_column, ()) if kind is Gpus else (_figure, None)
+    found = {name: read(data[name]) for name in _NAMES[kind] if name in data}
+    return kind(**found) if any(figure != nothing for figure in found.values()) else None
 
 
 def _column(value: object) -> Column:
-    return tuple(_figure(one) for one in value[:MAX_GPUS]) if isinstance(value, list) else ()
+    return tuple([_figure(one) for one in value[:MAX_GPUS]]) if isinstance(value, list) else ()
 
 
 def _figure(value: object) -> Optional[float]:
-    """A finite number from 0 to 1e18, else None."""
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < 1e18:
-        return None
-    return float(value) if math.isfinite(value) else None
+    """A number from 0 to 1e18, else None: NaN and infinity are not below 1e18, True is not a number."""
+    kind = type(value)
+    return float(value) if (kind is float or kind is int) and 0 <= value < 1e18 else None  # type: ignore[arg-type, operator]
 
 
 def _plain(value: Any) -> Any:
-    """Whole numbers without a point, others with four digits: a beat is small."""
+    """Whole numbers without a point: a beat is small."""
     if isinstance(value, tuple):
         return [_plain(one) for one in value]
-    if not isinstance(value, float):
-        return value
-    return int(value) if value == int(value) else float("%.4g" % value)
+    return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -1,0 +1,145 @@
+"""The GPUs of this machine: their figures for the beat, and whether those that were promised can be opened.
+
+A driver that hangs must not hold up anybody else: figures are read in a thread of their own (vitals.py), and the count
+before the command is waited for only so long.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from ctypes import c_void_p
+from typing import Any, Callable, List, Mapping, Optional, Sequence, Tuple
+
+from supervisor.agent import nvml
+from supervisor.agent.nvidiasmi import NvidiaSmi
+from supervisor.agent.nvml import Nvml, NvmlFailed
+from supervisor.domain.beat_telemetry import MAX_GPUS, Gpus
+
+COUNT_LIMIT_S = 120.0  # the first call wakes the driver, which takes seconds for each card
+LOOK_S = 0.1
+AGAIN_S = 60.0
+_log = logging.getLogger("agent")
+
+
+class GpuReader:
+    """`names`: indexes or UUIDs of this machine's cards; none = all that there are. Safe to use from every thread."""
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        load: Callable[[], Any] = nvml.load,
+        smi: Optional[NvidiaSmi] = None,
+        devices: str = "/dev",
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._names = tuple(names)
+        self._load, self._smi, self._devices = load, smi or NvidiaSmi(), devices
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._nvml: Optional[Nvml] = None
+        self._cards: List[Optional[c_void_p]] = []
+        self._faults: List[str] = []
+        self._tried_at: Optional[float] = None
+
+    def read(self) -> Optional[Gpus]:
+        """None where there is no card to read."""
+        with self._lock:
+            self._open()
+            if self._nvml is not None:
+                rows = self._nvml.read(self._cards)
+            else:
+                rows = self._smi.read(self._names or self._smi.every_card())
+        return _columns(rows[:MAX_GPUS])
+
+    def count(self) -> Tuple[int, str]:
+        """(how many of this machine's cards can be opened, what is wrong with the others)."""
+        with self._lock:
+            self._open()
+            if self._nvml is not None:
+                found = [self._fault(card) for card in self._cards]
+                faults = self._faults + [fault for fault in found if fault]
+                return found.count(""), "; ".join(faults)
+            known = self._smi.every_card()
+            rows = self._smi.read(self._names or known)
+        return sum(1 for row in rows if row), "; ".join(self._faults)
+
+    def _open(self) -> None:
+        """Load the library and find the cards, once; where it is not there, again a minute later."""
+        now = self._monotonic()
+        if self._nvml is not None or (self._tried_at is not None and now - self._tried_at < AGAIN_S):
+            return
+        self._tried_at, self._faults = now, []
+        try:
+            found = Nvml(self._load())
+            names = self._names or found.every_card()
+        except (OSError, NvmlFailed) as error:
+            self._faults.append(str(error))
+            return
+        self._cards = [self._card(found, name) for name in names]
+        self._nvml = found
+
+    def _card(self, found: Nvml, name: str) -> Optional[c_void_p]:
+        try:
+            card = found.card(name)
+        except NvmlFailed as error:
+            self._faults.append("GPU %s: %s" % (name, error))
+            return None
+        found.watch(card)
+        return card
+
+    def _fault(self, card: Optional[c_void_p]) -> Optional[str]:
+        """'' for a card that can be opened; None for one whose fault is told already."""
+        if card is None or self._nvml is None:
+            return None
+        minor = self._nvml.minor(card)
+        if minor is None:
+            return ""
+        path = os.path.join(self._devices, "nvidia%d" % minor)
+        try:
+            os.close(os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC))
+        except OSError as error:
+            return "%s: %s" % (path, error.strerror)
+        return ""
+
+
+def missing(promised: int, reader: GpuReader, gives_up: Callable[[], bool]) -> str:
+    """What is told when fewer than `promised` cards can be opened; '' when all can, and when `gives_up` says that
+    nobody wants to know any more."""
+    found: List[Tuple[int, str]] = []
+    thread = threading.Thread(target=lambda: found.append(_counted(reader)), name="gpus", daemon=True)
+    thread.start()
+    until = time.monotonic() + COUNT_LIMIT_S
+    while thread.is_alive() and time.monotonic() < until:
+        if gives_up():
+            return ""
+        thread.join(LOOK_S)
+    if not found:
+        return "%s; the driver did not answer within %.0f s" % (_promise(promised), COUNT_LIMIT_S)
+    count, faults = found[0]
+    if count >= promised:
+        return ""
+    return "%s, %d can be opened%s" % (_promise(promised), count, ": " + faults if faults else "")
+
+
+def _counted(reader: GpuReader) -> Tuple[int, str]:
+    try:
+        return reader.count()
+    except Exception as error:  # noqa: BLE001 - whatever it is, no card could be opened
+        _log.exception("the GPUs could not be counted")
+        return 0, "%s: %s" % (type(error).__name__, error)
+
+
+def _promise(number: int) -> str:
+    return "%d GPU%s promised" % (number, "" if number == 1 else "s")
+
+
+def _columns(rows: Sequence[Mapping[str, Optional[float]]]) -> Optional[Gpus]:
+    columns = {}
+    for name in vars(Gpus()):
+        column = tuple(row.get(name) for row in rows)
+        if any(figure is not None for figure in column):
+            columns[name] = column
+    return Gpus(**columns) if columns else None
