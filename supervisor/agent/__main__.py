@@ -5,9 +5,12 @@ from __future__ import annotations
 import logging
 import sys
 
+from supervisor.agent.console import open_console
 from supervisor.agent.identity import own_identity
 from supervisor.agent.job import JobRefused, read_job
 from supervisor.agent.machinefolder import MachineFolder
+from supervisor.agent.masking import Masker
+from supervisor.agent.secretsinput import SecretsMissing, read_secrets
 from supervisor.agent.station import Station
 from supervisor.agent.storeurl import open_store
 from supervisor.agent.supervise import Supervision
@@ -17,8 +20,9 @@ _log = logging.getLogger("agent")
 
 
 def main() -> int:
-    """Exit code: 0 = an orderly life, whatever the command's end; 2 = usage; 3 = not this agent's folder or job."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(threadName)s: %(message)s")
+    """Exit code: 0 = an orderly life, whatever the command's end; 2 = usage; 3 = not this agent's folder or job, or its
+    secrets have not come."""
+    open_console()
     if len(sys.argv) != 2:
         _log.error("usage: python agent.pyz MACHINE_DIR")
         return USAGE
@@ -26,16 +30,22 @@ def main() -> int:
     if not folder.take():
         _log.error("another agent lives in %s", folder.root)
         return REFUSED
-    folder.introduce(identity)
     try:
         job = read_job(folder.job)
         store = open_store(job.store_url)
+        secrets = read_secrets(job.secrets)
     except (JobRefused, ValueError) as error:
+        folder.introduce(identity)
         _log.error("%s", error)
         return REFUSED
+    except SecretsMissing as error:  # without a trace, so that the same launch starts it again
+        _log.error("%s", error)
+        return REFUSED
+    folder.introduce(identity)
+    open_console(Masker(secrets))
     _log.info("agent of %s for run %s, launch %s", job.machine, job.run_id, job.launch_id)
     folder.furnish()
-    Supervision(Station(folder, job, identity, store, {})).run()
+    Supervision(Station(folder, job, identity, store, secrets)).run()
     _log.info("leaving")
     return 0
 

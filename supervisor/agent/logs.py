@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from typing import List
 
+from supervisor.agent.masking import NOTHING, Masker, MaskStream
 from supervisor.agent.reach import Store
 from supervisor.domain import runfiles
 
@@ -53,13 +54,14 @@ class LineCutter:
 
 
 class LogShipper:
-    """Used by one thread. Ships `path` as the log of one attempt."""
+    """Used by one thread. Ships `path` as the log of one attempt, masked before a line is cut."""
 
-    def __init__(self, store: Store, run_id: str, attempt: int, path: str) -> None:
+    def __init__(self, store: Store, run_id: str, attempt: int, path: str, masker: Masker = NOTHING) -> None:
         self._store = store
         self._run_id = run_id
         self._attempt = attempt
         self._path = path
+        self._stream = MaskStream(masker)
         self._cutter = LineCutter()
         self._offset = 0  # read from the file so far
         self._chunk = b""  # content of the last chunk, with what waits to be written
@@ -80,12 +82,13 @@ class LogShipper:
                     source.seek(self._offset)
                     data = source.read(_READ_BYTES)
                     self._offset += len(data)
-                    self._chunk += self._cutter.feed(data)
+                    plain = self._stream.feed(data) if data else self._stream.rest()
+                    self._chunk += self._cutter.feed(plain)
                     more = len(data) == _READ_BYTES
                 else:
                     more = True
                 if last and not more:
-                    self._chunk += self._cutter.end()
+                    self._chunk += self._cutter.feed(self._stream.end()) + self._cutter.end()
                 self._write()
                 if not more:
                     return

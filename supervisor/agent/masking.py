@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import base64
 import json
-import logging
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Set, Tuple
 from urllib.parse import quote, quote_plus
 
@@ -133,15 +132,7 @@ class MaskStream:
         return b"".join(replaced(held, given, len(held), spans))
 
 
-class MaskingFormatter(logging.Formatter):
-    """For the agent's own console: masks the whole record, its traceback included."""
-
-    def __init__(self, masker: Masker, form: str) -> None:
-        super().__init__(form)
-        self._masker = masker
-
-    def format(self, record: logging.LogRecord) -> str:
-        return self._masker.text(super().format(record))
+NOTHING = Masker({})
 
 
 def forms(value: str) -> Set[bytes]:

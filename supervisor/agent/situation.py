@@ -14,6 +14,7 @@ from typing import Any, Callable, Dict, List, Mapping
 
 from supervisor.agent.identity import Identity
 from supervisor.agent.job import Job
+from supervisor.agent.masking import NOTHING, Masker
 from supervisor.domain.heartbeat import BOOT, MAX_METRICS, MAX_TEXT, Beat
 
 URGENT = ("phase", "notice_s", "left", "stop_generation", "exit")
@@ -25,7 +26,8 @@ _NAME_CHARS = 64
 class Situation:
     """Safe to use from every thread. `sequence` counts all beats, whichever way they go."""
 
-    def __init__(self, job: Job, identity: Identity) -> None:
+    def __init__(self, job: Job, identity: Identity, masker: Masker = NOTHING) -> None:
+        self._masker = masker
         self._lock = threading.Lock()
         self._notes: Dict[str, str] = {}
         self._on_urgent: List[Callable[[], None]] = []
@@ -47,7 +49,7 @@ class Situation:
     def tell(self, **changes: Any) -> None:
         """New values of the beat's fields."""
         if "metrics" in changes:
-            changes["metrics"] = fit_metrics(changes["metrics"])
+            changes["metrics"] = fit_metrics(self._masker.json(changes["metrics"]))
         with self._lock:
             before = self._beat
             self._beat = replace(before, **changes)
@@ -58,6 +60,7 @@ class Situation:
 
     def note(self, about: str, text: str) -> None:
         """A short fact for the status sentence, one for each `about`; "" takes it back."""
+        text = self._masker.text(text)  # before it is cut: a half of a value would not be found
         with self._lock:
             self._notes.pop(about, None)
             if text:

@@ -7,7 +7,7 @@ ProviderUnavailable, which says nothing about what exists.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -108,6 +108,11 @@ class Provider(Protocol):
 
     def console(self, ref: MachineRef, max_bytes: int = 65536) -> bytes:
         """The tail of what the machine wrote outside the run's log (agent, boot). Empty when there is none."""
+        ...
+
+    def check_secrets(self, references: Collection[str]) -> Mapping[str, str]:
+        """For each reference why a launch could not read it now; "" = it could. No value is in any answer.
+        ProviderUnavailable when the place of secrets does not answer."""
         ...
 
 

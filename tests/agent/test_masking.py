@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from supervisor.agent.masking import SHORT, Masker, MaskingFormatter, MaskStream
+from supervisor.agent.console import MaskingFormatter
+from supervisor.agent.masking import SHORT, Masker, MaskStream
 
 KEY = "wb/Zürich+key 90=ab\\c"
 PEM = "-----BEGIN KEY-----\nMIIEvQIBADANBgkq\nhkiG9w0B==\nabc\n-----END KEY-----\n"
@@ -37,9 +38,10 @@ def flow(masker: Masker, pieces: list[bytes]) -> bytes:
 )
 def test_every_usual_form_of_a_value_is_masked(shown: str) -> None:
     masked = Masker({"WANDB": KEY}).text(f"before {shown} after")
-    assert masked.startswith("before ") and masked.endswith(" after")
+    assert (masked[:7], masked[-6:]) == ("before ", " after")
     assert "[secret WANDB]" in masked
-    assert KEY[:8] not in masked and shown[-20:] not in masked
+    assert KEY[:8] not in masked
+    assert shown[-20:] not in masked
 
 
 def test_each_long_line_of_a_value_is_masked_and_short_ones_are_left() -> None:
@@ -80,15 +82,14 @@ def test_a_tail_never_begins_or_ends_inside_a_value() -> None:
     data = b"...0123456789 some words and 0123456789 here 012345678"
     for limit in range(1, len(data) + 1):
         kept = masker.tail(data[-(limit + masker.longest) :], limit)
-        assert b"0123" not in kept and b"6789" not in kept, limit
+        assert (kept.count(b"0123"), kept.count(b"6789")) == (0, 0), limit
     assert masker.tail(b"0123456789 end", 8) == b"[secret K] end"
 
 
 def test_a_stream_gives_a_lines_rest_soon_and_the_value_never() -> None:
     stream = MaskStream(Masker({"K": "step-secret-value"}))
-    assert stream.feed(b"now at s") == b"now at " and stream.holds
-    assert stream.rest() == b"s" and not stream.holds
-    assert stream.rest() == b""
+    assert (stream.feed(b"now at s"), stream.holds) == (b"now at ", True)
+    assert (stream.rest(), stream.holds, stream.rest()) == (b"s", False, b"")
     assert stream.feed(b"tep") == b""  # too much of it to be shown
     assert stream.rest() == b""
     assert stream.feed(b"-secret-value!") == b"[secret K]!"
@@ -143,4 +144,5 @@ def test_the_agents_own_console_is_masked_with_its_tracebacks() -> None:
     record = logging.LogRecord("agent", logging.ERROR, __file__, 1, "with %s", ("very-secret-value",), caught)
     text = formatter.format(record)
     assert "very-secret-value" not in text
-    assert text.startswith("with [secret K]") and "refused [secret K]" in text
+    assert text.startswith("with [secret K]")
+    assert "refused [secret K]" in text

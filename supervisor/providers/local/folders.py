@@ -27,9 +27,11 @@ from supervisor.domain.causes import Cause
 from supervisor.domain.machine import MachineRecord
 from supervisor.ports.provider import LaunchRequest
 from supervisor.providers.local.processes import Identity
+from supervisor.providers.local.removing import remove
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}\Z")
 SECRETS = ("nonce", "env")
+KEPT = frozenset({"job.json", "agent.json", "console.log", "notice.json", "record.json", "gone.json"})
 RELEASED_KEPT = 100
 
 T = TypeVar("T")
@@ -160,7 +162,9 @@ class Folders:
             path.mkdir(parents=True, exist_ok=True, mode=0o700)
         with self.locked():
             for half_made in self.machines.glob(".new-*"):
-                shutil.rmtree(half_made, ignore_errors=True)
+                remove(half_made)
+            for place in self.released.iterdir():  # of a crash between the two steps of `archive`
+                _strip(place)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -224,12 +228,15 @@ class Folders:
         """Put a machine's folder away: nothing of it lives. Safe to repeat after a crash at any point."""
         folder.scrub()
         place = self.released / folder.name
-        shutil.rmtree(place, ignore_errors=True)
+        remove(place)
         folder.path.rename(place)
-        for leftover in ("agent.pyz", "lock"):
-            (place / leftover).unlink(missing_ok=True)
-        shutil.rmtree(place / "work", ignore_errors=True)
+        _strip(place)
         self._forget_oldest()
+
+    def discard(self, folder: Folder) -> None:
+        """Remove the folder of a machine that never came to be."""
+        folder.path.rename(self.machines / f".new-{folder.name}")
+        remove(self.machines / f".new-{folder.name}")
 
     def console(self, name: str, max_bytes: int) -> bytes:
         """Of the machine, or of what was kept of it."""
@@ -242,7 +249,14 @@ class Folders:
             with suppress(FileNotFoundError):
                 kept.append((path.stat().st_mtime, path))
         for _, path in sorted(kept, reverse=True)[RELEASED_KEPT:]:
-            shutil.rmtree(path, ignore_errors=True)
+            remove(path)
+
+
+def _strip(place: Path) -> None:
+    """Only known papers are evidence: the rest may hold raw output, and with it the values of secrets."""
+    for path in list(place.iterdir()) if place.is_dir() else ():
+        if path.name not in KEPT:
+            remove(path)
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

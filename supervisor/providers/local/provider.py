@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from signal import SIGSTOP, SIGTERM
@@ -25,7 +25,7 @@ from supervisor.ports.provider import (
     NoCapacity,
     ProviderUnavailable,
 )
-from supervisor.providers.local import processes
+from supervisor.providers.local import processes, secrets
 from supervisor.providers.local.disasters import Stockouts
 from supervisor.providers.local.folders import Folder, Folders, Notice, Unreadable
 from supervisor.providers.local.lookout import Lookout
@@ -90,7 +90,7 @@ class LocalProvider:
                         f"machine {request.name} is there already, of launch {job.launch_id} of run {job.run_id}"
                     )
                 if self._may_start(folder):
-                    self._start(folder)
+                    self._start(folder, request)
             return self._await_agent(folder)
 
     def machines(self) -> MachineListing:
@@ -135,6 +135,9 @@ class LocalProvider:
     def console(self, ref: MachineRef, max_bytes: int = 65536) -> bytes:
         with _clear_answers(f"console of {ref.name}"):
             return self._folders.console(ref.name, max_bytes) if max_bytes > 0 else b""
+
+    def check_secrets(self, references: Collection[str]) -> Mapping[str, str]:
+        return {reference: secrets.problem(reference) for reference in references}
 
     # --- disasters ----------------------------------------------------------------------------------------------------
 
@@ -208,11 +211,13 @@ class LocalProvider:
             return False
         return not Sight(self._clock).members(folder, None)
 
-    def _start(self, folder: Folder) -> None:
+    def _start(self, folder: Folder, request: LaunchRequest) -> None:
         try:
-            self._agents.start(folder)
-        except OSError as error:
-            self._folders.archive(folder)
+            self._agents.start(folder, request.secrets)
+        except (OSError, LaunchRejected) as error:
+            self._folders.discard(folder)
+            if isinstance(error, LaunchRejected):
+                raise
             raise LaunchRejected(f"the agent of {folder.name} cannot be started: {error}") from error
 
     def _await_agent(self, folder: Folder) -> Machine:

@@ -1,13 +1,22 @@
-"""Bringing an agent to life: its own session, nothing of ours open in it, and nobody left as a zombie."""
+"""Bringing an agent to life: its own session, nothing of ours open in it, and nobody left as a zombie.
+
+Secrets reach it by its standard input, which is a file in memory that is complete before the agent is there: neither
+a dying supervisor nor a slow agent leaves one half read.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from supervisor.providers.local.folders import Folder
+from supervisor.providers.local.secrets import read_all, without_secrets
 
 
 class Agents:
@@ -18,16 +27,16 @@ class Agents:
         self._lock = threading.Lock()
         self._children: dict[int, Path] = {}
 
-    def start(self, folder: Folder) -> None:
-        """Start the agent in this folder; when this returns its process can be found. OSError when there is none."""
-        # The supervisor's own settings stay here: they may hold a password, and are none of the training's business.
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("SPOT_")}
+    def start(self, folder: Folder, references: Mapping[str, str]) -> None:
+        """Start the agent in this folder; when this returns its process can be found. `references`: of its secrets.
+        OSError, LaunchRejected: there is none, nothing was started."""
+        environment = without_secrets(os.environ, references)
         environment["SPOT_MACHINE"] = folder.name
         environment["SPOT_MACHINE_DIR"] = str(folder.path)
-        with (folder.path / "console.log").open("ab") as console:
+        with (folder.path / "console.log").open("ab") as console, _input(read_all(references)) as given:
             child = subprocess.Popen(
                 [self._python, str(folder.path / "agent.pyz"), str(folder.path)],
-                stdin=subprocess.DEVNULL,
+                stdin=given,
                 stdout=console,
                 stderr=subprocess.STDOUT,
                 cwd=folder.path,
@@ -56,3 +65,16 @@ class Agents:
                     ended = pid
                 if ended:
                     del self._children[pid]
+
+
+@contextmanager
+def _input(secrets: Mapping[str, str]) -> Iterator[BinaryIO]:
+    """What the agent reads as its standard input, from the beginning. Without secrets there is nothing to read."""
+    if not secrets:
+        with open(os.devnull, "rb") as nothing:
+            yield nothing
+        return
+    with os.fdopen(os.memfd_create("secrets", os.MFD_CLOEXEC), "w+b") as file:
+        file.write(json.dumps(dict(secrets)).encode())
+        file.seek(0)
+        yield file

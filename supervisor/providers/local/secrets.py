@@ -1,0 +1,124 @@
+"""Secrets of a launch on this computer: read from where their references point, at the launch and never before.
+
+    env:NAME     the environment of the service; SPOT_* is its own and not for runs
+    file:/PATH   a plain file, at most FILE_BYTES, that nobody but its owner (us or root) can read; one newline at its
+                 end does not count
+
+What is refused is told with the name, the reference and the cure, never with a value or a part of one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Mapping
+
+from supervisor.ports.provider import LaunchRejected
+
+FILE_BYTES = 65536
+MIN_CHARS = 4  # what is shorter cannot be masked: it is a part of too many words
+# Variables of the service that look like secrets: no training sees one that it has not asked for.
+LOOKS_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|COOKIE|_PAT$|_PWD$|_DSN$", re.IGNORECASE)
+
+
+class SecretUnreadable(Exception):
+    """The reference leads to no value; the text says why and what helps."""
+
+
+def read_all(references: Mapping[str, str]) -> dict[str, str]:
+    """name -> value. LaunchRejected names the first secret that cannot be read."""
+    found = {}
+    for name, reference in references.items():
+        try:
+            found[name] = read(reference)
+        except SecretUnreadable as error:
+            raise LaunchRejected(f"secret {name}: {error}") from None
+    return found
+
+
+def problem(reference: str) -> str:
+    """Why it cannot be read; "" = it can."""
+    try:
+        read(reference)
+    except SecretUnreadable as error:
+        return str(error)
+    return ""
+
+
+def read(reference: str) -> str:
+    """The value. Raises SecretUnreadable."""
+    kind, _, rest = reference.partition(":")
+    if kind == "env":
+        value = _from_environment(rest)
+    elif kind == "file" and rest.startswith("/"):
+        value = _from_file(rest)
+    else:
+        raise SecretUnreadable(f"{reference} is no reference; write env:NAME or file:/PATH")
+    if len(value.strip()) < MIN_CHARS:
+        found = f"holds fewer than {MIN_CHARS} characters" if value.strip() else "is empty"
+        raise SecretUnreadable(f"{reference} {found}")
+    return value
+
+
+def without_secrets(environment: Mapping[str, str], references: Mapping[str, str]) -> dict[str, str]:
+    """What the agent of this launch may inherit of the service's environment: everything but the service's own
+    settings and what is a secret, of this run or by its name."""
+    named = {reference[4:] for reference in references.values() if reference.startswith("env:")}
+    return {
+        name: value
+        for name, value in environment.items()
+        if not name.startswith("SPOT_") and name not in named and not LOOKS_SECRET.search(name)
+    }
+
+
+def _from_environment(name: str) -> str:
+    value = None if name.startswith("SPOT_") else os.environ.get(name)
+    if value is None:
+        raise SecretUnreadable(f"{name} is not set in the service's environment; set it and start it again")
+    if "\0" in value or not _is_text(value):
+        raise SecretUnreadable(f"env:{name} is not UTF-8 text")
+    return value
+
+
+def _from_file(path: str) -> str:
+    """The path comes last in each text: a long one is cut in a sentence, and then the rest is still there."""
+    try:
+        # Not blocked by a pipe that nobody writes to; what was opened is what is judged.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise SecretUnreadable(f"cannot be read ({reason}): file:{path}") from None
+    with os.fdopen(descriptor, "rb") as file:
+        _judge(os.fstat(descriptor), path)
+        try:
+            data = file.read(FILE_BYTES + 1)
+        except OSError as error:
+            raise SecretUnreadable(f"cannot be read ({error.strerror}): file:{path}") from None
+    if len(data) > FILE_BYTES:
+        raise SecretUnreadable(f"is larger than {FILE_BYTES} bytes: file:{path}")
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        raise SecretUnreadable(f"is not UTF-8 text: file:{path}")
+    return text.removesuffix("\n").removesuffix("\r")
+
+
+def _judge(seen: os.stat_result, path: str) -> None:
+    mode = stat.S_IMODE(seen.st_mode)
+    if not stat.S_ISREG(seen.st_mode):
+        raise SecretUnreadable(f"is no plain file: file:{path}")
+    if seen.st_uid not in (os.geteuid(), 0):
+        raise SecretUnreadable(f"belongs to another user (uid {seen.st_uid}): file:{path}")
+    if mode & 0o077:
+        raise SecretUnreadable(f"others can read it (mode {mode:04o}); run chmod 600 {path}")
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # bytes of the environment that are no UTF-8
+        return False
+    return True
