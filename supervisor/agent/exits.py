@@ -13,9 +13,12 @@ import re
 import signal
 from typing import Iterable, Optional, Set, Tuple
 
+from supervisor.agent.masking import Masker
 from supervisor.agent.situation import fit_text
-from supervisor.domain.heartbeat import Exit
+from supervisor.domain.heartbeat import DISK_FULL_WORDS, GPU_OOM_WORDS, WORKER_KILLED_WORDS, Exit
 
+TELLING_WORDS = (*GPU_OOM_WORDS, *DISK_FULL_WORDS, *WORKER_KILLED_WORDS)
+TELLING_LINES = 40  # at the end, in which such words are looked for: a traceback, and what was said after it
 TAIL_BYTES = 262144
 _LINE_CHARS = 2000  # of each line that log patterns are matched against
 _SHELL_BASE = 128
@@ -60,9 +63,11 @@ def finished(end: Exit, sent: Set[int], step: Optional[int], total: Optional[int
 
 
 def last_line(lines: Iterable[str]) -> str:
-    """The last line that says anything, as a beat can carry it."""
-    said = [line.strip() for line in lines if line.strip()]
-    return fit_text(said[-1]) if said else ""
+    """The last line that says anything, as a beat can carry it: of TELLING_LINES the last one with telling words, else
+    the very last."""
+    said = [line.strip() for line in lines if line.strip()][-TELLING_LINES:]
+    telling = [line for line in said if any(word in line for word in TELLING_WORDS)]
+    return fit_text((telling or said)[-1]) if said else ""
 
 
 def matches_any(patterns: Iterable[str], lines: Iterable[str]) -> bool:
@@ -74,6 +79,11 @@ def matches_any(patterns: Iterable[str], lines: Iterable[str]) -> bool:
         except re.error as error:
             _log.warning("retry.log_patterns: %r is no pattern: %s", pattern, error)
     return any(pattern.search(line[:_LINE_CHARS]) for line in lines for pattern in found)
+
+
+def masked_tail(path: str, masker: Masker, limit: int = TAIL_BYTES) -> bytes:
+    """The end of a file without the values of secrets, also where the cut goes through one."""
+    return masker.tail(tail_of(path, limit + masker.longest), limit)
 
 
 def tail_of(path: str, limit: int = TAIL_BYTES) -> bytes:

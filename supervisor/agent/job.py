@@ -44,6 +44,7 @@ class Job:
     conda_env: Optional[str] = None
     secrets: Tuple[str, ...] = ()  # names only; the values come by standard input
     tracker_url: Optional[str] = None
+    image_digest: Optional[str] = None  # None: the command runs in no image
     gpus: int = 0  # how many cards the shape promises
     gpu_ids: Tuple[str, ...] = ()  # which ones are this machine's; empty = all that there are
     keep_last: int = 3
@@ -62,6 +63,7 @@ class Job:
     rest_s: float = 10.0
     upload_reserve_s: float = 8.0
     stall_dump_s: Optional[float] = None  # without progress for so long: take a thread dump; None = never
+    first_dump_s: Optional[float] = None  # the same before the first step
     stop_consumed: Optional[str] = None
     stays_after_success: bool = False  # the machine is kept for a person, so its agent does not leave
     stays_after_failure: bool = False
@@ -69,7 +71,7 @@ class Job:
 
 _PACES = (
     "machine_max_s", "stop_grace_s", "beat_push_s", "beat_store_s", "log_chunk_s", "cut_off_s", "rest_s",
-    "upload_reserve_s", "stall_dump_s",
+    "upload_reserve_s", "stall_dump_s", "first_dump_s",
 )  # fmt: skip
 
 
@@ -107,6 +109,7 @@ def _job(data: Dict[str, Any]) -> Job:
         conda_env=data.get("conda_env"),
         secrets=tuple(str(name) for name in data.get("secrets") or ()),
         tracker_url=data.get("tracker_url"),
+        image_digest=data.get("image_digest"),
         gpus=int(data.get("gpus") or 0),
         gpu_ids=tuple(str(card) for card in data.get("gpu_ids") or ()),
         keep_last=int(kept.get("keep_last", 3)),

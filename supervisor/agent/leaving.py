@@ -13,10 +13,12 @@ from dataclasses import replace
 from signal import SIGTERM
 from typing import Callable, Optional, Tuple
 
-from supervisor.agent import exits
+from supervisor.agent import disks, exits
 from supervisor.agent.leftovers import kill_leftovers
+from supervisor.agent.loadcheck import LoadCheck
 from supervisor.agent.patience import GaveUp
 from supervisor.agent.results import ResultsUploader, Unverified
+from supervisor.agent.situation import fit_text
 from supervisor.agent.station import Station
 from supervisor.agent.stores.errors import PreconditionFailed
 from supervisor.agent.transfer import TRIES
@@ -27,6 +29,7 @@ from supervisor.domain.heartbeat import Exit
 
 LOOK_S = 0.05
 PERSON_PAUSE_S = 60.0  # between tries while a person is asked
+FACTS_S = 3.0  # how long the facts may still take when everything else is saved
 LAST_WORDS_S = 5.0  # for the last beat and the baton, once the time for uploads is over
 _log = logging.getLogger("agent")
 
@@ -60,6 +63,8 @@ class Leaving:
         station = self._station
         training, ending = station.training, station.look()
         reason = None if ending is None else ending.reason
+        station.stall_loop.stop()
+        station.evidence.observe_end()
         kill_leftovers(training.pid, self._marker)
         if training.pid is None or training.status is None:
             self._say(None, reason)
@@ -69,6 +74,8 @@ class Leaving:
         if finished:
             station.situation.tell(phase=heartbeat.FINISHING)
         self._save_rest()
+        if finished:
+            self._keep_evidence(end, None)  # before `done`: the machine may be gone soon after it
         if finished and self._finish(end):
             self._say(end, None)
         elif finished:
@@ -80,10 +87,13 @@ class Leaving:
     def _judge(self, status: int) -> Tuple[Exit, bool]:
         """(how the command ended, whether the work is done)."""
         station, job = self._station, self._station.job
-        tail = exits.tail_of(station.folder.output)
+        tail = exits.masked_tail(station.folder.output, station.masker)
         retry = (job.retry_exit_codes, job.retry_patterns)
         sent = station.training.sent
         end = exits.judge(status, sent, isinstance(job.command, str), station.training.ran_s, tail, retry)
+        if end.code != 0:
+            disk_full = fit_text(disks.full(station.evidence.folders()))
+            end = replace(end, oom_kills=station.evidence.oom_kills(), disk_full=disk_full)
         finished = exits.finished(end, sent, station.progress.step, station.progress.total)
         if end.code == 0 and not finished:
             # It left politely after our TERM. To say "exit 0" would say that the work is done.
@@ -102,8 +112,12 @@ class Leaving:
         )
         for loop in loops:
             loop.finish()
+        station.facts_duty.finish()
+        station.facts_loop.finish()
         while not all(loop.over for loop in loops) and not station.saving_over():
             time.sleep(LOOK_S)
+        if station.facts_loop.started:
+            station.facts_loop.stop(FACTS_S)
         for loop in loops:
             loop.stop()
 
@@ -117,11 +131,12 @@ class Leaving:
         patience = station.patience(station.saving_over)
         prefix = runfiles.results(job.run_id, job.results_generation)
         uploader = ResultsUploader(station.store, station.folder.results, prefix, patience)
+        load_check = LoadCheck(station, patience)
         tries = 0
         try:
             while True:
                 try:
-                    files = self._upload(uploader)
+                    files = self._upload(uploader, load_check, prefix)
                 except Unverified as error:
                     tries += 1
                     _log.warning("results are not verified: %s", error)
@@ -141,10 +156,12 @@ class Leaving:
             station.attention.ask(station.why_lost(), may_write=False)
         return False
 
-    def _upload(self, uploader: ResultsUploader) -> Tuple[FileEntry, ...]:
+    def _upload(self, uploader: ResultsUploader, check: LoadCheck, prefix: str) -> Tuple[FileEntry, ...]:
         """Raises Unverified, GaveUp. One nobody foresaw is for a person too: a crash would lose the files."""
         try:
-            return uploader.upload(self._tell_upload)
+            files = uploader.upload(self._tell_upload)
+            check.check(prefix, files)
+            return files
         except (Unverified, GaveUp):
             raise
         except Exception as error:
@@ -185,6 +202,7 @@ class Leaving:
         kill_leftovers(station.training.pid, self._marker)
         for loop in (station.push_loop, station.store_loop):
             loop.stop(LAST_WORDS_S)
+        self._keep_evidence(end, left)
         station.situation.note("waiting", "")
         station.situation.tell(phase=heartbeat.FINISHED, exit=end, left=left)
         station.pushed.step()
@@ -193,6 +211,7 @@ class Leaving:
         until = time.monotonic() + LAST_WORDS_S
         patience = station.patience(lambda: station.look() is not None and time.monotonic() >= until)
         launch_id, machine_id = station.holder
+        evidence = station.evidence
         try:
             if station.store_loop.started:
                 patience.insist("storing the last beat", station.stored.put)
@@ -201,8 +220,16 @@ class Leaving:
                     "leaving the baton",
                     lambda: station.keeper.change(lambda b: rules.leave(b, launch_id, machine_id)),
                 )
+                if not evidence.kept:
+                    patience.insist("storing the evidence", lambda: evidence.insist(end, left))
         except (GaveUp, BatonRefused, PreconditionFailed) as error:
             _log.warning("the last words did not reach the store: %s", error)
+
+    def _keep_evidence(self, end: Optional[Exit], left: Optional[str]) -> None:
+        """Only who has held the baton and may still write."""
+        ending = self._station.attention.ending
+        if self._station.store_loop.started and (ending is None or ending.may_write):
+            self._station.evidence.keep(end, left)
 
     def _write_record(self, end: Optional[Exit], left: Optional[str]) -> None:
         """What the last beat said, for people and for a supervisor that comes later."""

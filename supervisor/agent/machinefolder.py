@@ -11,6 +11,7 @@ import json
 import os
 import pkgutil
 import time
+from contextlib import suppress
 from typing import Optional
 
 from supervisor.agent.identity import Identity
@@ -28,8 +29,10 @@ class MachineFolder:
         self.scratch = os.path.join(work, "scratch")
         self.python = os.path.join(work, "python")
         self.staging = os.path.join(work, "staging")
+        self.threads = os.path.join(work, "threads")
         self.progress = os.path.join(work, "progress.jsonl")
         self.output = os.path.join(work, "output.log")
+        self.stopping = os.path.join(work, "stopping")
         self._lock: Optional[int] = None
 
     def take(self) -> bool:
@@ -55,7 +58,7 @@ class MachineFolder:
 
     def furnish(self) -> None:
         """Make what the training needs: its folders, an empty output, and the module `spot_progress`."""
-        for folder in (self.checkpoints, self.results, self.scratch, self.python, self.staging):
+        for folder in (self.checkpoints, self.results, self.scratch, self.python, self.staging, self.threads):
             os.makedirs(folder, exist_ok=True)
         with open(self.output, "ab"):
             pass
@@ -63,6 +66,11 @@ class MachineFolder:
         if module is not None:
             with open(os.path.join(self.python, "spot_progress.py"), "wb") as target:
                 target.write(module)
+
+    def tell_stopping(self, reason: str) -> None:
+        """For `spot_progress.stopping()`, in processes that get no TERM too. A full disk keeps no end from coming."""
+        with suppress(OSError), open(self.stopping, "w", encoding="utf-8") as target:
+            target.write(reason + "\n")
 
     def notice_s(self) -> Optional[float]:
         """Seconds until this machine is taken away; None when no notice was given. A torn notice is read again."""

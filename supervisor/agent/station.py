@@ -14,8 +14,11 @@ from supervisor.agent.attention import Attention, Ending
 from supervisor.agent.batonio import BatonKeeper
 from supervisor.agent.beats import PushedBeats, StoredBeats
 from supervisor.agent.candidates import CheckpointFolder
+from supervisor.agent.cgroup import oom_kills
 from supervisor.agent.checkpoints import CheckpointSaver
 from supervisor.agent.claim import why_lost
+from supervisor.agent.evidence import Evidence
+from supervisor.agent.facts import FactsDuty
 from supervisor.agent.identity import Identity
 from supervisor.agent.job import Job
 from supervisor.agent.logs import LogShipper
@@ -23,12 +26,16 @@ from supervisor.agent.loops import Loop
 from supervisor.agent.machinefolder import MachineFolder
 from supervisor.agent.masking import Masker
 from supervisor.agent.patience import Patience
+from supervisor.agent.preparing import Workplace
 from supervisor.agent.progress import Progress
+from supervisor.agent.pruning import Pruner
 from supervisor.agent.reach import Reach, Store, WatchedStore
 from supervisor.agent.renames import Renames
 from supervisor.agent.situation import Situation
+from supervisor.agent.stalls import StallWatch
 from supervisor.agent.training import Training
 from supervisor.agent.watching import CheckpointDuty, LogDuty
+from supervisor.domain.baton import Keep
 
 _log = logging.getLogger("agent")
 
@@ -46,25 +53,31 @@ class Station:
         self.store: Store = WatchedStore(store, self.reach)
         self.keeper = BatonKeeper(self.store, job.run_id)
         self.attention = Attention(job, self.reach, time.monotonic, folder.notice_s)
-        self.situation = Situation(job, identity)
+        self.situation = Situation(job, identity, self.masker)
         self.training = Training()
         self.progress = Progress(folder.progress, self.situation.tell, time.monotonic)
         self.renames = Renames(folder.checkpoints)
         self.entries = CheckpointFolder(folder.checkpoints, job.rest_s, self.renames.poll)
         self.saver = self._saver()
         self.checkpoint_duty = CheckpointDuty(self.saver, self.entries, self.attention, self.why_lost)
-        shipper = LogShipper(self.store, job.run_id, job.attempt, folder.output)
+        shipper = LogShipper(self.store, job.run_id, job.attempt, folder.output, self.masker)
         self.log_duty = LogDuty(shipper, job.log_chunk_s, self.attention, lambda: self.situation.now.phase)
         self.pushed = PushedBeats(job, self.situation, self.attention, self.reach, self.log_duty.follow)
         self.stored = StoredBeats(
             job, self.machine_id, self.store, self.keeper, self.situation, self.attention
         )
+        self.evidence = self._evidence()
+        stalls = StallWatch(job, self.situation, self.evidence.stalled, time.monotonic)
+        self.stall_loop = self._loop("stalls", stalls.step)
+        self.facts_duty = FactsDuty(job, self.store, folder.output, self.masker, self.attention)
+        self.facts_loop = self._loop("facts", self.facts_duty.step)
         self.push_loop = self._loop("push", self.pushed.step)
         self.store_loop = self._loop("store", self.stored.step)
         self.checkpoint_loop = self._loop("checkpoints", self.checkpoint_duty.step)
         self.log_loop = self._loop("log", self.log_duty.step)
         for loop in (self.push_loop, self.store_loop, self.log_loop):
             self.situation.on_urgent(loop.wake)
+        self.workplace: Optional[Workplace] = None  # None until the command is about to start
         self._notice_told = False
 
     def look(self) -> Optional[Ending]:
@@ -95,7 +108,20 @@ class Station:
     def _loop(self, name: str, step: Callable[[], Optional[float]]) -> Loop:
         return Loop(name, step, lambda text: self.situation.note("error in " + name, text))
 
+    def _evidence(self) -> Evidence:
+        return Evidence(
+            self.job,
+            self.folder,
+            self.store,
+            self.masker,
+            self.situation,
+            self.training,
+            self.attention,
+            oom_kills,
+        )
+
     def _saver(self) -> CheckpointSaver:
+        keep = Keep(self.job.keep_last, self.job.keep_best, self.job.keep_every)
         return CheckpointSaver(
             self.store,
             self.keeper,
@@ -105,6 +131,8 @@ class Station:
             self.progress.step_of,
             lambda text: self.situation.note("checkpoint", text),
             self._checkpoint_moved,
+            Pruner(self.store, self.job.run_id, keep, lambda told: self.situation.tell(pruned=told)),
+            keep,
         )
 
     def _checkpoint_moved(self, step: int) -> None:

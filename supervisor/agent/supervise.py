@@ -34,6 +34,7 @@ class Supervision:
     def __init__(self, station: Station) -> None:
         self._station = station
         self._leaving = Leaving(station)
+        self._told_stopping = False
 
     def run(self) -> None:
         """The agent's whole life; returns when there is nothing left to do on this machine."""
@@ -113,11 +114,15 @@ class Supervision:
         )
         station.entries.ignore_present()
         station.progress.saved(step)
-        place = prepare(job, folder, station.secrets, step)
+        place = station.workplace = prepare(job, folder, station.secrets, step)
+        station.evidence.observe_start()
         station.training.start(job.command, place.cwd, place.env, folder.output)
         station.situation.tell(phase=heartbeat.TRAINING, resumed_from=step, checkpoint_step=step)
         station.checkpoint_loop.start()
         station.log_loop.start()
+        station.facts_duty.of(place.cwd, place.env)
+        station.facts_loop.start()
+        station.stall_loop.start()
 
     def _watch(self) -> None:
         """Until the command has ended."""
@@ -147,6 +152,9 @@ class Supervision:
 
     def _press(self, ending: Ending) -> None:
         training = self._station.training
+        if not self._told_stopping:
+            self._told_stopping = True
+            self._station.folder.tell_stopping(ending.reason)
         if signal.SIGTERM not in training.sent:
             _log.info("ending the command: %s", ending.reason)
             training.signal(signal.SIGTERM)

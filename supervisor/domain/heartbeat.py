@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any, Dict, Mapping, Optional
+from typing import Any, Dict, Mapping, Optional, Tuple
 
 from supervisor.domain import beat_telemetry
 from supervisor.domain.beat_telemetry import Telemetry
@@ -19,6 +19,7 @@ MAX_BYTES = 10_240
 MAX_COUNT = 10**15  # steps, sequence numbers: beyond any training, below 2**53
 MAX_TEXT = 300
 MAX_METRICS = 16
+MAX_PRUNED = 8  # checkpoints that one beat names; 40 characters of reason each
 
 BOOT, IMAGE, DRIVER = "boot", "image", "driver"
 RESTORE, TRAINING, CHECKPOINT, EVALUATION = "restore", "training", "checkpoint", "evaluation"
@@ -39,6 +40,14 @@ class BeatRejected(ValueError):
     """The bytes are not a beat we accept; the text says which rule they broke and never echoes the input."""
 
 
+# Words in a command's last lines that tell more of its end than the very last line does.
+GPU_OOM_WORDS = ("CUDA out of memory", "OutOfMemoryError")
+DISK_FULL_WORDS = (
+    "No space left on device", "[Errno 28]", "Disk quota exceeded", "basic_ios::clear: iostream error",
+    "unexpected pos",
+)  # fmt: skip
+WORKER_KILLED_WORDS = ("killed by signal: Killed", "died with <Signals.SIGKILL", "BrokenProcessPool")
+
 # How the last line of an exit begins when the command was not even looked for: its folder could not be entered.
 NO_WORKDIR = "the working directory "
 
@@ -53,8 +62,16 @@ class Exit:
     ran_s: float = 0.0
     last_line: str = ""
     retry_named: bool = False  # an exit code or log pattern of the run's `retry` rules matched
-    oom_kills: int = 0  # how many processes the kernel killed for memory in our cgroup while the command ran
+    oom_kills: Optional[int] = None  # by the kernel, in our cgroup, while the command ran; None = not countable here
     disk_full: str = ""  # which folder had no bytes or no inodes left at the end, with its figures
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """Checkpoints that this agent has removed from the store: how many so far, and (step, why) of the last few."""
+
+    count: int
+    last: Tuple[Tuple[int, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -82,6 +99,7 @@ class Beat:
     metrics: Mapping[str, float] = field(default_factory=dict)
     rejected_checkpoint: Optional[int] = None  # not restored, because it did not verify; message says why
     telemetry: Optional[Telemetry] = None
+    pruned: Optional[Pruned] = None
 
 
 def encode(beat: Beat) -> bytes:
@@ -91,6 +109,8 @@ def encode(beat: Beat) -> bytes:
         raw["exit"] = {name: value for name, value in vars(beat.exit).items() if value is not None}
     if beat.telemetry is not None:
         raw["telemetry"] = beat_telemetry.to_json(beat.telemetry)
+    if beat.pruned is not None:
+        raw["pruned"] = vars(beat.pruned)
     return json.dumps(raw, separators=(",", ":"), allow_nan=False).encode()
 
 
@@ -144,6 +164,7 @@ def _from_dict(data: Dict[str, Any]) -> Beat:
         message=_text(data, "message"),
         metrics=_metrics(data.get("metrics")),
         telemetry=beat_telemetry.parse(data.get("telemetry")),
+        pruned=_pruned(data.get("pruned")),
     )
 
 
@@ -189,6 +210,22 @@ def _metrics(value: Any) -> Dict[str, float]:
     return found
 
 
+def _pruned(value: Any) -> Optional[Pruned]:
+    if value is None:
+        return None
+    last = value.get("last", []) if isinstance(value, dict) else None
+    if not isinstance(last, list) or len(last) > MAX_PRUNED:
+        raise BeatRejected("pruned is not an object with a list of at most %d checkpoints" % MAX_PRUNED)
+    found = []
+    for one in last:
+        step = _count({"step": one[0]}, "step") if isinstance(one, list) and len(one) == 2 else None
+        why = _text({"why": one[1]}, "why") if step is not None else ""
+        if step is None or not 0 < len(why) <= 40:
+            raise BeatRejected("a pruned checkpoint is not a step and a short reason")
+        found.append((step, why))
+    return Pruned(_count(value, "count") or 0, tuple(found))
+
+
 def _exit(value: Any) -> Optional[Exit]:
     if value is None:
         return None
@@ -201,6 +238,6 @@ def _exit(value: Any) -> Optional[Exit]:
         ran_s=_number(value, "ran_s") or 0.0,
         last_line=_text(value, "last_line"),
         retry_named=value.get("retry_named") is True,
-        oom_kills=_count(value, "oom_kills") or 0,
+        oom_kills=_count(value, "oom_kills"),
         disk_full=_text(value, "disk_full"),
     )
