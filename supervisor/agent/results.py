@@ -6,12 +6,12 @@ Which files a run promised is judged by the supervisor (RULES section 2); here n
 from __future__ import annotations
 
 import os
-from typing import Callable, Dict, Iterator, List, Optional, Tuple
+from typing import Callable, Dict, Iterator, List, Optional, Tuple, Union
 
 from supervisor.agent.patience import Patience
 from supervisor.agent.reach import Store
 from supervisor.agent.stores.errors import StoreFull
-from supervisor.agent.transfer import Mismatch, hash_file, upload
+from supervisor.agent.transfer import Mismatch, hash_file, upload_file
 from supervisor.domain.baton import FileEntry
 
 
@@ -60,23 +60,21 @@ class ResultsUploader:
         path = os.path.join(self._folder, name)
         if os.fsencode(name) != name.encode("utf-8", "replace"):
             raise ValueError("its name is not UTF-8")
-        entry = hash_file(path, name)
-        if self._verified.get(name) == entry:
+        if name in self._verified and self._verified[name] == hash_file(path, name):
             return
-        full: List[StoreFull] = []
 
-        def deed() -> None:
+        def deed() -> Union[FileEntry, StoreFull]:
             try:
-                upload(
-                    self._store, self._prefix, path, entry, lambda: self._patience.check("uploading results")
+                return upload_file(
+                    self._store, self._prefix, path, name, lambda: self._patience.check("uploading results")
                 )
             except StoreFull as error:  # an answer, not an outage: a person must make room
-                full.append(error)
+                return error
 
-        self._patience.insist("uploading results", deed)
-        if full:
-            raise full[0]
-        self._verified[name] = entry
+        found = self._patience.insist("uploading results", deed)
+        if isinstance(found, StoreFull):
+            raise found
+        self._verified[name] = found
 
 
 def _files(folder: str, below: str) -> Iterator[str]:

@@ -50,6 +50,33 @@ def upload(
         raise Mismatch("%s differs after its upload" % entry.name)
 
 
+def upload_file(
+    store: Store, prefix: str, path: str, name: str, between: Callable[[], None] = nothing
+) -> FileEntry:
+    """Write the file and read it back beside the local one, byte by byte: one hash tells of both.
+
+    Raises Mismatch (also when the file is written to meanwhile), StoreUnavailable, OSError, ValueError.
+    """
+    key = prefix + name
+    between()
+    store.put_file(key, path)
+    with open(path, "rb") as source:
+
+        def same() -> Iterable[bytes]:
+            for chunk in store.read(key):
+                if source.read(len(chunk)) != chunk:
+                    raise Mismatch("%s differs after its upload" % name)
+                yield chunk
+            if source.read(1):
+                raise Mismatch("%s is cut off after its upload" % name)
+
+        try:
+            size, digest = _hash(same(), between)
+        except ObjectMissing:
+            raise Mismatch("%s is not there after its upload" % name) from None
+    return FileEntry(name, size, digest)
+
+
 def download(
     store: Store, prefix: str, path: str, entry: FileEntry, between: Callable[[], None] = nothing
 ) -> None:

@@ -79,6 +79,13 @@ class LogDuty:
         """Ship the rest, and wait for the store if it must be."""
         self._last = True
 
+    def ship_rest(self) -> None:
+        """After the last round: what was written since. StoreUnavailable."""
+        try:
+            self._shipper.ship(last=True)
+        except OSError as error:
+            _log.warning("the end of the log cannot be read: %s", error)
+
     def step(self) -> Optional[float]:
         last, now = self._last, time.monotonic()
         if self._attention.writing_over():

@@ -1,0 +1,120 @@
+"""`verify` runs on what the store gives back, and decides whether the work is done."""
+
+import os
+import shlex
+import signal
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from supervisor.domain import heartbeat
+from tests.agent.machine_rig import RUN, Rig
+from tests.waiting import wait_for
+
+PREFIX = f"runs/{RUN}/results/g1/"
+WRITES = 'printf "good" > "$SPOT_RESULTS_DIR/model.npz"; echo x > "$SPOT_RESULTS_DIR/other.txt"'
+
+
+def rule(verify: str, path: str = "*.npz", **more: Any) -> list[dict[str, Any]]:
+    return [{"path": path, "min_count": 1, "verify": verify, **more}]
+
+
+def start(rig: Rig, command: str, results: list[dict[str, Any]], **job: Any) -> None:
+    rig.start("/bin/sh", "-c", command, results=results, **job)
+
+
+def test_the_files_come_back_from_the_store_and_nothing_else_is_there(rig: Rig) -> None:
+    seen = rig.machine / "seen"
+    look = f'(ls "$SPOT_RESULTS_DIR"; pwd; echo $MODE) > {seen}; echo "loaded well"'
+    verify = look + '; grep -q good "$SPOT_RESULTS_DIR/model.npz"'
+    start(rig, WRITES, rule(verify), env={"MODE": "strict"})
+    last = rig.ended()
+    assert last.exit is not None
+    assert last.exit.code == 0
+    assert seen.read_text().split() == ["model.npz", str(rig.machine / "work" / "scratch"), "strict"]
+    assert rig.baton.done is not None
+    assert [entry.name for entry in rig.baton.done.results] == ["model.npz", "other.txt"]
+    assert not (rig.machine / "work" / "readback").exists()
+    assert rig.log().endswith(b"loaded well\n")
+    assert b"spot: verify *.npz: " in rig.log()
+
+
+def test_a_file_that_cannot_be_loaded_is_for_a_person_with_the_last_line(rig: Rig) -> None:
+    verify = "echo 'not a zip file' >&2; exit 3"
+    start(rig, WRITES, rule(verify), env={"SPOT_X": "1"})
+    asked = rig.beat_with("a person is asked", lambda b: b.phase == "finished", deadline_s=60)
+    assert "verify of *.npz ended with exit code 3: not a zip file" in asked.message
+    assert rig.baton.done is None
+    assert rig.agent.poll() is None, "the machine is kept"
+    assert rig.log().count(b"not a zip file\n") == 3, "three tries, all in the log"
+    rig.agent.send_signal(signal.SIGTERM)
+    assert rig.ended().left == heartbeat.STOPPED
+    assert rig.baton.done is None
+
+
+def test_what_changed_in_the_store_since_its_upload_is_not_loaded(rig: Rig) -> None:
+    """The first check overwrites the object of the second rule: that one must not be believed any more."""
+    key = rig.store.root + "/" + PREFIX + "other.txt"
+    results = [*rule(f"echo tampered > {shlex.quote(key)}"), *rule("true", "other.txt")]
+    start(rig, WRITES, results)
+    told = rig.beat_with("the difference", lambda b: "other.txt" in b.message, deadline_s=60)
+    assert "could not be read back: other.txt differs from its checksum" in told.message
+    assert rig.baton.done is None
+
+
+def test_too_few_files_are_the_supervisors_to_judge(rig: Rig) -> None:
+    start(rig, WRITES, rule("exit 1", "missing-*.npz"))
+    assert rig.ended().exit is not None
+    assert rig.baton.done is not None
+
+
+def test_a_stop_ends_a_check_when_its_grace_is_over(rig: Rig) -> None:
+    flag = rig.machine / "checking"
+    start(rig, WRITES, rule(f"touch {flag}; exec sleep 300"), stop_grace_s=0.5)
+    wait_for(flag.exists, what="the check to begin")
+    rig.agent.send_signal(signal.SIGTERM)
+    began = time.monotonic()
+    assert rig.ended().left == heartbeat.STOPPED
+    assert time.monotonic() - began < 10
+    assert rig.baton.done is None
+    assert rig.survivors() == []
+    assert not (rig.machine / "work" / "readback").exists()
+
+
+def test_a_check_that_is_quick_wins_over_a_stop(rig: Rig) -> None:
+    flag, go = rig.machine / "checking", rig.machine / "go"
+    start(rig, WRITES, rule(f"touch {flag}; while [ ! -e {go} ]; do sleep 0.05; done"))
+    wait_for(flag.exists, what="the check to begin")
+    rig.agent.send_signal(signal.SIGTERM)
+    go.touch()
+    rig.ended()
+    assert rig.baton.done is not None
+
+
+def test_processes_that_a_check_leaves_are_gone(rig: Rig) -> None:
+    start(rig, WRITES, rule("sleep 300 & true"))
+    rig.ended()
+    assert rig.baton.done is not None
+    assert rig.survivors() == []
+
+
+LIMITED = """
+import sys
+sys.path.insert(0, ARCHIVE)
+from supervisor.agent import loadcheck
+from supervisor.agent.__main__ import main
+loadcheck.LoadCheck.__init__.__defaults__ = (0.5,)
+sys.exit(main())
+"""
+
+
+def test_a_check_that_takes_too_long_is_not_waited_for(tmp_path: Path, archive: Path) -> None:
+    """The agent with a limit of half a second instead of an hour."""
+    agent = tmp_path / "agent.py"
+    agent.write_text(LIMITED.replace("ARCHIVE", repr(os.fspath(archive))))
+    with closing(Rig(tmp_path, agent)) as rig:
+        start(rig, WRITES, rule("exec sleep 300"))
+        told = rig.beat_with("the limit", lambda b: "took longer" in b.message, deadline_s=60)
+        assert "verify of *.npz took longer than 0.5 s" in told.message
+        assert rig.baton.done is None
