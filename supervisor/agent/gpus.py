@@ -14,8 +14,10 @@ from ctypes import c_void_p
 from typing import Any, Callable, List, Mapping, Optional, Sequence, Tuple
 
 from supervisor.agent import nvml
+from supervisor.agent.job import Job
 from supervisor.agent.nvidiasmi import NvidiaSmi
 from supervisor.agent.nvml import Nvml, NvmlFailed
+from supervisor.agent.patience import GaveUp
 from supervisor.domain.beat_telemetry import MAX_GPUS, Gpus
 
 COUNT_LIMIT_S = 120.0  # the first call wakes the driver, which takes seconds for each card
@@ -24,18 +26,26 @@ AGAIN_S = 60.0
 _log = logging.getLogger("agent")
 
 
+def names_of(job: Job) -> Optional[Sequence[str]]:
+    """The cards of this machine: those it was given, else those that CUDA would show to the command; None = all."""
+    if job.gpu_ids:
+        return job.gpu_ids
+    shown = {**os.environ, **job.env}.get("CUDA_VISIBLE_DEVICES")
+    return None if shown is None else [name.strip() for name in shown.split(",") if name.strip()]
+
+
 class GpuReader:
-    """`names`: indexes or UUIDs of this machine's cards; none = all that there are. Safe to use from every thread."""
+    """`names`: indexes or UUIDs of this machine's cards; None = all that there are. Safe to use from every thread."""
 
     def __init__(
         self,
-        names: Sequence[str],
+        names: Optional[Sequence[str]],
         load: Callable[[], Any] = nvml.load,
         smi: Optional[NvidiaSmi] = None,
         devices: str = "/dev",
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._names = tuple(names)
+        self._names = names
         self._load, self._smi, self._devices = load, smi or NvidiaSmi(), devices
         self._monotonic = monotonic
         self._lock = threading.Lock()
@@ -51,7 +61,7 @@ class GpuReader:
             if self._nvml is not None:
                 rows = self._nvml.read(self._cards)
             else:
-                rows = self._smi.read(self._names or self._smi.every_card())
+                rows = self._smi.read(self._smi.every_card() if self._names is None else self._names)
         return _columns(rows[:MAX_GPUS])
 
     def count(self) -> Tuple[int, str]:
@@ -62,8 +72,7 @@ class GpuReader:
                 found = [self._fault(card) for card in self._cards]
                 faults = self._faults + [fault for fault in found if fault]
                 return found.count(""), "; ".join(faults)
-            known = self._smi.every_card()
-            rows = self._smi.read(self._names or known)
+            rows = self._smi.read(self._smi.every_card() if self._names is None else self._names)
         return sum(1 for row in rows if row), "; ".join(self._faults)
 
     def _open(self) -> None:
@@ -74,7 +83,7 @@ class GpuReader:
         self._tried_at, self._faults = now, []
         try:
             found = Nvml(self._load())
-            names = self._names or found.every_card()
+            names = found.every_card() if self._names is None else self._names
         except (OSError, NvmlFailed) as error:
             self._faults.append(str(error))
             return
@@ -106,15 +115,14 @@ class GpuReader:
 
 
 def missing(promised: int, reader: GpuReader, gives_up: Callable[[], bool]) -> str:
-    """What is told when fewer than `promised` cards can be opened; '' when all can, and when `gives_up` says that
-    nobody wants to know any more."""
+    """What is told when fewer than `promised` cards can be opened; '' when all can. Raises GaveUp."""
     found: List[Tuple[int, str]] = []
     thread = threading.Thread(target=lambda: found.append(_counted(reader)), name="gpus", daemon=True)
     thread.start()
     until = time.monotonic() + COUNT_LIMIT_S
     while thread.is_alive() and time.monotonic() < until:
         if gives_up():
-            return ""
+            raise GaveUp
         thread.join(LOOK_S)
     if not found:
         return "%s; the driver did not answer within %.0f s" % (_promise(promised), COUNT_LIMIT_S)

@@ -6,13 +6,23 @@ was promised. `Unfit` is the machine's or the bundle's fault, `NotStarted` (trai
 
 from __future__ import annotations
 
+import logging
+import math
 import os
 from dataclasses import dataclass
-from typing import Dict, Mapping, Optional
+from typing import Callable, Dict, Mapping, Optional
 
+from supervisor.agent.cgroup import OwnCgroup
+from supervisor.agent.condaenv import activated
+from supervisor.agent.gpus import GpuReader, missing
 from supervisor.agent.job import Job
 from supervisor.agent.machinefolder import MachineFolder
 from supervisor.agent.training import environment
+from supervisor.domain.heartbeat import NO_GPU
+
+# How many threads the usual libraries start: as many as the machine has cores, whatever share of them we may use.
+THREAD_POOLS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+_log = logging.getLogger("agent")
 
 
 class Unfit(Exception):
@@ -29,17 +39,50 @@ class Workplace:
     env: Dict[str, str]
 
 
+def check_gpus(job: Job, reader: GpuReader, gives_up: Callable[[], bool]) -> None:
+    """A training that was promised GPUs never begins on fewer. Raises Unfit, GaveUp."""
+    text = missing(job.gpus, reader, gives_up) if job.gpus else ""
+    if text:
+        raise Unfit(NO_GPU, text)
+
+
 def prepare(job: Job, folder: MachineFolder, secrets: Mapping[str, str], step: Optional[int]) -> Workplace:
     """`secrets`: name -> value. `step`: of the restored checkpoint. Raises Unfit, NotStarted, OSError."""
-    contract = {
+    contract: Dict[str, Optional[str]] = {
         "SPOT_RUN_ID": job.run_id,
         "SPOT_ATTEMPT": str(job.attempt),
         "SPOT_CHECKPOINT_DIR": folder.checkpoints,
         "SPOT_RESULTS_DIR": folder.results,
         "SPOT_PROGRESS_FILE": folder.progress,
+        "SPOT_STOP_FILE": folder.stopping,
         "SPOT_RESUMED_FROM_STEP": None if step is None else str(step),
         "SPOT_MACHINE": job.machine,
         "SPOT_MACHINE_DIR": folder.root,
     }
+    if job.gpu_ids:
+        # CUDA counts cards by speed unless it is told to count as the driver does.
+        contract.update(CUDA_VISIBLE_DEVICES=",".join(job.gpu_ids), CUDA_DEVICE_ORDER="PCI_BUS_ID")
     env = environment(os.environ, {**job.env, **secrets}, contract, folder.python)
-    return Workplace(job.workdir or folder.scratch, env)
+    if job.conda_env is not None:
+        env = activated(job.conda_env, env)
+    env.update(thread_caps(env, OwnCgroup().cpu_quota(), len(os.sched_getaffinity(0))))
+    return Workplace(_cwd(job, folder), env)
+
+
+def _cwd(job: Job, folder: MachineFolder) -> str:
+    """With a bundle `workdir` is relative to it: what is said there is found, and nothing outside."""
+    if job.code is None:
+        return job.workdir or folder.scratch
+    return os.path.normpath(os.path.join(folder.code, (job.workdir or "").lstrip("/")))
+
+
+def thread_caps(env: Mapping[str, str], quota: Optional[float], cores: int) -> Dict[str, str]:
+    """What is to be added to `env`, so that no library starts more threads than `quota` cores can run; nothing where
+    there is no quota below `cores`, and nothing that somebody has set."""
+    if quota is None or quota >= cores:
+        return {}
+    threads = max(1, math.floor(quota))
+    added = {name: str(threads) for name in THREAD_POOLS if not env.get(name)}
+    if added:
+        _log.info("%s = %d: our share of the CPU is %.3g cores", ", ".join(added), threads, quota)
+    return added

@@ -10,11 +10,12 @@ import json
 import math
 import threading
 from dataclasses import replace
-from typing import Any, Callable, Dict, List, Mapping
+from typing import Any, Callable, Dict, List, Mapping, Optional
 
 from supervisor.agent.identity import Identity
 from supervisor.agent.job import Job
 from supervisor.agent.masking import NOTHING, Masker
+from supervisor.domain.beat_telemetry import Telemetry
 from supervisor.domain.heartbeat import BOOT, MAX_METRICS, MAX_TEXT, Beat
 
 URGENT = ("phase", "notice_s", "left", "stop_generation", "exit")
@@ -31,6 +32,7 @@ class Situation:
         self._lock = threading.Lock()
         self._notes: Dict[str, str] = {}
         self._on_urgent: List[Callable[[], None]] = []
+        self._vitals: Callable[[], Optional[Telemetry]] = lambda: None
         self._beat = Beat(
             run_id=job.run_id,
             attempt=job.attempt,
@@ -45,6 +47,10 @@ class Situation:
     def on_urgent(self, call: Callable[[], None]) -> None:
         """`call` must not block."""
         self._on_urgent.append(call)
+
+    def carry(self, vitals: Callable[[], Optional[Telemetry]]) -> None:
+        """Each beat tells how the machine is. `vitals` must not block."""
+        self._vitals = vitals
 
     def tell(self, **changes: Any) -> None:
         """New values of the beat's fields."""
@@ -72,7 +78,8 @@ class Situation:
     def beat(self) -> Beat:
         """The next beat, with a sequence number of its own."""
         with self._lock:
-            self._beat = replace(self._beat, sequence=self._beat.sequence + 1)
+            sequence = self._beat.sequence + 1
+            self._beat = replace(self._beat, sequence=sequence, telemetry=self._vitals())
             return self._beat
 
     @property

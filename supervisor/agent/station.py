@@ -19,6 +19,7 @@ from supervisor.agent.checkpoints import CheckpointSaver
 from supervisor.agent.claim import why_lost
 from supervisor.agent.evidence import Evidence
 from supervisor.agent.facts import FactsDuty
+from supervisor.agent.gpus import GpuReader, names_of
 from supervisor.agent.identity import Identity
 from supervisor.agent.job import Job
 from supervisor.agent.logs import LogShipper
@@ -34,6 +35,7 @@ from supervisor.agent.renames import Renames
 from supervisor.agent.situation import Situation
 from supervisor.agent.stalls import StallWatch
 from supervisor.agent.training import Training
+from supervisor.agent.vitals import Vitals, readers_of
 from supervisor.agent.watching import CheckpointDuty, LogDuty
 from supervisor.domain.baton import Keep
 
@@ -71,6 +73,11 @@ class Station:
         self.stall_loop = self._loop("stalls", stalls.step)
         self.facts_duty = FactsDuty(job, self.store, folder.output, self.masker, self.attention)
         self.facts_loop = self._loop("facts", self.facts_duty.step)
+        self.gpus = GpuReader(names_of(job))
+        readers = readers_of(folder, self.gpus, lambda: self.training.pid)
+        vitals = Vitals(readers, self.situation.note, job.beat_push_s)
+        self.situation.carry(vitals.fresh)
+        self.vitals_loop = self._loop("vitals", vitals.step)
         self.push_loop = self._loop("push", self.pushed.step)
         self.store_loop = self._loop("store", self.stored.step)
         self.checkpoint_loop = self._loop("checkpoints", self.checkpoint_duty.step)

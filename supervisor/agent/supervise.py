@@ -15,9 +15,10 @@ from typing import Optional
 
 from supervisor.agent.attention import Ending
 from supervisor.agent.claim import StandDown, claim
+from supervisor.agent.codefolder import bring
 from supervisor.agent.leaving import Leaving
 from supervisor.agent.patience import GaveUp
-from supervisor.agent.preparing import Unfit, prepare
+from supervisor.agent.preparing import Unfit, check_gpus, prepare
 from supervisor.agent.restore import Restorer
 from supervisor.agent.station import Station
 from supervisor.agent.training import NotStarted
@@ -39,6 +40,7 @@ class Supervision:
     def run(self) -> None:
         """The agent's whole life; returns when there is nothing left to do on this machine."""
         signal.signal(signal.SIGTERM, self._on_term)
+        self._station.vitals_loop.start()
         self._station.push_loop.start()
         self._live()
         self._stay()
@@ -90,6 +92,9 @@ class Supervision:
         _log.info("holding the baton as %s", station.machine_id)
         station.situation.tell(phase=heartbeat.RESTORE)
         station.store_loop.start()
+        check_gpus(station.job, station.gpus, station.told_to_end)
+        if station.job.code is not None:
+            bring(station.store, station.job.code, station.folder.code, patience)
         restorer = Restorer(
             station.store,
             station.keeper,

@@ -14,7 +14,6 @@ from typing import Any, Callable, Dict, Mapping, Optional, Set
 from supervisor.agent import disks
 from supervisor.agent.cgroup import OwnCgroup
 from supervisor.agent.gpus import GpuReader
-from supervisor.agent.job import Job
 from supervisor.agent.machinefolder import MachineFolder
 from supervisor.agent.proctree import ProcessTree
 from supervisor.domain.beat_telemetry import Disk, Telemetry, compact
@@ -79,7 +78,7 @@ class Vitals:
 
 
 def readers_of(
-    job: Job, folder: MachineFolder, gpus: GpuReader, command: Callable[[], Optional[int]]
+    folder: MachineFolder, gpus: GpuReader, command: Callable[[], Optional[int]]
 ) -> Dict[str, Callable[[], Any]]:
     """All there are. `command`: the pid of the command."""
     roles = {
