@@ -33,6 +33,14 @@ class Subject(ABC):
     def all_unreadable(self) -> AbstractContextManager[None]:
         """While this is open, nothing can be read."""
 
+    @abstractmethod
+    def keep_secret(self, value: str) -> str:
+        """A reference that leads to this value."""
+
+    @abstractmethod
+    def spoil_secret(self, reference: str, spoilt: bool = True) -> None:
+        """From now on it cannot be read; `spoilt` False: it can again."""
+
     def request(
         self,
         run: str = "digits",

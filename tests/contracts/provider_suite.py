@@ -15,6 +15,8 @@ from supervisor.domain.machine import LAUNCH_LABEL, RUN_LABEL, SUPERVISOR_LABEL,
 from supervisor.ports.provider import LaunchRejected, ProviderUnavailable
 from tests.contracts.provider_subject import Subject, ref
 
+SECRET = "a very secret value 7261"
+
 
 class ProviderContract:
     """Subclass it with a fixture `subject`."""
@@ -148,3 +150,34 @@ class ProviderContract:
             with pytest.raises(ProviderUnavailable):
                 subject.provider.release(ref(request))
         assert subject.listed(request) == machine
+
+    def test_secrets_are_read_at_the_launch_and_shown_nowhere(self, subject: Subject) -> None:
+        reference = subject.keep_secret(SECRET)
+        request = replace(subject.request(), secrets={"API_KEY": reference})
+        assert subject.provider.check_secrets([reference]) == {reference: ""}
+        machine = subject.up(request)
+        assert SECRET not in repr((request, machine, subject.provider.machines()))
+        assert SECRET.encode() not in subject.provider.console(ref(request, machine.machine_id))
+
+    def test_a_secret_that_cannot_be_read_refuses_the_launch_by_name(self, subject: Subject) -> None:
+        good, bad = subject.keep_secret("another value"), subject.keep_secret(SECRET)
+        subject.spoil_secret(bad)
+        request = replace(subject.request(), secrets={"GOOD": good, "BAD_ONE": bad})
+        with pytest.raises(LaunchRejected, match="secret BAD_ONE") as refused:
+            subject.provider.launch(request)
+        assert SECRET not in f"{refused.value}{refused.value.__cause__}"
+        assert subject.listed(request) is None
+        told = subject.provider.check_secrets([good, bad])
+        assert told[good] == ""
+        assert told[bad]
+        assert SECRET not in told[bad]
+        subject.spoil_secret(bad, spoilt=False)
+        assert subject.provider.check_secrets([bad]) == {bad: ""}
+        assert subject.up(request).machine_id
+
+    def test_a_machine_that_is_there_needs_its_secrets_no_more(self, subject: Subject) -> None:
+        reference = subject.keep_secret(SECRET)
+        request = replace(subject.request(), secrets={"API_KEY": reference})
+        first = subject.up(request)
+        subject.spoil_secret(reference)
+        assert subject.provider.launch(request).machine_id == first.machine_id

@@ -32,6 +32,14 @@ class FakeSubject(Subject):
             self.clock.advance(0.1)
         raise AssertionError(f"a minute went by without {what}")
 
+    def keep_secret(self, value: str) -> str:
+        reference = f"env:KEPT_{len(self.provider.secrets)}"
+        self.provider.secrets[reference] = value
+        return reference
+
+    def spoil_secret(self, reference: str, spoilt: bool = True) -> None:
+        (self.provider.spoilt.add if spoilt else self.provider.spoilt.discard)(reference)
+
     @contextmanager
     def unreadable(self, request: LaunchRequest) -> Iterator[None]:
         self.provider.unreachable.add(request.placement.zone)

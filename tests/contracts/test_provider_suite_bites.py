@@ -104,6 +104,27 @@ class StockOutKillsWhatIsThere(FakeProvider):
         return super().launch(request)
 
 
+class ShowsSecrets(FakeProvider):
+    """The value is told where only the reference should be."""
+
+    def launch(self, request: LaunchRequest) -> Machine:
+        machine = super().launch(request)
+        for reference in request.secrets.values():
+            self.write_console(request.name, self.secrets[reference].encode())
+        return machine
+
+
+class LaunchesWithoutSecrets(FakeProvider):
+    def launch(self, request: LaunchRequest) -> Machine:
+        return super().launch(replace(request, secrets={}))
+
+
+class AsksForSecretsAgain(FakeProvider):
+    def launch(self, request: LaunchRequest) -> Machine:
+        self._refuse_secrets(request.secrets)
+        return super().launch(request)
+
+
 _numbers = itertools.count(2)
 P, D = ProviderContract, DisastersContract
 Promise = Callable[..., None]
@@ -118,6 +139,9 @@ CAUGHT: list[tuple[type[FakeProvider], Promise]] = [
     (StartsTwice, P.test_a_repeated_launch_finds_the_first_ones_machine),
     (StartsTwice, P.test_many_launches_of_one_request_at_once_make_one_machine),
     (ListsOnlyOneSupervisor, P.test_the_list_tells_machines_of_every_supervisor_apart),
+    (ShowsSecrets, P.test_secrets_are_read_at_the_launch_and_shown_nowhere),
+    (LaunchesWithoutSecrets, P.test_a_secret_that_cannot_be_read_refuses_the_launch_by_name),
+    (AsksForSecretsAgain, P.test_a_machine_that_is_there_needs_its_secrets_no_more),
     (ReleaseOfNothingFails, P.test_a_release_is_safe_to_repeat_and_a_missing_machine_is_success),
     (KillLeavesTheMachine, D.test_a_killed_machine_is_gone_without_a_record),
     (NoticeWithoutRecord, D.test_a_notice_shows_as_ending_and_then_ends_the_machine_with_a_record),

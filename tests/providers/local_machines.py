@@ -58,6 +58,15 @@ class LocalSubject(Subject):
         wait_for(path.exists, what="the scripted agent's pids")
         return json.loads(path.read_text())
 
+    def keep_secret(self, value: str) -> str:
+        path = self.data_dir / f"secret-{value[:4].strip()}"
+        path.write_text(value + "\n")
+        path.chmod(0o600)
+        return f"file:{path}"
+
+    def spoil_secret(self, reference: str, spoilt: bool = True) -> None:
+        Path(reference.removeprefix("file:")).chmod(0o644 if spoilt else 0o600)
+
     @contextmanager
     def unreadable(self, request: LaunchRequest) -> Iterator[None]:
         # A file in its place: permissions would not stop root.

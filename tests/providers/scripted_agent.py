@@ -4,6 +4,7 @@
 `script` in job.json may ask for more: wait_for (a file that must appear in the folder first), refuse (end before the
 beginning), runs_s (end by itself after that time), stray (a child that leaves the session), bare (a child without any
 environment).
+What came by its standard input lies in `given` then.
 It writes pids.json {"agent", "training", "stray", "bare"} when all of them run.
 """
 
@@ -27,6 +28,9 @@ try:
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 except BlockingIOError:
     sys.exit("another agent lives here")
+given = sys.stdin.read()
+if given:
+    (folder / "given").write_text(given)
 with (folder / "starts").open("a") as starts:
     starts.write("start\n")
 

@@ -89,12 +89,14 @@ def _from_file(path: str) -> str:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise SecretUnreadable(f"cannot be read ({reason}): file:{path}") from None
-    with os.fdopen(descriptor, "rb") as file:
+    try:
         _judge(os.fstat(descriptor), path)
-        try:
+        with open(descriptor, "rb", closefd=False) as file:
             data = file.read(FILE_BYTES + 1)
-        except OSError as error:
-            raise SecretUnreadable(f"cannot be read ({error.strerror}): file:{path}") from None
+    except OSError as error:
+        raise SecretUnreadable(f"cannot be read ({error.strerror}): file:{path}") from None
+    finally:
+        os.close(descriptor)
     if len(data) > FILE_BYTES:
         raise SecretUnreadable(f"is larger than {FILE_BYTES} bytes: file:{path}")
     try:
