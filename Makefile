@@ -7,7 +7,7 @@ MAKEFLAGS += --no-print-directory
 VENV := .venv
 BIN := $(VENV)/bin
 PY := $(BIN)/python
-SHARED_WITH_AGENT := $(addprefix supervisor/domain/,baton.py beat_telemetry.py heartbeat.py identifiers.py runfiles.py)
+SHARED_WITH_AGENT := $(addprefix supervisor/domain/,baton.py beat_telemetry.py bundle.py heartbeat.py identifiers.py runfiles.py)
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

@@ -27,6 +27,7 @@ class MachineFolder:
         self.checkpoints = os.path.join(work, "checkpoints")
         self.results = os.path.join(work, "results")
         self.scratch = os.path.join(work, "scratch")
+        self.code = os.path.join(work, "code")  # made when a bundle is unpacked
         self.python = os.path.join(work, "python")
         self.staging = os.path.join(work, "staging")
         self.threads = os.path.join(work, "threads")

@@ -50,6 +50,10 @@ WORKER_KILLED_WORDS = ("killed by signal: Killed", "died with <Signals.SIGKILL",
 
 # How the last line of an exit begins when the command was not even looked for: its folder could not be entered.
 NO_WORKDIR = "the working directory "
+# The same, where the conda environment that it should be started in is missing.
+NO_CONDA = "the conda environment "
+# How the message of an agent that left with NO_CODE begins.
+BAD_CODE = "the code bundle "
 
 
 @dataclass(frozen=True)

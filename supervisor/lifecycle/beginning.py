@@ -23,6 +23,7 @@ def begin_attempt(run: Run, try_: Try, machine_id: str, now: float) -> Run:
         started_at=now,
         price_usd_per_h=try_.price_usd_per_h,
         on_demand_usd_per_h=try_.on_demand_usd_per_h,
+        code=run.policy.code,
     )
     counters = replace(run.counters, attempts=try_.attempt)
     last = run.attempt

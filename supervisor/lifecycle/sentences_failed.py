@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from supervisor.domain.causes import Cause
+from supervisor.domain.heartbeat import BAD_CODE, NO_CONDA
 from supervisor.domain.run import Run
 from supervisor.lifecycle.exits import not_entered
 from supervisor.lifecycle.figures import after_colon, age_text, clip, plural, step_text
@@ -59,6 +60,9 @@ def _gpu_oom(run: Run) -> tuple[str, str]:
 
 
 def _image_error(run: Run) -> tuple[str, str]:
+    if run.detail.startswith(BAD_CODE):
+        words = clip(run.detail[:1].upper() + run.detail[1:], DETAIL_LIMIT)
+        return f"{words}. Not tried again", "Delete it from the object store and submit its folder anew, or"
     return f"The image could not be started{colon(run.detail)}. Not tried again", "Fix the image, then"
 
 
@@ -66,7 +70,8 @@ def _command_not_found(run: Run) -> tuple[str, str]:
     end = run.attempt.exit if run.attempt is not None else None
     if end is not None and not_entered(end):
         words = f"The command could not be started: {clip(end.last_line, DETAIL_LIMIT)}"
-        return f"{words}. Not tried again", "Correct `workdir`, then"
+        field = "conda_env" if end.last_line.startswith(NO_CONDA) else "workdir"
+        return f"{words}. Not tried again", f"Correct `{field}`, then"
     why = "cannot be run" if end is not None and end.code == NOT_RUNNABLE else "does not exist"
     said = colon(run.detail).replace(": the command ended", ": it ended", 1)
     return (

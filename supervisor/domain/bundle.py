@@ -1,0 +1,212 @@
+"""A code bundle: the files of a folder as a tar inside a gzip, named by the sha256 of the tar.
+
+Shared with the agent: Python 3.8, standard library only. Bytes come in, members come out; nothing here opens a file.
+The command line packs by these rules, the service checks what it receives by them, and the agent unpacks by them, so
+none of the three has to believe the others: no name and no link leads out of the folder, nothing is written through a
+link, and a few bytes cannot become many gigabytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tarfile
+import zlib
+from dataclasses import dataclass
+from typing import IO, Dict, Iterable, Iterator, List, Optional, Tuple, cast
+
+MAX_BYTES = 100_000_000  # content of all files
+MAX_FILES = 20_000
+MAX_TAR_BYTES = MAX_BYTES + MAX_FILES * 4096  # headers, long names, padding
+MAX_GZIP_BYTES = 120_000_000  # what has to be sent at most
+MAX_PATH_BYTES, MAX_PART_BYTES = 1024, 255
+HINT = "Leave out what is not code by a line in .spotignore; data belongs elsewhere."
+
+_PIECE_BYTES = 1 << 18
+_GZIP_WINDOW = 31  # zlib: expect a gzip header and trailer
+_END = "the archive ends too early"
+_NO_TAR = "it is not a tar inside a gzip: %s"
+
+
+class BundleRefused(ValueError):
+    """The folder or archive breaks a rule; the text names the member and says what to do."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """A file or a link. `path`: relative, `/` between its parts. `link`: the target where it is a symbolic link."""
+
+    path: str
+    size: int = 0
+    executable: bool = False
+    link: Optional[str] = None
+
+
+class Tree:
+    """The members seen so far; refuses the one that does not fit beside them."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.members: Dict[str, Member] = {}
+        self._folders: Dict[str, str] = {}  # folder -> a member below it
+
+    def add(self, member: Member) -> None:
+        """Raises BundleRefused."""
+        problem = path_problem(member.path)
+        if problem is None and member.link is not None:
+            problem = link_problem(member.path, member.link)
+        if problem is not None:
+            raise BundleRefused(problem)
+        if member.path in self.members:
+            raise BundleRefused("%r is there twice" % member.path)
+        if member.path in self._folders:
+            raise BundleRefused(
+                "%r is a file and the folder of %r" % (member.path, self._folders[member.path])
+            )
+        for folder in folders_of(member.path):
+            if folder in self.members:
+                raise BundleRefused("%r lies below %r, which is no folder" % (member.path, folder))
+            self._folders[folder] = member.path
+        self.members[member.path] = member
+        self.size += member.size
+        if len(self.members) > MAX_FILES:
+            raise BundleRefused("more than %d files. %s" % (MAX_FILES, HINT))
+        if self.size > MAX_BYTES:
+            raise BundleRefused("more than %d MB of files. %s" % (MAX_BYTES // 1_000_000, HINT))
+
+
+def folders_of(path: str) -> List[str]:
+    """Every folder above the path, the outermost first."""
+    parts = path.split("/")
+    return ["/".join(parts[:depth]) for depth in range(1, len(parts))]
+
+
+def path_problem(path: str) -> Optional[str]:
+    """Why no member may be called so; None when it may."""
+    try:
+        raw = path.encode("utf-8")
+    except UnicodeEncodeError:
+        return "the name %r is not UTF-8: rename it" % path
+    if not path or path.startswith("/") or any(part in ("", ".", "..") for part in path.split("/")):
+        return "the name %r does not stay inside the folder" % path
+    if any(ord(sign) < 32 or ord(sign) == 127 for sign in path):
+        return "the name %r holds control characters: rename it, or leave it out by .spotignore" % path
+    if len(raw) > MAX_PATH_BYTES or any(len(part) > MAX_PART_BYTES for part in raw.split(b"/")):
+        return "the name %r is too long (%d bytes at most)" % (path[:80] + "...", MAX_PATH_BYTES)
+    return None
+
+
+def link_problem(path: str, target: str) -> Optional[str]:
+    """Why the link at `path` may not point to `target`; None when it stays inside.
+
+    `..` may stand at the target's beginning only: after a name that is a link itself it could lead anywhere.
+    """
+    advice = "; put the file itself into the folder, or leave the link out by .spotignore"
+    if target.startswith("/"):
+        return "the link %r points to the absolute path %r, which another machine does not have%s" % (
+            path, target, advice,
+        )  # fmt: skip
+    parts = [part for part in target.split("/") if part not in ("", ".")]
+    ups = 0
+    while ups < len(parts) and parts[ups] == "..":
+        ups += 1
+    if ups > path.count("/") or ".." in parts[ups:]:
+        return "the link %r points out of the folder, to %r%s" % (path, target, advice)
+    if path_problem("/".join(parts[ups:]) or "x") is not None:
+        return "the link %r points to %r, which no file can be called%s" % (path, target, advice)
+    return None
+
+
+class Opened:
+    """An archive that is read once, from its gzip in pieces. `tree` and `sha256` are whole when `files` has ended."""
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        self._tar = _Unpacked(pieces)
+        self.tree = Tree()
+
+    @property
+    def sha256(self) -> str:
+        """Of the tar, as far as it was read."""
+        return self._tar.digest.hexdigest()
+
+    def files(self) -> Iterator[Tuple[Member, Iterator[bytes]]]:
+        """Each member with its content, which must be taken before the next one. Raises BundleRefused; errors of
+        `pieces` pass."""
+        with self._archive() as archive:
+            while True:
+                info = _next(archive)
+                if info is None:
+                    break
+                if not info.isdir():
+                    member = _member(info)
+                    self.tree.add(member)
+                    yield member, _content(archive, info)
+        self._tar.drain()
+
+    def _archive(self) -> tarfile.TarFile:
+        try:
+            return tarfile.open(fileobj=cast(IO[bytes], self._tar), mode="r|", bufsize=_PIECE_BYTES)
+        except tarfile.TarError as error:
+            raise BundleRefused(_NO_TAR % error) from None
+
+
+def _next(archive: tarfile.TarFile) -> Optional[tarfile.TarInfo]:
+    """The library meets hostile headers with more than its own errors."""
+    try:
+        return archive.next()
+    except BundleRefused:
+        raise
+    except (tarfile.TarError, ValueError, OverflowError, RecursionError) as error:
+        raise BundleRefused(_NO_TAR % error) from None
+
+
+def _member(info: tarfile.TarInfo) -> Member:
+    if info.issym():
+        return Member(info.name, link=info.linkname)
+    if info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or info.issparse() or info.size < 0:
+        raise BundleRefused("%r is neither a file nor a symbolic link" % info.name)
+    return Member(info.name, info.size, bool(info.mode & 0o100))
+
+
+def _content(archive: tarfile.TarFile, info: tarfile.TarInfo) -> Iterator[bytes]:
+    left = info.size
+    source = archive.extractfile(info) if left and not info.issym() else None
+    while source is not None and left:
+        piece = source.read(min(left, _PIECE_BYTES))
+        if not piece:
+            raise BundleRefused(_END)
+        left -= len(piece)
+        yield piece
+
+
+class _Unpacked:
+    """The bytes of the tar, hashed on their way; a file object for tarfile."""
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        self._pieces = iter(pieces)
+        self._gunzip = zlib.decompressobj(_GZIP_WINDOW)
+        self._size = 0
+        self.digest = hashlib.sha256()
+
+    def read(self, size: int) -> bytes:
+        """At most `size` bytes, b"" at the end of the tar."""
+        found = b""
+        try:
+            while not found and not self._gunzip.eof:
+                given = self._gunzip.unconsumed_tail or next(self._pieces, b"")
+                found = self._gunzip.decompress(given, size)
+                if not found and not given:
+                    raise BundleRefused(_END)
+        except zlib.error as error:
+            raise BundleRefused("it is not a gzip, or damaged: %s" % error) from None
+        self._size += len(found)
+        if self._size > MAX_TAR_BYTES:
+            raise BundleRefused("it unpacks to more than %d MB. %s" % (MAX_BYTES // 1_000_000, HINT))
+        self.digest.update(found)
+        return found
+
+    def drain(self) -> None:
+        """Read to the end: what follows the last member belongs to the hash."""
+        while self.read(_PIECE_BYTES):
+            pass
+        if self._gunzip.unused_data or next(self._pieces, b""):
+            raise BundleRefused("something follows the end of the archive")

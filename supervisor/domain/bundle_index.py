@@ -1,0 +1,193 @@
+"""The list of a bundle's files, as it lies in the store beside it, and whether a command can be started from it.
+
+A submit is checked against the list alone, so that a forgotten file is refused before a machine is rented. Only what
+is certain is refused: a command of a shell with pipes, variables or patterns is left to the shell.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+
+from supervisor.domain.bundle import Member, folders_of
+
+VERSION = 1
+MAX_LINKS = 40  # followed in one path, as the kernel does
+CRLF_FIX = "sed -i 's/\\r$//' {path}"
+_PYTHON = re.compile(r"python(\d+(\.\d+)*)?\Z")
+_SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
+_LAUNCHERS = frozenset(
+    {"torchrun", "accelerate", "accelerate-launch", "deepspeed", "horovodrun", "colossalai"}
+)
+_WITH_VALUE = {"python": ("-W", "-X"), "shell": ("-o", "-O", "+O", "--rcfile", "--init-file")}
+_SHELL_SIGNS = frozenset("|&;<>()$`*?[]{}~#!\n\\")
+_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
+_SCRIPT = (".py", ".sh")
+
+
+@dataclass(frozen=True, slots=True)
+class BundleIndex:
+    """`size`: bytes of all files."""
+
+    sha256: str
+    members: Mapping[str, Member]
+    size: int
+    _folders: set[str] = field(default_factory=set, compare=False)
+
+    @classmethod
+    def of(cls, sha256: str, members: Iterable[Member]) -> BundleIndex:
+        by_path = {member.path: member for member in members}
+        size = sum(member.size for member in by_path.values())
+        return cls(sha256, by_path, size, {folder for path in by_path for folder in folders_of(path)})
+
+    def encode(self) -> bytes:
+        files = [
+            {"path": m.path, "size": m.size, "executable": m.executable}
+            if m.link is None
+            else {"path": m.path, "link": m.link}
+            for m in self.members.values()
+        ]
+        whole = {"version": VERSION, "sha256": self.sha256, "size_bytes": self.size, "files": files}
+        return json.dumps(whole, separators=(",", ":"), ensure_ascii=False).encode()
+
+    @classmethod
+    def decode(cls, raw: bytes) -> BundleIndex:
+        """Raises ValueError."""
+        try:
+            whole = json.loads(raw)
+            members = [
+                Member(m["path"], m.get("size", 0), m.get("executable", False), m.get("link"))
+                for m in whole["files"]
+            ]
+            return cls.of(whole["sha256"], members)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"not the list of a bundle: {error}") from None
+
+    def find(self, path: str) -> Member | None:
+        """The file at this path, links followed; None when there is none."""
+        return self.members.get(self._followed(path) or "")
+
+    def has_folder(self, path: str) -> bool:
+        followed = self._followed(path)
+        return followed == "" or followed in self._folders
+
+    def _followed(self, path: str) -> str | None:
+        """The real path, "" for the top; None where a link turns in circles or leads out."""
+        done: list[str] = []
+        left = path.split("/")
+        links = 0
+        while left:
+            part = left.pop(0)
+            if part in ("", "."):
+                continue
+            if part == "..":
+                if not done:
+                    return None
+                done.pop()
+                continue
+            member = self.members.get("/".join([*done, part]))
+            if member is None or member.link is None:
+                done.append(part)
+                continue
+            links += 1
+            if links > MAX_LINKS:
+                return None
+            left = [*member.link.split("/"), *left]
+        return "/".join(done)
+
+
+def crlf_problem(paths: Sequence[str]) -> str:
+    """What is wrong with shell scripts whose lines end as on Windows, and the fix."""
+    shown = " ".join(shlex.quote(path) for path in paths[:5]) + (" ..." if len(paths) > 5 else "")
+    names = "has" if len(paths) == 1 else "have"
+    return (
+        f"{shown} {names} Windows line ends (CRLF), which a shell on Linux does not understand. "
+        f"Run {CRLF_FIX.format(path=shown)}, and put the line '*.sh text eol=lf' into .gitattributes."
+    )
+
+
+def workdir_problem(workdir: str, index: BundleIndex) -> str | None:
+    """Why the command cannot be started there; None when it can."""
+    if workdir.startswith("/"):
+        return "is an absolute path; a run with code is started inside its bundle: give a path relative to it"
+    if not index.has_folder(workdir):
+        folders = sorted({folder for path in index.members for folder in folders_of(path)})
+        return f"is not a folder of the bundle{_meant(posixpath.normpath(workdir), folders)}"
+    return None
+
+
+def command_problem(command: str | Sequence[str], workdir: str, index: BundleIndex) -> str | None:
+    """Why the command cannot be started from this bundle; None when it can, or when nobody can know."""
+    words = _simple(command) if isinstance(command, str) else list(command)
+    if not words:
+        return None
+    program, name = words[0], posixpath.basename(words[0])
+    if "/" in program:
+        return None if program.startswith("/") else _missing(program, workdir, index, run=True)
+    if program.endswith(_SCRIPT) and index.find(posixpath.join(workdir, program)) is not None:
+        return f"{program} is looked for in PATH, not in the bundle: say ./{program}"
+    script = _script(name, words[1:])
+    if script is None or script.startswith("/"):
+        return None
+    return _missing(script, workdir, index, run=False)
+
+
+def _missing(word: str, workdir: str, index: BundleIndex, run: bool) -> str | None:
+    path = posixpath.normpath(posixpath.join(workdir, word))
+    found = index.find(posixpath.join(workdir, word))
+    if found is None:
+        return f"{word} is not in the bundle{_meant(path, index.members)}"
+    if run and not found.executable:
+        return f"{word} is in the bundle, but not executable: run chmod +x {shlex.quote(path)}"
+    return None
+
+
+def _script(name: str, rest: Sequence[str]) -> str | None:
+    """The file that an interpreter or a launcher will run; None = it is another command, or cannot be told."""
+    if name in _LAUNCHERS:
+        for word in rest:
+            if word in ("-m", "--module"):
+                return None
+            if word.endswith(_SCRIPT) and not word.startswith("-"):
+                return word
+        return None
+    kind = "python" if _PYTHON.match(name) else "shell" if name in _SHELLS else None
+    if kind is None:
+        return None
+    left = list(rest)
+    while left:
+        word = left.pop(0)
+        if word == "-" or (word[:1] == "-" and word[:2] != "--" and not {"m", "c"}.isdisjoint(word)):
+            return None  # a module, a text, or standard input
+        if word in _WITH_VALUE[kind]:
+            left = left[1:]
+        elif word[:1] not in ("-", "+"):
+            return word if word.endswith(_SCRIPT) else None
+    return None
+
+
+def _simple(text: str) -> list[str] | None:
+    """The words of a shell text that is one plain command; None for any other."""
+    if not _SHELL_SIGNS.isdisjoint(text):
+        return None
+    try:
+        words = shlex.split(text)
+    except ValueError:
+        return None
+    while words and _ASSIGNMENT.match(words[0]):
+        words.pop(0)
+    return words[1:] if words[:1] == ["exec"] else words
+
+
+def _meant(path: str, known: Iterable[str]) -> str:
+    names = list(known)
+    same = [name for name in names if posixpath.basename(name) == posixpath.basename(path)]
+    near = sorted(same)[:3] or get_close_matches(path, names, n=3, cutoff=0.6)
+    if near:
+        return f"; did you mean {' or '.join(near)}?"
+    return " (what .gitignore or .spotignore names is left out)"
