@@ -12,10 +12,11 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from supervisor.api import bodies, schemas
+from supervisor.api import bodies, schemas, schemas_facts
 from supervisor.api.app import create_app
 from supervisor.api.errors import MEDIA_TYPE, STATUS
 
+ANSWERS = (schemas, schemas_facts)  # where the shapes of answers stand
 REF = "#/components/schemas/{model}"
 Json = dict[str, Any]
 
@@ -47,6 +48,7 @@ OPERATIONS = {
     ),
     "list_runs": Operation({200: schemas.RunList}, query=bodies.ListParameters, refuses="CURSOR_INVALID"),
     "show_run": Operation({200: schemas.Run}, refuses="RUN_NOT_FOUND"),
+    "show_facts": Operation({200: schemas_facts.RunFacts}, refuses="RUN_NOT_FOUND"),
     "list_attempts": Operation({200: schemas.AttemptList}, refuses="RUN_NOT_FOUND"),
     "list_run_events": Operation(
         {200: schemas.EventList}, query=bodies.EventParameters, refuses="RUN_NOT_FOUND"
@@ -101,7 +103,7 @@ def _components() -> Json:
     _, shared = models_json_schema([(model, "validation") for model in by_name], ref_template=REF)
     components: Json = shared["$defs"]
     for name, schema in components.items():
-        if hasattr(schemas, name):
+        if any(hasattr(module, name) for module in ANSWERS):
             schema.pop("additionalProperties", None)  # answers may grow
     return components
 

@@ -69,12 +69,18 @@ def _query(
 
 @click.command()
 @run_argument
+@click.option(
+    "--facts", is_flag=True, help="What its attempts ran on, as a paper needs it, and which of them differ."
+)
 @output_option
 @server_options
-def show(client: Client, form: str, run_id: str | None) -> None:
+def show(client: Client, form: str, run_id: str | None, facts: bool) -> None:
     """Show one run: what it is doing, what happened, what it cost, what is next."""
     run = client.get(run_path(choose_run(client, run_id)))
     name = run["run_id"]
+    if facts:
+        _show_facts(client.get(run_path(name, "facts")), run, form)
+        return
     answer = client.get(run_path(name, "attempts"))
     attempts = answer["attempts"]
     if emit({**run, "attempts": attempts}, [run], form, "run_id"):
@@ -89,6 +95,16 @@ def show(client: Client, form: str, run_id: str | None) -> None:
     for line in views.placing_lines(answer.get("next")):
         click.echo(line)
     suggest(next_command(run))
+
+
+def _show_facts(answer: Json, run: Json, form: str) -> None:
+    from supervisor.cli.facts_view import facts_lines
+
+    if emit(answer, [answer], form, "run_id"):
+        return
+    click.echo(views.headline(run))
+    for line in facts_lines(answer):
+        click.echo(line)
 
 
 def next_command(run: Json) -> str:

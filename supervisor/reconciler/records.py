@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 from supervisor.domain import runfiles
 from supervisor.domain.attempt import Attempt
 from supervisor.domain.run import Run
+from supervisor.lifecycle import facts as known_facts
 from supervisor.lifecycle.sentences_attempt import kept_step
-from supervisor.ports.objectstore import ObjectStore
+from supervisor.ports.objectstore import ObjectMissing, ObjectStore
 from supervisor.ports.store import Store
 
 MANIFEST_VERSION = 1
@@ -23,6 +24,10 @@ def write_records(objects: ObjectStore, store: Store, run: Run) -> None:
     for attempt, record in zip(attempts, shown, strict=True):
         objects.put(runfiles.instance(run.run_id, attempt.number), _json(record))
     outcome = run.outcome
+    known = [
+        (attempt.number, _facts(objects, run.run_id, attempt.number))
+        for attempt in attempts[-known_facts.ATTEMPTS_READ :]
+    ]
     manifest = {
         "version": MANIFEST_VERSION,
         "run_id": run.run_id,
@@ -44,6 +49,9 @@ def write_records(objects: ObjectStore, store: Store, run: Run) -> None:
         },
         "spec": store.spec(run.key),
         "attempts": shown,
+        # Of the newest attempt whose facts are known, in full; of the others where they differ from the one before.
+        "facts": next((facts for _, facts in reversed(known) if facts is not None), None),
+        "facts_differ": known_facts.differences(known),
     }
     objects.put(runfiles.manifest(run.run_id), _json(manifest))
 
@@ -68,6 +76,14 @@ def _instance(attempt: Attempt, after: Attempt | None) -> dict[str, object]:
         "step_kept": kept_step(attempt, after),
         "step_last": attempt.step_last,
     }
+
+
+def _facts(objects: ObjectStore, run_id: str, attempt: int) -> known_facts.Facts | None:
+    try:
+        chunks = objects.read(runfiles.facts(run_id, attempt), 0, known_facts.MAX_BYTES + 1)
+        return known_facts.parse(b"".join(chunks))
+    except ObjectMissing:
+        return None
 
 
 def _time(at: float | None) -> str | None:

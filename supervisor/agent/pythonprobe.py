@@ -1,0 +1,86 @@
+"""Run once by the command's own Python (`python -c`): which Python is this, and what is installed in it?
+
+Nothing of what is installed is imported: versions are read from metadata and from the text of torch/version.py. It says
+one line of JSON, the last one of its output; whatever start-up files print stands before it.
+"""
+
+import os
+import sys
+
+_path, sys.path = sys.path, [entry for entry in sys.path if entry not in ("", os.getcwd())]
+import json  # noqa: E402 - a json.py in the training's folder must not be taken for this one
+import re  # noqa: E402
+from importlib import metadata, util  # noqa: E402
+from typing import Any, Dict, Optional  # noqa: E402
+
+_ASSIGNED = re.compile(r"^(\w+)(?:\s*:[^=\n]+)?\s*=\s*['\"]([^'\"]+)['\"]", re.MULTILINE)
+
+
+def frozen(name: str, version: str, origin: Optional[str]) -> str:
+    """One line as `pip freeze` writes it; `origin` is the content of direct_url.json."""
+    try:
+        told: Dict[str, Any] = json.loads(origin or "{}")
+        url = re.sub(r"//[^/@]*@", "//", str(told["url"]))
+    except (ValueError, KeyError, TypeError):
+        return "%s==%s" % (name, version)
+    vcs = told.get("vcs_info") or {}
+    if vcs:
+        url = "%s+%s@%s" % (vcs.get("vcs"), url, vcs.get("commit_id"))
+    if (told.get("dir_info") or {}).get("editable"):
+        return "-e %s#egg=%s" % (url, name)
+    return "%s @ %s" % (name, url)
+
+
+def installed() -> Dict[str, Any]:
+    """`packages`: lines; `versions`: normalised name -> version. Of two of one name the first on the path counts."""
+    lines, versions = [], {}
+    for found in metadata.distributions():
+        name = found.metadata["Name"]
+        normal = re.sub(r"[-_.]+", "-", name or "").lower()
+        if normal and normal not in versions:
+            versions[normal] = found.version
+            lines.append(frozen(name, found.version, found.read_text("direct_url.json")))
+    return {"packages": sorted(lines, key=str.lower), "versions": versions}
+
+
+def torch_build(versions: Dict[str, str]) -> Dict[str, Optional[str]]:
+    """Versions of torch, CUDA and cuDNN; None = not installed."""
+    spec = util.find_spec("torch")
+    folders = list(spec.submodule_search_locations or ()) if spec is not None else []
+    assigned: Dict[str, str] = {}
+    libraries = []
+    for folder in folders[:1]:
+        try:
+            with open(os.path.join(folder, "version.py"), encoding="utf-8") as source:
+                assigned = dict(_ASSIGNED.findall(source.read()))
+            libraries = os.listdir(os.path.join(folder, "lib"))
+        except OSError:
+            pass  # what metadata says is left
+    bundled = [name[len("libcudnn.so.") :] for name in libraries if name.startswith("libcudnn.so.")]
+    return {
+        "torch": assigned.get("__version__") or versions.get("torch"),
+        "cuda": assigned.get("cuda") or _of(versions, "nvidia-cuda-runtime"),
+        "cudnn": _of(versions, "nvidia-cudnn") or (max(bundled) if bundled else None),
+    }
+
+
+def _of(versions: Dict[str, str], name: str) -> Optional[str]:
+    """Of nvidia-cudnn-cu12 and its kin."""
+    return next((versions[key] for key in sorted(versions) if re.match(name + r"(-cu\d+)?$", key)), None)
+
+
+def main() -> None:
+    sys.path[:] = _path
+    found = installed()
+    told = {
+        "python": "%d.%d.%d" % sys.version_info[:3],
+        "python_executable": sys.executable,
+        "python_prefix": sys.prefix,
+        "packages": found["packages"],
+    }
+    told.update(torch_build(found["versions"]))
+    sys.stdout.write("\n" + json.dumps(told) + "\n")
+
+
+if __name__ == "__main__":
+    main()
