@@ -1,8 +1,8 @@
 """Keeping checkpoints: taken, hashed, uploaded under a new name, read back, and only then pointed to.
 
-The newest complete entry counts; older ones that were overtaken are skipped. Entries named `best*` are kept in the
-store but never pointed to: a resume goes on from the newest state, not from the best one. What no pointer names is
-deleted, by the saver when a pointer moves on and by the next holder at its start.
+The newest complete entry counts; older ones that were overtaken are skipped. Entries named `best*` are named by the
+baton beside the others but never resumed from: a resume goes on from the newest state, not from the best one. What the
+baton does not name any more is deleted by the pruner, after the baton has moved.
 """
 
 from __future__ import annotations
@@ -12,19 +12,18 @@ import os
 import re
 import shutil
 import time
-from typing import Callable, Dict, List, Optional, Set, Tuple
+from typing import Callable, List, Optional, Set, Tuple
 
 from supervisor.agent.batonio import BatonKeeper
 from supervisor.agent.candidates import Candidate, CheckpointFolder
 from supervisor.agent.patience import Patience
+from supervisor.agent.pruning import BEST, Pruner
 from supervisor.agent.reach import Store
-from supervisor.agent.stores.errors import StoreUnavailable
 from supervisor.agent.transfer import TRIES, Mismatch, hash_file, upload
 from supervisor.domain import baton as rules
 from supervisor.domain import runfiles
-from supervisor.domain.baton import Baton, FileEntry, Pointer
+from supervisor.domain.baton import KEEP, Baton, FileEntry, Keep, Pointer
 
-BEST = "best"
 _log = logging.getLogger("agent")
 
 
@@ -45,6 +44,8 @@ class CheckpointSaver:
         step_of: Callable[[str], int],
         note: Callable[[str], None],
         moved: Callable[[int], None],  # the pointer now names this step
+        pruner: Pruner,
+        keep: Keep = KEEP,
     ) -> None:
         self._store = store
         self._keeper = keeper
@@ -54,26 +55,13 @@ class CheckpointSaver:
         self._step_of = step_of
         self._note = note
         self._moved = moved
+        self._pruner = pruner
+        self._keep = keep
         self._prefixes: Set[str] = set()
-        self._best: Dict[str, List[str]] = {}  # name -> keys of its kept contents
 
     def clean(self, baton: Baton) -> None:
-        """Delete what earlier holders left behind. A failure is no matter: the next holder cleans again."""
-        named = {pointer.prefix for pointer in _pointers(baton)}
-        self._prefixes |= named
-        folder = runfiles.checkpoints(self._run_id)
-        try:
-            for page in self._store.pages(folder):
-                for info in page.objects:
-                    prefix, _, name = info.key[len(folder) :].partition("/")
-                    if folder + prefix + "/" in named:
-                        continue
-                    if name.startswith(BEST):
-                        self._best.setdefault(name.split("/")[0], []).append(info.key)
-                    else:
-                        self._store.delete(info.key)
-        except StoreUnavailable as error:
-            _log.warning("leftover checkpoints stay for now: %s", error)
+        """Delete what earlier holders left behind. A failure is no matter: it is tried again at the next save."""
+        self._prefixes.update(self._pruner.clean(baton))
 
     def save_new(self, folder: CheckpointFolder, now: float, last: bool = False) -> None:
         """Save what is new and complete. `last`: nobody is left who could write.
@@ -88,7 +76,10 @@ class CheckpointSaver:
         for overtaken in rest:
             folder.done(overtaken)
         for candidate in best:
-            self._try(folder, candidate)
+            if self._keep.best == 0:
+                folder.done(candidate)
+            else:
+                self._try(folder, candidate)
 
     def _try(self, folder: CheckpointFolder, candidate: Candidate) -> bool:
         """True when it is safe. One that cannot be saved is not tried again; one that changed meanwhile is."""
@@ -108,17 +99,14 @@ class CheckpointSaver:
     def _save(self, folder: CheckpointFolder, candidate: Candidate) -> None:
         started = time.monotonic()
         step = self._step_of(candidate.name)
+        best = candidate.name.startswith(BEST)
         try:
             entries = self._take(folder, candidate)
-            prefix = self._new_prefix(step)
-            for entry in entries:
-                self._upload(prefix, entry)
+            prefix = self._new_prefix(step, best)
+            self._upload_all(prefix, entries)
         finally:
             shutil.rmtree(self._staging, ignore_errors=True)
-        if candidate.name.startswith(BEST):
-            self._keep_best(candidate.name, [prefix + entry.name for entry in entries])
-        else:
-            self._point(Pointer(step, prefix, tuple(entries)))
+        self._point(Pointer(step, prefix, tuple(entries)), best)
         self._note("")
         took_s = time.monotonic() - started
         size = sum(entry.size for entry in entries)
@@ -142,6 +130,14 @@ class CheckpointSaver:
             raise Changed("it is being written")
         return entries
 
+    def _upload_all(self, prefix: str, entries: List[FileEntry]) -> None:
+        try:
+            for entry in entries:
+                self._upload(prefix, entry)
+        except (Mismatch, ValueError, OSError):
+            self._pruner.discard(prefix, [entry.name for entry in entries])
+            raise
+
     def _upload(self, prefix: str, entry: FileEntry) -> None:
         path = os.path.join(self._staging, entry.name)
 
@@ -159,35 +155,21 @@ class CheckpointSaver:
             else:
                 return
 
-    def _point(self, pointer: Pointer) -> None:
-        before: List[Baton] = []
+    def _point(self, pointer: Pointer, best: bool) -> None:
+        name = rules.keep_best if best else rules.move_checkpoint
+        after = self._patience.insist(
+            "moving the checkpoint pointer",
+            lambda: self._keeper.change(lambda baton: name(baton, *self._holder, pointer, self._keep)),
+        )
+        if not best:
+            self._moved(pointer.step)
+        self._pruner.prune(after)
 
-        def move(baton: Baton) -> Baton:
-            before[:] = [baton]
-            return rules.move_checkpoint(baton, *self._holder, pointer)
-
-        after = self._patience.insist("moving the checkpoint pointer", lambda: self._keeper.change(move))
-        self._moved(pointer.step)
-        kept = {pointer.prefix for pointer in _pointers(after)}
-        for old in _pointers(before[0]):
-            if old.prefix not in kept:
-                self._delete([old.prefix + entry.name for entry in old.files])
-
-    def _keep_best(self, name: str, keys: List[str]) -> None:
-        self._delete(self._best.get(name, []))
-        self._best[name] = keys
-
-    def _delete(self, keys: List[str]) -> None:
-        try:
-            for key in keys:
-                self._store.delete(key)
-        except StoreUnavailable as error:
-            _log.warning("old checkpoint files stay for now: %s", error)
-
-    def _new_prefix(self, step: int) -> str:
+    def _new_prefix(self, step: int, best: bool) -> str:
         upload_number = 1
         while True:
-            prefix = runfiles.checkpoint(self._run_id, step, self._attempt, upload_number)
+            place = runfiles.best if best else runfiles.checkpoint
+            prefix = place(self._run_id, step, self._attempt, upload_number)
             if prefix not in self._prefixes:
                 self._prefixes.add(prefix)
                 return prefix
@@ -198,10 +180,6 @@ def step_in_name(name: str) -> Optional[int]:
     """The last integer in a checkpoint's name, None when there is none or it is absurd."""
     numbers = re.findall(r"[0-9]+", name.rpartition(".")[0] or name)
     return int(numbers[-1]) if numbers and len(numbers[-1]) <= 15 else None
-
-
-def _pointers(baton: Baton) -> Tuple[Pointer, ...]:
-    return baton.previous if baton.checkpoint is None else (baton.checkpoint, *baton.previous)
 
 
 def _copy(source: str, target: str, may_link: bool) -> None:

@@ -1,6 +1,7 @@
 """Bringing back the newest checkpoint that a pointer names and that verifies.
 
-A checkpoint that does not verify is dropped from the baton and the one before it is used; the beat says so. A store
+A checkpoint that does not verify is dropped from the baton and the one before it is used, after the last of the newest
+ones the milestones from the newest down; the beat says so. A store
 that does not answer is waited for: a training that starts from zero because a read failed loses everything.
 """
 
@@ -53,7 +54,9 @@ class Restorer:
                 self._fetch(pointer)
             except Mismatch as error:
                 _log.warning("checkpoint %d rejected: %s", pointer.step, error)
-                self._reject(pointer.step, "checkpoint %d rejected: %s" % (pointer.step, error))
+                milestone = None if baton.previous or not baton.kept else baton.kept[0].step
+                then = "" if milestone is None else "; milestone %d is tried" % milestone
+                self._reject(pointer.step, "checkpoint %d rejected: %s%s" % (pointer.step, error, then))
                 baton = self._patience.insist(
                     "dropping a checkpoint", partial(self._keeper.change, partial(self._drop, pointer))
                 )

@@ -3,20 +3,24 @@
 Shared with the agent: Python 3.8, standard library only. Every function takes the baton that was read and gives the
 baton to write with if-generation-match on the generation that was read, or raises `BatonRefused`. One object, because
 with a fence and a pointer in two objects an old agent can move the pointer after the fence has changed (RULES
-section 1). The supervisor may create, raise_next, mark_holder_gone, close and open_generation; an agent may claim,
-leave, move_checkpoint, drop_checkpoint and finish.
+section 1). The supervisor may create, raise_next, mark_holder_gone, close, open_generation and purge; an agent may
+claim, leave, move_checkpoint, keep_best, drop_checkpoint and finish.
+
+It names every checkpoint that is kept (`pointers`); what it does not name may be deleted, after it was changed.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, Iterable, Optional, Tuple
 
 from supervisor.domain.identifiers import parse_launch_id
 
 CLAIM_WAIT_S = 150.0  # how long a newcomer waits for a holder that neither left nor is known gone
-POINTERS_KEPT = 3
+NEWEST_KEPT = 2  # whatever the rule: when the newest does not verify on a new machine, there is one before it
+MILESTONES_KEPT = 100
+PURGED = "purged"
 
 # Verdicts of `standing`: what an agent with this launch id and machine id is to the baton.
 MINE, CLAIM, WAIT, OVER, OUTDATED = "mine", "claim", "wait", "over", "outdated"
@@ -40,6 +44,18 @@ class Pointer:
     step: int
     prefix: str
     files: Tuple[FileEntry, ...]
+
+
+@dataclass(frozen=True)
+class Keep:
+    """The run's rule: the newest `last`, the newest `best` named best*, and one milestone for each `every` steps."""
+
+    last: int = 3
+    best: int = 1
+    every: Optional[int] = None
+
+
+KEEP = Keep()
 
 
 @dataclass(frozen=True)
@@ -78,7 +94,9 @@ class Baton:
     next: Optional[Next] = None
     holder: Optional[Holder] = None
     checkpoint: Optional[Pointer] = None
-    previous: Tuple[Pointer, ...] = ()
+    previous: Tuple[Pointer, ...] = ()  # the ones before it, newest first
+    kept: Tuple[Pointer, ...] = ()  # milestones that left `previous`, highest step first
+    best: Tuple[Pointer, ...] = ()  # entries named best*, newest first; never resumed from
     done: Optional[Done] = None
     closed: Optional[str] = None
     stop_consumed: Optional[str] = None  # object generation of the .stop marker that a resume has used up
@@ -118,7 +136,8 @@ def close(baton: Baton, reason: str) -> Baton:
 
 
 def open_generation(baton: Baton, generation: int, rerun: bool, stop_consumed: Optional[str]) -> Baton:
-    """A resume: `done` and `closed` are cleared, the checkpoint is kept unless the run starts over (`rerun`).
+    """A resume: `done` and `closed` are cleared, checkpoints are kept unless the run starts over (`rerun`). The best
+    ones stay even then, until there are new ones: who starts over does not know yet whether the new ones are better.
 
     The holder counts as left: what `closed` took from an agent that was cut off meanwhile, a resume must not give back.
     """
@@ -131,8 +150,15 @@ def open_generation(baton: Baton, generation: int, rerun: bool, stop_consumed: O
         holder=holder,
         checkpoint=None if rerun else baton.checkpoint,
         previous=() if rerun else baton.previous,
+        kept=() if rerun else baton.kept,
+        best=baton.best,
         stop_consumed=stop_consumed or baton.stop_consumed,
     )
+
+
+def purge(baton: Baton) -> Baton:
+    """The run's files are about to be deleted: nothing is named any more, and no agent writes after this."""
+    return replace(baton, checkpoint=None, previous=(), kept=(), best=(), done=None, closed=PURGED)
 
 
 # --- the agent's changes ------------------------------------------------------------------------------------------
@@ -166,25 +192,56 @@ def claim(baton: Baton, launch_id: str, machine_id: str, waited_s: float) -> Bat
 def leave(baton: Baton, launch_id: str, machine_id: str) -> Baton:
     """The holder has finished its last save. Allowed after `closed` too: it only says that nobody writes."""
     holder = baton.holder
-    if holder is None or holder.launch_id != launch_id or holder.machine_id != machine_id:
+    if holder is None or (holder.launch_id, holder.machine_id) != (launch_id, machine_id):
         raise BatonRefused("not the holder")
     return replace(baton, holder=replace(holder, left=True))
 
 
-def move_checkpoint(baton: Baton, launch_id: str, machine_id: str, pointer: Pointer) -> Baton:
-    """Point to a verified checkpoint. A newer `next` does not forbid it: the save in flight is finished first."""
+def move_checkpoint(
+    baton: Baton, launch_id: str, machine_id: str, pointer: Pointer, keep: Keep = KEEP
+) -> Baton:
+    """Point to a verified checkpoint; what `keep` does not keep is named no more. A newer `next` does not forbid it:
+    the save in flight is finished first."""
     _require_holder(baton, launch_id, machine_id)
     if baton.checkpoint == pointer:
         return baton
-    kept = () if baton.checkpoint is None else (baton.checkpoint, *baton.previous)
-    return replace(baton, checkpoint=pointer, previous=kept[: POINTERS_KEPT - 1])
+    before = () if baton.checkpoint is None else (baton.checkpoint, *baton.previous)
+    room = max(NEWEST_KEPT, keep.last) - 1
+    kept = milestones((*baton.kept, *reversed(before[room:])), keep.every)
+    return replace(baton, checkpoint=pointer, previous=before[:room], kept=kept, best=baton.best[: keep.best])
+
+
+def milestones(found: Iterable[Pointer], every: Optional[int]) -> Tuple[Pointer, ...]:
+    """Of each full `every` steps the first checkpoint at or after them, highest first; the oldest go when there are too
+    many. One that fails to hit a multiple (after a resume, or because steps are saved by the clock) counts for it."""
+    first: Dict[int, Pointer] = {}
+    for pointer in found:
+        reached = pointer.step // every if every else 0
+        if reached and (reached not in first or pointer.step < first[reached].step):
+            first[reached] = pointer
+    return tuple(first[reached] for reached in sorted(first, reverse=True)[:MILESTONES_KEPT])
+
+
+def keep_best(baton: Baton, launch_id: str, machine_id: str, pointer: Pointer, keep: Keep = KEEP) -> Baton:
+    """Name a verified entry called best*; of them the newest `keep.best` stay."""
+    _require_holder(baton, launch_id, machine_id)
+    if baton.best[:1] == (pointer,):
+        return baton
+    return replace(baton, best=(pointer, *baton.best)[: keep.best])
 
 
 def drop_checkpoint(baton: Baton, launch_id: str, machine_id: str) -> Baton:
-    """The newest checkpoint did not verify: the one before it counts now."""
+    """The newest checkpoint did not verify: the one before it counts now, after the last of these the newest
+    milestone."""
     _require_holder(baton, launch_id, machine_id)
-    newest, rest = (baton.previous[0], baton.previous[1:]) if baton.previous else (None, ())
-    return replace(baton, checkpoint=newest, previous=rest)
+    if baton.previous:
+        return replace(baton, checkpoint=baton.previous[0], previous=baton.previous[1:])
+    return replace(baton, checkpoint=next(iter(baton.kept), None), kept=baton.kept[1:])
+
+
+def pointers(baton: Baton) -> Tuple[Pointer, ...]:
+    """Everything that is kept: the newest first, then milestones, then the best ones."""
+    return (*((baton.checkpoint,) if baton.checkpoint else ()), *baton.previous, *baton.kept, *baton.best)
 
 
 def finish(baton: Baton, machine_id: str, done: Done) -> Baton:
@@ -215,7 +272,9 @@ def decode(raw: bytes) -> Baton:
             next=Next(**data["next"]) if data.get("next") else None,
             holder=Holder(**data["holder"]) if data.get("holder") else None,
             checkpoint=_pointer(data.get("checkpoint")),
-            previous=tuple(p for p in map(_pointer, data.get("previous", ())) if p is not None),
+            previous=_pointers(data.get("previous")),
+            kept=_pointers(data.get("kept")),
+            best=_pointers(data.get("best")),
             done=_done(data.get("done")),
             closed=data.get("closed"),
             stop_consumed=data.get("stop_consumed"),
@@ -228,6 +287,11 @@ def _pointer(data: Optional[Dict[str, Any]]) -> Optional[Pointer]:
     if not data:
         return None
     return Pointer(int(data["step"]), data["prefix"], tuple(FileEntry(**entry) for entry in data["files"]))
+
+
+def _pointers(data: Optional[Iterable[Any]]) -> Tuple[Pointer, ...]:
+    """None: a baton that was written before this field."""
+    return tuple(pointer for pointer in map(_pointer, data or ()) if pointer is not None)
 
 
 def _done(data: Optional[Dict[str, Any]]) -> Optional[Done]:

@@ -66,6 +66,15 @@ def checkpoint(run_id: str, step: int, attempt: int, upload: int = 1) -> str:
     return "%s%d-a%d%s/" % (checkpoints(run_id), step, attempt, again)
 
 
+def best(run_id: str, step: int, attempt: int, upload: int = 1) -> str:
+    """The same for entries named best*: told apart by their prefix, so that one that no baton names is either a
+    half-made upload of ours or was written by an agent that did not name them yet."""
+    return "%sbest-%s" % (
+        checkpoints(run_id),
+        checkpoint(run_id, step, attempt, upload)[len(checkpoints(run_id)) :],
+    )
+
+
 def facts(run_id: str, attempt: int) -> str:
     """Written by the agent soon after its command has started: versions, GPUs, seeds, tracker."""
     return "%sinstances/%d.facts.json" % (folder(run_id), attempt)

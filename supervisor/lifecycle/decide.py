@@ -16,14 +16,16 @@ from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.domain.world import World
 from supervisor.lifecycle.decision import Decision, tell, unchanged
-from supervisor.lifecycle.finishing import await_teardown, finish
+from supervisor.lifecycle.finishing import finish
 from supervisor.lifecycle.hindsight import with_pointer
 from supervisor.lifecycle.launching import launch
 from supervisor.lifecycle.placing import place
 from supervisor.lifecycle.recovering import recover
+from supervisor.lifecycle.removals import heed_removals
 from supervisor.lifecycle.retiring import Retired, earlier, next_due, retire
 from supervisor.lifecycle.running import run_on
 from supervisor.lifecycle.stopping import stop
+from supervisor.lifecycle.teardown import await_teardown
 from supervisor.lifecycle.torn import is_torn
 
 Rule = Callable[[Run, Observation, World, float], Decision]
@@ -44,6 +46,16 @@ def decide(run: Run, obs: Observation, world: World, now: float) -> Decision:
     """What this run should be and what is to be done, given everything that is known of it at `now`."""
     if run.settled:
         return unchanged(run)
+    heard, removed = heed_removals(run, obs)
+    decision = _decide(heard, obs, world, now)
+    if not removed:
+        return decision
+    if decision.wants:
+        return unchanged(run, wants=decision.wants)  # told when it is decided
+    return replace(decision, events=(*removed, *decision.events), pulse_only=False)
+
+
+def _decide(run: Run, obs: Observation, world: World, now: float) -> Decision:
     if run.terminal:
         return _settle(run, obs, now)
     decision = _live(with_pointer(run, obs), obs, world, now)

@@ -10,9 +10,11 @@ from supervisor.agent.batonio import BatonKeeper
 from supervisor.agent.candidates import CheckpointFolder
 from supervisor.agent.checkpoints import CheckpointSaver, step_in_name
 from supervisor.agent.patience import GaveUp
+from supervisor.agent.pruning import Pruner
 from supervisor.domain import baton as rules
 from supervisor.domain import runfiles
-from supervisor.domain.baton import BatonRefused, Holder
+from supervisor.domain.baton import KEEP, BatonRefused, Holder, Keep
+from supervisor.domain.heartbeat import Pruned
 from tests.agent.desk import HOLDER, RUN, HandClock, held, patient, store_in
 
 
@@ -30,10 +32,11 @@ class Desk:
         self.steps: dict[str, int] = {}
         self.notes: list[str] = []
         self.moved: list[int] = []
+        self.pruned: list[Pruned] = []
         self.before_step: Callable[[], object] = lambda: None
         self.saver = self.new_saver(folder)
 
-    def new_saver(self, folder: Path, until: float = 1e9) -> CheckpointSaver:
+    def new_saver(self, folder: Path, until: float = 1e9, keep: Keep = KEEP) -> CheckpointSaver:
         return CheckpointSaver(
             self.store,
             self.keeper,
@@ -43,6 +46,8 @@ class Desk:
             self._step_of,
             self.notes.append,
             self.moved.append,
+            Pruner(self.store, RUN, keep, self.pruned.append),
+            keep,
         )
 
     def _step_of(self, name: str) -> int:

@@ -129,7 +129,8 @@ def _write(world: World, program: Program, actor: Actor, change: Change) -> Iter
     read = actor.seen[0].baton
     if target == 1:
         pointer = actor.seen[1].baton
-        read = replace(read, checkpoint=pointer.checkpoint, previous=pointer.previous, done=pointer.done)
+        theirs = {name: getattr(pointer, name) for name in ("checkpoint", "previous", "kept", "best", "done")}
+        read = replace(read, **theirs)
     try:
         written = change.apply(read, actor.waited_s)
     except BatonRefused:

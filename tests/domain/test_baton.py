@@ -21,7 +21,8 @@ JSON = st.recursive(
 FULL = asdict(
     Baton(
         "supervisor", 2, real.Next(3, 1, "2.3.1", "nonce"), Holder(2, "1.2.1", "m"),
-        Pointer(5, "checkpoints/5/", (FileEntry("model.bin", 3, "ab"),)), (Pointer(1, "checkpoints/1/", ()),),
+        Pointer(5, "checkpoints/5/", (FileEntry("model.bin", 3, "ab"),)), (Pointer(4, "checkpoints/4/", ()),),
+        (Pointer(1, "checkpoints/1/", ()),), (Pointer(2, "checkpoints/best-2/", ()),),
         Done("1.2.1", "results/g1/", (FileEntry("out", 1, "cd"),), 5, 5, 1.5), "stopped", "77",
     )
 )  # fmt: skip
@@ -54,6 +55,13 @@ def test_a_torn_write_is_never_read_as_a_baton() -> None:
     for length in range(len(whole)):
         with pytest.raises(ValueError):  # noqa: PT011 json's own errors are welcome too
             real.decode(whole[:length])
+
+
+def test_a_baton_of_before_milestones_is_read() -> None:
+    old = {name: value for name, value in FULL.items() if name not in ("kept", "best")}
+    read = real.decode(json.dumps(old).encode())
+    assert (read.kept, read.best) == ((), ())
+    assert asdict(read) == {**FULL, "kept": (), "best": ()}
 
 
 def test_a_newcomer_waits_for_a_holder_that_neither_left_nor_is_gone() -> None:

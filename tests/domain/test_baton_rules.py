@@ -16,13 +16,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from supervisor.domain import baton as real
-from supervisor.domain.baton import Baton, BatonRefused, Done, FileEntry, Holder, Pointer
+from supervisor.domain.baton import Baton, BatonRefused, Done, FileEntry, Holder, Keep, Pointer
 from supervisor.domain.identifiers import parse_launch_id
 
 AGENTS = [("1.1.1", "m1"), ("1.2.1", "m2"), ("1.2.1", "m2-twin"), ("1.2.2", "m3"), ("2.3.1", "m4")]
 LAUNCHES = sorted({launch_id for launch_id, _ in AGENTS})
-BY_AGENTS, BY_SUPERVISOR = {"claim", "leave", "move", "drop", "finish"}, {"raise", "gone", "close", "open"}
+BY_AGENTS = {"claim", "leave", "move", "best", "drop", "finish"}
+BY_SUPERVISOR = {"raise", "gone", "close", "open", "purge"}
 OF_SUPERVISOR = ("supervisor_id", "generation", "next", "closed", "stop_consumed")
+NAMED = ("checkpoint", "previous", "kept", "best", "done")
+KEEP = Keep(2, 1, 2)
 
 
 class Deed(NamedTuple):
@@ -36,7 +39,9 @@ class Deed(NamedTuple):
         calls: dict[str, Callable[[], Baton]] = {
             "claim": lambda: rules.claim(baton, *agent, 150.0 * self.number),
             "leave": lambda: rules.leave(baton, *agent),
-            "move": lambda: rules.move_checkpoint(baton, *agent, pointer),
+            "move": lambda: rules.move_checkpoint(baton, *agent, pointer, KEEP),
+            "best": lambda: rules.keep_best(baton, *agent, pointer, KEEP),
+            "purge": lambda: rules.purge(baton),
             "drop": lambda: rules.drop_checkpoint(baton, *agent),
             "finish": lambda: rules.finish(
                 baton, agent[1], Done(launch, "results/g1/", pointer.files, self.number)
@@ -78,17 +83,17 @@ def told(history: list[Deed], rules: Any) -> Iterator[tuple[Deed, Baton, Baton |
 
 
 def only_the_holder_writes(deed: Deed, before: Baton, after: Baton | None) -> None:
-    if after is None or deed.kind == "open":
+    if after is None or deed.kind in {"open", "purge"}:
         return
-    if (after.checkpoint, after.previous, after.done) != (before.checkpoint, before.previous, before.done):
+    if any(getattr(after, name) != getattr(before, name) for name in NAMED):
         assert before.holder == Holder(parse_launch_id(AGENTS[deed.who][0])[1], *AGENTS[deed.who])
         assert before.closed is None
 
 
 def everyone_keeps_to_his_own_fields(deed: Deed, before: Baton, after: Baton | None) -> None:
-    if after is None or deed.kind == "open":
+    if after is None or deed.kind in {"open", "purge"}:
         return
-    theirs = OF_SUPERVISOR if deed.kind in BY_AGENTS else ("holder", "checkpoint", "previous", "done")
+    theirs = OF_SUPERVISOR if deed.kind in BY_AGENTS else ("holder", *NAMED)
     assert [getattr(after, name) for name in theirs] == [getattr(before, name) for name in theirs]
 
 
@@ -112,7 +117,7 @@ def next_never_goes_back(_: Deed, before: Baton, after: Baton | None) -> None:
 
 
 def over_stays_over(deed: Deed, before: Baton, after: Baton | None) -> None:
-    if after is None or deed.kind == "open":
+    if after is None or deed.kind in {"open", "purge"}:
         return
     assert before.closed in {None, after.closed}
     if before.done is not None:
@@ -132,8 +137,25 @@ def a_new_generation_gives_nobody_the_baton(deed: Deed, before: Baton, after: Ba
 
 def few_pointers_are_kept(_: Deed, __: Baton, after: Baton | None) -> None:
     if after is not None:
-        assert len(after.previous) < real.POINTERS_KEPT
-        assert after.checkpoint is not None or after.previous == ()
+        assert len(after.previous) < KEEP.last
+        assert len(after.kept) <= 2  # steps 2 and 4
+        assert len(after.best) <= KEEP.best
+        assert after.checkpoint is not None or after.previous == after.kept == ()
+
+
+def the_newest_two_stay_named(deed: Deed, before: Baton, after: Baton | None) -> None:
+    """A move names what it is given and what was newest before; only a drop gives up the newest."""
+    if after is None or deed.kind != "move" or after == before:
+        return
+    assert after.checkpoint is not None
+    assert after.previous[:1] == (() if before.checkpoint is None else (before.checkpoint,))
+
+
+def after_a_purge_nothing_is_named(deed: Deed, _: Baton, after: Baton | None) -> None:
+    if after is not None and deed.kind == "purge":
+        assert real.pointers(after) == ()
+        assert after.done is None
+        assert {real.standing(after, *agent, 1e9) for agent in AGENTS} == {real.OVER}
 
 
 PROPERTIES = [
@@ -144,6 +166,8 @@ PROPERTIES = [
     over_stays_over,
     a_new_generation_gives_nobody_the_baton,
     few_pointers_are_kept,
+    the_newest_two_stay_named,
+    after_a_purge_nothing_is_named,
 ]
 Property = Callable[[Deed, Baton, "Baton | None"], None]
 
@@ -176,7 +200,7 @@ def rules_with(**broken: Callable[..., Baton]) -> SimpleNamespace:
     return SimpleNamespace(**{**vars(real), **broken})
 
 
-def move_without_looking(baton: Baton, _: str, __: str, pointer: Pointer) -> Baton:
+def move_without_looking(baton: Baton, _: str, __: str, pointer: Pointer, ___: Keep) -> Baton:
     return replace(baton, checkpoint=pointer)
 
 
@@ -196,9 +220,17 @@ def close_anew(baton: Baton, reason: str) -> Baton:
     return replace(baton, closed=reason)
 
 
-def move_and_keep_all(baton: Baton, launch_id: str, machine_id: str, pointer: Pointer) -> Baton:
-    moved = real.move_checkpoint(baton, launch_id, machine_id, pointer)
+def move_and_keep_all(baton: Baton, launch_id: str, machine_id: str, pointer: Pointer, keep: Keep) -> Baton:
+    moved = real.move_checkpoint(baton, launch_id, machine_id, pointer, keep)
     return replace(moved, previous=(pointer, *baton.previous))
+
+
+def move_and_keep_one(baton: Baton, launch_id: str, machine_id: str, pointer: Pointer, keep: Keep) -> Baton:
+    return replace(real.move_checkpoint(baton, launch_id, machine_id, pointer, keep), previous=())
+
+
+def purge_and_leave_it_open(baton: Baton) -> Baton:
+    return replace(real.purge(baton), closed=None)
 
 
 def open_and_give_back(baton: Baton, generation: int, rerun: bool, stop_consumed: str | None) -> Baton:
@@ -214,6 +246,8 @@ BROKEN = [
     (over_stays_over, rules_with(close=close_anew)),
     (a_new_generation_gives_nobody_the_baton, rules_with(open_generation=open_and_give_back)),
     (few_pointers_are_kept, rules_with(move_checkpoint=move_and_keep_all)),
+    (the_newest_two_stay_named, rules_with(move_checkpoint=move_and_keep_one)),
+    (after_a_purge_nothing_is_named, rules_with(purge=purge_and_leave_it_open)),
 ]
 
 

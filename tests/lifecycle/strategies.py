@@ -10,7 +10,7 @@ from supervisor.domain import heartbeat
 from supervisor.domain.attempt import Attempt, Pulse, Retiring, Try
 from supervisor.domain.baton import Baton, Done, FileEntry, Holder, Next, Pointer
 from supervisor.domain.causes import Cause
-from supervisor.domain.heartbeat import Beat, Exit
+from supervisor.domain.heartbeat import Beat, Exit, Pruned
 from supervisor.domain.machine import Machine, MachineRecord, MachineState
 from supervisor.domain.observation import (
     NOT_READ,
@@ -223,6 +223,7 @@ def beats(draw: st.DrawFn, run: Run) -> Beat:
         left=draw(st.sampled_from([None, None, *heartbeat.LEFT])),
         stop_generation=draw(st.sampled_from([None, None, "77"])),
         exit=draw(st.none() | exits),
+        pruned=draw(st.none() | st.builds(Pruned, st.integers(0, 3), st.just(((100, "keep_last 3"),)))),
     )
 
 

@@ -64,8 +64,7 @@ class Files:
             return False
 
     def _clean(self, baton: Baton) -> None:
-        pointers = baton.previous if baton.checkpoint is None else (baton.checkpoint, *baton.previous)
-        named = tuple(pointer.prefix for pointer in pointers)
+        named = tuple(pointer.prefix for pointer in rules.pointers(baton))
         for page in self._objects.pages(runfiles.checkpoints(self._run_id)):
             for info in page.objects:
                 if not info.key.startswith(named):

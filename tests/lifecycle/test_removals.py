@@ -1,0 +1,113 @@
+"""Checkpoints that the agent removed are told once each, whatever order the beats come in."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from supervisor.domain.events import Event, EventKind
+from supervisor.domain.heartbeat import MAX_PRUNED, Beat, Exit, Pruned
+from supervisor.domain.machine import Machine, MachineState
+from supervisor.domain.observation import BATON, Observation, Seen
+from supervisor.domain.policies import Knobs
+from supervisor.domain.run import Run
+from supervisor.domain.status import Status
+from supervisor.domain.world import BEATS, MACHINES, World
+from supervisor.lifecycle.decide import decide
+from tests.lifecycle.sample_runs import NOW, attempt, open_try, run_in
+
+TRY = open_try(attempt_number=3)
+WORLD = World(
+    knobs=Knobs("s"), offers={}, zones={}, observing_since={BEATS: NOW - 9999, MACHINES: NOW - 9999},
+    fresh=frozenset({BEATS, MACHINES}),
+)  # fmt: skip
+UP = Machine("m", TRY.machine_name, "us-east1-c", MachineState.UP, "s", "digits-7", TRY.launch_id)
+LAST = "keep_last 3"
+ALL = [(step, LAST) for step in range(100, 400, 10)]
+
+
+def training(**fields: object) -> Run:
+    live = attempt(3, launch_id=TRY.launch_id, machine_name=TRY.machine_name, running_at=NOW, training_at=NOW)
+    return run_in(Status.RUNNING, attempt=replace(live, **fields), try_=TRY, checkpoint_step=15)
+
+
+def account(count: int) -> Pruned:
+    """What an agent says after its first `count` removals."""
+    return Pruned(count, tuple(ALL[:count][-MAX_PRUNED:]))
+
+
+def beat(sequence: int, pruned: Pruned | None, **fields: object) -> Observation:
+    said = {"step": sequence, **fields}
+    told = Beat("digits-7", 3, TRY.launch_id, "m", "boot", sequence, "training", pruned=pruned, **said)
+    return Observation(machine=Seen(UP), beat=Seen(told))
+
+
+def removals(events: tuple[Event, ...]) -> list[Event]:
+    return [event for event in events if event.kind == EventKind.CHECKPOINTS_REMOVED]
+
+
+def test_several_of_one_beat_are_one_event_that_names_the_rule() -> None:
+    decision = decide(training(), beat(2, account(2)), WORLD, NOW)
+    (event,) = removals(decision.events)
+    assert event.text == "Checkpoints 100 and 110 removed: keep_last 3."
+    assert event.data == {"steps": [100, 110], "count": 2}
+    assert not decision.pulse_only  # the row remembers that they were told
+
+
+def test_each_reason_is_told() -> None:
+    account = Pruned(3, ((90, "the baton does not name it"), (100, "keep_best 1"), (1000, "keep_best 1")))
+    (event,) = removals(decide(training(), beat(2, account), WORLD, NOW).events)
+    assert event.text == (
+        "Checkpoint 90 removed: the baton does not name it; checkpoints 100 and 1,000 removed: keep_best 1."
+    )
+
+
+def test_more_than_a_beat_can_name_are_counted() -> None:
+    (event,) = removals(decide(training(), beat(2, account(20)), WORLD, NOW).events)
+    assert event.text.endswith("12 earlier ones removed.")
+    assert (event.data["count"], len(event.data["steps"])) == (20, MAX_PRUNED)
+
+
+def test_a_supervisor_that_was_started_anew_tells_nothing_again() -> None:
+    told = decide(training(), beat(2, account(2)), WORLD, NOW).run
+    reread = replace(told, pulse=None)  # the pulse is written once a minute only, the attempt at once
+    assert removals(decide(reread, beat(2, account(2)), WORLD, NOW).events) == []
+    (event,) = removals(decide(reread, beat(3, account(3)), WORLD, NOW).events)
+    assert event.data == {"steps": [120], "count": 1}
+
+
+def test_another_launch_says_nothing_of_this_attempt() -> None:
+    stranger = Beat("digits-7", 2, "1.2.1", "m", "boot", 9, "training", pruned=account(2))
+    seen = Observation(machine=Seen(UP), beat=Seen(stranger))
+    assert removals(decide(training(), seen, WORLD, NOW).events) == []
+
+
+def test_the_last_words_of_an_attempt_are_heard() -> None:
+    over = replace(training(), status=Status.RECOVERING, next_at=NOW + 999)
+    ended = replace(over, attempt=replace(over.attempt, ended_at=NOW, gone_at=NOW), try_=None)
+    decision = decide(ended, beat(2, account(1)), WORLD, NOW)
+    assert [event.data["count"] for event in removals(decision.events)] == [1]
+    asks = decide(ended, beat(2, account(1), exit=Exit(0, None, False)), WORLD, NOW)
+    assert (asks.wants, asks.events, asks.run) == ({BATON}, (), ended)  # it has told nothing yet
+
+
+@pytest.mark.parametrize("status", [Status.STOPPED, Status.COMPLETED])
+def test_they_change_nothing_of_a_terminal_status(status: Status) -> None:
+    over = replace(training(), status=status)
+    decision = decide(over, beat(2, account(1)), WORLD, NOW)
+    assert decision.run.status == status
+    assert len(removals(decision.events)) == 1
+    assert removals(decide(decision.run, beat(2, account(1)), WORLD, NOW).events) == []
+    assert decide(replace(over, settled=True), beat(2, account(1)), WORLD, NOW).events == ()
+
+
+@given(counts=st.lists(st.integers(0, len(ALL)), max_size=12))
+def test_in_every_order_each_is_counted_once(counts: list[int]) -> None:
+    run, told = training(), 0
+    for sequence, count in enumerate(counts, 2):
+        decision = decide(run, beat(sequence, account(count)), WORLD, NOW + sequence)
+        run, told = decision.run, told + sum(event.data["count"] for event in removals(decision.events))
+    assert told == max(counts, default=0)
