@@ -12,11 +12,11 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from supervisor.api import bodies, schemas, schemas_facts
+from supervisor.api import bodies, schemas, schemas_facts, schemas_telemetry
 from supervisor.api.app import create_app
 from supervisor.api.errors import MEDIA_TYPE, STATUS
 
-ANSWERS = (schemas, schemas_facts)  # where the shapes of answers stand
+ANSWERS = (schemas, schemas_facts, schemas_telemetry)  # where the shapes of answers stand
 REF = "#/components/schemas/{model}"
 Json = dict[str, Any]
 
@@ -47,7 +47,7 @@ OPERATIONS = {
         refuses=SPEC + "RUN_ACTIVE RUN_ID_TAKEN IDEMPOTENCY_KEY_REUSED IDEMPOTENCY_KEY_IN_FLIGHT",
     ),
     "list_runs": Operation({200: schemas.RunList}, query=bodies.ListParameters, refuses="CURSOR_INVALID"),
-    "show_run": Operation({200: schemas.Run}, refuses="RUN_NOT_FOUND"),
+    "show_run": Operation({200: schemas_telemetry.ShownRun}, refuses="RUN_NOT_FOUND"),
     "show_facts": Operation({200: schemas_facts.RunFacts}, refuses="RUN_NOT_FOUND"),
     "list_attempts": Operation({200: schemas.AttemptList}, refuses="RUN_NOT_FOUND"),
     "list_run_events": Operation(

@@ -11,6 +11,7 @@ from supervisor.cli.client import Client, Json, pages, run_path
 from supervisor.cli.finding import TERMINAL, choose_run
 from supervisor.cli.options import duration_s, key_value, output_option, run_argument, server_options
 from supervisor.cli.output import emit, note, paragraph, suggest
+from supervisor.cli.views_telemetry import telemetry_lines
 from supervisor.cli.words import rfc3339_ago, safe
 
 
@@ -88,6 +89,9 @@ def show(client: Client, form: str, run_id: str | None, facts: bool) -> None:
     click.echo(views.headline(run))
     for line in paragraph(safe(run["status_text"])):
         click.echo(line)
+    for line in telemetry_lines(run):
+        for part in paragraph(line):
+            click.echo(part)
     if attempts:
         click.echo()
     for line in views.attempt_lines(attempts):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from supervisor.domain import heartbeat
 from supervisor.domain.attempt import Attempt, Pulse
 from supervisor.domain.causes import Cause
+from supervisor.domain.machine_figures import figures_of
 from supervisor.domain.run import Run
 from supervisor.domain.status import PLACING, Status
 from supervisor.lifecycle import sentences_end
@@ -257,7 +258,7 @@ def _which(attempt: Attempt) -> str:
 
 def _stalling(run: Run, pulse: Pulse, now: float) -> list[str]:
     limit, restart, step = run.policy.stall.polls, restart_at(run), step_text(pulse.step)
-    gpu = pulse.metrics.get("gpu_percent")
+    gpu = figures_of(pulse.telemetry).gpu_pct
     since_s = now - (pulse.progress_at if pulse.progress_at is not None else pulse.phase_since)
     due = f" ({due_text(restart, now)})" if restart is not None and restart > now else ""
     return [

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from supervisor.domain.attempt import Attempt, Pulse, Try
 from supervisor.domain.events import Event
 from supervisor.domain.heartbeat import Beat
+from supervisor.domain.machine_figures import NOTHING, MachineFigures
 from supervisor.domain.placement import OfferKey, ZoneRecord
 from supervisor.domain.run import Run
 
@@ -57,6 +58,7 @@ class Sample:
     at: float
     attempt: int
     pulse: Pulse
+    figures: MachineFigures = NOTHING  # as read; what is written comes from the pulse's telemetry
 
 
 @dataclass(frozen=True, slots=True)

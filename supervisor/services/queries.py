@@ -22,6 +22,7 @@ from supervisor.services.health import LoopView
 from supervisor.services.heartbeat import BeatInbox
 from supervisor.services.parts import OWNER, Parts
 from supervisor.services.run_view import Json, run_json, usd
+from supervisor.services.telemetry_view import telemetry_json
 
 PAGE_SIZE = 50
 PAGE_MAX = 1000
@@ -48,8 +49,9 @@ class Queries:
         return run
 
     def show(self, run_id: str) -> Json:
+        """`run_id` as JSON, with the figures of its machine."""
         run = self.find(run_id)
-        return self.view(run)
+        return {**self.view(run), "telemetry": telemetry_json(self._fresh(run))}
 
     def view(self, run: Run) -> Json:
         """`run` as JSON, with its labels."""
@@ -132,6 +134,7 @@ def _with_beat(run: Run, beat: Beat, seen_at: float) -> Run:
             steps_per_s=pulse.steps_per_s if beat.steps_per_s is None else beat.steps_per_s,
             message=beat.message,
             metrics=beat.metrics or pulse.metrics,
+            telemetry=pulse.telemetry if beat.telemetry is None else beat.telemetry,
         ),
     )
 

@@ -1,7 +1,8 @@
 """Pulses and their series: the newest pulse of each run, and about one point a minute.
 
-A point keeps what is drawn later (phase, steps, rate, metrics) and its time in milliseconds. The first point in each
-ten minutes is coarse: it stays when the others of its day are thinned out. A minute of a run costs about 150 bytes.
+A point keeps what is drawn later (phase, steps, rate, metrics, the machine in five numbers) and its time in
+milliseconds. The first point in each ten minutes is coarse: it stays when the others of its day are thinned out. A
+minute of a run costs about 180 bytes.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy import bindparam, case
 
 from supervisor.domain.attempt import Pulse
+from supervisor.domain.machine_figures import NOTHING, MachineFigures, figures_of
 from supervisor.ports.store import Change, Sample
 from supervisor.storage import rows
 from supervisor.storage.codec import dumps
@@ -21,6 +23,8 @@ from supervisor.storage.statements import Session, Statement, incoming, insert, 
 from supervisor.storage.tables import pulses, samples
 
 COARSE_MS = 600_000
+MIB = 2**20
+FIGURES_AT = 8  # of a point, where it has any
 
 
 def _upsert_pulses(dialect: str) -> Any:
@@ -103,22 +107,41 @@ def _point(pulse: Pulse) -> str:
     return dumps(
         [
             pulse.launch_id, pulse.phase, pulse.step, pulse.total, pulse.checkpoint_step, pulse.steps_per_s,
-            pulse.stall_polls, pulse.metrics,
+            pulse.stall_polls, pulse.metrics, *_figures(pulse),
         ]
     )  # fmt: skip
+
+
+def _figures(pulse: Pulse) -> list[list[int | None]]:
+    """Shares as whole percents, memory in MiB; nothing where no beat has told any."""
+    found = figures_of(pulse.telemetry)
+    if found == NOTHING:
+        return []
+    memory_mib = None if found.memory_bytes is None else found.memory_bytes / MIB
+    shares = (found.gpu_pct, found.gpu_memory_pct, memory_mib, found.free_bytes_pct, found.free_inodes_pct)
+    return [[None if figure is None else round(figure) for figure in shares]]
 
 
 def of_run(session: Session, key: int, since: float, limit: int) -> list[Sample]:
     """Oldest first."""
     params = {"run": key, "since_ms": round(since * 1000), "limit_": limit}
     return [
-        Sample(key, at_ms / 1000, attempt, _pulse(json.loads(doc)))
+        _sample(key, at_ms / 1000, attempt, json.loads(doc))
         for at_ms, attempt, doc in session.run(SAMPLES, params)
     ]
 
 
+def _sample(key: int, at: float, attempt: int, point: list[Any]) -> Sample:
+    if len(point) <= FIGURES_AT:
+        return Sample(key, at, attempt, _pulse(point))
+    gpu, gpu_memory, memory_mib, free, free_inodes = point[FIGURES_AT]
+    memory = None if memory_mib is None else memory_mib * MIB
+    figures = MachineFigures(gpu, gpu_memory, memory, free, free_inodes)
+    return Sample(key, at, attempt, _pulse(point), figures)
+
+
 def _pulse(point: list[Any]) -> Pulse:
-    launch_id, phase, step, total, checkpoint_step, steps_per_s, stall_polls, metrics = point
+    launch_id, phase, step, total, checkpoint_step, steps_per_s, stall_polls, metrics = point[:FIGURES_AT]
     return Pulse(
         launch_id=launch_id,
         phase=phase,

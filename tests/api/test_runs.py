@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.api import schemas
+from supervisor.api import schemas, schemas_telemetry
 from supervisor.domain import runfiles
 from supervisor.domain.heartbeat import encode
 from supervisor.domain.run import Outcome
@@ -29,7 +29,7 @@ def test_submit_and_look(client: Client) -> None:
     told = schemas.SubmittedRun.model_validate(created.json())
     assert (told.status, told.warnings, told.differs) == ("pending", [], [])
     shown = client.get(created.headers["location"])
-    assert schemas.Run.model_validate(shown.json()).run_id == "digits-7"
+    assert schemas_telemetry.ShownRun.model_validate(shown.json()).run_id == "digits-7"
 
 
 def test_a_run_without_an_id_gets_one(client: Client) -> None:
