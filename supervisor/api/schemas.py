@@ -71,6 +71,7 @@ class Results(Answer):
     files: int
     size_bytes: int
     missing: list[str]
+    pulled: bool
 
 
 class StopShown(Answer):

@@ -37,6 +37,12 @@ class UnknownPrice(InvalidRequest):
     code = "PRICE_UNKNOWN"
 
 
+class SecretInSpec(InvalidRequest):
+    """A spec holds what looks like the value of a secret; the text names the place and not the value."""
+
+    code = "SECRET_IN_SPEC"
+
+
 class CursorInvalid(InvalidRequest):
     code = "CURSOR_INVALID"
 
@@ -105,6 +111,36 @@ class ApprovalMismatch(Conflict):
     """What the person has seen is not what is there now."""
 
     code = "APPROVAL_MISMATCH"
+
+
+class PullRequired(Conflict):
+    """The run wants its results pulled before its machine is released; the text holds the command."""
+
+    code = "PULL_REQUIRED"
+
+
+class PullMismatch(Conflict):
+    """What was pulled is not what the run has now."""
+
+    code = "PULL_MISMATCH"
+
+
+class FileUnknown(SpotError):
+    """The run has no file of this name that can be read from outside."""
+
+    code = "FILE_NOT_FOUND"
+
+
+class FileChanged(Conflict):
+    """The file became another one while it was being read."""
+
+    code = "FILE_CHANGED"
+
+
+class RangeRefused(SpotError):
+    """The asked range lies behind the end of the file."""
+
+    code = "RANGE_NOT_SATISFIABLE"
 
 
 class KeyInFlight(Conflict):

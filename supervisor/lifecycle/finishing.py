@@ -12,7 +12,7 @@ from dataclasses import replace
 from supervisor.domain.actions import VerifyResults
 from supervisor.domain.baton import Done
 from supervisor.domain.causes import Cause
-from supervisor.domain.events import Event, EventKind
+from supervisor.domain.events import EventKind
 from supervisor.domain.machine import MachineState
 from supervisor.domain.observation import (
     BATON,
@@ -35,6 +35,7 @@ from supervisor.lifecycle.limits import training_s
 from supervisor.lifecycle.liveness import beat_of, heard, watched_since
 from supervisor.lifecycle.overriding import done_of, heed_marker
 from supervisor.lifecycle.stopping import begin_stopping
+from supervisor.lifecycle.teardown import hold_or_complete
 from supervisor.lifecycle.torn import GONE, ask_to_mend, is_torn, mended
 
 SHORT_SHARE = 0.5  # a finish in under half of expect_runtime_s is worth a question
@@ -174,15 +175,7 @@ def _verified(run: Run, done: Done, check: Verification, world: World, now: floa
         EventKind.RESULTS_VERIFIED,
         f"Results verified: {plural(outcome.files, 'file')}, {outcome.size_bytes} bytes.",
     )
-    if _must_ask(run, world) and run.retiring:
-        held = tuple(
-            replace(item, until=now + world.knobs.ask_limit_s, note="awaiting approval")
-            for item in run.retiring
-        )
-        return Decision(
-            moved(replace(run, retiring=held), Status.AWAITING_TEARDOWN, now), (verified,), again=True
-        )
-    return _complete(run, (verified,), now)
+    return hold_or_complete(run, verified, world, now)
 
 
 def _end_of_work(run: Run, done: Done, outcome: Outcome) -> End:
@@ -191,17 +184,6 @@ def _end_of_work(run: Run, done: Done, outcome: Outcome) -> End:
     if run.live_attempt.launch_id == done.launch_id:
         return End(Cause.FINISHED, f"results verified, {plural(outcome.files, 'file')}")
     return End(Cause.SUPERSEDED, f"launch {done.launch_id} had finished the work")
-
-
-def _complete(run: Run, events: tuple[Event, ...], now: float) -> Decision:
-    partial = run.outcome is not None and bool(run.outcome.missing)
-    status, kind = (Status.PARTIAL, EventKind.PARTIAL) if partial else (Status.COMPLETED, EventKind.COMPLETED)
-    text = f"Partial: {run.detail}." if partial else "Completed; results verified."
-    return Decision(moved(run, status, now), (*events, tell(kind, text)), again=True)
-
-
-def _must_ask(run: Run, world: World) -> bool:
-    return run.policy.on_success == "ask" or run.provider in world.irreplaceable
 
 
 def _missing(run: Run, done: Done, trained_s: float) -> tuple[str, ...]:
@@ -217,30 +199,3 @@ def _missing(run: Run, done: Done, trained_s: float) -> tuple[str, ...]:
     if expected_s is not None and trained_s < SHORT_SHARE * expected_s:
         missing.append(f"trained for {trained_s:.0f} s where {expected_s:.0f} s were expected")
     return tuple(missing)
-
-
-def await_teardown(run: Run, obs: Observation, world: World, now: float) -> Decision:
-    """Results are verified; only the release waits for a person. A stop changes nothing here."""
-    events: tuple[Event, ...] = ()
-    if run.stop is not None:
-        run = replace(run, stop=None)
-        events = (
-            tell(
-                EventKind.STOP_IGNORED, "Stop changes nothing: the work is done and only the release waits."
-            ),
-        )
-    if not run.retiring:
-        return _complete(
-            run, (*events, tell(EventKind.MACHINE_RELEASED, "The machine ended by itself.")), now
-        )
-    if run.approval is not None or now >= run.status_since + world.knobs.ask_limit_s:
-        freed = tuple(replace(item, until=now, note="approved") for item in run.retiring)
-        return _complete(replace(run, retiring=freed), events, now)
-    ended = (
-        isinstance(obs.retiring[0], Seen) and obs.retiring[0].value.state == MachineState.ENDED
-        if obs.retiring
-        else False
-    )
-    if ended:
-        return _complete(run, events, now)
-    return Decision(run, events, check_after=run.status_since + world.knobs.ask_limit_s)

@@ -17,6 +17,7 @@ from supervisor.lifecycle.figures import (
 from supervisor.lifecycle.forecast import live_pulse, stop_limit_at
 from supervisor.lifecycle.limits import run_cost_usd
 from supervisor.lifecycle.sentences_failed import DETAIL_LIMIT, LIMIT_PHRASES, colon, failure
+from supervisor.lifecycle.teardown import awaits_pull
 
 
 def finishing(run: Run, now: float) -> list[str]:
@@ -80,7 +81,12 @@ def awaiting_teardown(run: Run, now: float) -> list[str]:
         f" ({plural(outcome.files, 'file')}, {size_text(outcome.size_bytes)})" if outcome is not None else ""
     )
     machine = clip(run.attempt.machine_name, 60) if run.attempt is not None else ""
-    why = "is kept until you agree" if run.policy.on_success == "ask" else "cannot be had back once released"
+    asks = run.policy.on_success == "ask"
+    why = "is kept until you agree" if asks else "cannot be had back once released"
+    step = f"approve its release with `spot approve {run.run_id}`"
+    if awaits_pull(run):
+        why = "is kept until the results are pulled" + (" and you agree" if asks else "")
+        step = f"pull them with `spot pull {run.run_id}`" + (", then approve its release" if asks else "")
     price = run.attempt.price_usd_per_h if run.attempt is not None else None
     bills = f"It bills {money_text(price)}/h meanwhile" if price else ""
     asked_until = max((item.until for item in run.retiring), default=0.0)
@@ -91,7 +97,7 @@ def awaiting_teardown(run: Run, now: float) -> list[str]:
         f"Results verified{files}",
         f"{machine or 'The machine'} {why}",
         bills,
-        f"Next: approve its release with `spot approve {run.run_id}`{without}",
+        f"Next: {step}{without}",
     ]
 
 

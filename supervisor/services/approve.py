@@ -8,10 +8,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from supervisor.domain.errors import ApprovalMismatch, NotFound, NothingToApprove, Unavailable
+from supervisor.domain.errors import (
+    ApprovalMismatch,
+    NotFound,
+    NothingToApprove,
+    PullRequired,
+    Unavailable,
+)
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.run import Approval, Run
 from supervisor.domain.status import Status
+from supervisor.lifecycle.teardown import awaits_pull
 from supervisor.ports.store import Change
 from supervisor.services.parts import OWNER, Parts
 
@@ -28,7 +35,8 @@ class ApproveRequest:
 
 
 def approve(parts: Parts, run_id: str, request: ApproveRequest, actor: str) -> Run:
-    """The run with the approval on record. Raises NotFound, NothingToApprove, ApprovalMismatch, Unavailable."""
+    """The run with the approval on record. Raises NotFound, NothingToApprove, PullRequired, ApprovalMismatch,
+    Unavailable."""
     for _ in range(RACES):
         now = parts.clock.now()
         with parts.store.begin(now) as tx:
@@ -64,6 +72,11 @@ def _check(run: Run, request: ApproveRequest) -> None:
             f"The results of {run.run_id} are not verified: {run.needs_person} "
             "They can only be given up, by accept_loss with a reason.",
             {"run_id": run.run_id, "status": run.status},
+        )
+    if awaits_pull(run):
+        raise PullRequired(
+            f"{run.run_id} wants its results pulled before its machine goes: spot pull {run.run_id}",
+            {"run_id": run.run_id},
         )
     machine_id = run.attempt.machine_id if run.attempt is not None else ""
     if request.machine_id != machine_id:

@@ -63,7 +63,12 @@ def run_json(run: Run, now: float, labels: Mapping[str, str]) -> Json:
         "results_manifest_sha256": outcome.results_sha256 if outcome is not None else None,
         "results": None
         if outcome is None
-        else {"files": outcome.files, "size_bytes": outcome.size_bytes, "missing": outcome.missing},
+        else {
+            "files": outcome.files,
+            "size_bytes": outcome.size_bytes,
+            "missing": outcome.missing,
+            "pulled": run.pulled == outcome.results_sha256,
+        },
         "kept_until": rfc3339.maybe(run.kept_until),
         "stop": None if run.stop is None else {"actor": run.stop.actor, "at": rfc3339.text(run.stop.at)},
         "labels": labels,

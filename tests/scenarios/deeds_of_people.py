@@ -1,4 +1,4 @@
-"""What people do in a scenario: submit, stop, resume, approve. All of it goes through the real use cases."""
+"""What people do in a scenario: submit, stop, resume, approve, pull. All of it goes through the real use cases."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from supervisor.domain import runfiles
 from supervisor.domain.heartbeat import Exit
 from supervisor.services.approve import ApproveRequest, approve
+from supervisor.services.pulled import note_pull
 from supervisor.services.resume import Wish, resume
 from supervisor.services.stop import stop
 from supervisor.services.submit import SubmitRequest, submit
@@ -107,6 +108,7 @@ SPEC: dict[str, tuple[str, str, Callable[[str], object]]] = {
     "shapes": ("", "shapes", _list),
     "promises": ("", "results", _promises),
     "on_success": ("", "on_success", str),
+    "require_pull": ("", "require_pull", yes),
     "on_failure": ("", "on_failure", str),
     "allow_on_demand": ("", "allow_on_demand", yes),
     "grace": ("", "stop_grace_s", seconds),
@@ -160,6 +162,23 @@ def approve_run(stage: Stage, line: Line) -> None:
     )
 
 
+def pull_results(stage: Stage, line: Line) -> None:
+    """pull NAME [results=other]: somebody has pulled the results that are there now (or others)"""
+    run_id = line.word(0, "a run id")
+    run = stage.parts.store.find(run_id)
+    if run is None:
+        raise ScenarioError("there is no such run")
+    outcome = run.outcome
+    mine = outcome is not None and line.values().get("results") != "other"
+    note_pull(
+        stage.parts,
+        run_id,
+        outcome.results_sha256 if outcome is not None and mine else "0" * 64,
+        outcome.files if outcome is not None else 1,
+        ACTOR,
+    )
+
+
 DEEDS = {
     "submit": submit_run,
     "plan": change_plan,
@@ -167,4 +186,5 @@ DEEDS = {
     "marker": write_marker,
     "resume": resume_run,
     "approve": approve_run,
+    "pull": pull_results,
 }

@@ -1,0 +1,67 @@
+"""A pull is noted once, only of what is there now, and frees a machine that waits for it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from supervisor.domain.errors import NotFound, PullMismatch, PullRequired
+from supervisor.domain.run import Outcome
+from supervisor.domain.status import Status
+from supervisor.services.approve import ApproveRequest, approve
+from supervisor.services.pulled import note_pull
+from tests.services.bed import Bed
+
+SEEN = "ab" * 32
+
+
+def verified(bed: Bed, require_pull: bool = True) -> None:
+    bed.submit("digits-7")
+    run = bed.train("digits-7")
+    policy = replace(run.policy, require_pull=require_pull, on_success="ask")
+    outcome = Outcome(SEEN, 3, 412, bed.clock.now(), 1000)
+    bed.end("digits-7", Status.AWAITING_TEARDOWN, outcome=outcome, policy=policy)
+
+
+def test_a_pull_is_noted_once_with_who_did_it(bed: Bed) -> None:
+    verified(bed)
+    assert bed.services.queries.show("digits-7")["results"]["pulled"] is False
+    run = note_pull(bed.parts, "digits-7", SEEN, 3, "ops")
+    assert run.pulled == SEEN
+    assert note_pull(bed.parts, "digits-7", SEEN, 3, "ops") == run
+    assert bed.events("digits-7").count("results_pulled") == 1
+    [event] = [one.event for one in bed.store.events("digits-7", 0, 99) if one.event.kind == "results_pulled"]
+    assert (event.actor, event.data) == ("ops", {"results_sha256": SEEN, "files": 3})
+    assert bed.services.queries.show("digits-7")["results"]["pulled"] is True
+
+
+@pytest.mark.parametrize(("sha256", "files"), [("cd" * 32, 3), (SEEN, 2)])
+def test_other_results_are_refused(bed: Bed, sha256: str, files: int) -> None:
+    verified(bed)
+    with pytest.raises(PullMismatch, match="Pull again"):
+        note_pull(bed.parts, "digits-7", sha256, files, "ops")
+    assert bed.run("digits-7").pulled is None
+
+
+def test_there_are_no_verified_results_yet(bed: Bed) -> None:
+    bed.submit("digits-7")
+    with pytest.raises(PullMismatch, match="no verified results"):
+        note_pull(bed.parts, "digits-7", SEEN, 3, "ops")
+    with pytest.raises(NotFound):
+        note_pull(bed.parts, "nobody", SEEN, 3, "ops")
+
+
+def test_an_approval_before_the_pull_is_refused(bed: Bed) -> None:
+    verified(bed)
+    for wish in (ApproveRequest("id-1", SEEN), ApproveRequest("id-1", "", "not needed")):
+        with pytest.raises(PullRequired, match="spot pull digits-7"):
+            approve(bed.parts, "digits-7", wish, "ops")
+    note_pull(bed.parts, "digits-7", SEEN, 3, "ops")
+    assert approve(bed.parts, "digits-7", ApproveRequest("id-1", SEEN), "ops").approval is not None
+
+
+def test_a_run_without_require_pull_may_be_pulled_too(bed: Bed) -> None:
+    verified(bed, require_pull=False)
+    assert approve(bed.parts, "digits-7", ApproveRequest("id-1", SEEN), "ops").approval is not None
+    assert note_pull(bed.parts, "digits-7", SEEN, 3, "ops").pulled == SEEN
