@@ -54,6 +54,14 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
+class KeepEvidence:
+    """Compose what is known of why the attempt of this launch ended. Asked for once; what is missed is made up for at
+    the release and at the run's end."""
+
+    launch_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class VerifyResults:
     """Compare the files of `done` with the store."""
 
@@ -68,5 +76,6 @@ class Finalise:
 
 
 Action = (
-    Launch | MarkHolderGone | AskAgentToStop | WriteStopMarker | CloseBaton | Release | VerifyResults | Finalise
+    Launch | MarkHolderGone | AskAgentToStop | WriteStopMarker | CloseBaton | Release | KeepEvidence | VerifyResults
+    | Finalise
 )  # fmt: skip

@@ -63,6 +63,7 @@ class Attempt:
     exit: Exit | None = None
     step_rejected: int | None = None  # last checkpoint that did not verify when this attempt restored
     code: str | None = None  # sha256 of the code bundle it ran; None = no bundle
+    readings: tuple[str, ...] = ()  # what the decision to end it rested on: source, value, age
     pruned: int = 0  # how many of the checkpoints that its agent removed were told of
 
     @property

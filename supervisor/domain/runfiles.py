@@ -85,9 +85,13 @@ def agent_evidence(run_id: str, attempt: int) -> str:
     return "%sinstances/%d.evidence.json" % (folder(run_id), attempt)
 
 
+def evidences(run_id: str) -> str:
+    return folder(run_id) + "evidence/"
+
+
 def evidence(run_id: str, attempt: int) -> str:
     """Why the attempt ended: the agent's part and the readings of the supervisor, written before the release."""
-    return "%sevidence/a%d.json" % (folder(run_id), attempt)
+    return "%sa%d.json" % (evidences(run_id), attempt)
 
 
 def code(sha256: str) -> str:

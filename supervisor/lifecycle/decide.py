@@ -18,6 +18,7 @@ from supervisor.domain.world import World
 from supervisor.lifecycle.decision import Decision, tell, unchanged
 from supervisor.lifecycle.finishing import finish
 from supervisor.lifecycle.hindsight import with_pointer
+from supervisor.lifecycle.keeping import with_evidence
 from supervisor.lifecycle.launching import launch
 from supervisor.lifecycle.placing import place
 from supervisor.lifecycle.recovering import recover
@@ -47,7 +48,7 @@ def decide(run: Run, obs: Observation, world: World, now: float) -> Decision:
     if run.settled:
         return unchanged(run)
     heard, removed = heed_removals(run, obs)
-    decision = _decide(heard, obs, world, now)
+    decision = with_evidence(run, _decide(heard, obs, world, now))
     if not removed:
         return decision
     if decision.wants:

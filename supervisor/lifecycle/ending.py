@@ -77,6 +77,7 @@ def close_attempt(run: Run, end: End, now: float) -> Run:
         step_last=known.step if known else None,
         step_kept=known.checkpoint_step if known else None,
         exit=end.exit,
+        readings=end.readings,
     )
     return replace(
         run,

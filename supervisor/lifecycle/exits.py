@@ -1,16 +1,23 @@
-"""What the end of the user's command means: exit code, signal, who sent it, and its last line."""
+"""What the end of the user's command means: exit code, signal, who sent it, what the kernel counted, its last words.
+
+A sign that stands alone makes a cause likely, two that agree make it certain; a figure without words only warns.
+"""
 
 from __future__ import annotations
 
 import signal
 
 from supervisor.domain import heartbeat
+from supervisor.domain.beat_telemetry import Telemetry
 from supervisor.domain.causes import Cause
 from supervisor.domain.heartbeat import Beat, Exit
+from supervisor.lifecycle.figures import plural
 
 SHELL_SIGNAL_BASE = 128  # `sh -c` reports a child killed by signal n as exit code 128 + n
 OUTSIDE_SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 NOT_FOUND_CODES = (126, 127)
+NEAR_LIMIT = 0.95
+_OOM_ADVICE = "use fewer loader workers (num_workers); the batch can stay"
 
 _LEFT_CAUSES = {
     heartbeat.SUPERSEDED: (Cause.SUPERSEDED, "the agent found a newer attempt and left"),
@@ -28,26 +35,21 @@ def end_of(beat: Beat) -> tuple[Cause, str] | None:
     exit 0, and where the agent left because of a stop (that is the run's end, not the attempt's failure)."""
     if beat.left in _LEFT_CAUSES:
         cause, fact = _LEFT_CAUSES[beat.left]
-        return cause, beat.message if beat.left in (
-            heartbeat.NO_GPU,
-            heartbeat.NO_CODE,
-        ) and beat.message else fact
+        told = beat.left in (heartbeat.NO_GPU, heartbeat.NO_CODE) and beat.message
+        return cause, beat.message if told else fact
     if beat.exit is None or beat.exit.code == 0 or beat.left == heartbeat.STOPPED:
         return None
     if beat.exit.sent_by_us:
         return Cause.SUPERSEDED, "the agent ended the command"
-    return _classify(beat.exit)
+    return _classify(beat.exit, _memory_share(beat.telemetry))
 
 
-def _classify(end: Exit) -> tuple[Cause, str]:
+def _classify(end: Exit, memory_share: float | None) -> tuple[Cause, str]:
     number = end.signal
     if number is None and end.code is not None and end.code > SHELL_SIGNAL_BASE:
         number = end.code - SHELL_SIGNAL_BASE
     if number is not None and number in OUTSIDE_SIGNALS:
-        return (
-            Cause.KILLED,
-            f"{_signal_name(number)} came from outside after {end.ran_s:.0f} s; nobody of ours sent it",
-        )
+        return _killed(end, number, memory_share)
     fact = f"exit code {end.code}" if end.signal is None else _signal_name(end.signal)
     words = f": `{end.last_line}`" if end.last_line else ""
     text = f"The command ended with {fact} after {end.ran_s:.0f} s{words}"
@@ -55,16 +57,54 @@ def _classify(end: Exit) -> tuple[Cause, str]:
         return Cause.COMMAND_NOT_FOUND, f"The command was not started: {end.last_line}"
     if end.code in NOT_FOUND_CODES:
         return Cause.COMMAND_NOT_FOUND, text
-    if "CUDA out of memory" in end.last_line or "OutOfMemoryError" in end.last_line:
+    if end.oom_kills and _says(end, heartbeat.WORKER_KILLED_WORDS):
+        return Cause.HOST_OOM, _certain(end.oom_kills)
+    if _says(end, heartbeat.GPU_OOM_WORDS):
         return Cause.GPU_OOM, text
-    if "No space left on device" in end.last_line or "Errno 28" in end.last_line:
-        return Cause.DISK_FULL, text
-    return Cause.USER_ERROR, text
+    if _says(end, heartbeat.DISK_FULL_WORDS):
+        sure = f"certain: {end.disk_full}" if end.disk_full else "likely: its words say so"
+        return Cause.DISK_FULL, f"disk full ({sure}). {text}"
+    warning = f" (warning: {end.disk_full})" if end.disk_full else ""
+    return Cause.USER_ERROR, text + warning
+
+
+def _killed(end: Exit, number: int, memory_share: float | None) -> tuple[Cause, str]:
+    """A signal that nobody of ours sent. Only the kernel's own counter tells its kills from those of a stranger; where
+    it cannot be read, memory at its limit in the last beats makes the kernel likely."""
+    if number == signal.SIGKILL and end.oom_kills:
+        return Cause.HOST_OOM, _certain(end.oom_kills)
+    if number == signal.SIGKILL and end.oom_kills is None and (memory_share or 0.0) >= NEAR_LIMIT:
+        return (
+            Cause.HOST_OOM,
+            f"memory limit hit (likely: {100 * (memory_share or 0.0):.0f} % of it in use); {_OOM_ADVICE}",
+        )
+    hangup = " (hang-up)" if number == signal.SIGHUP else ""
+    text = f"{_signal_name(number)}{hangup} came from outside after {end.ran_s:.0f} s; nobody of ours sent it"
+    if number == signal.SIGKILL and end.oom_kills == 0:
+        text += "; not out of memory: the counter stood still; do not shrink the batch"
+    return Cause.KILLED, text
+
+
+def _certain(kills: int) -> str:
+    return f"memory limit hit (certain: the kernel counted {plural(kills, 'kill')}); {_OOM_ADVICE}"
+
+
+def _memory_share(telemetry: Telemetry | None) -> float | None:
+    """Memory in use, as a part of its limit; None where either is not known."""
+    group = telemetry.cgroup if telemetry is not None else None
+    if group is None or group.memory_bytes is None or not group.memory_max_bytes:
+        return None
+    return group.memory_bytes / group.memory_max_bytes
+
+
+def _says(end: Exit, words: tuple[str, ...]) -> bool:
+    return any(word in end.last_line for word in words)
 
 
 def not_entered(end: Exit) -> bool:
-    """The command's folder could not be entered: nothing is known of the command itself."""
-    return end.code in NOT_FOUND_CODES and end.ran_s == 0 and end.last_line.startswith(heartbeat.NO_WORKDIR)
+    """Its folder could not be entered, or its conda environment is missing: nothing is known of the command itself."""
+    missing = (heartbeat.NO_WORKDIR, heartbeat.NO_CONDA)
+    return end.code in NOT_FOUND_CODES and end.ran_s == 0 and end.last_line.startswith(missing)
 
 
 def _signal_name(number: int) -> str:

@@ -20,6 +20,7 @@ from supervisor.domain.actions import (
     AskAgentToStop,
     CloseBaton,
     Finalise,
+    KeepEvidence,
     Launch,
     MarkHolderGone,
     Release,
@@ -37,7 +38,7 @@ from supervisor.ports.objectstore import ObjectStore, StoreUnavailable
 from supervisor.ports.provider import LaunchFailed, NotSupported, Provider, ProviderUnavailable
 from supervisor.ports.store import Lease, Store, StoreDown
 from supervisor.ports.wake import Wake
-from supervisor.reconciler import batonwork
+from supervisor.reconciler import batonwork, evidence
 from supervisor.reconciler.jobs import Paces, launch_request
 from supervisor.reconciler.outcomes import Outcomes
 from supervisor.reconciler.readers import read_baton, read_stop
@@ -137,6 +138,8 @@ class Actor:
                 self._write_stop(run, action)
             case CloseBaton():
                 batonwork.close(self.objects, run, action.reason, self.store.supervisor_id)
+            case KeepEvidence():
+                self._keep_evidence(run, action)
             case VerifyResults():
                 self.outcomes.verified(run.key, verify(self.objects, action.done))
             case Finalise():
@@ -214,6 +217,7 @@ class Actor:
         provider = self.providers[action.ref.provider]
         if run is not None:
             self._keep_console(run, provider, action)
+            evidence.try_to_keep(self.objects, self.store, run, action, self.clock.monotonic)
         log.info(
             "release",
             extra={
@@ -224,6 +228,11 @@ class Actor:
             },
         )
         provider.release(action.ref)
+
+    def _keep_evidence(self, run: Run, action: KeepEvidence) -> None:
+        attempt = evidence.attempt_of(self.store, run, action.launch_id)
+        if attempt is not None:
+            evidence.keep(self.objects, run, attempt, self.clock.monotonic)
 
     def _keep_console(self, run: Run, provider: Provider, action: Release) -> None:
         """Best effort: a console that cannot be read or kept does not keep a machine billing."""
@@ -252,6 +261,7 @@ class Actor:
         if not ours:
             return
         write_records(self.objects, self.store, run)
+        evidence.keep_missing(self.objects, self.store, run, self.clock.monotonic)
         self.objects.delete(runfiles.beat(run.run_id))
         self.forget_beats(run.run_id)
         self.outcomes.finalised(run.key)
@@ -264,5 +274,6 @@ def _raised(next_try: object, action: Launch) -> bool:
 
 def _name(run: Run | None, action: Action) -> tuple[object, ...]:
     launch_id = run.try_.launch_id if run is not None and run.try_ is not None else ""
-    machine = action.ref.name if isinstance(action, Release | AskAgentToStop) else ""
+    named = action.launch_id if isinstance(action, KeepEvidence) else ""
+    machine = action.ref.name if isinstance(action, Release | AskAgentToStop) else named
     return (run.key if run is not None else 0, launch_id, type(action).__name__, machine)
