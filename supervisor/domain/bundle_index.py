@@ -101,6 +101,15 @@ class BundleIndex:
         return "/".join(done)
 
 
+def holds_crlf(content: Iterable[bytes]) -> bool:
+    """Takes all of it."""
+    found, last = False, b""
+    for piece in content:
+        found = found or b"\r\n" in last + piece
+        last = piece[-1:]
+    return found
+
+
 def crlf_problem(paths: Sequence[str]) -> str:
     """What is wrong with shell scripts whose lines end as on Windows, and the fix."""
     shown = " ".join(shlex.quote(path) for path in paths[:5]) + (" ..." if len(paths) > 5 else "")
