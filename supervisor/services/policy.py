@@ -18,6 +18,7 @@ from supervisor.domain.errors import InvalidRequest, UnknownPrice
 from supervisor.domain.placement import Offer
 from supervisor.domain.policies import Limits, Policy, ResultRule
 from supervisor.services.parts import Parts
+from supervisor.services.spec_secrets import check_secrets
 
 KEEP_S = 3600.0  # how long a machine is kept where `keep` is asked for and keep_s is not
 
@@ -29,7 +30,8 @@ def provider_of(spec: Spec) -> str:
 
 
 def policy_from(spec: Spec, parts: Parts, now: float) -> Policy:
-    """The policy of a new generation. Raises InvalidRequest, InvalidTimeouts, UnknownPrice."""
+    """The policy of a new generation. Raises InvalidRequest, SecretInSpec, InvalidTimeouts, UnknownPrice."""
+    check_secrets(spec)
     provider = provider_of(spec)
     if provider not in parts.providers:
         raise _unknown("#/spec/provider", provider, sorted(parts.providers), "provider")

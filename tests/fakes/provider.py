@@ -4,7 +4,7 @@ It keeps the promises of ports/provider.py (the conformance suite runs on it) an
     stock-outs and quota    stockout([...]), quota.add("zone")
     the answer of a launch  next_launch(ProviderUnavailable("..."), comes_up=True): the machine is there all the same
     the listing             down = True (nothing is read), unreachable.add("zone")
-    secrets                 secrets[reference] = value, spoilt.add(reference)
+    secrets                 secrets[reference] = value, spoilt.add(reference); a file that is there can be read
     a machine               preempt, kill, freeze, lose (gone, no record), end (stopped, still there), add (foreign)
     a release               release_delay_s, immortal.add(name)
 Time passes on the FakeClock only; `calls` counts what was asked.
@@ -16,6 +16,7 @@ import threading
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from supervisor.domain.causes import Cause
 from supervisor.domain.machine import (
@@ -149,7 +150,8 @@ class FakeProvider:
             return own.console[-max_bytes:] if own is not None and max_bytes > 0 else b""
 
     def check_secrets(self, references: Collection[str]) -> Mapping[str, str]:
-        readable = self.secrets.keys() - self.spoilt
+        files = {one for one in references if Path(one.removeprefix("file:")).is_file()}
+        readable = (self.secrets.keys() | files) - self.spoilt
         return {one: "" if one in readable else f"{one} cannot be read" for one in references}
 
     # --- disasters ----------------------------------------------------------------------------------------------------

@@ -1,0 +1,111 @@
+"""Secrets in a spec: by reference only. What looks like a value is refused where it stands and never repeated.
+
+A spec is stored, shown and logged by many hands; a value in it could not be taken back. Which texts look like keys is
+told by the makers' own beginnings; a variable whose name says that it holds a key is believed too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from supervisor.domain.errors import InvalidRequest, SecretInSpec
+
+SHOWN = 16
+# Set by the agent, or what would keep a command from starting at all.
+TAKEN = frozenset(
+    {"PATH", "PYTHONPATH", "PYTHONUNBUFFERED", "LD_PRELOAD", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES"}
+)
+OWN = "SPOT_"  # settings of the service, and what the agent tells the command
+
+_NAME = "(API[-_]?KEY|ACCESS[-_]KEY|TOKEN|SECRET|PASSW(OR)?D)"
+_CHAR = "[A-Za-z0-9+/=_.-]"
+_VALUE = rf"(?![./])(?={_CHAR}*[0-9])(?={_CHAR}*[A-Za-z]){_CHAR}{{20,}}"
+NAME = re.compile(rf"{_NAME}$", re.IGNORECASE)
+VALUE = re.compile(_VALUE)
+KEYS: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("a key that begins with sk-", re.compile(r"(?<![A-Za-z0-9])sk-[A-Za-z0-9_-]{20,}")),
+    ("a Hugging Face token", re.compile(r"(?<![A-Za-z0-9])hf_[A-Za-z0-9]{20,}")),
+    (
+        "a GitHub token",
+        re.compile(r"(?<![A-Za-z0-9])(gh[pousr]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{22,})"),
+    ),
+    ("a GitLab token", re.compile(r"(?<![A-Za-z0-9])glpat-[A-Za-z0-9_-]{20,}")),
+    ("an AWS access key", re.compile(r"(?<![A-Za-z0-9])A(KIA|SIA)[0-9A-Z]{16}(?![0-9A-Za-z])")),
+    ("a Slack token", re.compile(r"(?<![A-Za-z0-9])xox[abeprs]-[A-Za-z0-9-]{10,}")),
+    ("a Google API key", re.compile(r"(?<![A-Za-z0-9])AIza[0-9A-Za-z_-]{30,}")),
+    ("a private key", re.compile(r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----")),
+    ("the value of a key", re.compile(rf"{_NAME}=['\"]?{_VALUE}", re.IGNORECASE)),
+)
+
+
+def check_secrets(spec: Mapping[str, Any]) -> None:
+    """Raises InvalidRequest for a name that is taken, SecretInSpec for a value that is written out."""
+    _check_names(spec)
+    if not spec.get("allow_plain_secrets"):
+        _check_values(spec)
+
+
+def _check_names(spec: Mapping[str, Any]) -> None:
+    env = spec.get("env", {})
+    found = []
+    for name, reference in spec.get("secrets", {}).items():
+        pointer = f"#/spec/secrets/{name}"
+        if name in env:
+            found.append((pointer, "is in env too; leave it in one of them"))
+        if name.startswith(OWN) or name in TAKEN:
+            found.append((pointer, "is set by the agent; choose another name"))
+        if reference.startswith(f"env:{OWN}"):
+            found.append((pointer, "refers to a setting of the service; settings are not for runs"))
+    if found:
+        text = "; ".join(f"{_plain(pointer)} {why}" for pointer, why in found[:SHOWN])
+        raise InvalidRequest(f"{text}. Nothing was stored.", {}, found[:SHOWN])
+
+
+def _check_values(spec: Mapping[str, Any]) -> None:
+    plain = {name: value for name, value in spec.items() if name != "secrets"}
+    found = [
+        (pointer, what) for pointer, text in _texts("#/spec", plain) if (what := _looks_like(pointer, text))
+    ]
+    if not found:
+        return
+    pointer, what = found[0]
+    more = f" (and {len(found) - 1} more places)" if len(found) > 1 else ""
+    raise SecretInSpec(
+        f"{_plain(pointer)} holds what looks like {what}{more}. A spec is stored and shown, so nothing was kept. Put "
+        "the value into a file of mode 0600, or into the environment of the service, and name it in `secrets`, such as "
+        "{API_KEY: file:/PATH} or {API_KEY: env:API_KEY}: the command gets it as an environment variable. If it is no "
+        "secret, submit with `allow_plain_secrets: true`.",
+        {"places": len(found)},
+        [(at, f"looks like {kind}") for at, kind in found[:SHOWN]],
+    )
+
+
+def _looks_like(pointer: str, text: str) -> str:
+    """What kind of secret it seems to be; "" = none."""
+    for what, pattern in KEYS:
+        if pattern.search(text):
+            return what
+    name = pointer.removeprefix("#/spec/env/")
+    return "the value of a key" if name != pointer and NAME.search(name) and VALUE.fullmatch(text) else ""
+
+
+def _texts(pointer: str, value: object) -> Iterator[tuple[str, str]]:
+    """Every text below `value` with its JSON pointer. A name that is itself what must not be shown, or no plain word,
+    stands there as its number."""
+    if isinstance(value, str):
+        yield pointer, value
+    elif isinstance(value, dict):
+        for number, (name, item) in enumerate(value.items()):
+            shown = re.fullmatch(r"[A-Za-z0-9_]{1,128}", name) and not _looks_like(pointer, name)
+            below = f"{pointer}/{name if shown else number}"
+            yield below, name
+            yield from _texts(below, item)
+    elif isinstance(value, list):
+        for number, item in enumerate(value):
+            yield from _texts(f"{pointer}/{number}", item)
+
+
+def _plain(pointer: str) -> str:
+    return pointer.removeprefix("#/spec/").replace("/", ".")
