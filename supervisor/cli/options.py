@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar
@@ -87,6 +88,18 @@ def amount(value: str) -> float:
     if not math.isfinite(number):
         raise click.BadParameter(f"{value!r} is not a finite number.")
     return number
+
+
+def secret_reference(value: str) -> tuple[str, str]:
+    """The type of `NAME=env:OTHER`, `NAME=file:PATH` and `NAME`, which is NAME=env:NAME. A path is made absolute."""
+    name, sign, reference = value.partition("=")
+    if not sign:
+        return name, f"env:{name}"
+    kind, _, place = reference.partition(":")
+    if not name or kind not in ("env", "file") or not place:
+        # Not repeated: somebody may have written the value itself.
+        raise click.BadParameter("write NAME, NAME=env:OTHER_NAME or NAME=file:PATH.")
+    return name, reference if kind == "env" else f"file:{os.path.abspath(os.path.expanduser(place))}"
 
 
 def key_value(value: str) -> tuple[str, str]:

@@ -15,7 +15,15 @@ import click
 from supervisor.cli import output
 from supervisor.cli.client import Client, Json
 from supervisor.cli.exits import USAGE, CliError, Problem, Unreachable
-from supervisor.cli.options import amount, duration_s, key_value, not_empty, output_option, server_options
+from supervisor.cli.options import (
+    amount,
+    duration_s,
+    key_value,
+    not_empty,
+    output_option,
+    secret_reference,
+    server_options,
+)
 from supervisor.cli.words import safe
 
 _COMMAND = "supervisor.cli.submit.command"
@@ -63,6 +71,13 @@ class SubmitCommand(click.Command):
 @click.option("--workdir", metavar="DIR", help="Folder to run in (default: this one, or the file's).")
 @click.option(
     "-e", "--env", multiple=True, type=key_value, metavar="KEY=VALUE", help="Environment of the command."
+)
+@click.option(
+    "--secret",
+    multiple=True,
+    type=secret_reference,
+    metavar="NAME[=REF]",
+    help="A secret of the command; REF: file:PATH, or env:NAME in the service's environment (default).",
 )
 @click.option("-l", "--label", multiple=True, type=key_value, metavar="KEY=VALUE", help="Label of the run.")
 @click.option("--image", help="Container image (other providers than local).")
@@ -174,7 +189,7 @@ def _put_flags(spec: Json, flags: Json) -> None:
     spec.update({name: flags[name] for name in PLAIN if flags.get(name) is not None})
     if flags.get("workdir"):
         spec["workdir"] = os.path.abspath(flags["workdir"])
-    for flag, name in (("env", "env"), ("label", "labels")):
+    for flag, name in (("env", "env"), ("secret", "secrets"), ("label", "labels")):
         if flags.get(flag):
             spec[name] = {**(spec.get(name) or {}), **dict(flags[flag])}
     for flag, name in (("zone", "zones"), ("shape", "shapes")):

@@ -33,6 +33,7 @@ LOOKS_LIKE = {
         (lambda v: {"env": {"MODE": v}}, "#/spec/env/MODE"),
         (lambda v: {"labels": {"team": v}}, "#/spec/labels/team"),
         (lambda v: {"labels": {v: "team"}}, "#/spec/labels/0"),
+        (lambda v: {"secrets": {v: "file:/run/key"}}, "#/spec/secrets/0"),
         (lambda v: {"results": [{"path": "a", "verify": f"check {v}"}]}, "#/spec/results/0/verify"),
     ],
 )
