@@ -149,6 +149,7 @@ def build(settings: Settings, store: Store, wakes: Wakes) -> House:
         settings.local_capacity,
         agent_path(settings.data_dir),
         clock,
+        gpus=settings.local_gpus,
     )
     scope = _scope(local)
     cell = cells.cell(LOCAL, scope, settings.store_url)
@@ -181,7 +182,12 @@ def build(settings: Settings, store: Store, wakes: Wakes) -> House:
         parts,
         inbox,
         lambda: _loop_status(loop),
-        Surroundings(settings.data_dir, agent_path(settings.data_dir)),
+        Surroundings(
+            settings.data_dir,
+            agent_path(settings.data_dir),
+            local.cards,
+            max(settings.local_gpus.values(), default=0),
+        ),
         Dev(parts, local),
         lambda key: tick.runs.get(key) if leader.lease() is not None else None,
     )

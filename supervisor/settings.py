@@ -68,6 +68,7 @@ class Settings:
     unverified_limit_s: float = 86400.0
     stop_poll_s: float = 600.0
 
+
     machine_prefix: str = "spot"
     local_zones: tuple[str, ...] = ("local-a", "local-b", "local-c")
     local_shapes: tuple[str, ...] = ("cpu",)
@@ -77,6 +78,7 @@ class Settings:
     local_prices: Mapping[str, tuple[float, float]] = field(
         default_factory=dict
     )  # shape -> (spot, on-demand) $/h
+    local_gpus: Mapping[str, int] = field(default_factory=dict)  # shape -> cards of each of its machines
 
     origins: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
@@ -90,6 +92,7 @@ ALIASES = {"SPOT_POLL_INTERVAL": "poll_interval_s"}
 OTHER_NAMES = (
     "SPOT_URL", "SPOT_CONFIG", "SPOT_ENV_FILE", "SPOT_RUN_ID", "SPOT_ATTEMPT", "SPOT_CHECKPOINT_DIR",
     "SPOT_RESULTS_DIR", "SPOT_PROGRESS_FILE", "SPOT_RESUMED_FROM_STEP", "SPOT_MACHINE", "SPOT_MACHINE_DIR",
+    "SPOT_STOP_FILE",
 )  # fmt: skip
 
 
@@ -182,6 +185,7 @@ def _check(settings: Settings) -> None:
     settings_values.check_urls(s.database_url, s.store_url)
     settings_values.check_keys("local_capacity", s.local_capacity, "local_zones", s.local_zones)
     settings_values.check_keys("local_prices", s.local_prices, "local_shapes", s.local_shapes)
+    settings_values.check_keys("local_gpus", s.local_gpus, "local_shapes", s.local_shapes)
 
 
 def knobs(settings: Settings, supervisor_id: str) -> Knobs:

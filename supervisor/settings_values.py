@@ -27,6 +27,10 @@ ZERO_ALLOWED = frozenset(
 )
 LONGEST_S = 10 * 366 * 86400.0
 LARGEST_COUNT = 1_000_000
+COUNTED = {
+    "local_capacity": "zone=machines pairs, such as local-a=1,local-b=2",
+    "local_gpus": "shape=cards pairs, such as l4=1,l4x2=2",
+}
 
 
 class _Malformed(ValueError):
@@ -140,10 +144,10 @@ def _pairs(raw: object, expected: str) -> dict[str, object]:
     return found
 
 
-def _capacity(name: str, raw: object) -> dict[str, int]:
+def _counts(name: str, raw: object) -> dict[str, int]:
     found = {}
-    for zone, value in _pairs(raw, "zone=machines pairs, such as local-a=1,local-b=2").items():
-        found[zone] = 0 if value in (0, "0") and not isinstance(value, bool) else _count(name, value)
+    for key, value in _pairs(raw, COUNTED[name]).items():
+        found[key] = 0 if value in (0, "0") and not isinstance(value, bool) else _count(name, value)
     return found
 
 
@@ -175,7 +179,7 @@ _PARSERS: Mapping[str, Callable[[str, object], object]] = {
     "float": _number,
     "float | None": _optional_number,
     "tuple[str, ...]": _words,
-    "Mapping[str, int]": _capacity,
+    "Mapping[str, int]": _counts,
     "Mapping[str, tuple[float, float]]": _prices,
 }
 

@@ -9,13 +9,16 @@ import os
 import secrets
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from supervisor.domain.cards import Card
 from supervisor.domain.errors import SchemaMismatch
 from supervisor.ports.objectstore import ObjectMissing, StoreUnavailable
+from supervisor.ports.provider import ProviderUnavailable
 from supervisor.ports.store import StoreDown
+from supervisor.services.doctor_secrets import secrets_told
 from supervisor.services.health import LoopView, readiness
 from supervisor.services.parts import Parts
 from supervisor.services.run_view import Json
@@ -41,10 +44,13 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """`agent_bundle`: the file that machines are started with; None = this installation carries none."""
+    """`agent_bundle`: the file that machines are started with; None = this installation carries none. `cards` reads
+    the GPUs of this computer (ProviderUnavailable); `gpus_promised`: the most that a shape promises, 0 = none does."""
 
     data_dir: Path
     agent_bundle: Path | None
+    cards: Callable[[], Sequence[Card]] = tuple
+    gpus_promised: int = 0
 
 
 def examine(parts: Parts, around: Surroundings, loop: LoopView) -> Json:
@@ -58,7 +64,10 @@ def examine(parts: Parts, around: Surroundings, loop: LoopView) -> Json:
         lambda: _clock(parts),
         lambda: _agent(around.agent_bundle),
         lambda: _cells(parts),
+        lambda: _secrets(parts, around.data_dir),
     ]
+    if around.gpus_promised:
+        checks.append(lambda: _gpus(around))
     found = [check() for check in checks]
     found += [
         Finding(
@@ -172,6 +181,21 @@ def _agent(bundle: Path | None) -> Finding:
     )
 
 
+def _gpus(around: Surroundings) -> Finding:
+    """Each card and who has it. One that a stranger holds is not given to any machine."""
+    try:
+        cards = around.cards()
+    except ProviderUnavailable as error:
+        return Finding("gpus", FAIL, "the GPUs cannot be read", str(error), "nvidia-smi")
+    fact = "; ".join(f"GPU {card.index} ({card.name}) is {card.holder or 'free'}" for card in cards)
+    if len(cards) < around.gpus_promised:
+        cause = f"a shape promises {around.gpus_promised}, and this computer has {len(cards)}"
+        return Finding("gpus", FAIL, fact or "no GPU was found", cause, "set local_gpus to what is there")
+    if any(card.holder and not card.ours for card in cards):
+        return Finding("gpus", WARN, fact, "what others hold is not given out, and runs wait", "nvidia-smi")
+    return Finding("gpus", OK, fact)
+
+
 def _cells(parts: Parts) -> Finding:
     """Runs whose machines only another supervisor can see, and nobody is that supervisor now."""
     try:
@@ -188,3 +212,8 @@ def _cells(parts: Parts) -> Finding:
         "the supervisor of their machines does not run",
         "start it again with its own data folder",
     )
+
+
+def _secrets(parts: Parts, data_dir: Path) -> Finding:
+    fact, cause, fix, well = secrets_told(parts, data_dir)
+    return Finding("secrets", OK if well else WARN, fact, cause, fix)

@@ -11,8 +11,9 @@ import pytest
 
 from supervisor.domain.machine import Machine
 from supervisor.providers.local import processes
-from supervisor.providers.local.folders import Folder, Unreadable
+from supervisor.providers.local.folders import Folder
 from supervisor.providers.local.lookout import Lookout
+from supervisor.providers.local.papers import Unreadable
 from supervisor.providers.local.processes import Identity, Process, Table
 from supervisor.providers.local.provider import LocalProvider
 from supervisor.providers.local.sighting import Sight

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from supervisor.providers.local import processes
-from supervisor.providers.local.folders import Folder, write_json
+from supervisor.providers.local.folders import Folder
+from supervisor.providers.local.papers import write_json
 from supervisor.providers.local.sighting import Sight
 from tests.fakes.clock import FakeClock
 

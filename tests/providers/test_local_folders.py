@@ -10,7 +10,8 @@ import pytest
 
 from supervisor.domain.machine import MachineState
 from supervisor.ports.provider import LaunchRejected, MachineMissing, NoCapacity, ProviderUnavailable
-from supervisor.providers.local.folders import Folders, Unreadable
+from supervisor.providers.local.folders import Folders
+from supervisor.providers.local.papers import Unreadable
 from tests.contracts.provider_subject import ref
 from tests.fakes.clock import FakeClock
 from tests.providers.local_machines import LocalSubject, alive

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from supervisor.providers.local.folders import Unreadable, read_json, write_json
+from supervisor.providers.local.papers import Unreadable, read_json, write_json
 from supervisor.providers.local.sighting import boottime
 
 TIMER_MARGIN_S = 0.01  # a timer that fires a hair early would find its notice still running

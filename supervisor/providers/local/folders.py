@@ -11,13 +11,12 @@ asks must not conclude that no machine is there.
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import re
 import secrets
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +25,7 @@ from typing import Any, TypeVar
 from supervisor.domain.causes import Cause
 from supervisor.domain.machine import MachineRecord
 from supervisor.ports.provider import LaunchRequest
+from supervisor.providers.local.papers import Unreadable, read_json, sync_folder, write_json
 from supervisor.providers.local.processes import Identity
 from supervisor.providers.local.removing import remove
 
@@ -35,10 +35,6 @@ KEPT = frozenset({"job.json", "agent.json", "console.log", "notice.json", "recor
 RELEASED_KEPT = 100
 
 T = TypeVar("T")
-
-
-class Unreadable(Exception):
-    """A paper or folder is there, or may be, and cannot be read. Says nothing about the machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +47,7 @@ class Job:
     run_id: str
     launch_id: str
     created_at: float | None
+    gpu_ids: tuple[str, ...] | None  # its cards; None = made where cards were left alone
 
     def is_of(self, request: LaunchRequest) -> bool:
         """This machine was made for that very launch."""
@@ -122,6 +119,11 @@ class Folder:
         except FileNotFoundError:
             return b""
 
+    def write_cards(self, gpu_ids: Sequence[str]) -> None:
+        """Other cards than job.json names; only before the agent was started."""
+        data = read_json(self.path / "job.json") or {}
+        self._write("job.json", {**data, "gpu_ids": list(gpu_ids)})
+
     def scrub(self) -> None:
         """Take secrets out of job.json; they have no use any more."""
         data = read_json(self.path / "job.json") or {}
@@ -147,6 +149,7 @@ def _job(data: dict[str, Any]) -> Job:
         run_id=str(data["run_id"]),
         launch_id=str(data["launch_id"]),
         created_at=None if created is None else float(created),
+        gpu_ids=tuple(str(card) for card in data["gpu_ids"]) if "gpu_ids" in data else None,
     )
 
 
@@ -201,7 +204,9 @@ class Folders:
             Folder(self.machines / name) for name in sorted(os.listdir(self.machines)) if NAME.match(name)
         ]
 
-    def make(self, request: LaunchRequest, agent: Path, created_at: float) -> Folder:
+    def make(
+        self, request: LaunchRequest, agent: Path, created_at: float, gpu_ids: Sequence[str] | None = None
+    ) -> Folder:
         """The folder with its job and its own copy of the agent: a later build must not change a living one."""
         job = {
             **request.job,
@@ -212,6 +217,8 @@ class Folders:
             "launch_id": request.launch_id,
             "created_at": created_at,
         }
+        if gpu_ids is not None:
+            job.update(gpus=len(gpu_ids), gpu_ids=list(gpu_ids))
         half_made = Path(tempfile.mkdtemp(prefix=".new-", dir=self.machines))
         try:
             shutil.copyfile(agent, half_made / "agent.pyz")
@@ -257,40 +264,3 @@ def _strip(place: Path) -> None:
     for path in list(place.iterdir()) if place.is_dir() else ():
         if path.name not in KEPT:
             remove(path)
-
-
-def read_json(path: Path) -> dict[str, Any] | None:
-    """The JSON object in `path`, None when there is no such file; Unreadable for everything else."""
-    try:
-        data = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        raise Unreadable(f"{path} cannot be read: {error}") from error
-    if not isinstance(data, dict):
-        raise Unreadable(f"{path} does not hold a JSON object")
-    return data
-
-
-def write_json(path: Path, data: Mapping[str, object]) -> None:
-    """Write by rename, for this user's eyes only: a reader sees the old paper or the new one."""
-    descriptor, half_made = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(data, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(half_made).replace(path)
-    except BaseException:
-        Path(half_made).unlink(missing_ok=True)
-        raise
-    sync_folder(path.parent)
-
-
-def sync_folder(path: Path) -> None:
-    """Make renames in this folder survive a power cut."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

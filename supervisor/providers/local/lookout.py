@@ -14,7 +14,8 @@ from supervisor import telemetry
 from supervisor.domain.machine import Machine, MachineListing, MachineState
 from supervisor.ports.clock import Clock
 from supervisor.providers.local.disasters import NoticeTimers
-from supervisor.providers.local.folders import Folder, Folders, Unreadable
+from supervisor.providers.local.folders import Folder, Folders
+from supervisor.providers.local.papers import Unreadable
 from supervisor.providers.local.sighting import Sight
 
 LOG = logging.getLogger(__name__)

@@ -150,6 +150,11 @@ class Table:
         return self._folders[pid]
 
 
+def folder_of(pid: int) -> str:
+    """The machine's folder that this process carries; empty for none, and for a process that is gone."""
+    return os.fsdecode(_read_marker(pid))
+
+
 def _read_marker(pid: int) -> bytes:
     try:
         variables = (PROC / str(pid) / "environ").read_bytes().split(b"\0")

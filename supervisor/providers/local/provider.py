@@ -15,20 +15,25 @@ from contextlib import contextmanager
 from pathlib import Path
 from signal import SIGSTOP, SIGTERM
 
+from supervisor.domain.cards import Card
 from supervisor.domain.machine import Machine, MachineListing, MachineRef, MachineState
 from supervisor.domain.placement import Offer
 from supervisor.ports.clock import Clock
 from supervisor.ports.provider import (
+    LaunchFailed,
     LaunchRejected,
     LaunchRequest,
     MachineMissing,
-    NoCapacity,
     ProviderUnavailable,
 )
 from supervisor.providers.local import processes, secrets
+from supervisor.providers.local.cards import Cards
 from supervisor.providers.local.disasters import Stockouts
-from supervisor.providers.local.folders import Folder, Folders, Notice, Unreadable
+from supervisor.providers.local.folders import Folder, Folders, Job, Notice
 from supervisor.providers.local.lookout import Lookout
+from supervisor.providers.local.nvidia_smi import NvidiaSmi
+from supervisor.providers.local.papers import Unreadable
+from supervisor.providers.local.room import Room
 from supervisor.providers.local.sighting import Sight, boottime, end, ended
 from supervisor.providers.local.starting import Agents
 
@@ -39,7 +44,8 @@ DEAD_KEPT_S = 86400.0  # the folder of a machine that nobody released, after its
 
 class LocalProvider:
     """Provider and Disasters of ports/provider.py. `data_dir`: the supervisor's; `agent`: the zipapp that is copied
-    into each machine's folder; `capacity`: machines at once by zone, absent or None = no limit."""
+    into each machine's folder; `capacity`: machines at once by zone, absent or None = no limit; `gpus`: cards of each
+    machine by shape, empty = cards are left alone."""
 
     name = "local"
     irreplaceable = False
@@ -53,16 +59,17 @@ class LocalProvider:
         clock: Clock,
         python: str = sys.executable,
         dead_kept_s: float = DEAD_KEPT_S,
+        gpus: Mapping[str, int] | None = None,
     ) -> None:
         self._folders = Folders(data_dir.resolve())
         self._offers = tuple(offers)
-        self._capacity = dict(capacity)
         self._agent = agent
         self._clock = clock
         self._stockouts = Stockouts(self._folders.own / "stockouts.json")
-        zones = frozenset(offer.placement.zone for offer in self._offers)
-        self._lookout = Lookout(self._folders, zones, clock)
+        self._lookout = Lookout(self._folders, frozenset(o.placement.zone for o in self._offers), clock)
         self._agents = Agents(python)
+        cards = Cards(gpus or {}, self._folders, self._agents.lives, NvidiaSmi())
+        self._room = Room(self._offers, capacity, self._stockouts, cards, self._folders, self._lookout, clock)
         self._dead_kept_s = dead_kept_s
 
     # --- the provider -------------------------------------------------------------------------------------------------
@@ -90,7 +97,7 @@ class LocalProvider:
                         f"machine {request.name} is there already, of launch {job.launch_id} of run {job.run_id}"
                     )
                 if self._may_start(folder):
-                    self._start(folder, request)
+                    self._start(folder, request, job)
             return self._await_agent(folder)
 
     def machines(self) -> MachineListing:
@@ -135,6 +142,11 @@ class LocalProvider:
     def console(self, ref: MachineRef, max_bytes: int = 65536) -> bytes:
         with _clear_answers(f"console of {ref.name}"):
             return self._folders.console(ref.name, max_bytes) if max_bytes > 0 else b""
+
+    def cards(self) -> tuple[Card, ...]:
+        """The computer's GPUs. ProviderUnavailable when nothing is known of them."""
+        with _clear_answers("the GPUs of this computer"):
+            return self._room.survey()
 
     def check_secrets(self, references: Collection[str]) -> Mapping[str, str]:
         return {reference: secrets.problem(reference) for reference in references}
@@ -182,26 +194,11 @@ class LocalProvider:
 
     def _make_room(self, request: LaunchRequest) -> None:
         """The folder for a machine that may be started here and now. NoCapacity, LaunchRejected."""
-        placement, zone = request.placement, request.placement.zone
-        if placement not in {offer.placement for offer in self._offers}:
-            raise LaunchRejected(
-                f"{placement.shape} in {zone} (spot: {placement.spot}) is not in the settings"
-            )
-        if self._stockouts.holds(zone, self._clock.now()):
-            raise NoCapacity(f"ZONE_RESOURCE_POOL_EXHAUSTED: zone {zone} has no {placement.shape} now")
-        limit = self._capacity.get(zone)
-        if limit is not None:
-            seen = self._lookout.all()
-            taken = sum(m.zone == zone and m.state is not MachineState.ENDED for m in seen.listing.machines)
-            taken += len(seen.unreadable)  # they may be here, and a full computer helps nobody
-            if taken >= limit:
-                raise NoCapacity(
-                    f"ZONE_RESOURCE_POOL_EXHAUSTED: {taken} of {limit} machines of zone {zone} are taken"
-                )
+        gpu_ids = self._room.find(request.placement)
         if not self._agent.is_file():
             raise LaunchRejected(f"the agent {self._agent} is missing; `make agent` builds it")
         try:
-            self._folders.make(request, self._agent, self._clock.now())
+            self._folders.make(request, self._agent, self._clock.now(), gpu_ids)
         except (OSError, TypeError, ValueError) as error:
             raise LaunchRejected(f"the folder of {request.name} cannot be made: {error}") from error
 
@@ -211,12 +208,15 @@ class LocalProvider:
             return False
         return not Sight(self._clock).members(folder, None)
 
-    def _start(self, folder: Folder, request: LaunchRequest) -> None:
+    def _start(self, folder: Folder, request: LaunchRequest, cut_off: Job | None) -> None:
+        """`cut_off`: of the same launch, which did not come so far. LaunchRejected, NoCapacity."""
         try:
+            if cut_off is not None:
+                self._room.renew(folder, cut_off, request.placement)
             self._agents.start(folder, request.secrets)
-        except (OSError, LaunchRejected) as error:
+        except (OSError, LaunchFailed) as error:
             self._folders.discard(folder)
-            if isinstance(error, LaunchRejected):
+            if isinstance(error, LaunchFailed):
                 raise
             raise LaunchRejected(f"the agent of {folder.name} cannot be started: {error}") from error
 

@@ -27,7 +27,8 @@ from supervisor.domain.machine import (
 )
 from supervisor.ports.clock import Clock
 from supervisor.providers.local import processes
-from supervisor.providers.local.folders import Folder, Job, Notice, Unreadable
+from supervisor.providers.local.folders import Folder, Job, Notice
+from supervisor.providers.local.papers import Unreadable
 from supervisor.providers.local.processes import Identity, Process, Table
 
 LOG = logging.getLogger(__name__)

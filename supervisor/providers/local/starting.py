@@ -29,10 +29,14 @@ class Agents:
 
     def start(self, folder: Folder, references: Mapping[str, str]) -> None:
         """Start the agent in this folder; when this returns its process can be found. `references`: of its secrets.
-        OSError, LaunchRejected: there is none, nothing was started."""
+        OSError, LaunchRejected, Unreadable: there is none, nothing was started."""
         environment = without_secrets(os.environ, references)
         environment["SPOT_MACHINE"] = folder.name
         environment["SPOT_MACHINE_DIR"] = str(folder.path)
+        job = folder.job()
+        if job is not None and job.gpu_ids is not None:
+            # Whatever the service itself may see: this machine sees its own cards, or none.
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(job.gpu_ids)
         with (folder.path / "console.log").open("ab") as console, _input(read_all(references)) as given:
             child = subprocess.Popen(
                 [self._python, str(folder.path / "agent.pyz"), str(folder.path)],

@@ -1,0 +1,150 @@
+"""Which cards a machine on this computer gets, so that no card ever serves two of them.
+
+A card is taken while the machine that has it in its job.json may still live; it is held when somebody else has memory
+on it, or a process of ours that is not that machine's. What is taken or held is not given out, and nobody's process
+is ended for it but our own leftovers: those that carry the mark of a machine whose folder is gone. Choosing and
+starting happen under the folders' lock. Cards of a launch that was cut off before its start are chosen again.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Mapping
+
+from supervisor import telemetry
+from supervisor.domain.cards import Card
+from supervisor.domain.machine import MachineState
+from supervisor.ports.provider import LaunchRejected, NoCapacity
+from supervisor.providers.local import processes
+from supervisor.providers.local.folders import Folder, Folders
+from supervisor.providers.local.lookout import Seen
+from supervisor.providers.local.nvidia_smi import CardsUnread, Holder, NoNvidiaSmi, NvidiaSmi, Reading
+from supervisor.providers.local.papers import Unreadable
+from supervisor.providers.local.sighting import end
+
+LOG = logging.getLogger(__name__)
+GIB = 2**30
+HELD_BYTES, HELD_SHARE = GIB, 0.05  # less than the larger of the two may be a driver's own
+
+
+class Cards:
+    """`promised`: shape -> cards of each of its machines; empty = this supervisor leaves cards alone. `started`: an
+    agent that was started in this folder a moment ago may not be known by /proc yet."""
+
+    def __init__(
+        self, promised: Mapping[str, int], folders: Folders, started: Callable[[Folder], bool], smi: NvidiaSmi
+    ) -> None:
+        self._promised = promised
+        self._folders = folders
+        self._started = started
+        self._smi = smi
+
+    def choose(
+        self, shape: str, look: Callable[[], Seen], kept: Iterable[str] = ()
+    ) -> tuple[str, ...] | None:
+        """The UUIDs for one more machine, those in `kept` first; None where cards are left alone. Call it under the
+        folders' lock; `look` sees all machines. Raises NoCapacity, LaunchRejected, OSError."""
+        if not self._promised:
+            return None
+        wanted = self._promised.get(shape, 0)
+        if not wanted:
+            return ()
+        try:
+            self._end_leftovers()
+            cards = self.states(look())
+        except NoNvidiaSmi as error:
+            raise LaunchRejected(
+                f"{shape} has GPUs, but {error}: install the driver's tools, or take {shape} out of local_gpus"
+            ) from None
+        except CardsUnread as error:
+            # A definite no: nothing was started, and on a card of which nothing is known nothing may be.
+            raise NoCapacity(f"no GPU is given out now: {error}") from None
+        if len(cards) < wanted:
+            raise LaunchRejected(
+                f"{shape} promises {_gpus(wanted)}, and this computer has {len(cards)}; set local_gpus to what is there"
+            )
+        free = [card for card in cards if not card.holder]
+        if len(free) < wanted:
+            busy = "; ".join(f"GPU {card.index} is {card.holder}" for card in cards if card.holder)
+            raise NoCapacity(f"{shape} needs {_gpus(wanted)}, free: {len(free)}. {busy}")
+        first = frozenset(kept)
+        free.sort(key=lambda card: (card.uuid not in first, card.index))
+        return tuple(card.uuid for card in free[:wanted])
+
+    def states(self, seen: Seen) -> tuple[Card, ...]:
+        """Every card with its holder. Raises CardsUnread, OSError."""
+        taken = self._taken(seen)
+        readings = self._smi.read()
+        owners = self._owners() if any(reading.holders for reading in readings) else {}
+        return tuple(
+            Card(
+                reading.index,
+                reading.uuid,
+                reading.name,
+                f"with machine {taken[reading.uuid]}" if reading.uuid in taken else _held(reading, owners),
+                ours=reading.uuid in taken,
+            )
+            for reading in readings
+        )
+
+    def _taken(self, seen: Seen) -> dict[str, str]:
+        """UUID -> the machine that has it. CardsUnread when a machine may have any of them."""
+        living = [m.name for m in seen.listing.machines if m.state is not MachineState.ENDED]
+        living += [folder.name for folder in seen.over if self._started(folder)]
+        taken = {}
+        for name in (*living, *seen.unreadable):
+            try:
+                job = self._folders.folder(name).job()
+            except Unreadable as error:
+                raise CardsUnread(f"the cards of machine {name} are not known: {error}") from None
+            if job is None and name in seen.unreadable:
+                raise CardsUnread(f"the cards of machine {name} are not known: {seen.unreadable[name]}")
+            taken.update(dict.fromkeys((job.gpu_ids if job is not None else None) or (), name))
+        return taken
+
+    def _owners(self) -> dict[int, str]:
+        """pid -> the machine of ours that it belongs to."""
+        table = processes.Table()
+        return {p.pid: folder.name for folder in self._folders.all() for p in _members(table, folder)}
+
+    def _end_leftovers(self) -> None:
+        """End what holds a card and carries the mark of a machine of ours that is not there any more."""
+        holders = {holder.pid for card in self._smi.read() for holder in card.holders}
+        there = {folder.name for folder in self._folders.all()} if holders else set()
+        for pid in holders:
+            parent, name = os.path.split(processes.folder_of(pid))
+            if parent != str(self._folders.machines) or name in there:
+                continue
+            extra = {telemetry.ACTION: "leftover_ended", telemetry.MACHINE: name}
+            LOG.warning("Process %d holds a GPU, but its machine %s is gone: ended.", pid, name, extra=extra)
+            end(self._folders.folder(name), None)
+
+
+def _members(table: processes.Table, folder: Folder) -> list[processes.Process]:
+    try:
+        return table.members(folder.path, folder.agent())
+    except Unreadable:
+        return table.members(folder.path, None)
+
+
+def _held(reading: Reading, owners: Mapping[int, str]) -> str:
+    """By whom, though no machine was given it; empty = by nobody."""
+    if reading.holders:
+        largest = max(reading.holders, key=lambda holder: holder.used_bytes or 0)
+        owner = owners.get(largest.pid)
+        whose = f"of machine {owner}, which was not given it" if owner else "which is not ours"
+        return f"held by {_said(largest)}, {whose}"
+    used, total = reading.used_bytes, reading.total_bytes
+    if used is None or used <= max(HELD_BYTES, HELD_SHARE * (total or 0)):
+        return ""
+    return f"held: {used / GIB:.1f} GiB of it are in use, by no process that can be seen from here"
+
+
+def _said(holder: Holder) -> str:
+    size = "" if holder.used_bytes is None else f", {holder.used_bytes / GIB:.1f} GiB"
+    return f"pid {holder.pid} ({holder.name}{size})"
+
+
+def _gpus(count: int) -> str:
+    return f"{count} GPU" if count == 1 else f"{count} GPUs"

@@ -1,0 +1,137 @@
+"""What nvidia-smi says of this computer's cards, and of the processes that hold their memory.
+
+Only the tool is asked, as a child with a deadline: a driver that hangs must not hang the supervisor. A child that not
+even SIGKILL ends (it waits inside the kernel) is left behind, and no second one is started while it is there. In a
+container the list of processes is empty: then the memory figure alone tells that a card is in use.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+import subprocess
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from supervisor.providers.local.papers import Unreadable
+
+TIMEOUT_S = 10.0
+MIB = 2**20
+CARDS = ("--query-gpu=index,uuid,name,memory.used,memory.total", 5)
+HOLDERS = ("--query-compute-apps=gpu_uuid,pid,process_name,used_memory", 4)
+
+
+class CardsUnread(Unreadable):
+    """Which cards there are, or who has them, is not known now."""
+
+
+class NoNvidiaSmi(CardsUnread):
+    """There is no such tool on the supervisor's PATH."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A process with memory on a card; `used_bytes` None = not told."""
+
+    pid: int
+    name: str
+    used_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One card. Figures are None where the driver gives none (a computer whose GPU shares the main memory)."""
+
+    index: int
+    uuid: str
+    name: str
+    used_bytes: int | None
+    total_bytes: int | None
+    holders: tuple[Holder, ...] = ()
+
+
+class NvidiaSmi:
+    def __init__(self, timeout_s: float = TIMEOUT_S) -> None:
+        self._timeout_s = timeout_s
+        self._hung: subprocess.Popen[str] | None = None
+
+    def read(self) -> tuple[Reading, ...]:
+        """Every card in order of index. Raises CardsUnread."""
+        holders: dict[str, list[Holder]] = {}
+        cards = self._ask(*CARDS)
+        for uuid, pid, name, used in self._ask(*HOLDERS):
+            number = _number(pid)
+            holders.setdefault(uuid, []).append(Holder(number, _words(number, name), _bytes(used)))
+        found = (
+            Reading(_number(index), uuid, name, _bytes(used), _bytes(total), tuple(holders.get(uuid, ())))
+            for index, uuid, name, used, total in cards
+        )
+        return tuple(sorted(found, key=lambda card: card.index))
+
+    def _ask(self, query: str, columns: int) -> list[list[str]]:
+        tool = shutil.which("nvidia-smi")
+        if tool is None:
+            raise NoNvidiaSmi("nvidia-smi is not on the supervisor's PATH")
+        answer = self._run([tool, query, "--format=csv,noheader,nounits"])
+        rows = [row for row in csv.reader(answer.splitlines(), skipinitialspace=True) if row]
+        if any(len(row) != columns for row in rows):
+            raise CardsUnread(f"nvidia-smi gave an answer that is not understood: {answer.strip()[:200]}")
+        return rows
+
+    def _run(self, command: list[str]) -> str:
+        if self._hung is not None and self._hung.returncode is None:
+            raise CardsUnread(f"nvidia-smi hangs since it was last asked (pid {self._hung.pid})")
+        try:
+            child = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+            )
+        except OSError as error:
+            raise CardsUnread(f"nvidia-smi cannot be run: {error}") from None
+        try:
+            out, err = child.communicate(timeout=self._timeout_s)
+        except subprocess.TimeoutExpired:
+            self._leave(child)
+            raise CardsUnread(f"nvidia-smi gave no answer within {self._timeout_s:g} s") from None
+        if child.returncode:
+            said = " ".join((err.strip() or out.strip()).split())[:200]
+            raise CardsUnread(f"nvidia-smi ended with code {child.returncode}: {said or 'it said nothing'}")
+        return out
+
+    def _leave(self, child: subprocess.Popen[str]) -> None:
+        child.kill()
+        for pipe in (child.stdout, child.stderr):
+            if pipe is not None:
+                pipe.close()
+        self._hung = child
+        threading.Thread(target=child.wait, name="nvidia-smi", daemon=True).start()
+
+
+def _number(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise CardsUnread(f"nvidia-smi says {text[:40]!r} where a number belongs") from None
+
+
+def _bytes(text: str) -> int | None:
+    """From MiB; what stands in brackets, such as [N/A], is no figure."""
+    return None if text.startswith("[") else _number(text) * MIB
+
+
+def _words(pid: int, told: str) -> str:
+    """What runs there, for people: the program and its script. Never more of its arguments: they may hold a secret."""
+    try:
+        words = [os.fsdecode(word) for word in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") if word]
+    except OSError:
+        words = []
+    if not words:
+        return told.rpartition("/")[2][:40]
+    script = words[2:3] if words[1:2] == ["-m"] else [word for word in words[1:2] if not word.startswith("-")]
+    return " ".join(word.rpartition("/")[2][:40] for word in (words[0], *script))

@@ -1,0 +1,30 @@
+"""Stands for the tool nvidia-smi, for computers without a GPU: it answers from the file cards.json beside it.
+
+`{"cards": [{"index", "uuid", "name", "used", "total", "holders": [{"pid", "name", "used"}]}], "fail": "", "hang": 0}`
+Sizes are MiB, or texts such as "[N/A]". Fields of --query-gpu that the file does not know are [N/A]. `fail`: what it
+says before it ends with code 9; `hang`: seconds before it answers.
+"""
+
+import json
+import sys
+import time
+from pathlib import Path
+
+state = json.loads(Path(__file__).with_name("cards.json").read_text())
+time.sleep(state.get("hang", 0))
+if state.get("fail"):
+    sys.stdout.write(state["fail"] + "\n")
+    sys.exit(9)
+query = next(word for word in sys.argv if word.startswith("--query-"))
+fields = query.partition("=")[2].split(",")
+for card in state["cards"]:
+    if query.startswith("--query-gpu"):
+        known = {"memory.used": card["used"], "memory.total": card["total"], **card}
+        rows = [[str(known.get(field, "[N/A]")) for field in fields]]
+    else:
+        rows = [
+            [card["uuid"], str(h["pid"]), h.get("name", "[Not Found]"), str(h["used"])]
+            for h in card.get("holders", [])
+        ]
+    for row in rows:
+        sys.stdout.write(", ".join(row) + "\n")

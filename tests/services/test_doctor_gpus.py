@@ -1,0 +1,60 @@
+"""The doctor tells of each GPU of this computer: free, with a machine of ours, or held by somebody else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from supervisor.domain.cards import Card
+from supervisor.ports.provider import ProviderUnavailable
+from supervisor.services.doctor import Surroundings, examine
+from tests.services.bed import Bed
+
+FREE = Card(0, "GPU-a", "NVIDIA L4")
+OURS = Card(1, "GPU-b", "NVIDIA L4", "with machine spot-1-a1-t1", ours=True)
+HELD = Card(2, "GPU-c", "NVIDIA L4", "held by pid 4242 (python train.py, 11.2 GiB), which is not ours")
+
+
+def told(bed: Bed, tmp_path: Path, cards: Sequence[Card], promised: int = 1) -> dict[str, str] | None:
+    around = Surroundings(tmp_path, None, lambda: cards, promised)
+    checks = examine(bed.parts, around, lambda: bed.loop)["checks"]
+    return next((check for check in checks if check["name"] == "gpus"), None)
+
+
+def test_each_card_with_its_holder(bed: Bed, tmp_path: Path) -> None:
+    found = told(bed, tmp_path, [FREE, OURS])
+    assert found is not None
+    assert found["result"] == "ok"
+    assert found["fact"] == "GPU 0 (NVIDIA L4) is free; GPU 1 (NVIDIA L4) is with machine spot-1-a1-t1"
+    found = told(bed, tmp_path, [FREE, OURS, HELD])
+    assert found is not None
+    assert found["result"] == "warn"
+    assert (
+        "GPU 2 (NVIDIA L4) is held by pid 4242 (python train.py, 11.2 GiB), which is not ours"
+        in found["fact"]
+    )
+
+
+def test_fewer_cards_than_a_shape_promises(bed: Bed, tmp_path: Path) -> None:
+    found = told(bed, tmp_path, [FREE], promised=2)
+    assert found is not None
+    assert found["result"] == "fail"
+    assert found["cause"] == "a shape promises 2, and this computer has 1"
+    assert found["fix"] == "set local_gpus to what is there"
+
+
+def test_cards_that_cannot_be_read(bed: Bed, tmp_path: Path) -> None:
+    def unread() -> Sequence[Card]:
+        raise ProviderUnavailable("nvidia-smi gave no answer within 10 s")
+
+    around = Surroundings(tmp_path, None, unread, 1)
+    [found] = [c for c in examine(bed.parts, around, lambda: bed.loop)["checks"] if c["name"] == "gpus"]
+    assert (found["result"], found["cause"]) == ("fail", "nvidia-smi gave no answer within 10 s")
+
+
+def test_nobody_asks_where_no_shape_has_cards(bed: Bed, tmp_path: Path) -> None:
+    def never() -> Sequence[Card]:
+        raise AssertionError("asked")
+
+    around = Surroundings(tmp_path, None, never)
+    assert all(c["name"] != "gpus" for c in examine(bed.parts, around, lambda: bed.loop)["checks"])

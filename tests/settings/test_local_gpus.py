@@ -1,0 +1,42 @@
+"""Which shapes of this computer have GPUs, and how many each machine of them gets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from supervisor import settings
+from supervisor.domain.errors import SettingsRefused
+
+
+def load(environ: dict[str, str], file: Path | None = None) -> settings.Settings:
+    return settings.load(environ={"HOME": "/nowhere", **environ}, file=file)
+
+
+def test_text_and_table_mean_the_same(tmp_path: Path) -> None:
+    file = tmp_path / "spot.toml"
+    file.write_text(
+        'local_shapes = ["l4", "l4x2", "cpu"]\n[local_gpus]\nl4 = 1\nl4x2 = 2\n', encoding="utf-8"
+    )
+    by_text = load({"SPOT_LOCAL_SHAPES": "l4,l4x2,cpu", "SPOT_LOCAL_GPUS": "l4=1,l4x2=2"})
+    assert load({}, file).local_gpus == by_text.local_gpus == {"l4": 1, "l4x2": 2}
+    assert load({}).local_gpus == {}
+
+
+def test_a_shape_that_is_not_offered_is_refused() -> None:
+    with pytest.raises(
+        SettingsRefused, match=r"local_gpus names l4, which is not one of local_shapes \(cpu\)"
+    ):
+        load({"SPOT_LOCAL_GPUS": "l4=1"})
+
+
+@pytest.mark.parametrize("text", ["cpu", "cpu=", "cpu=many", "cpu=-1", "cpu=1.5"])
+def test_what_is_no_number_of_cards_is_refused(text: str) -> None:
+    with pytest.raises(SettingsRefused, match=r"local_gpus \(environment SPOT_LOCAL_GPUS\): expected"):
+        load({"SPOT_LOCAL_GPUS": text})
+
+
+def test_the_refusal_shows_how_it_is_written() -> None:
+    with pytest.raises(SettingsRefused, match="shape=cards pairs, such as l4=1,l4x2=2"):
+        load({"SPOT_LOCAL_GPUS": "l4"})
