@@ -18,6 +18,7 @@ import time
 from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 
 from supervisor.agent.attention import Attention
+from supervisor.agent.gpus import names_of
 from supervisor.agent.hostfacts import gpu_facts, host_facts
 from supervisor.agent.job import Job
 from supervisor.agent.masking import Masker
@@ -101,7 +102,7 @@ class FactsDuty:
 def collect(job: Job, cwd: str, env: Mapping[str, str]) -> Dict[str, Any]:
     """The facts, not yet masked. Takes as long as the command's Python takes to answer."""
     told, why_no_python = python_facts(job.command, cwd, env)
-    cards, why_no_cards = gpu_facts(job.gpu_ids)
+    cards, why_no_cards = gpu_facts(names_of(job))
     absent = {name: why_no_python for name in (*NAMES, "packages_sha256") if why_no_python}
     absent.update({name: why_no_cards for name in ("driver", "gpus") if why_no_cards})
     facts: Dict[str, Any] = {

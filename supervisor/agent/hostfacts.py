@@ -1,6 +1,6 @@
 """The machine under the training: kernel, processor, memory, the graphics driver and its cards.
 
-Read from /proc, which containers see too. Where the driver's files cannot be read nvidia-smi is asked.
+Read from /proc, which containers see too. Where the driver shows nothing there (WSL, say) nvidia-smi is asked.
 """
 
 from __future__ import annotations
@@ -8,8 +8,9 @@ from __future__ import annotations
 import glob
 import os
 import re
+import shutil
 import subprocess
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 NVIDIA = "/proc/driver/nvidia"
 SMI_TIMEOUT_S = 15.0
@@ -31,19 +32,20 @@ def host_facts() -> Dict[str, Any]:
     return found
 
 
-def gpu_facts(only: Sequence[str], proc: str = NVIDIA) -> Tuple[Dict[str, Any], str]:
-    """(driver and gpus, why they are not known). `only`: indices or UUIDs of this machine's cards; empty = all.
+def gpu_facts(only: Optional[Sequence[str]], proc: str = NVIDIA) -> Tuple[Dict[str, Any], str]:
+    """(driver and gpus, why they are not known). `only`: indexes or UUIDs of this machine's cards; None = all.
 
     driver None: no NVIDIA driver is loaded, and so there is no card.
     """
+    version = None
     try:
         with open(os.path.join(proc, "version"), encoding="utf-8") as source:
-            text = source.read()
+            version = _VERSION.search(source.read())
     except FileNotFoundError:
-        return {"driver": None, "gpus": []}, ""
+        if shutil.which(_SMI[0]) is None:
+            return {"driver": None, "gpus": []}, ""
     except OSError as error:
         return {}, "the driver cannot be read: %s" % error
-    version = _VERSION.search(text)
     cards = _cards(proc)
     if version is not None and cards:
         return {"driver": version.group(1), "gpus": _names(cards, only)}, ""
@@ -58,7 +60,7 @@ def _cards(proc: str) -> List[Tuple[str, str, str]]:
     return found
 
 
-def _ask_smi(only: Sequence[str]) -> Tuple[Dict[str, Any], str]:
+def _ask_smi(only: Optional[Sequence[str]]) -> Tuple[Dict[str, Any], str]:
     try:
         done = subprocess.run(
             _SMI,
@@ -72,11 +74,11 @@ def _ask_smi(only: Sequence[str]) -> Tuple[Dict[str, Any], str]:
         cards = [(index, uuid, name) for index, uuid, name, _ in rows]
         return {"driver": rows[0][3], "gpus": _names(cards, only)}, ""
     except (OSError, subprocess.SubprocessError, ValueError, IndexError) as error:
-        return {}, "a driver is loaded, but nvidia-smi did not tell of it: %s" % error
+        return {}, "nvidia-smi did not tell of the driver: %s" % error
 
 
-def _names(cards: Sequence[Tuple[str, str, str]], only: Sequence[str]) -> List[str]:
-    return [name for index, uuid, name in cards if not only or index in only or uuid in only]
+def _names(cards: Sequence[Tuple[str, str, str]], only: Optional[Sequence[str]]) -> List[str]:
+    return [name for index, uuid, name in cards if only is None or index in only or uuid in only]
 
 
 def _field(path: str, name: str) -> str:

@@ -3,6 +3,8 @@
     import spot_progress
     spot_progress.report(step, total=steps, loss=loss)
 
+and a third one, so that it saves at the end of a step when it is asked to leave: `if spot_progress.stopping(): ...`.
+
 The agent puts this module on the training's PYTHONPATH. Without SPOT_PROGRESS_FILE every call does nothing, so the
 same script runs anywhere. One call is one JSON line, appended in one write; nothing here raises for a full disk.
 """
@@ -14,6 +16,7 @@ import json
 import math
 import os
 import signal
+import threading
 from typing import Any, Dict, Optional
 
 
@@ -27,14 +30,38 @@ def report(step: int, total: Optional[int] = None, **metrics: float) -> None:
     _append(line)
 
 
-def checkpoint(name: str, step: int) -> None:
-    """The file or folder `name` in SPOT_CHECKPOINT_DIR is complete and holds this step."""
-    _append({"checkpoint": os.path.basename(str(name).rstrip("/")), "step": int(step)})
+def checkpoint(path: Any, step: int) -> None:
+    """This file or folder in SPOT_CHECKPOINT_DIR (its path or its name) is complete and holds this step."""
+    _append({"checkpoint": os.path.basename(str(path).rstrip("/")), "step": int(step)})
 
 
 def phase(name: str) -> None:
     """`evaluation`, `checkpoint` or `training`: in the first two no step is expected for a while."""
     _append({"phase": str(name)})
+
+
+def stopping() -> bool:
+    """True once this attempt is to end (a stop, a preemption notice): save at the end of the step, then leave.
+
+    Ask after every step, from the first one on. The first call in the main thread takes TERM, where nobody else does:
+    from then on it ends nothing by itself, and no checkpoint is cut short in a signal handler. A process that gets no
+    TERM learns it from the file SPOT_STOP_FILE. Ranks that step together must agree: one may see it a step earlier.
+    """
+    path = os.environ.get("SPOT_STOP_FILE")
+    if not path:
+        return False
+    if not _stop["taken"] and threading.current_thread() is threading.main_thread():
+        _stop["taken"] = True
+        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, _on_term)
+    return _stop["asked"] or os.path.exists(path)
+
+
+_stop = {"taken": False, "asked": False}
+
+
+def _on_term(number: int, frame: Any) -> None:
+    _stop["asked"] = True
 
 
 def _append(line: Dict[str, Any]) -> None:

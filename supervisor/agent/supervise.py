@@ -157,12 +157,12 @@ class Supervision:
 
     def _press(self, ending: Ending) -> None:
         training = self._station.training
-        if not self._told_stopping:
-            self._told_stopping = True
-            self._station.folder.tell_stopping(ending.reason)
         if signal.SIGTERM not in training.sent:
             _log.info("ending the command: %s", ending.reason)
             training.signal(signal.SIGTERM)
+        if not self._told_stopping:  # after TERM: one that leaves at once must not meet it on its way out
+            self._told_stopping = True
+            self._station.folder.tell_stopping(ending.reason)
         if time.monotonic() >= ending.kill_at and signal.SIGKILL not in training.sent:
             _log.info("the command is still there: KILL")
             training.signal(signal.SIGKILL)

@@ -157,13 +157,14 @@ OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Rele
 @pytest.mark.parametrize(("text", "version"), [(CLOSED, "535.104.05"), (OPEN, "570.86.15")])
 def test_driver_and_cards_are_read_from_the_kernel(tmp_path: Path, text: str, version: str) -> None:
     proc = cards(tmp_path / "nvidia", text, "NVIDIA L4", "NVIDIA H200")
-    assert gpu_facts((), proc) == ({"driver": version, "gpus": ["NVIDIA L4", "NVIDIA H200"]}, "")
+    assert gpu_facts(None, proc) == ({"driver": version, "gpus": ["NVIDIA L4", "NVIDIA H200"]}, "")
     assert gpu_facts(("1",), proc)[0]["gpus"] == ["NVIDIA H200"]
     assert gpu_facts(("GPU-0",), proc)[0]["gpus"] == ["NVIDIA L4"]
 
 
-def test_a_machine_without_a_driver_has_no_card(tmp_path: Path) -> None:
-    assert gpu_facts((), str(tmp_path / "none")) == ({"driver": None, "gpus": []}, "")
+def test_a_machine_without_a_driver_has_no_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert gpu_facts(None, str(tmp_path / "none")) == ({"driver": None, "gpus": []}, "")
 
 
 def test_where_the_kernel_does_not_tell_nvidia_smi_is_asked(
@@ -171,10 +172,12 @@ def test_where_the_kernel_does_not_tell_nvidia_smi_is_asked(
 ) -> None:
     proc = cards(tmp_path / "nvidia", "NVRM version: of another make\n")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    told, why = gpu_facts((), proc)
-    assert (told, why.startswith("a driver is loaded, but nvidia-smi did not tell of it")) == ({}, True)
+    told, why = gpu_facts(None, proc)
+    assert (told, why.startswith("nvidia-smi did not tell of the driver")) == ({}, True)
     program(tmp_path / "bin" / "nvidia-smi", "#!/bin/sh\necho '0, GPU-7, NVIDIA A100, 550.1'\n")
-    assert gpu_facts((), proc) == ({"driver": "550.1", "gpus": ["NVIDIA A100"]}, "")
+    a100 = {"driver": "550.1", "gpus": ["NVIDIA A100"]}
+    assert gpu_facts(None, proc) == (a100, "")
+    assert gpu_facts(None, str(tmp_path / "wsl")) == (a100, "")
 
 
 # --- seeds, tracker, size -------------------------------------------------------------------------------------------

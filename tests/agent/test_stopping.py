@@ -1,0 +1,132 @@
+"""`spot_progress.stopping()`: an end is seen at the end of a step, in every process, and nobody's handler is taken."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from supervisor.agent import spot_progress
+from supervisor.domain import heartbeat
+from tests.agent.machine_rig import Rig
+from tests.waiting import wait_for
+
+HELPER = Path(str(spot_progress.__file__)).parent
+
+# A step is a slow save. TERM comes in the middle of one; the save must be whole, and the loop must end after it.
+LOOP = """
+import os, sys, time
+import spot_progress
+{before}
+while not spot_progress.stopping():
+    with open("half", "w") as half:
+        half.write("begun")
+        half.flush()
+        time.sleep(0.3)
+        half.write(", whole")
+    os.rename("half", "whole")
+sys.exit(5)
+"""
+
+
+def loop(folder: Path, before: str = "", **env: str) -> subprocess.Popen[bytes]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("SPOT_")}
+    text = LOOP.format(before=before)
+    return subprocess.Popen(
+        [sys.executable, "-c", text], cwd=folder, env={**kept, "PYTHONPATH": str(HELPER), **env}
+    )
+
+
+def test_term_ends_a_step_and_not_a_save(tmp_path: Path) -> None:
+    training = loop(tmp_path, SPOT_STOP_FILE=str(tmp_path / "stop"))
+    wait_for((tmp_path / "half").exists)
+    training.send_signal(signal.SIGTERM)
+    assert training.wait(30) == 5
+    assert (tmp_path / "whole").read_text() == "begun, whole"
+    assert not (tmp_path / "half").exists()
+
+
+def test_without_the_helpers_question_term_cuts_a_save_short(tmp_path: Path) -> None:
+    """The broken variant: nobody takes TERM."""
+    training = loop(tmp_path, "spot_progress.stopping = lambda: False")
+    wait_for((tmp_path / "half").exists)
+    training.send_signal(signal.SIGTERM)
+    assert training.wait(30) == -signal.SIGTERM
+    assert (tmp_path / "half").read_text() == "begun"
+
+
+def test_a_handler_of_the_training_stays_its_own(tmp_path: Path) -> None:
+    before = "import signal\nsignal.signal(signal.SIGTERM, lambda *_: open('own', 'w').close())"
+    training = loop(tmp_path, before, SPOT_STOP_FILE=str(tmp_path / "stop"))
+    wait_for((tmp_path / "half").exists)
+    training.send_signal(signal.SIGTERM)
+    wait_for((tmp_path / "own").exists)
+    assert training.poll() is None
+    (tmp_path / "stop").touch()  # the file tells it all the same
+    assert training.wait(30) == 5
+
+
+def test_run_by_hand_it_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPOT_STOP_FILE", raising=False)
+    before = signal.getsignal(signal.SIGTERM)
+    assert not spot_progress.stopping()
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_it_may_be_asked_in_any_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPOT_STOP_FILE", str(tmp_path / "stop"))
+    before, answers = signal.getsignal(signal.SIGTERM), []
+
+    def ask() -> None:
+        thread = threading.Thread(target=lambda: answers.append(spot_progress.stopping()))
+        thread.start()
+        thread.join()
+
+    ask()
+    (tmp_path / "stop").touch()
+    ask()
+    assert answers == [False, True]
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+RANKS = """
+import os, subprocess, sys, time
+import spot_progress
+rank = "import spot_progress, time\\nwhile not spot_progress.stopping(): time.sleep(0.02)\\nopen('rank', 'w').close()"
+other = subprocess.Popen([sys.executable, "-c", rank], start_new_session=True)  # it gets no TERM from the agent
+step = 0
+while not spot_progress.stopping():
+    step += 1
+    spot_progress.report(step)
+    time.sleep(0.02)
+path = os.path.join(os.environ["SPOT_CHECKPOINT_DIR"], "step-%d.txt" % step)
+with open(path + ".tmp", "w") as target:
+    target.write(str(step))
+os.rename(path + ".tmp", path)
+spot_progress.checkpoint(path, step)
+other.wait(20)
+os.rename("rank", os.path.join(os.environ["SPOT_CHECKPOINT_DIR"], ".rank-saw-it"))
+sys.exit(1)
+"""
+
+
+@pytest.mark.parametrize("how", ["notice", "term"])
+def test_every_rank_of_a_real_training_learns_of_the_end(rig: Rig, how: str) -> None:
+    rig.start(sys.executable, "-c", RANKS)
+    rig.beat_with("three steps", lambda beat: (beat.step or 0) >= 3)
+    if how == "notice":
+        rig.notice(10.0)
+    else:
+        rig.agent.send_signal(signal.SIGTERM)
+    last = rig.ended()
+    assert last.left == (heartbeat.NOTICED if how == "notice" else heartbeat.STOPPED)
+    assert last.checkpoint_step == last.step
+    work = rig.machine / "work"
+    assert (work / "stopping").read_text().strip() == last.left
+    assert (work / "checkpoints" / ".rank-saw-it").exists()
+    assert rig.survivors() == []

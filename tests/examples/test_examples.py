@@ -1,0 +1,83 @@
+"""The examples under a real agent: steps are reported, a notice is answered by a save at the end of a step, the next
+attempt goes on from exactly there, and the end is the one of a training that nobody has interrupted.
+
+torch, transformers and lightning are gigabytes and are not installed where these tests run. The modules under stubs/
+stand in for them: they have the names, the order of calls and the way of writing checkpoints of the real ones, and
+nothing else. So these tests prove the examples' own logic; that the real libraries behave as the stand-ins do was read
+in their sources and is not proved here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from supervisor.domain import heartbeat
+from tests.agent.conftest import archive, rig  # noqa: F401 - fixtures
+from tests.agent.machine_rig import Rig
+
+HERE = Path(__file__).parent
+EXAMPLES = HERE.parents[1] / "examples"
+HELPER = HERE.parents[1] / "supervisor" / "agent" / "spot_progress.py"
+FILES = ("pytorch/train.py", "huggingface/callback.py", "lightning/callback.py")
+SCRIPTS = {
+    "pytorch": (EXAMPLES / "pytorch" / "train.py", 1000, "model.pt", "0.002"),
+    "huggingface": (HERE / "train_huggingface.py", 200, "total", "0.01"),
+    "lightning": (HERE / "train_lightning.py", 200, "total", "0.01"),
+}
+
+
+def weights_of_an_uninterrupted_training(folder: Path) -> bytes:
+    """Of the plain script, run by hand: no supervisor, no SPOT_ variable."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("SPOT_")}
+    env = {**kept, "PYTHONPATH": os.pathsep.join([str(HERE / "stubs"), str(HELPER.parent)])}
+    subprocess.run([sys.executable, str(SCRIPTS["pytorch"][0])], cwd=folder, env=env, check=True, timeout=60)
+    return (folder / "model.pt").read_bytes()
+
+
+@pytest.mark.parametrize("name", list(SCRIPTS))
+def test_a_training_that_is_preempted_loses_no_step(name: str, rig: Rig, tmp_path: Path) -> None:  # noqa: F811
+    script, steps, result, delay_s = SCRIPTS[name]
+    path = os.pathsep.join([str(HERE / "stubs"), str(EXAMPLES / name)])
+    job = {"env": {"PYTHONPATH": path, "STUB_STEP_S": delay_s}, "beat_push_s": 0.1}
+    rig.start(sys.executable, str(script), **job)
+    rig.beat_with("30 steps", lambda beat: (beat.step or 0) >= 30)
+    rig.notice(8.0)
+    first = rig.ended()
+    assert (first.left, first.total) == (heartbeat.NOTICED, steps)
+    assert first.checkpoint_step == first.step, "it has saved at the end of its last step"
+    assert first.exit is not None
+    assert (first.exit.code, first.exit.sent_by_us) == (1, True)
+    saved = rig.baton.checkpoint
+    assert saved is not None
+    assert saved.step == first.step
+
+    rig.start(sys.executable, str(script), attempt=2, **job)
+    last = rig.ended(60)
+    assert (last.phase, last.step, last.resumed_from) == (heartbeat.FINISHED, steps, saved.step)
+    done = rig.baton.done
+    assert done is not None
+    told = rig.store.get(done.prefix + result)[0]
+    if name == "pytorch":
+        assert told == weights_of_an_uninterrupted_training(tmp_path)
+    else:
+        assert int(told) == steps * (steps + 1) // 2, "no step was lost, none was done twice"
+    assert rig.survivors() == []
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_an_example_is_one_idea_on_40_lines(name: str) -> None:
+    text = (EXAMPLES / name).read_text()
+    assert len(text.splitlines()) <= 40
+    assert "os.rename(" in text, "a checkpoint appears by rename"
+    assert re.search(r"spot_progress\.(report|stopping)\(", text)
+
+
+def test_every_example_has_its_line_in_the_readme() -> None:
+    readme = (EXAMPLES.parent / "README.md").read_text()
+    assert [name for name in FILES if f"examples/{name}" not in readme] == []
