@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from supervisor import telemetry
 from supervisor.api.errors import BodyTooLarge, HostRefused, OriginRefused, problem, problem_of
+from supervisor.domain.bundle import MAX_GZIP_BYTES
 from supervisor.domain.errors import SpotError
 
 LOG = logging.getLogger(__name__)
@@ -53,7 +54,7 @@ class Door:
 
         try:
             self._admit(scope, headers)
-            await self._app(scope, _bounded(headers, receive), answer)
+            await self._app(scope, _bounded(headers, receive, _most_bytes(scope)), answer)
         except ClientDisconnect:
             return  # nobody is left to answer
         except Exception as error:
@@ -88,26 +89,32 @@ def _request_id(headers: Mapping[bytes, bytes]) -> str:
     return given.decode() if _REQUEST_ID.match(given) else secrets.token_hex(8)
 
 
-def _bounded(headers: Mapping[bytes, bytes], receive: Receive) -> Receive:
+def _most_bytes(scope: Scope) -> int:
+    """Of a body. Bundles go to a file, piece by piece; everything else is held in memory."""
+    bundle = scope["method"] == "PUT" and scope["path"].startswith("/v1/code/")
+    return MAX_GZIP_BYTES if bundle else BODY_MAX_BYTES
+
+
+def _bounded(headers: Mapping[bytes, bytes], receive: Receive, most_bytes: int) -> Receive:
     """`receive` that raises BodyTooLarge; the announced length is believed only where it refuses."""
     announced = headers.get(b"content-length", b"0")
-    if not announced.isdigit() or len(announced) > 12 or int(announced) > BODY_MAX_BYTES:
-        raise _too_large()
+    if not announced.isdigit() or len(announced) > 12 or int(announced) > most_bytes:
+        raise _too_large(most_bytes)
     seen = 0
 
     async def bounded() -> Message:
         nonlocal seen
         message = await receive()
         seen += len(message.get("body", b""))
-        if seen > BODY_MAX_BYTES:
-            raise _too_large()
+        if seen > most_bytes:
+            raise _too_large(most_bytes)
         return message
 
     return bounded
 
 
-def _too_large() -> BodyTooLarge:
-    return BodyTooLarge(f"The body is larger than {BODY_MAX_BYTES} bytes.", {"max_bytes": BODY_MAX_BYTES})
+def _too_large(most_bytes: int) -> BodyTooLarge:
+    return BodyTooLarge(f"The body is larger than {most_bytes} bytes.", {"max_bytes": most_bytes})
 
 
 def _cause(error: Exception) -> SpotError | None:

@@ -6,13 +6,13 @@ the one that was read.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from supervisor.domain.errors import NotFound, Unavailable
+from supervisor.domain.errors import NotFound, SpotError, Unavailable
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.run import Run
 from supervisor.ports.store import Change, Transaction
-from supervisor.services import reopen
+from supervisor.services import code, reopen
 from supervisor.services.parts import OWNER, Parts
 from supervisor.services.policy import Spec, policy_from, provider_of
 
@@ -31,6 +31,7 @@ class Wish:
     replace_spec: bool
     rerun: bool
     actor: str
+    refusal: SpotError | None = None  # why no generation of `spec` can begin, found out before any transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,9 @@ class Look:
 
 
 def resume(parts: Parts, run_id: str, wish: Wish) -> Resumed:
-    """Raises NotFound, Conflict and its kin, InvalidRequest and its kin, Unavailable, StoreDown."""
+    """Raises NotFound, Conflict and its kin, InvalidRequest and its kin, CodeNotFound, Unavailable, StoreDown."""
+    if wish.spec is not None:
+        wish = replace(wish, refusal=code.refusal(parts, wish.spec))
     for _ in range(RACES):
         seen = look(parts, run_id)
         if seen.run is None or seen.run.owner != OWNER:
@@ -94,8 +97,10 @@ def resume_in(tx: Transaction, parts: Parts, run: Run, wish: Wish, seen: Look, n
     if not seen.reopens:
         raise Raced  # it ended a moment ago: its stop marker has not been looked at
     reopen.refuse_ended(run, parts.cells.get(provider_of(spec)), differs, wish.replace_spec, wish.rerun)
+    if wish.refusal is not None:
+        raise wish.refusal
     after = reopen.reopened(run, policy_from(spec, parts, now), wish.rerun, seen.marker, now)
-    event = _event(after, wish, differs)
+    event = _event(run, after, wish, differs)
     stored = tx.apply(Change(run, after, (event,)), now)
     if stored is None:
         raise Raced
@@ -111,8 +116,10 @@ def settle(parts: Parts, seen: Look, resumed: Resumed) -> None:
         reopen.consume_marker(parts.objects, resumed.run.run_id, seen.marker)
 
 
-def _event(after: Run, wish: Wish, differs: list[str]) -> Event:
+def _event(before: Run, after: Run, wish: Wish, differs: list[str]) -> Event:
     begins = "over from nothing" if wish.rerun else "from its newest checkpoint"
+    if before.files_gone:
+        begins = "from nothing, because its files were purged"
     spec = f" with another spec ({', '.join(differs)})" if differs else ""
     return Event(
         EventKind.RESUMED,

@@ -11,14 +11,22 @@ import base64
 import hashlib
 import json
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from supervisor.domain.errors import InvalidRequest, KeyInFlight, KeyReused, RunIdTaken, Unavailable
+from supervisor.domain.errors import (
+    InvalidRequest,
+    KeyInFlight,
+    KeyReused,
+    RunIdTaken,
+    SpotError,
+    Unavailable,
+)
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.policies import Policy
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.ports.store import DuplicateRun, KeptAnswer, Transaction
+from supervisor.services import code
 from supervisor.services.parts import OWNER, Parts
 from supervisor.services.policy import Spec, policy_from, provider_of, warnings_of
 from supervisor.services.resume import RACES, Look, Raced, Resumed, Wish, look, resume_in, settle
@@ -38,6 +46,7 @@ class SubmitRequest:
     replace_spec: bool = False
     rerun: bool = False
     key: str | None = None
+    refusal: SpotError | None = None  # why no run of this spec can begin, found out before any transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +63,7 @@ def submit(parts: Parts, request: SubmitRequest, actor: str) -> Reply:
     """201: a new run. 200: an existing one, unchanged or resumed. Raises the errors of RULES section 5, InvalidRequest
     and its kin, KeyReused, KeyInFlight, Unavailable, StoreDown."""
     _check_key(request.key)
+    request = replace(request, refusal=code.refusal(parts, request.spec))
     for _ in range(RACES):
         seen = look(parts, request.run_id) if request.run_id is not None else Look(None, None)
         try:
@@ -108,10 +118,12 @@ def _write(
     """The new run, or what became of the known one. `policy` None = not made yet."""
     known = tx.find(request.run_id) if request.run_id is not None else None
     if known is None:
+        if request.refusal is not None:
+            raise request.refusal
         return _insert(tx, parts, request, policy or policy_from(request.spec, parts, now), actor, now), None
     if known.owner != OWNER:
         raise RunIdTaken("This run_id is taken. Choose another.")
-    wish = Wish(request.spec, request.replace_spec, request.rerun, actor)
+    wish = Wish(request.spec, request.replace_spec, request.rerun, actor, request.refusal)
     resumed = resume_in(tx, parts, known, wish, seen, now)
     return resumed.run, resumed
 
