@@ -16,6 +16,7 @@ from typing import Callable, List, Optional, Set, Tuple
 
 from supervisor.agent.batonio import BatonKeeper
 from supervisor.agent.candidates import Candidate, CheckpointFolder
+from supervisor.agent.masking import NOTHING, Masker
 from supervisor.agent.patience import Patience
 from supervisor.agent.pruning import BEST, Pruner
 from supervisor.agent.reach import Store
@@ -46,6 +47,7 @@ class CheckpointSaver:
         moved: Callable[[int], None],  # the pointer now names this step
         pruner: Pruner,
         keep: Keep = KEEP,
+        masker: Masker = NOTHING,
     ) -> None:
         self._store = store
         self._keeper = keeper
@@ -57,6 +59,7 @@ class CheckpointSaver:
         self._moved = moved
         self._pruner = pruner
         self._keep = keep
+        self._masker = masker
         self._prefixes: Set[str] = set()
 
     def clean(self, baton: Baton) -> None:
@@ -120,10 +123,11 @@ class CheckpointSaver:
         entries = []
         try:
             for name in candidate.files:
-                source, target = os.path.join(folder.path, name), os.path.join(self._staging, name)
+                kept = self._masker.text(name)  # a name may hold what must not be stored
+                source, target = os.path.join(folder.path, name), os.path.join(self._staging, kept)
                 os.makedirs(os.path.dirname(target), exist_ok=True)
                 _copy(source, target, may_link=not candidate.in_place)
-                entries.append(hash_file(target, name))
+                entries.append(hash_file(target, kept))
         except FileNotFoundError:
             raise Changed("it went away") from None
         if folder.signature(candidate.name) != candidate.signature:

@@ -130,7 +130,7 @@ class Leaving:
         station, job = self._station, self._station.job
         patience = station.patience(station.saving_over)
         prefix = runfiles.results(job.run_id, job.results_generation)
-        uploader = ResultsUploader(station.store, station.folder.results, prefix, patience)
+        uploader = ResultsUploader(station.store, station.folder.results, prefix, patience, station.masker)
         load_check = LoadCheck(station, patience)
         tries = 0
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from typing import Callable, Dict, Iterator, List, Optional, Tuple, Union
 
+from supervisor.agent.masking import NOTHING, Masker
 from supervisor.agent.patience import Patience
 from supervisor.agent.reach import Store
 from supervisor.agent.stores.errors import StoreFull
@@ -20,12 +21,16 @@ class Unverified(Exception):
 
 
 class ResultsUploader:
-    """Uploads one folder below one prefix. What was verified once is not uploaded again."""
+    """Uploads one folder below one prefix. What was verified once is not uploaded again. A file whose name holds the
+    value of a secret is stored under its masked name."""
 
-    def __init__(self, store: Store, folder: str, prefix: str, patience: Patience) -> None:
+    def __init__(
+        self, store: Store, folder: str, prefix: str, patience: Patience, masker: Masker = NOTHING
+    ) -> None:
         self._store = store
         self._folder = folder
         self._prefix = prefix
+        self._masker = masker
         self._patience = patience
         self._verified: Dict[str, FileEntry] = {}
 
@@ -60,13 +65,16 @@ class ResultsUploader:
         path = os.path.join(self._folder, name)
         if os.fsencode(name) != name.encode("utf-8", "replace"):
             raise ValueError("its name is not UTF-8")
-        if name in self._verified and self._verified[name] == hash_file(path, name):
+        kept = self._masker.text(name)
+        if name in self._verified and self._verified[name] == hash_file(path, kept):
             return
+        if kept != name and any(kept == one.name for other, one in self._verified.items() if other != name):
+            raise ValueError("without secrets it has the name of another file")
 
         def deed() -> Union[FileEntry, StoreFull]:
             try:
                 return upload_file(
-                    self._store, self._prefix, path, name, lambda: self._patience.check("uploading results")
+                    self._store, self._prefix, path, kept, lambda: self._patience.check("uploading results")
                 )
             except StoreFull as error:  # an answer, not an outage: a person must make room
                 return error

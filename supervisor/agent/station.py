@@ -140,6 +140,7 @@ class Station:
             self._checkpoint_moved,
             Pruner(self.store, self.job.run_id, keep, lambda told: self.situation.tell(pruned=told)),
             keep,
+            self.masker,
         )
 
     def _checkpoint_moved(self, step: int) -> None:

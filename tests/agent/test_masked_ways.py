@@ -1,0 +1,137 @@
+"""Every way out of the agent is masked: the log however it is cut, beats, names of files. And what masks nothing is
+caught by the same questions."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from supervisor.agent import exits
+from supervisor.agent.logs import CHUNK_BYTES, LINE_BYTES, LogShipper
+from supervisor.agent.masking import NOTHING, Masker
+from supervisor.agent.results import ResultsUploader, Unverified
+from supervisor.agent.situation import Situation
+from supervisor.domain import heartbeat, runfiles
+from supervisor.domain.heartbeat import MAX_TEXT
+from tests.agent.desk import IDENTITY, RUN, HandClock, job, patient, store_in
+
+VALUE = "hush-4711-hush-4712"
+MASKER = Masker({"API_KEY": VALUE})
+
+
+class Log:
+    def __init__(self, folder: Path, masker: Masker) -> None:
+        self.store = store_in(folder)
+        self.path = folder / "output.log"
+        self.path.touch()
+        self.shipper = LogShipper(self.store, RUN, 1, str(self.path), masker)
+
+    def out(self, data: bytes) -> None:
+        with self.path.open("ab") as target:
+            target.write(data)
+
+    def text(self) -> bytes:
+        keys = self.store.keys(runfiles.logs(RUN, 1))
+        return b"".join(self.store.calm.get(key)[0] for key in keys)
+
+
+def test_a_value_in_two_writes_is_masked(tmp_path: Path) -> None:
+    for cut in range(1, len(VALUE)):
+        (tmp_path / str(cut)).mkdir()
+        log = Log(tmp_path / str(cut), MASKER)
+        log.out(b"with " + VALUE[:cut].encode())
+        log.shipper.ship()
+        log.shipper.ship()  # it rests for a while
+        log.out(VALUE[cut:].encode() + b" done\n")
+        log.shipper.ship(last=True)
+        assert VALUE.encode() not in log.text()
+        shown = VALUE[:cut] if cut < 4 else ""
+        assert log.text() == f"with {shown}[secret API_KEY] done\n".encode()
+
+
+@pytest.mark.parametrize("before", [LINE_BYTES - 5, CHUNK_BYTES - 5, CHUNK_BYTES - len(VALUE)])
+def test_a_value_where_a_line_a_read_or_a_chunk_is_cut_is_masked(tmp_path: Path, before: int) -> None:
+    log = Log(tmp_path, MASKER)
+    filler = b"x" * (before % 1000) + b"\n" + b"y" * 999 + b"\n"
+    lines = b"z" * before if before < LINE_BYTES else (filler * (before // len(filler) + 1))[:before]
+    log.out(lines + VALUE.encode() + b"\nend\n")
+    log.shipper.ship(last=True)
+    shown = log.text()
+    assert shown.endswith(b"\nend\n")
+    assert VALUE[:6].encode() not in shown
+    assert VALUE[-6:].encode() not in shown
+
+
+def test_a_follower_sees_the_rest_of_a_line_soon(tmp_path: Path) -> None:
+    log = Log(tmp_path, MASKER)
+    log.out(b"loss 0.3 h")
+    log.shipper.ship()
+    log.shipper.ship()
+    assert log.text() == b"loss 0.3 h"
+
+
+def told(masker: Masker, say: Callable[[Situation], None]) -> str:
+    situation = Situation(job(), IDENTITY, masker)
+    say(situation)
+    return heartbeat.encode(situation.beat()).decode()
+
+
+WAYS: list[Callable[[Situation], None]] = [
+    lambda s: s.note("checkpoint", f"checkpoint {VALUE}.pt was not saved"),
+    lambda s: s.note("long", "x" * (MAX_TEXT - 8) + VALUE),
+    lambda s: s.tell(metrics={f"loss {VALUE}": 1.0}),
+]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_beat_carries_no_value_and_no_half_of_one(way: Callable[[Situation], None]) -> None:
+    assert VALUE[:8] in told(NOTHING, way)  # what masks nothing is caught
+    assert VALUE[:8] not in told(MASKER, way)
+
+
+@pytest.mark.parametrize("cut", range(len(VALUE)))
+def test_the_tail_of_an_output_begins_and_ends_without_a_piece_of_a_value(tmp_path: Path, cut: int) -> None:
+    path = tmp_path / "output.log"
+    path.write_text(f"{VALUE} and then {VALUE} in the end {VALUE[:-1]}")
+    kept = exits.masked_tail(str(path), MASKER, path.stat().st_size - cut)
+    assert b"4711" not in kept
+    assert b"4712" not in kept
+    assert kept.endswith(b" in the end [secret API_KEY]")
+
+
+def test_results_with_a_value_in_their_name_are_stored_under_a_masked_one(tmp_path: Path) -> None:
+    store, folder = store_in(tmp_path), tmp_path / "results"
+    (folder / VALUE).mkdir(parents=True)
+    (folder / VALUE / "a.txt").write_text("a")
+    (folder / "b.txt").write_text("b")
+    uploader = ResultsUploader(store, str(folder), "runs/x/", patient(HandClock()), MASKER)
+    assert [one.name for one in uploader.upload()] == ["b.txt", "[secret API_KEY]/a.txt"]
+    assert store.keys("runs/x/") == ["runs/x/[secret API_KEY]/a.txt", "runs/x/b.txt"]
+    calls = len(store.calls)
+    uploader.upload()
+    assert len(store.calls) == calls  # what is verified is not uploaded again
+
+
+def test_two_results_that_differ_in_a_value_only_are_told_not_mixed_up(tmp_path: Path) -> None:
+    store, folder = store_in(tmp_path), tmp_path / "results"
+    folder.mkdir()
+    masker = Masker({"K": VALUE, "L": "another-4713"})
+    (folder / VALUE).write_text("a")
+    (folder / "b").mkdir()
+    (folder / "b" / VALUE).write_text("b")
+    uploader = ResultsUploader(store, str(folder), "runs/x/", patient(HandClock()), masker)
+    assert len(uploader.upload()) == 2
+    twin = MaskerOfOne()
+    uploader = ResultsUploader(store, str(folder), "runs/y/", patient(HandClock()), twin)
+    with pytest.raises(Unverified, match="without secrets it has the name of another file"):
+        uploader.upload()
+
+
+class MaskerOfOne(Masker):
+    """Whatever the name, the same is left of it."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+
+    def text(self, text: str) -> str:
+        return "same"
