@@ -12,11 +12,20 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from supervisor.api import bodies, schemas, schemas_facts, schemas_telemetry
+from supervisor.api import (
+    bodies,
+    schemas,
+    schemas_code,
+    schemas_cost,
+    schemas_evidence,
+    schemas_facts,
+    schemas_telemetry,
+)
 from supervisor.api.app import create_app
 from supervisor.api.errors import MEDIA_TYPE, STATUS
 
-ANSWERS = (schemas, schemas_facts, schemas_telemetry)  # where the shapes of answers stand
+# Where the shapes of answers stand.
+ANSWERS = (schemas, schemas_code, schemas_cost, schemas_evidence, schemas_facts, schemas_telemetry)
 REF = "#/components/schemas/{model}"
 Json = dict[str, Any]
 
@@ -31,14 +40,19 @@ class Operation:
         query: type[BaseModel] | None = None,
         refuses: str = "",
         body_required: bool = True,
+        raw_body: str = "",
     ) -> None:
         self.answers, self.body, self.query = answers, body, query
         self.refuses, self.body_required = refuses.split(), body_required
+        self.raw_body = raw_body  # the media type of a body that is not JSON
 
 
 ANYWHERE = ("INVALID_REQUEST", "HOST_REFUSED", "INTERNAL", "UNAVAILABLE")
 WITH_BODY = ("INVALID_JSON", "BODY_TOO_LARGE", "UNSUPPORTED_MEDIA_TYPE")
-SPEC = "INVALID_TIMEOUTS PRICE_UNKNOWN CELL_FIXED RUN_COMPLETED RUN_STOPPING SPEC_DIFFERS STOP_NEWER "
+SPEC = (
+    "INVALID_TIMEOUTS PRICE_UNKNOWN CODE_NOT_FOUND CODE_REFUSED CELL_FIXED RUN_COMPLETED RUN_STOPPING SPEC_DIFFERS "
+    "STOP_NEWER PURGE_RUNNING "
+)
 
 OPERATIONS = {
     "submit_run": Operation(
@@ -48,13 +62,29 @@ OPERATIONS = {
     ),
     "list_runs": Operation({200: schemas.RunList}, query=bodies.ListParameters, refuses="CURSOR_INVALID"),
     "show_run": Operation({200: schemas_telemetry.ShownRun}, refuses="RUN_NOT_FOUND"),
+    "show_evidence": Operation({200: schemas_evidence.Evidence}, refuses="RUN_NOT_FOUND EVIDENCE_NOT_FOUND"),
     "show_facts": Operation({200: schemas_facts.RunFacts}, refuses="RUN_NOT_FOUND"),
     "list_attempts": Operation({200: schemas.AttemptList}, refuses="RUN_NOT_FOUND"),
     "list_run_events": Operation(
         {200: schemas.EventList}, query=bodies.EventParameters, refuses="RUN_NOT_FOUND"
     ),
     "list_events": Operation({200: schemas.EventList}, query=bodies.EventParameters),
-    "read_log": Operation({200: schemas.LogText}, query=bodies.LogParameters, refuses="RUN_NOT_FOUND"),
+    "read_log": Operation(
+        {200: schemas.LogText}, query=bodies.LogParameters, refuses="RUN_NOT_FOUND FILES_PURGED"
+    ),
+    "show_code": Operation({200: schemas_code.CodeShown}, refuses="CODE_NOT_FOUND"),
+    "store_code": Operation(
+        {200: schemas_code.CodeShown, 201: schemas_code.CodeShown},
+        refuses="CODE_REFUSED ORIGIN_REFUSED BODY_TOO_LARGE UNSUPPORTED_MEDIA_TYPE",
+        raw_body="application/gzip",
+    ),
+    "list_costs": Operation(
+        {200: schemas_cost.CostList}, query=bodies.ListParameters, refuses="CURSOR_INVALID"
+    ),
+    "show_cost": Operation({200: schemas_cost.RunCost}, refuses="RUN_NOT_FOUND"),
+    "purge_run": Operation(
+        {200: schemas_cost.PurgedRun}, bodies.PurgeBody, refuses="RUN_NOT_FOUND PURGE_REFUSED"
+    ),
     "stop_run": Operation({202: schemas.Run, 200: schemas.Run}, refuses="RUN_NOT_FOUND"),
     "resume_run": Operation(
         {202: schemas.SubmittedRun, 200: schemas.SubmittedRun},
@@ -121,6 +151,9 @@ def _tell(told: Json, method: str, name: str) -> None:
         told["parameters"].append(_IDEMPOTENCY)
     if operation.body is not None:
         told["requestBody"] = {"required": operation.body_required, "content": _content(operation.body)}
+    if operation.raw_body:
+        binary = {operation.raw_body: {"schema": {"type": "string", "format": "binary"}}}
+        told["requestBody"] = {"required": True, "content": binary}
     codes = [*ANYWHERE, *operation.refuses]
     if method == "post":
         codes += ["ORIGIN_REFUSED", *(WITH_BODY if operation.body is not None else [])]

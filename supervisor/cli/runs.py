@@ -2,70 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from supervisor.cli import views
 from supervisor.cli.client import Client, Json, pages, run_path
+from supervisor.cli.evidence_view import evidence_lines, last_failure
+from supervisor.cli.exits import NOT_FOUND, CliError, Problem
+from supervisor.cli.codedir import code_lines
 from supervisor.cli.finding import TERMINAL, choose_run
-from supervisor.cli.options import duration_s, key_value, output_option, run_argument, server_options
+from supervisor.cli.options import list_filters, output_option, run_argument, server_options
 from supervisor.cli.output import emit, note, paragraph, suggest
 from supervisor.cli.views_telemetry import telemetry_lines
-from supervisor.cli.words import rfc3339_ago, safe
+from supervisor.cli.words import safe
 
 
 @click.command()
-@click.option(
-    "-s", "--status", multiple=True, metavar="STATUS", help="Only runs in this status; may be repeated."
-)
-@click.option(
-    "-l", "--label", multiple=True, type=key_value, metavar="KEY=VALUE", help="Only runs with this label."
-)
-@click.option("--zone", help="Only runs in this zone.")
-@click.option("--owner", help="Only runs of this owner.")
-@click.option(
-    "--since", type=duration_s, metavar="AGE", help="Only runs submitted within this time, such as 24h."
-)
-@click.option("-q", "text", metavar="TEXT", help="Only runs whose id contains this.")
-@click.option(
-    "-n", "--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="At most so many."
-)
+@list_filters
 @output_option
 @server_options
-def ls(client: Client, form: str, limit: int, **filters: Any) -> None:
+def ls(client: Client, form: str, limit: int, query: Json) -> None:
     """List runs, newest first."""
     runs: list[Json] = []
     summary: Json = {}
-    for page in pages(client, "/v1/runs", "runs", limit, **_query(**filters)):
+    for page in pages(client, "/v1/runs", "runs", limit, **query):
         runs += page["runs"]
         summary = page.get("summary") or summary
     if emit({"runs": runs, "summary": summary}, runs, form, "run_id"):
         return
     if not runs:
-        note("No run matches." if any(filters.values()) else "There is no run yet.")
+        note("No run matches." if any(query.values()) else "There is no run yet.")
         suggest("spot submit -- COMMAND")
     for line in views.run_lines(runs, summary) if runs else [views.summary_line(summary)]:
         click.echo(line)
-
-
-def _query(
-    status: tuple[str, ...],
-    label: tuple[tuple[str, str], ...],
-    zone: str | None,
-    owner: str | None,
-    since: float | None,
-    text: str | None,
-) -> Json:
-    """The filters as query parameters; those not given are left out."""
-    return {
-        "status": list(status) or None,
-        "label": [f"{key}={value}" for key, value in label] or None,
-        "zone": zone,
-        "owner": owner,
-        "created_after": None if since is None else rfc3339_ago(since),
-        "q": text,
-    }
 
 
 @click.command()
@@ -73,9 +41,17 @@ def _query(
 @click.option(
     "--facts", is_flag=True, help="What its attempts ran on, as a paper needs it, and which of them differ."
 )
+@click.option(
+    "--evidence",
+    type=click.IntRange(1),
+    is_flag=False,
+    flag_value=0,
+    metavar="[N]",
+    help="Why attempt N ended, or the last one that did, and what is known of it.",
+)
 @output_option
 @server_options
-def show(client: Client, form: str, run_id: str | None, facts: bool) -> None:
+def show(client: Client, form: str, run_id: str | None, facts: bool, evidence: int | None) -> None:
     """Show one run: what it is doing, what happened, what it cost, what is next."""
     run = client.get(run_path(choose_run(client, run_id)))
     name = run["run_id"]
@@ -84,8 +60,18 @@ def show(client: Client, form: str, run_id: str | None, facts: bool) -> None:
         return
     answer = client.get(run_path(name, "attempts"))
     attempts = answer["attempts"]
+    if evidence is not None:
+        _show_evidence(client, run, attempts, evidence, form)
+        return
     if emit({**run, "attempts": attempts}, [run], form, "run_id"):
         return
+    _print_run(run, attempts, answer.get("next"))
+    for line in _last_evidence(client, name, attempts):
+        click.echo(line)
+    suggest(next_command(run))
+
+
+def _print_run(run: Json, attempts: list[Json], placing: Json | None) -> None:
     click.echo(views.headline(run))
     for line in paragraph(safe(run["status_text"])):
         click.echo(line)
@@ -96,9 +82,34 @@ def show(client: Client, form: str, run_id: str | None, facts: bool) -> None:
         click.echo()
     for line in views.attempt_lines(attempts):
         click.echo(line)
-    for line in views.placing_lines(answer.get("next")):
+    for line in code_lines(attempts):
         click.echo(line)
-    suggest(next_command(run))
+    for line in views.placing_lines(placing):
+        click.echo(line)
+
+
+def _show_evidence(client: Client, run: Json, attempts: list[Json], number: int, form: str) -> None:
+    over = [one["number"] for one in attempts if one.get("ended_at") is not None]
+    if not number and not over:
+        raise CliError(f"No attempt of {run['run_id']} is over yet.", NOT_FOUND, "EVIDENCE_NOT_FOUND")
+    kept = client.get(run_path(run["run_id"], f"attempts/{number or over[-1]}/evidence"))
+    if emit(kept, [kept], form, "run_id"):
+        return
+    click.echo(views.headline(run))
+    for line in evidence_lines(kept):
+        click.echo(line)
+
+
+def _last_evidence(client: Client, name: str, attempts: list[Json]) -> list[str]:
+    """Of the last failure, at a glance; nothing where nothing was kept (yet)."""
+    number = last_failure(attempts)
+    if number is None:
+        return []
+    try:
+        kept = client.get(run_path(name, f"attempts/{number}/evidence"))
+    except Problem:
+        return []
+    return ["", *evidence_lines(kept, brief=True)]
 
 
 def _show_facts(answer: Json, run: Json, form: str) -> None:

@@ -43,6 +43,18 @@ class SecretInSpec(InvalidRequest):
     code = "SECRET_IN_SPEC"
 
 
+class CodeRefused(InvalidRequest):
+    """The code bundle breaks a rule, or the command cannot be started from it."""
+
+    code = "CODE_REFUSED"
+
+
+class CodeNotFound(SpotError):
+    """No bundle of this name is stored (any more)."""
+
+    code = "CODE_NOT_FOUND"
+
+
 class CursorInvalid(InvalidRequest):
     code = "CURSOR_INVALID"
 
@@ -55,6 +67,12 @@ class KeyReused(InvalidRequest):
 
 class NotFound(SpotError):
     code = "RUN_NOT_FOUND"
+
+
+class EvidenceNotFound(SpotError):
+    """Nothing was kept of that attempt; the text says whether it will come."""
+
+    code = "EVIDENCE_NOT_FOUND"
 
 
 class Conflict(SpotError):
@@ -145,6 +163,24 @@ class RangeRefused(SpotError):
 
 class KeyInFlight(Conflict):
     code = "IDEMPOTENCY_KEY_IN_FLIGHT"
+
+
+class PurgeRefused(Conflict):
+    """A machine of the run may still write; the text names it."""
+
+    code = "PURGE_REFUSED"
+
+
+class PurgeRunning(Conflict):
+    """The run's files are being deleted."""
+
+    code = "PURGE_RUNNING"
+
+
+class FilesPurged(SpotError):
+    """A person had the run's files deleted; the text says when."""
+
+    code = "FILES_PURGED"
 
 
 class Forbidden(SpotError):
