@@ -25,7 +25,8 @@ from supervisor.agent.training import NotStarted
 from supervisor.domain import heartbeat
 from supervisor.domain.baton import BatonRefused, Pointer
 
-TICK_S = 0.05
+# Between two looks at the command: long trainings are looked at less often. A notice is seen within 0.2 s all the same.
+TICK_S, TICK_MAX_S, TICK_SHARE = 0.05, 0.15, 0.005
 STAY_LOOK_S = 0.5
 DISK_FULL = 1  # exit code; the words beside it tell the rest
 _log = logging.getLogger("agent")
@@ -141,7 +142,8 @@ class Supervision:
             ending = station.look()
             if ending is not None:
                 self._press(ending)
-            time.sleep(TICK_S)
+            old_s = 0.0 if ending is not None else TICK_SHARE * station.training.ran_s
+            time.sleep(min(TICK_MAX_S, max(TICK_S, old_s)))
         station.progress.drain()
 
     def _stay(self) -> None:

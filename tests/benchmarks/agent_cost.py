@@ -1,0 +1,123 @@
+"""What an agent takes from the training beside it, with all figures and beats every 10 s, and how large a beat's are.
+
+A real agent of its own process, for a command that reports a step each second and otherwise sleeps; eight cards are
+told by a library that has none (fake_nvml.c). Only what the agent itself uses counts, from its first steps on until
+the time is over; starting it is not what it costs a training of hours.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from supervisor.domain.beat_telemetry import (
+    MAX_BYTES,
+    Cgroup,
+    Disk,
+    Gpus,
+    Telemetry,
+    Tree,
+    compact,
+    size_bytes,
+)
+from supervisor.providers.agent_bundle import write_agent
+from tests.agent.machine_rig import Rig
+from tests.agent.nvml_library import build
+from tests.benchmarks import house, scene
+from tests.benchmarks.row import Bench, Figure, Row, Size
+from tests.waiting import wait_for
+
+CARDS, QUIET_S = 8, 40.0
+PACES = {"beat_push_s": 10.0, "beat_store_s": 60.0, "log_chunk_s": 300.0, "rest_s": 10.0}
+TRAINING = """
+import json, os, time
+for step in range(10**6):
+    with open(os.environ["SPOT_PROGRESS_FILE"], "a") as out:
+        out.write(json.dumps({"step": step, "total": 10**6, "metrics": {"loss": 1 / (step + 1)}}) + "\\n")
+    print("step", step)
+    time.sleep(1)
+"""
+
+
+def cost(size: Size) -> Mapping[str, Figure]:
+    with scene.folder() as folder, _agent(folder) as rig:
+        beat = rig.beat_with("figures of its cards", lambda b: b.telemetry is not None and b.step is not None)
+        assert beat.telemetry is not None
+        assert beat.telemetry.gpus is not None
+        assert len(beat.telemetry.gpus.util_pct) == CARDS, "the cards of the library were not read"
+        pid, seconds = rig.agent.pid, 2 * size.idle_s
+        time.sleep(
+            min(QUIET_S, seconds)
+        )  # what goes on after the start is over: facts are taken, quick looks have become slow ones
+        before, began = house.cpu_s(pid), time.monotonic()
+        time.sleep(seconds)
+        used_s, took_s = house.cpu_s(pid) - before, time.monotonic() - began
+        rss_mb = house.rss_kib(pid) * 1.024 / 1000
+    note = {"seconds": round(took_s), "gpus": CARDS}
+    return {
+        "agent_cpu_pct": Figure(used_s / took_s * 100, note=note),
+        "agent_rss_mb": Figure(rss_mb, note=note),
+    }
+
+
+@contextmanager
+def _agent(folder: Path) -> Iterator[Rig]:
+    """An agent in its training."""
+    build(folder)
+    kept = {name: os.environ.get(name) for name in ("LD_LIBRARY_PATH", "FAKE_NVML_CARDS")}
+    os.environ.update(LD_LIBRARY_PATH=str(folder), FAKE_NVML_CARDS=str(CARDS))
+    rig = Rig(folder, write_agent(folder / "agent.pyz"))
+    rig.server.answer = {"next_s": PACES["beat_push_s"], "stop": False, "follow_logs": False}
+    try:
+        script = folder / "train.py"
+        script.write_text(TRAINING)
+        rig.start(sys.executable, str(script), gpus=CARDS, **PACES)
+        wait_for(lambda: rig.server.beats, 30, "a beat")
+        yield rig
+    finally:
+        rig.close()
+        for name, value in kept.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def full(cards: int = CARDS) -> Telemetry:
+    """Every figure there is, as large as a big machine has them."""
+
+    def column(figure: float) -> tuple[float, ...]:
+        return tuple(figure + n for n in range(cards))
+
+    disk = Disk(8_123_456_789_012.0, 31_123_456_789_012.0, 1_812_345_678.0, 1_912_345_678.0)
+    return Telemetry(
+        gpus=Gpus(
+            column(92.0), column(143_123.0), column(143_771.0), column(1_980.0), column(1_985.0),
+            column(612.37), column(700.0), column(71.0), column(64.0), column(0.0), column(79.0), column(1.0),
+        ),
+        cgroup=Cgroup(1_612_345_678_901.0, 2_012_345_678_901.0, 12.0, 223.5, 12_345.0, 12.34, 56.78, 99.99),
+        checkpoints_disk=disk,
+        results_disk=disk,
+        scratch_disk=disk,
+        tree=Tree(1_234.0, 12_345.0, 1_612_345_678_901.0, 123.0, 45.0, 6.0, 7.0),
+        uptime_s=31_234_567.0,
+        log_bytes=12_345_678_901.0,
+        shm_bytes=1_006_632_960_000.0,
+        shm_free_bytes=1_006_632_950_000.0,
+    )  # fmt: skip
+
+
+def telemetry(size: Size) -> Mapping[str, Figure]:
+    told = full()
+    assert compact(told) == told, "parts of it were given up"
+    return {"telemetry_bytes": Figure(float(size_bytes(told)), note={"gpus": CARDS})}
+
+
+BENCHES = (
+    Bench(cost, (Row("agent_cpu_pct", "% of a core", target=0.5), Row("agent_rss_mb", "MB", target=30.0))),
+    Bench(telemetry, (Row("telemetry_bytes", "bytes", target=float(MAX_BYTES)),)),
+)
