@@ -11,12 +11,13 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from supervisor.cli.exits import USAGE, CliError, Problem, Unreachable
 
 TIMEOUT_S = 30.0
+PIECE_BYTES = 1 << 18  # of a body that is sent from a file
 ANSWER_MAX = 64 * 1024 * 1024
 RETRY_S = 0.5
 PATIENCE_S = 600.0  # how long a command that follows a run bears a supervisor that does not answer
@@ -62,19 +63,20 @@ class Client:
         body: Json | None = None,
         headers: Mapping[str, str] | None = None,
         accept: int | None = None,
+        content: IO[bytes] | None = None,
     ) -> Answer:
         """Raises Unreachable, or Problem for a status of 400 and above other than `accept`. A parameter that is None
-        is left out."""
+        is left out. `content`: a body of bytes, whose type and length `headers` tell."""
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise CliError(f"{self.url} is not an http address.", USAGE, "URL_INVALID")
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         target = parts.path.rstrip("/") + path + _query(params or {})
-        raw = None if body is None else json.dumps(body, allow_nan=False).encode()
+        raw = content if body is None else json.dumps(body, allow_nan=False).encode()
         sent_headers = {"Accept": "application/json", "User-Agent": "spot-cli", **(headers or {})}
-        if raw is not None:
+        if body is not None:
             sent_headers["Content-Type"] = "application/json"
-        connection = kind(parts.hostname, parts.port, timeout=TIMEOUT_S)
+        connection = kind(parts.hostname, parts.port, timeout=TIMEOUT_S, blocksize=PIECE_BYTES)
         sent = False
         try:
             connection.connect()

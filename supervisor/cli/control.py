@@ -8,6 +8,7 @@ import click
 
 from supervisor.cli import output
 from supervisor.cli.client import Client, Json, run_path
+from supervisor.cli.codedir import settle_code
 from supervisor.cli.exits import DETACHED, FAILED, CliError, Problem
 from supervisor.cli.finding import TERMINAL, choose_run
 from supervisor.cli.options import output_option, run_argument, server_options
@@ -70,6 +71,7 @@ def resume(
         from supervisor.cli.specfile import read_spec
 
         body["spec"] = read_spec(file)[1]
+        settle_code(client, body["spec"])
     run = _resume(client, name, body, no_wait)
     if run is None:
         ctx.exit(DETACHED)

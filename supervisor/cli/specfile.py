@@ -12,13 +12,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from supervisor.cli.codedir import code_from
 from supervisor.cli.exits import USAGE, CliError
 
 
-def read_spec(path: str) -> tuple[str | None, dict[str, Any]]:
+def read_spec(path: str, with_code: bool = False) -> tuple[str | None, dict[str, Any]]:
     """(run_id or None, spec) of the file, or of standard input where `path` is "-". Relative `workdir` is taken from
-    the file's folder (standard input: the present one), which is also its default. Raises CliError with the place of
-    what is wrong."""
+    the file's folder (standard input: the present one), which is also its default; so is a folder that `code` names.
+    Where there is code (`with_code`: from elsewhere), `workdir` is a folder of the bundle and stays as it is. Raises
+    CliError with the place of what is wrong."""
     import yaml
 
     shown = "standard input" if path == "-" else path
@@ -42,7 +44,13 @@ def read_spec(path: str) -> tuple[str | None, dict[str, Any]]:
     run_id = spec.pop("run_id", None)
     if run_id is not None and not isinstance(run_id, str):
         raise CliError(f"{shown}: run_id is not a text; put it in quotes.", USAGE, "SPEC_UNREADABLE")
-    _settle_workdir(spec, Path(os.path.abspath(path)).parent)
+    folder = Path(os.path.abspath(path)).parent
+    if isinstance(spec.get("code"), str):
+        spec["code"] = code_from(spec["code"], str(folder))
+    if not with_code and spec.get("code") is None:
+        _settle_workdir(spec, folder)
+    elif spec.get("workdir", "") is None:
+        del spec["workdir"]
     return run_id, spec
 
 

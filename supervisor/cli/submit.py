@@ -14,6 +14,7 @@ import click
 
 from supervisor.cli import output
 from supervisor.cli.client import Client, Json
+from supervisor.cli.codedir import code_from, settle_code
 from supervisor.cli.exits import USAGE, CliError, Problem, Unreachable
 from supervisor.cli.options import (
     amount,
@@ -68,7 +69,10 @@ class SubmitCommand(click.Command):
     help="Name of the run; a known one is resumed, or left alone while it is live.",
 )
 @click.option("--shell", "shell_text", metavar="TEXT", help="Run this text by a shell instead of a COMMAND.")
-@click.option("--workdir", metavar="DIR", help="Folder to run in (default: this one, or the file's).")
+@click.option("--code", metavar="DIR", help="Send this folder with the run, and start the command in its copy.")
+@click.option(
+    "--workdir", metavar="DIR", help="Folder to run in (default: this one, or the file's; with code: its top)."
+)
 @click.option(
     "-e", "--env", multiple=True, type=key_value, metavar="KEY=VALUE", help="Environment of the command."
 )
@@ -144,6 +148,7 @@ def submit(
       spot submit --run-id digits -- python train.py --epochs 20
     """
     body = body_from(file, ctx.meta.get(_COMMAND), flags)
+    settle_code(client, body["spec"])
     run = _send(client, body, file)
     for warning in run.get("warnings") or ():
         output.note(f"warning: {safe(warning)}")
@@ -163,8 +168,8 @@ def body_from(file: str | None, command: list[str] | None, flags: Json) -> Json:
     if file is not None:
         from supervisor.cli.specfile import read_spec
 
-        run_id, spec = read_spec(file)
-    elif (flags.get("provider") or "local") == "local":
+        run_id, spec = read_spec(file, with_code=flags.get("code") is not None)
+    elif flags.get("code") is None and (flags.get("provider") or "local") == "local":
         spec["workdir"] = os.getcwd()
     _put_command(spec, command, flags.get("shell_text"))
     _put_flags(spec, flags)
@@ -185,10 +190,17 @@ def _put_command(spec: Json, command: list[str] | None, shell_text: str | None) 
         raise CliError("There is no command to run.", USAGE, "COMMAND_MISSING", hints)
 
 
+def _put_place(spec: Json, flags: Json) -> None:
+    """Where there is code, `workdir` is a folder inside it."""
+    if flags.get("code") is not None:
+        spec["code"] = code_from(flags["code"], os.getcwd())
+    if flags.get("workdir") and spec.get("code") is None:
+        spec["workdir"] = os.path.abspath(flags["workdir"])
+
+
 def _put_flags(spec: Json, flags: Json) -> None:
     spec.update({name: flags[name] for name in PLAIN if flags.get(name) is not None})
-    if flags.get("workdir"):
-        spec["workdir"] = os.path.abspath(flags["workdir"])
+    _put_place(spec, flags)
     for flag, name in (("env", "env"), ("secret", "secrets"), ("label", "labels")):
         if flags.get(flag):
             spec[name] = {**(spec.get(name) or {}), **dict(flags[flag])}

@@ -72,6 +72,7 @@ def _instance(attempt: Attempt, after: Attempt | None) -> dict[str, object]:
         "gone_at": _time(attempt.gone_at),
         "cause": attempt.cause,
         "evidence": attempt.evidence,
+        "code": attempt.code,
         "step_from": attempt.step_from,
         "step_kept": kept_step(attempt, after),
         "step_last": attempt.step_last,

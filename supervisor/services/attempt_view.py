@@ -55,6 +55,7 @@ def _attempt(
         "gone_at": rfc3339.maybe(attempt.gone_at),
         "cause": attempt.cause,
         "evidence": attempt.evidence,
+        "code": attempt.code,
         "phase_s": _phases(run, attempt, before, lost, now),
         "step_from": attempt.step_from,
         "step_last": _step_last(run, attempt),

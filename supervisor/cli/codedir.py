@@ -1,0 +1,81 @@
+"""`code` of a spec: a folder becomes a stored bundle, and its hash takes the folder's place."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from supervisor.cli import output
+from supervisor.cli.client import Client, Json
+from supervisor.cli.exits import USAGE, CliError, Problem, Unreachable
+from supervisor.cli.words import safe
+
+NAMED = re.compile(r"[0-9a-f]{64}\Z")
+SHORT = 12
+
+
+def settle_code(client: Client, spec: Json) -> None:
+    """Pack and store the folder that `code` names, and put its hash there. A hash, or what is no text, stays for the
+    API to judge. Raises CliError, Problem, Unreachable."""
+    code = spec.get("code")
+    if not isinstance(code, str) or NAMED.match(code):
+        return
+    workdir = spec.get("workdir")
+    if isinstance(workdir, str) and not os.path.isabs(workdir):
+        spec["workdir"] = posixpath.normpath(workdir)
+    folder = Path(os.path.normpath(code))
+    if not folder.is_dir():
+        text = f"code: {folder} is not a folder" + (", it is a file." if folder.exists() else ".")
+        raise CliError(text, USAGE, "CODE_REFUSED")
+    from supervisor.cli.pack import packed
+
+    with packed(folder) as bundle:
+        address = f"/v1/code/{bundle.sha256}"
+        stored = _is_stored(client, address)
+        if not stored:
+            headers = {"Content-Type": "application/gzip", "Content-Length": str(bundle.gzip_bytes)}
+            try:
+                client.send("PUT", address, headers=headers, content=bundle.file)
+            except Unreachable as error:
+                if not error.sent:
+                    raise
+                bundle.file.seek(0)  # the answer was lost; a second time is once
+                client.send("PUT", address, headers=headers, content=bundle.file)
+        files = "1 file" if bundle.files == 1 else f"{bundle.files:,} files"
+        how = "stored already" if stored else f"stored, {bundle.gzip_bytes / 1e6:,.1f} MB sent"
+        output.note(
+            f"code {bundle.sha256[:SHORT]}: {files}, {bundle.size_bytes / 1e6:,.1f} MB of {safe(str(folder))} ({how})"
+        )
+        spec["code"] = bundle.sha256
+
+
+def code_from(given: str, folder: str) -> str:
+    """A hash as it is; a path taken from `folder`."""
+    return given if NAMED.match(given) else os.path.join(folder, os.path.expanduser(given))
+
+
+def _is_stored(client: Client, address: str) -> bool:
+    try:
+        client.get(address)
+    except Problem as error:
+        if error.code != "CODE_NOT_FOUND":
+            raise
+        return False
+    return True
+
+
+def code_lines(attempts: Iterable[Json]) -> list[str]:
+    """`code 1f2e3d4c5b6a (attempts 1, 2), 9a8b… (attempt 3)`; nothing where no attempt had a bundle."""
+    numbers: dict[str, list[int]] = {}
+    for attempt in attempts:
+        if attempt.get("code"):
+            numbers.setdefault(attempt["code"], []).append(attempt["number"])
+    parts = [f"{safe(code[:SHORT])} ({_named(found)})" for code, found in numbers.items()]
+    return ["code " + ", ".join(parts)] if parts else []
+
+
+def _named(numbers: list[int]) -> str:
+    return ("attempt " if len(numbers) == 1 else "attempts ") + ", ".join(map(str, numbers))
