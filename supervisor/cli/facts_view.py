@@ -12,6 +12,8 @@ from supervisor.lifecycle.facts import as_text
 from supervisor.lifecycle.figures import DASH, plural
 
 NONE = "none"
+HASH_CHARS = 12
+CELLS = ("code", "python", "torch", "driver", "gpus", "packages_sha256")
 TITLES = ("#", "ENDED BY", "CODE", "PYTHON", "TORCH", "DRIVER", "GPUS", "PACKAGES")
 # Label -> fact, in the order of a methods section.
 BLOCK = (
@@ -69,14 +71,18 @@ def _value(facts: Json, name: str) -> str:
 
 def _row(attempt: Json) -> list[str]:
     facts = attempt.get("facts") or {}
-    told = [
-        as_text(facts[name][:12] if name in ("code", "packages_sha256") and facts[name] else facts[name])
-        or NONE
-        if name in facts
-        else DASH
-        for name in ("code", "python", "torch", "driver", "gpus", "packages_sha256")
+    return [
+        str(attempt["attempt"]),
+        safe(attempt.get("cause") or DASH),
+        *(_cell(facts, name) for name in CELLS),
     ]
-    return [str(attempt["attempt"]), safe(attempt.get("cause") or DASH), *map(safe, told)]
+
+
+def _cell(facts: Json, name: str) -> str:
+    if name not in facts:
+        return DASH
+    text = as_text(facts[name]) or NONE
+    return safe(text[:HASH_CHARS] if name in ("code", "packages_sha256") else text)
 
 
 def _difference(row: Json) -> list[str]:

@@ -6,9 +6,9 @@ import click
 
 from supervisor.cli import views
 from supervisor.cli.client import Client, Json, pages, run_path
+from supervisor.cli.codedir import code_lines
 from supervisor.cli.evidence_view import evidence_lines, last_failure
 from supervisor.cli.exits import NOT_FOUND, CliError, Problem
-from supervisor.cli.codedir import code_lines
 from supervisor.cli.finding import TERMINAL, choose_run
 from supervisor.cli.options import list_filters, output_option, run_argument, server_options
 from supervisor.cli.output import emit, note, paragraph, suggest
@@ -117,7 +117,7 @@ def _show_facts(answer: Json, run: Json, form: str) -> None:
 
     if emit(answer, [answer], form, "run_id"):
         return
-    click.echo(views.headline(run))
+    click.echo(views.headline(run) + "\n")
     for line in facts_lines(answer):
         click.echo(line)
 
