@@ -128,6 +128,23 @@ def test_a_machine_that_starts_can_be_released(local: LocalSubject, monkeypatch:
     assert not local.folder(request).exists()
 
 
+def test_a_machine_that_was_just_started_is_not_put_away_unseen(
+    local: LocalSubject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the moment of its exec no mark can be read, so there seems to be nothing to kill."""
+    request = local.scripted(local.request(), wait_for="go")
+    with monkeypatch.context() as patch:
+        patch.setattr("supervisor.providers.local.provider.START_WAIT_S", 0.0)
+        patch.setattr("supervisor.providers.local.processes.MARKER", b"NOBODY_CARRIES_THIS=")
+        with pytest.raises(ProviderUnavailable, match="is being started once more"):
+            local.provider.launch(request)
+        with pytest.raises(ProviderUnavailable, match="still there"):
+            local.provider.release(ref(request))
+    assert local.folder(request).exists()
+    local.provider.release(ref(request))
+    assert not local.folder(request).exists()
+
+
 def test_two_agents_on_one_folder_cannot_be(local: LocalSubject) -> None:
     request = local.request()
     machine = local.up(request)

@@ -125,7 +125,7 @@ class LocalProvider:
                 if not self._is_there(folder, ref):
                     return
                 left = end(folder, folder.agent())  # once more: a start may have come between
-                if left:
+                if left or self._agents.lives(folder):  # the second: just started, and not seen in /proc yet
                     raise ProviderUnavailable(f"{ref.name}: killed, but still there: pids {left}")
                 self._folders.archive(folder)
         self._agents.reap()
