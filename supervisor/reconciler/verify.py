@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import json
-from dataclasses import asdict
 
 from supervisor.domain.baton import Done, FileEntry
+from supervisor.domain.manifest import manifest_sha256
 from supervisor.domain.observation import Verification
 from supervisor.ports.objectstore import ObjectMissing, ObjectStore
-
-
-def manifest_sha256(files: tuple[FileEntry, ...]) -> str:
-    """One hash for a set of results; the order of the files does not matter."""
-    rows = sorted((asdict(entry) for entry in files), key=lambda row: str(row["name"]))
-    return hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()
 
 
 def verify(objects: ObjectStore, done: Done) -> Verification:

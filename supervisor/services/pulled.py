@@ -1,4 +1,4 @@
-"""Pulled: somebody has a complete and verified copy of a run's results. A fact of the run, which its teardown may demand.
+"""Pulled: somebody has a complete and verified copy of a run's results. The run's teardown may demand it.
 
 Only the hash of the results that were pulled counts: results of another generation, or a part of them, free nothing.
 """

@@ -1,0 +1,103 @@
+"""The files of a run: a list with checksums, and each of them as bytes, whole or from an offset on."""
+
+from __future__ import annotations
+
+import base64
+from urllib.parse import quote
+
+from fastapi import APIRouter, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import StreamingResponse
+
+from supervisor.api.answers import json_answer
+from supervisor.api.bodies import NoParameters, read_body, read_query
+from supervisor.api.deps import actor_of, services_of
+from supervisor.api.errors import problem_of, request_id_of
+from supervisor.api.schemas_files import FileParameters, PulledBody
+from supervisor.domain.errors import RangeRefused
+from supervisor.services.files import list_files
+from supervisor.services.filestream import FileStream, open_file
+from supervisor.services.pulled import note_pull
+from supervisor.services.purge import refuse_purged
+
+router = APIRouter(prefix="/v1/runs/{run_id}", tags=["files"])
+
+
+@router.get("/files")
+async def list_run_files(request: Request, run_id: str) -> Response:
+    """List the files of a run with sizes and checksums, in order of path."""
+    query = read_query(FileParameters, request)
+    services = services_of(request)
+
+    def work() -> object:
+        run = services.queries.find(run_id)
+        refuse_purged(run)
+        return list_files(services.parts.objects, run, query.kind, query.page_size, query.cursor or "")
+
+    return json_answer(await run_in_threadpool(work))
+
+
+@router.get("/files/{path:path}")
+async def read_file(request: Request, run_id: str, path: str) -> Response:
+    """Read a file of a run, or one range of its bytes."""
+    return await _file(request, run_id, path, body=True)
+
+
+@router.head("/files/{path:path}")
+async def look_at_file(request: Request, run_id: str, path: str) -> Response:
+    """Size, tag and checksum of a file of a run."""
+    return await _file(request, run_id, path, body=False)
+
+
+@router.post("/pulled")
+async def note_results_pulled(request: Request, run_id: str) -> Response:
+    """Note that all results of a run were pulled and compared with their checksums."""
+    read_query(NoParameters, request)
+    body = await read_body(PulledBody, request)
+    services, actor = services_of(request), actor_of(request)
+
+    def work() -> object:
+        services.queries.find(run_id)
+        run = note_pull(services.parts, run_id, body.results_sha256, body.files, actor)
+        return services.queries.view(run)
+
+    return json_answer(await run_in_threadpool(work))
+
+
+async def _file(request: Request, run_id: str, path: str, body: bool) -> Response:
+    read_query(NoParameters, request)
+    services = services_of(request)
+    asked = request.headers.get("range", ""), request.headers.get("if-range", "")
+
+    def work() -> FileStream:
+        run = services.queries.find(run_id)
+        refuse_purged(run)
+        return open_file(services.parts.objects, run, path, *asked, body=body)
+
+    try:
+        found = await run_in_threadpool(work)
+    except RangeRefused as error:
+        refusal = problem_of(error, request.url.path, request_id_of(request))
+        refusal.headers["Content-Range"] = f"bytes */{error.meta['size']}"
+        return refusal
+    status = 206 if found.part else 200
+    if not body:
+        return Response(None, status, _headers(found), "application/octet-stream")
+    return StreamingResponse(found.chunks, status, _headers(found), "application/octet-stream")
+
+
+def _headers(found: FileStream) -> dict[str, str]:
+    headers = {
+        "Content-Length": str(found.end - found.begin),
+        "Accept-Ranges": "bytes",
+        "ETag": found.tag,
+        "Content-Disposition": f"attachment; filename*=UTF-8''{quote(found.name, safe='')}",
+        "X-Content-Type-Options": "nosniff",
+        "Cache-Control": "no-store",
+    }
+    if found.part:
+        headers["Content-Range"] = f"bytes {found.begin}-{found.end - 1}/{found.size}"
+    if found.sha256 is not None:
+        digest = base64.b64encode(bytes.fromhex(found.sha256)).decode()
+        headers["Repr-Digest"] = f"sha-256=:{digest}:"
+    return headers

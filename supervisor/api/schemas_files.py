@@ -1,0 +1,73 @@
+"""Bodies, parameters and answers of the routes for files."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StringConstraints
+
+from supervisor.api.bodies import NoParameters
+from supervisor.api.run_spec import Strict
+from supervisor.api.schemas import Answer
+
+STREAMS = ("read_file", "look_at_file")
+FILE_REFUSALS = "RUN_NOT_FOUND FILES_PURGED FILE_NOT_FOUND FILE_CHANGED RANGE_NOT_SATISFIABLE"
+_BYTES: dict[str, Any] = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+STREAMED: dict[str, Any] = {
+    "200": {"description": "The file. Repr-Digest holds its checksum where it is known.", "content": _BYTES},
+    "206": {"description": "One range of it.", "content": _BYTES},
+}
+RANGES: list[dict[str, Any]] = [
+    {
+        "name": name,
+        "in": "header",
+        "required": False,
+        "description": text,
+        "schema": {"type": "string"},
+    }
+    for name, text in (
+        ("Range", "One range of bytes; another form is ignored."),
+        (
+            "If-Range",
+            "The ETag of the content that the range is of; of another content the whole file is given.",
+        ),
+    )
+]
+Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+
+
+class FileParameters(NoParameters):
+    kind: Annotated[
+        list[Literal["results", "checkpoints", "logs", "evidence", "code"]],
+        Field(max_length=16, description="may be given several times; none = all"),
+    ] = []
+    page_size: Annotated[int, Field(ge=0, description="0 = 200; above 1000 is taken as 1000")] = 0
+    cursor: Annotated[str, StringConstraints(max_length=1024)] | None = None
+
+
+class PulledBody(Strict):
+    """`results_sha256`: of the names, sizes and checksums that were pulled; `files`: how many."""
+
+    results_sha256: Sha256
+    files: Annotated[int, Field(ge=0, le=10**9)]
+
+
+class FileShown(Answer):
+    """`path`: relative to the run's folder, as in the address of the file. `sha256` null: nobody has it."""
+
+    path: str
+    kind: str
+    size: int
+    sha256: str | None
+    updated: datetime | None
+
+
+class FileList(Answer):
+    """`complete`: the run is over, nothing will be added. `results_sha256`: of the verified results."""
+
+    run_id: str
+    files: list[FileShown]
+    next_cursor: str | None
+    complete: bool
+    results_sha256: str | None

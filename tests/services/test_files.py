@@ -1,0 +1,257 @@
+"""Which files of a run can be listed and read: those that the baton names, logs, evidence, the bundle; nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from supervisor.domain import baton as batons
+from supervisor.domain import runfiles
+from supervisor.domain.baton import Baton, Done, FileEntry, Pointer
+from supervisor.domain.errors import FileChanged, FileUnknown, RangeRefused, Unavailable
+from supervisor.domain.manifest import manifest_sha256
+from supervisor.domain.run import Outcome, Run
+from supervisor.domain.status import Status
+from supervisor.services.files import HASHED_BYTES, list_files
+from supervisor.services.filestream import CutShort, open_file
+from tests.services.bed import Bed
+
+ID = "digits-7"
+FOLDER = runfiles.folder(ID)
+MODEL, PLOT = b"model" * 100, b"plot"
+HOSTILE = [
+    "baton.json",
+    "results",
+    "results/",
+    "results/g1/../../baton.json",
+    "results/g1/../g1/model.npz",
+    "results//g1/model.npz",
+    "/results/g1/model.npz",
+    "results/./g1/model.npz",
+    "logs/../baton.json",
+    "logs/a1/../../baton.json",
+    "evidence/..",
+    "logs/%2e%2e/baton.json",
+    "../other-run/results/g1/model.npz",
+    "code/../runs/digits-7/baton.json",
+    "code/" + "0" * 64 + ".tar.gz",
+    "instances/1.json",
+    ".stop",
+    "run_manifest.json",
+    "checkpoints/999-a1/in-flight",
+    "results/g2/model.npz",
+    "logs/\x00",
+    "logs/a1/\n",
+    "logs/" + "x" * 600,
+]
+
+
+def entry(name: str, data: bytes) -> FileEntry:
+    return FileEntry(name, len(data), hashlib.sha256(data).hexdigest())
+
+
+def put_all(bed: Bed, files: dict[str, bytes]) -> None:
+    for path, data in files.items():
+        bed.objects.put(FOLDER + path, data)
+
+
+def write_baton(bed: Bed, **fields: Any) -> None:
+    bed.objects.put(runfiles.baton(ID), batons.encode(Baton("sup", 1, **fields)))
+
+
+def furnished(bed: Bed, finished: bool = True) -> Run:
+    """A run with one file or two of each kind."""
+    bed.submit(ID)
+    put_all(
+        bed,
+        {
+            "results/g1/model.npz": MODEL,
+            "results/g1/plots/a.png": PLOT,
+            "checkpoints/100-a1/state": b"100",
+            "checkpoints/50-a1/state": b"50",
+            "checkpoints/999-a1/in-flight": b"half",
+            "logs/a1/00000000.log": b"line\n",
+            "evidence/a1.json": b"{}",
+            "instances/1.json": b"{}",
+            "run_manifest.json": b"{}",
+        },
+    )
+    prefix = runfiles.results(ID, 1)
+    files = (entry("model.npz", MODEL), entry("plots/a.png", PLOT))
+    write_baton(
+        bed,
+        checkpoint=Pointer(100, FOLDER + "checkpoints/100-a1/", (entry("state", b"100"),)),
+        best=(Pointer(50, FOLDER + "checkpoints/50-a1/", (entry("state", b"50"),)),),
+        previous=(Pointer(50, FOLDER + "checkpoints/50-a1/", (entry("state", b"50"),)),),
+        done=Done("1.1.1", prefix, files) if finished else None,
+    )
+    if not finished:
+        return bed.run(ID)
+    outcome = Outcome(manifest_sha256(files), 2, len(MODEL) + len(PLOT), bed.clock.now(), 100)
+    return bed.end(ID, Status.COMPLETED, outcome=outcome)
+
+
+def listed(bed: Bed, run: Run, *kinds: str, **more: Any) -> list[tuple[str, bool]]:
+    answer = list_files(bed.objects, run, kinds, **more)
+    return [(file["path"], file["sha256"] is not None) for file in answer["files"]]
+
+
+def read(bed: Bed, run: Run, path: str, *headers: str) -> bytes:
+    return b"".join(open_file(bed.objects, run, path, *headers).chunks)
+
+
+def test_every_kind_is_listed_with_what_is_known(bed: Bed) -> None:
+    run = furnished(bed)
+    assert listed(bed, run) == [
+        ("checkpoints/100-a1/state", True),
+        ("checkpoints/50-a1/state", True),
+        ("evidence/a1.json", True),
+        ("logs/a1/00000000.log", True),
+        ("results/g1/model.npz", True),
+        ("results/g1/plots/a.png", True),
+    ]
+    answer = list_files(bed.objects, run, ["results"])
+    assert answer["complete"] is True
+    assert run.outcome is not None
+    assert answer["results_sha256"] == run.outcome.results_sha256
+    model = answer["files"][0]
+    assert (model["kind"], model["size"], model["sha256"]) == ("results", 500, entry("", MODEL).sha256)
+    assert model["updated"].endswith("Z")
+
+
+def test_what_is_not_done_yet_is_listed_without_checksums(bed: Bed) -> None:
+    run = furnished(bed, finished=False)
+    assert listed(bed, run, "results") == [("results/g1/model.npz", False), ("results/g1/plots/a.png", False)]
+    answer = list_files(bed.objects, run, ["results"])
+    assert (answer["complete"], answer["results_sha256"]) == (False, None)
+    assert read(bed, run, "results/g1/model.npz") == MODEL
+
+
+def test_the_work_of_an_earlier_generation_is_not_this_ones(bed: Bed) -> None:
+    run = replace(furnished(bed), generation=2, outcome=None)
+    assert listed(bed, run, "results") == []
+    with pytest.raises(FileUnknown):
+        open_file(bed.objects, run, "results/g1/model.npz")
+
+
+def test_a_listing_comes_in_pages(bed: Bed) -> None:
+    run = furnished(bed)
+    seen: list[str] = []
+    after = ""
+    while True:
+        answer = list_files(bed.objects, run, (), 2, after)
+        assert len(answer["files"]) <= 2
+        seen += [file["path"] for file in answer["files"]]
+        if answer["next_cursor"] is None:
+            break
+        after = answer["next_cursor"]
+    assert seen == sorted(seen)
+    assert len(seen) == 6
+
+
+def test_many_logs_are_listed_without_reading_them(bed: Bed) -> None:
+    run = furnished(bed)
+    put_all(bed, {"logs/a1/00000001.log": b"x" * HASHED_BYTES})
+    assert listed(bed, run, "logs") == [("logs/a1/00000000.log", False), ("logs/a1/00000001.log", False)]
+
+
+def test_the_code_bundle_of_the_run(bed: Bed) -> None:
+    run = furnished(bed)
+    run = replace(run, policy=replace(run.policy, code="ab" * 32))
+    assert listed(bed, run, "code") == []
+    bed.objects.put(runfiles.code("ab" * 32), b"tar")
+    assert listed(bed, run, "code") == [(f"code/{'ab' * 32}.tar.gz", False)]
+    assert read(bed, run, f"code/{'ab' * 32}.tar.gz") == b"tar"
+    with pytest.raises(FileUnknown):
+        open_file(bed.objects, furnished_again(run), f"code/{'ab' * 32}.tar.gz")
+
+
+def furnished_again(run: Run) -> Run:
+    """The same run as if it had no bundle."""
+    return replace(run, policy=replace(run.policy, code=None))
+
+
+@pytest.mark.parametrize("path", HOSTILE)
+def test_nothing_else_can_be_read(bed: Bed, path: str) -> None:
+    run = furnished(bed)
+    with pytest.raises(FileUnknown):
+        open_file(bed.objects, run, path)
+
+
+def test_could_not_read_is_not_empty(bed: Bed) -> None:
+    run = furnished(bed)
+    bed.objects.fail_reads = True
+    with pytest.raises(Unavailable):
+        list_files(bed.objects, run, ())
+    bed.objects.fail_reads = False
+    bed.objects.put(runfiles.baton(ID), b"{torn")
+    with pytest.raises(Unavailable, match="cannot be understood"):
+        list_files(bed.objects, run, ("results",))
+    with pytest.raises(Unavailable):
+        open_file(bed.objects, run, "results/g1/model.npz")
+
+
+@pytest.mark.parametrize(
+    ("range_", "begin", "end"),
+    [
+        ("bytes=0-9", 0, 10),
+        ("bytes=10-", 10, 500),
+        ("bytes=-7", 493, 500),
+        ("bytes=490-9999", 490, 500),
+        ("bytes=-9999", 0, 500),
+    ],
+)
+def test_a_range(bed: Bed, range_: str, begin: int, end: int) -> None:
+    found = open_file(bed.objects, furnished(bed), "results/g1/model.npz", range_)
+    assert (found.begin, found.end, found.size, found.part) == (begin, end, 500, True)
+    assert b"".join(found.chunks) == MODEL[begin:end]
+    assert found.sha256 == entry("", MODEL).sha256, "of the whole file"
+
+
+@pytest.mark.parametrize("range_", ["bytes=500-", "bytes=9999-10000", "bytes=-0"])
+def test_a_range_behind_the_end(bed: Bed, range_: str) -> None:
+    with pytest.raises(RangeRefused):
+        open_file(bed.objects, furnished(bed), "results/g1/model.npz", range_)
+
+
+@pytest.mark.parametrize("range_", ["bytes=0-1,5-6", "lines=1-2", "bytes=9-3", "bytes=-", "bytes=a-b", "x"])
+def test_another_form_of_range_is_ignored(bed: Bed, range_: str) -> None:
+    found = open_file(bed.objects, furnished(bed), "results/g1/model.npz", range_)
+    assert (found.part, found.end) == (False, 500)
+
+
+def test_a_range_of_another_content_is_not_given(bed: Bed) -> None:
+    run = furnished(bed)
+    tag = open_file(bed.objects, run, "results/g1/model.npz").tag
+    assert open_file(bed.objects, run, "results/g1/model.npz", "bytes=5-", tag).part
+    put_all(bed, {"results/g1/model.npz": b"n" * 500})
+    again = open_file(bed.objects, run, "results/g1/model.npz", "bytes=5-", tag)
+    assert (again.part, again.begin, again.tag == tag) == (False, 0, False)
+
+
+def test_an_object_that_changes_while_it_is_opened_is_opened_again(bed: Bed, monkeypatch: Any) -> None:
+    run, plain = furnished(bed), bed.objects.read
+    changes = [b"second" * 10]
+
+    def read_then_change(key: str, *part: Any) -> Any:
+        chunks = list(plain(key, *part))
+        if key.endswith("00.log") and changes:
+            bed.objects.put(key, changes.pop())
+        return iter(chunks)
+
+    monkeypatch.setattr(bed.objects, "read", read_then_change)
+    found = open_file(bed.objects, run, "logs/a1/00000000.log")
+    assert (found.size, b"".join(found.chunks)) == (60, b"second" * 10)
+    changes += [b"a", b"b", b"c"]
+    with pytest.raises(FileChanged):
+        open_file(bed.objects, run, "logs/a1/00000000.log")
+
+
+def test_a_stream_that_ends_early_breaks(bed: Bed, monkeypatch: Any) -> None:
+    run = furnished(bed)
+    monkeypatch.setattr(bed.objects, "read", lambda key, *part: iter([b"only"]))
+    with pytest.raises(CutShort):
+        read(bed, run, "logs/a1/00000000.log")
