@@ -45,16 +45,19 @@ def settle_code(client: Client, spec: Json) -> None:
                 bundle.file.seek(0)  # the answer was lost; a second time is once
                 client.send("PUT", address, headers=headers, content=bundle.file)
         files = "1 file" if bundle.files == 1 else f"{bundle.files:,} files"
-        how = "stored already" if stored else f"stored, {bundle.gzip_bytes / 1e6:,.1f} MB sent"
-        output.note(
-            f"code {bundle.sha256[:SHORT]}: {files}, {bundle.size_bytes / 1e6:,.1f} MB of {safe(str(folder))} ({how})"
-        )
+        how = "stored already" if stored else f"stored, {_size(bundle.gzip_bytes)} sent"
+        what = f"{files}, {_size(bundle.size_bytes)} of {safe(str(folder))}"
+        output.note(f"code {bundle.sha256[:SHORT]}: {what} ({how})")
         spec["code"] = bundle.sha256
 
 
 def code_from(given: str, folder: str) -> str:
     """A hash as it is; a path taken from `folder`."""
     return given if NAMED.match(given) else os.path.join(folder, os.path.expanduser(given))
+
+
+def _size(size_bytes: int) -> str:
+    return f"{size_bytes / 1e6:,.1f} MB" if size_bytes >= 100_000 else f"{size_bytes / 1e3:,.1f} kB"
 
 
 def _is_stored(client: Client, address: str) -> bool:
