@@ -1,0 +1,161 @@
+"""Telemetry is small, exact in both directions, and harmless whatever comes in."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from supervisor.domain import heartbeat
+from supervisor.domain.beat_telemetry import (
+    MAX_BYTES,
+    MAX_GPUS,
+    Cgroup,
+    Disk,
+    Gpus,
+    Telemetry,
+    Tree,
+    compact,
+    parse,
+    size_bytes,
+    to_json,
+)
+from supervisor.domain.machine_figures import figures_of
+from tests.benchmarks.agent_cost import full
+from tests.domain.test_heartbeat import JSON, raw
+
+figures = st.none() | st.floats(0, 1e17) | st.integers(0, 10**17).map(float)
+columns = st.lists(figures, max_size=MAX_GPUS).map(tuple)
+
+
+def parts(kind: type, values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.none() | st.builds(kind, **{field.name: values for field in fields(kind)})
+
+
+telemetries = st.builds(
+    Telemetry,
+    gpus=parts(Gpus, columns),
+    cgroup=parts(Cgroup, figures),
+    checkpoints_disk=parts(Disk, figures),
+    results_disk=parts(Disk, figures),
+    scratch_disk=parts(Disk, figures),
+    tree=parts(Tree, figures),
+    uptime_s=figures,
+    log_bytes=figures,
+    shm_bytes=figures,
+    shm_free_bytes=figures,
+)
+
+
+def through_json(telemetry: Telemetry) -> Telemetry | None:
+    return parse(json.loads(json.dumps(to_json(telemetry))))
+
+
+@given(told=telemetries)
+def test_what_an_agent_tells_is_what_is_read(told: Telemetry) -> None:
+    small = compact(told)
+    assert through_json(small) == small
+    assert compact(small) == small
+    assert size_bytes(small) <= MAX_BYTES
+
+
+def test_eight_cards_with_every_figure_fit_with_nothing_given_up() -> None:
+    told = full(8)
+    assert all(part not in (None, ()) for part in vars(told).values())
+    assert compact(told) == told
+    assert size_bytes(told) <= MAX_BYTES
+
+
+def test_every_name_is_told() -> None:
+    """A figure that is added and not filled in `full` would make the test above say too little."""
+    told = to_json(full())
+    for kind, name in ((Gpus, "gpus"), (Cgroup, "cgroup"), (Disk, "results_disk"), (Tree, "tree")):
+        assert set(told[name]) == {field.name for field in fields(kind)}
+    assert set(told) == {field.name for field in fields(Telemetry)}
+
+
+def test_what_does_not_fit_is_given_up_in_order_and_the_rest_stays() -> None:
+    large = full(MAX_GPUS)
+    assert large.gpus is not None
+    assert compact(large) == large
+    huge = tuple(1e15 + n for n in range(MAX_GPUS))
+    names = ("power_w", "power_limit_w", "sm_clock_mhz", "sm_clock_max_mhz")
+    long = replace(large, gpus=replace(large.gpus, **dict.fromkeys(names, huge)))
+    assert size_bytes(long) > MAX_BYTES
+    small = compact(long)
+    assert small.gpus is not None
+    assert small.gpus.sm_clock_max_mhz == small.gpus.power_limit_w == ()
+    assert small.gpus.sm_clock_mhz == small.gpus.power_w == huge
+    assert small.gpus.util_pct == large.gpus.util_pct
+    assert small.gpus.lost == large.gpus.lost
+    assert (small.cgroup, small.checkpoints_disk, small.tree) == (
+        large.cgroup,
+        large.checkpoints_disk,
+        large.tree,
+    )
+    absurd = replace(large, gpus=Gpus(*[tuple(1e17 + n * 16 for n in range(MAX_GPUS))] * len(fields(Gpus))))
+    assert compact(absurd).cgroup == large.cgroup
+    assert size_bytes(compact(absurd)) <= MAX_BYTES
+
+
+def test_what_is_absent_is_not_zero() -> None:
+    assert to_json(Telemetry()) == {}
+    assert parse({}) == Telemetry()
+    assert to_json(Telemetry(cgroup=Cgroup(oom_kills=0.0), uptime_s=0.0)) == {
+        "cgroup": {"oom_kills": 0},
+        "uptime_s": 0,
+    }
+    assert parse({"cgroup": {}, "gpus": {"util_pct": []}, "tree": {"threads": None}}) == Telemetry()
+    assert parse({"gpus": {"power_w": [None, 70.5]}}) == Telemetry(gpus=Gpus(power_w=(None, 70.5)))
+
+
+@pytest.mark.parametrize(
+    "value", [-1, 1e18, 10**400, True, "7", [7], {"x": 7}, float("nan"), float("inf"), None]
+)
+def test_an_absurd_figure_is_dropped_and_costs_nothing_else(value: Any) -> None:
+    told = {"uptime_s": value, "tree": {"threads": value, "processes": 3}, "gpus": {"util_pct": [value, 50]}}
+    assert parse(told) == Telemetry(tree=Tree(processes=3.0), gpus=Gpus(util_pct=(None, 50.0)))
+
+
+@settings(max_examples=500)
+@given(value=JSON)
+def test_whatever_comes_in_is_telemetry_within_bounds_or_nothing(value: Any) -> None:
+    for told in (
+        value,
+        {"gpus": value, "cgroup": value},
+        {"gpus": {"util_pct": value}, "tree": {"threads": value}},
+    ):
+        found = heartbeat.parse(raw(telemetry=told)).telemetry
+        assert found is None or through_json(found) == found
+        figures_of(found)
+
+
+def test_a_forged_beat_with_16_kb_of_it_is_refused_and_one_that_fits_is_cut() -> None:
+    with pytest.raises(heartbeat.BeatRejected, match="larger"):
+        heartbeat.parse(raw(telemetry={"gpus": {"util_pct": [50] * 6000}}))
+    many = heartbeat.parse(
+        raw(telemetry={"gpus": {"util_pct": [50] * 1500, "forged": [1] * 900}, "forged": "x" * 900})
+    )
+    assert many.telemetry == Telemetry(gpus=Gpus(util_pct=(50.0,) * MAX_GPUS))
+
+
+def test_figures_of_a_machine() -> None:
+    told = figures_of(full(2))
+    assert told.gpu_pct == 92.5
+    assert told.gpu_memory_pct == pytest.approx(99.55, abs=0.01)
+    assert told.free_bytes_pct == pytest.approx(26.1, abs=0.01)
+    assert told.free_inodes_pct == pytest.approx(94.77, abs=0.01)
+    tight = Telemetry(
+        checkpoints_disk=Disk(500.0, 1000.0, 0.0, 10.0),
+        scratch_disk=Disk(10.0, 1000.0),
+        tree=Tree(rss_bytes=7.0),
+        gpus=Gpus(memory_used_mib=(1.0, None), memory_total_mib=(2.0, 100.0)),
+    )
+    found = figures_of(tight)
+    assert (found.free_bytes_pct, found.free_inodes_pct, found.memory_bytes) == (1.0, 0.0, 7.0)
+    assert (found.gpu_pct, found.gpu_memory_pct) == (None, 50.0)
+    assert figures_of(None) == figures_of(Telemetry())
