@@ -234,6 +234,7 @@ def _parts(
         settings_of.stall_defaults(settings),
         settings.stop_grace_s,
         {LOCAL: settings_of.gpu_timeout_s(settings, LOCAL)},
+        settings.store_usd_per_gib_month,
     )
     return Parts(store, objects, clock, wake, {LOCAL: local}, {LOCAL: cell}, knobs, defaults)
 

@@ -68,6 +68,7 @@ class Settings:
     unverified_limit_s: float = 86400.0
     stop_poll_s: float = 600.0
 
+    store_usd_per_gib_month: float | None = None  # what the object store costs, for `spot cost`
 
     machine_prefix: str = "spot"
     local_zones: tuple[str, ...] = ("local-a", "local-b", "local-c")

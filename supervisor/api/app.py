@@ -13,7 +13,7 @@ from supervisor import telemetry
 from supervisor.api.deps import Services
 from supervisor.api.door import LOOPBACK, Door
 from supervisor.api.errors import problem, problem_of, request_id_of
-from supervisor.api.routes import actions, beats, code, cost, dev, evidence, facts, health, runs
+from supervisor.api.routes import actions, beats, code, cost, dev, evidence, facts, files, health, runs
 from supervisor.domain.errors import SpotError, Unavailable
 from supervisor.ports.objectstore import StoreFull, StoreUnavailable
 from supervisor.ports.provider import ProviderUnavailable
@@ -22,7 +22,7 @@ from supervisor.services.health import full_disk
 
 LOG = logging.getLogger(__name__)
 ROUTERS = (
-    runs.router, facts.router, evidence.router, cost.router, actions.router,
+    runs.router, facts.router, evidence.router, cost.router, files.router, actions.router,
     beats.router, code.router, health.router,
 )  # fmt: skip
 

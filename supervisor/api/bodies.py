@@ -27,6 +27,7 @@ from supervisor.domain import heartbeat
 from supervisor.domain.errors import InvalidRequest
 from supervisor.domain.identifiers import RUN_ID_RULE
 from supervisor.domain.status import Status
+from supervisor.ports.store import RunFilter
 
 ERRORS_SHOWN = 20
 RUN_ID = r"^[a-z][a-z0-9-]{0,61}[a-z0-9]$"
@@ -59,6 +60,12 @@ class ApproveBody(Strict):
     accept_loss: Annotated[str, StringConstraints(pattern=r"^[^\x00]*\S[^\x00]*$", max_length=500)] | None = (
         None
     )
+
+
+class PurgeBody(Strict):
+    """`confirm`: the run's id once more, typed by a person."""
+
+    confirm: Annotated[str, StringConstraints(max_length=255)]
 
 
 class StrikeBody(Strict):
@@ -126,6 +133,17 @@ class ListParameters(_Parameters):
     owner: Plain | None = None
     created_after: AwareDatetime | None = None
     q: Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=63)] | None = None
+
+
+def run_filter(query: ListParameters) -> RunFilter:
+    return RunFilter(
+        statuses=tuple(query.status),
+        labels=tuple((key, value) for key, _, value in (label.partition("=") for label in query.label)),
+        zone=query.zone,
+        owner=query.owner,
+        created_after=epoch(query.created_after),
+        text=query.q or None,
+    )
 
 
 class EventParameters(_Parameters):

@@ -19,13 +19,22 @@ from supervisor.api import (
     schemas_cost,
     schemas_evidence,
     schemas_facts,
+    schemas_files,
     schemas_telemetry,
 )
 from supervisor.api.app import create_app
 from supervisor.api.errors import MEDIA_TYPE, STATUS
 
 # Where the shapes of answers stand.
-ANSWERS = (schemas, schemas_code, schemas_cost, schemas_evidence, schemas_facts, schemas_telemetry)
+ANSWERS = (
+    schemas,
+    schemas_code,
+    schemas_cost,
+    schemas_evidence,
+    schemas_facts,
+    schemas_files,
+    schemas_telemetry,
+)
 REF = "#/components/schemas/{model}"
 Json = dict[str, Any]
 
@@ -93,10 +102,22 @@ OPERATIONS = {
         body_required=False,
     ),
     "approve_run": Operation(
-        {202: schemas.Run}, bodies.ApproveBody, refuses="RUN_NOT_FOUND NOTHING_TO_APPROVE APPROVAL_MISMATCH"
+        {202: schemas.Run},
+        bodies.ApproveBody,
+        refuses="RUN_NOT_FOUND NOTHING_TO_APPROVE APPROVAL_MISMATCH PULL_REQUIRED",
     ),
     "push_beat": Operation(
         {200: schemas.BeatAnswer}, bodies.HeartbeatBody, refuses="NONCE_REFUSED RUN_NOT_FOUND RUN_ENDED"
+    ),
+    "list_run_files": Operation(
+        {200: schemas_files.FileList},
+        query=schemas_files.FileParameters,
+        refuses="RUN_NOT_FOUND FILES_PURGED",
+    ),
+    "read_file": Operation({}, refuses=schemas_files.FILE_REFUSALS),
+    "look_at_file": Operation({}, refuses=schemas_files.FILE_REFUSALS),
+    "note_results_pulled": Operation(
+        {200: schemas.Run}, schemas_files.PulledBody, refuses="RUN_NOT_FOUND PULL_MISMATCH"
     ),
     "live": Operation({200: schemas.Live}),
     "ready": Operation({200: schemas.Ready, 503: schemas.Ready}, query=bodies.ReadyParameters),
@@ -168,6 +189,9 @@ def _tell(told: Json, method: str, name: str) -> None:
         answers["201"]["headers"] = {
             "Location": {"schema": {"type": "string"}, "description": "Address of the run."}
         }
+    if name in schemas_files.STREAMS:
+        answers |= schemas_files.STREAMED
+        told["parameters"] += schemas_files.RANGES
     told["responses"] = dict(sorted(answers.items()))
 
 

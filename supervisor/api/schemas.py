@@ -104,6 +104,8 @@ class Run(Answer):
     next_action: NextAction
     results_manifest_sha256: str | None
     results: Results | None
+    purging: bool
+    purged_at: datetime | None
     kept_until: datetime | None
     stop: StopShown | None
     labels: dict[str, str]
@@ -172,6 +174,7 @@ class AttemptShown(Answer):
     gone_at: datetime | None
     cause: str | None = Field(description=CAUSE)
     evidence: str
+    code: str | None
     phase_s: PhaseSeconds
     step_from: int | None
     step_last: int | None

@@ -1,9 +1,8 @@
-"""events and cost: what happened to a run, and what it came to."""
+"""events: what happened to a run."""
 
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import click
 
@@ -11,7 +10,7 @@ from supervisor.cli import exits, output, views
 from supervisor.cli.client import Client, Json, run_path
 from supervisor.cli.finding import TERMINAL, choose_run
 from supervisor.cli.options import duration_s, output_option, run_argument, server_options
-from supervisor.cli.words import money, rfc3339_ago
+from supervisor.cli.words import rfc3339_ago
 
 POLL_S = 1.0
 PAGE = 1000
@@ -63,49 +62,3 @@ def _print(found: list[Json], form: str) -> None:
         return
     for event in found:
         click.echo("\n".join(views.event_lines(event)))
-
-
-@click.command()
-@run_argument
-@output_option
-@server_options
-def cost(client: Client, form: str, run_id: str | None) -> None:
-    """What a run has cost so far, attempt by attempt, and what on-demand machines would have cost."""
-    name = choose_run(client, run_id)
-    run = client.get(run_path(name))
-    attempts = client.get(run_path(name, "attempts"))["attempts"]
-    document = {"run_id": name, "cost": run["cost"], "attempts": [_figures(attempt) for attempt in attempts]}
-    if output.emit(document, document["attempts"], form, "number"):
-        return
-    rows = [
-        [
-            str(attempt["number"]),
-            views.where(attempt["placement"]),
-            views.lasted(attempt, time.time()),
-            money(attempt["price_usd_per_h"]) + "/h" if attempt["price_usd_per_h"] is not None else "unknown",
-            money(attempt["cost_usd"]),
-        ]
-        for attempt in attempts
-    ]
-    for line in output.columns(("#", "WHERE", "HOW LONG", "PRICE", "COST"), rows) if rows else ():
-        click.echo(line)
-    click.echo(total_line(run))
-
-
-def _figures(attempt: Json) -> dict[str, Any]:
-    names = ("number", "placement", "started_at", "ended_at", "gone_at", "price_usd_per_h", "cost_usd")
-    return {name: attempt.get(name) for name in names}
-
-
-def total_line(run: Json) -> str:
-    """`$6.12 so far, $1.20/h now; on-demand $18.40 (67 % saved); budget $20.00.`"""
-    cost_of = run["cost"]
-    spent, plain = cost_of["usd"] or 0.0, cost_of["on_demand_usd"] or 0.0
-    parts = [f"{'' if cost_of['known'] else 'at least '}{money(spent)} so far"]
-    if run.get("price_usd_per_h"):
-        parts[0] += f", {money(run['price_usd_per_h'])}/h now"
-    if plain > 0:
-        parts.append(f"on-demand {money(plain)} ({100 * (1 - spent / plain):.0f} % saved)")
-    if cost_of["budget_usd"] is not None:
-        parts.append(f"budget {money(cost_of['budget_usd'])}")
-    return "; ".join(parts) + "."

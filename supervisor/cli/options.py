@@ -42,6 +42,63 @@ def output_option(command: F) -> F:
     return option(command)
 
 
+def list_filters(command: F) -> F:
+    """The filters of a list of runs; the command gets `limit` and `query` (of the API, None = not given)."""
+
+    @wraps(command)
+    def with_query(
+        *args: Any,
+        status: tuple[str, ...],
+        label: tuple[tuple[str, str], ...],
+        zone: str | None,
+        owner: str | None,
+        since: float | None,
+        text: str | None,
+        **kwargs: Any,
+    ) -> Any:
+        query = {
+            "status": list(status) or None,
+            "label": [f"{key}={value}" for key, value in label] or None,
+            "zone": zone,
+            "owner": owner,
+            "created_after": None if since is None else words.rfc3339_ago(since),
+            "q": text,
+        }
+        return command(*args, query=query, **kwargs)
+
+    decorated: Any = with_query
+    for option in reversed(_filters()):
+        decorated = option(decorated)
+    filtered: F = decorated
+    return filtered
+
+
+def _filters() -> tuple[Callable[[Any], Any], ...]:
+    age, many = "Only runs submitted within this time, such as 24h.", click.IntRange(1, 100_000)
+    return (
+        click.option(
+            "-s",
+            "--status",
+            multiple=True,
+            metavar="STATUS",
+            help="Only runs in this status; may be repeated.",
+        ),
+        click.option(
+            "-l",
+            "--label",
+            multiple=True,
+            type=key_value,
+            metavar="KEY=VALUE",
+            help="Only runs with this label.",
+        ),
+        click.option("--zone", help="Only runs in this zone."),
+        click.option("--owner", help="Only runs of this owner."),
+        click.option("--since", type=duration_s, metavar="AGE", help=age),
+        click.option("-q", "text", metavar="TEXT", help="Only runs whose id contains this."),
+        click.option("-n", "--limit", type=many, default=50, show_default=True, help="At most so many."),
+    )
+
+
 def run_argument(command: F) -> F:
     """RUN, which may be left out; the command gets `run_id` (None = not named)."""
     argument = click.argument(

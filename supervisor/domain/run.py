@@ -106,6 +106,11 @@ class Run:
         return self.status in TERMINAL
 
     @property
+    def files_gone(self) -> bool:
+        """The files of this generation and those before are purged, or being purged: a resume begins from nothing."""
+        return self.purging or (self.purged_at is not None and self.purged_at >= self.generation_at)
+
+    @property
     def live_attempt(self) -> Attempt | None:
         """The attempt that is not over yet, if any."""
         return self.attempt if self.attempt is not None and self.attempt.ended_at is None else None

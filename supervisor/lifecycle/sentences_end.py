@@ -108,6 +108,7 @@ def completed(run: Run, now: float) -> list[str]:
         f"Completed after {_story(run)}{trained}, results verified",
         _cost(run, now),
         *_still_there(run, now),
+        *_purged(run, now),
     ]
 
 
@@ -118,6 +119,7 @@ def partial(run: Run, now: float) -> list[str]:
         f"Finished after {_story(run)}, all uploads verified, but missing: {what}",
         _cost(run, now),
         *_still_there(run, now),
+        *_purged(run, now),
         _resume(run),
     ]
 
@@ -159,6 +161,14 @@ def _still_there(run: Run, now: float) -> list[str]:
     return [f"{plural(len(run.retiring), 'machine')} still to be released"]
 
 
+def _purged(run: Run, now: float) -> list[str]:
+    if run.purging:
+        return [f"Its files are being purged; `spot purge {run.run_id}` finishes that if it was cut off"]
+    if run.files_gone and run.purged_at is not None:
+        return [f"Its files were purged at {clock_text(run.purged_at, now)}: a resume begins from nothing"]
+    return []
+
+
 def _resume(run: Run) -> str:
     return f"Resume with `spot resume {run.run_id}`"
 
@@ -167,11 +177,13 @@ def stopped(run: Run, now: float) -> list[str]:
     at = run.stop.at if run.stop is not None else run.status_since
     newest = run.checkpoint_step
     kept = "No checkpoint was made" if newest is None else f"Checkpoint {count_text(newest)} is kept"
+    kept = "No checkpoint is left" if run.files_gone else kept
     who = f" by {_who(run)}" if run.stop is not None else ""
     return [
         f"Stopped{who} at {clock_text(at, now)}",
         _cost(run, now),
         *_still_there(run, now),
+        *_purged(run, now),
         f"{kept}; resume with `spot resume {run.run_id}`",
     ]
 
@@ -184,5 +196,6 @@ def failed(run: Run, now: float) -> list[str]:
         "Last checkpoint: " + ("none" if newest is None else count_text(newest)),
         _cost(run, now),
         *_still_there(run, now),
+        *_purged(run, now),
         f"{advice} `spot resume {run.run_id}`",
     ]

@@ -19,6 +19,7 @@ from supervisor.domain.run import Run
 from supervisor.ports.objectstore import ObjectInfo, ObjectMissing, ObjectStore, StoreUnavailable
 from supervisor.services.heartbeat import BeatInbox
 from supervisor.services.parts import Parts
+from supervisor.services.purge import refuse_purged
 from supervisor.services.queries import Queries
 from supervisor.services.run_view import Json
 
@@ -61,7 +62,7 @@ class Logs:
 
     def read(self, run_id: str, number: int | None, offset: int, limit: int) -> Json:
         """Text of the log from byte `offset`, at most `limit` bytes; `number` None = the newest attempt. `complete`:
-        nothing will follow `next_offset`. Bytes that are not UTF-8 are replaced. Raises NotFound, Unavailable."""
+        nothing will follow `next_offset`. Bytes that are not UTF-8 are replaced. Raises NotFound, FilesPurged, Unavailable."""
         run = self._queries.find(run_id)
         attempt = self._attempt(run, number)
         if attempt is None:
@@ -73,6 +74,7 @@ class Logs:
                 "next_offset": offset,
             }
             return {**answer, "size": 0, "complete": run.terminal}
+        refuse_purged(run, attempt)
         if run.live_attempt is not None:
             self._inbox.follow(run.run_id)
         # Before the read: what is over now cannot grow while we look.

@@ -26,6 +26,7 @@ class Defaults:
     stall: StallLimits = field(default_factory=StallLimits)
     stop_grace_s: float = 120.0
     gpu_timeout_s: Mapping[str, float] = field(default_factory=dict)
+    store_usd_per_gib_month: float | None = None  # None = nobody has told us
 
 
 @dataclass(frozen=True, slots=True)

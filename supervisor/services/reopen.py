@@ -14,6 +14,7 @@ from supervisor.domain import cells, runfiles
 from supervisor.domain.errors import (
     CellFixed,
     Conflict,
+    PurgeRunning,
     RunActive,
     RunCompleted,
     RunStopping,
@@ -69,7 +70,13 @@ def refuse_awaiting(run: Run) -> None:
 
 
 def refuse_ended(run: Run, cell: str | None, differs: list[str], replace_spec: bool, rerun: bool) -> None:
-    """Raises CellFixed, RunCompleted, SpecDiffers when this terminal run may not begin a new generation."""
+    """Raises PurgeRunning, CellFixed, RunCompleted, SpecDiffers when this terminal run may not begin a new generation."""
+    if run.purging:
+        raise PurgeRunning(
+            f"The files of {run.run_id} are being purged. `spot purge {run.run_id}` finishes it if it was cut off; "
+            "then resume.",
+            {"run_id": run.run_id},
+        )
     if cell is None or not cells.alike(cell, run.cell):
         raise CellFixed(
             f"{run.run_id} began on provider {run.provider} with its own bucket; both are fixed. "
@@ -93,7 +100,8 @@ def refuse_ended(run: Run, cell: str | None, differs: list[str], replace_spec: b
 
 def reopened(run: Run, policy: Policy, rerun: bool, stop_consumed: str | None, now: float) -> Run:
     """The terminal `run` at the beginning of its next generation."""
-    kept = None if rerun else run.checkpoint_step
+    from_nothing = rerun or run.files_gone
+    kept = None if from_nothing else run.checkpoint_step
     return replace(
         run,
         generation=run.generation + 1,
@@ -106,7 +114,7 @@ def reopened(run: Run, policy: Policy, rerun: bool, stop_consumed: str | None, n
         detail="",
         hold="",
         next_at=None,
-        pulse=None if rerun else run.pulse,
+        pulse=None if from_nothing else run.pulse,
         counters=replace(run.counters, counted=0, user_failures=0, no_progress=0, streak=0, deleted_at=()),
         checkpoint_step=kept,
         no_progress_base=kept,

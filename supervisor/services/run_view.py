@@ -69,6 +69,8 @@ def run_json(run: Run, now: float, labels: Mapping[str, str]) -> Json:
             "missing": outcome.missing,
             "pulled": run.pulled == outcome.results_sha256,
         },
+        "purging": run.purging,
+        "purged_at": rfc3339.maybe(run.purged_at),
         "kept_until": rfc3339.maybe(run.kept_until),
         "stop": None if run.stop is None else {"actor": run.stop.actor, "at": rfc3339.text(run.stop.at)},
         "labels": labels,

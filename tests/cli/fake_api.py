@@ -115,7 +115,7 @@ RUN: Json = {
     "checkpoint_step": 12000, "price_usd_per_h": 0.3, "cost": {"usd": 2.1, "on_demand_usd": 6.3, "budget_usd": 20.0,
     "known": True}, "counters": {"attempts": 2, "tries": 2, "counted": 0, "user_failures": 0, "preemptions": 1,
     "no_progress": 0}, "next_action": {"what": "ETA 3 h 23 min", "at": None}, "results_manifest_sha256": None,
-    "results": None, "kept_until": None, "stop": None, "labels": {}, "created_at": "2026-01-01T00:00:00.000Z",
+    "results": None, "purging": False, "purged_at": None, "kept_until": None, "stop": None, "labels": {}, "created_at": "2026-01-01T00:00:00.000Z",
     "generation_at": "2026-01-01T00:00:00.000Z", "status_since": "2026-01-01T00:00:00.000Z", "version": 9,
 }  # fmt: skip
 FIRST_ATTEMPT: Json = {
@@ -133,6 +133,17 @@ SECOND_ATTEMPT: Json = {
     "steps_lost": None, "cost_usd": 1.49, "phase_s": {},
 }  # fmt: skip
 SUMMARY: Json = {"counts": {"running": 2, "waiting": 1}, "usd_per_h": 3.41, "last_tick_age_s": 6.2}
+
+
+COST: Json = {
+    "run_id": "digits-7", "status": "running", "attempts": 2, "cost_usd": 2.1, "lower_bound": False,
+    "on_demand_usd": 6.3, "usd_per_h": 0.3, "files": 31, "stored_bytes": {"results": 12_000_000,
+    "checkpoints": 410_000_000, "logs": 1_000_000, "evidence": 0, "other": 2000}, "stored_usd_per_month": 0.01,
+}  # fmt: skip
+
+
+def a_cost(run_id: str = "digits-7", **changes: Any) -> Json:
+    return {**copy.deepcopy(COST), "run_id": run_id, **changes}
 
 
 def a_run(**changes: Any) -> Json:
@@ -155,6 +166,7 @@ def serve_run(api: FakeApi, run: Json, *events: Json) -> None:
     """All that `show` and `watch` ask of one run."""
     path = f"/v1/runs/{run['run_id']}"
     api.say("GET", path, run)
+    api.say("GET", f"{path}/cost", a_cost(run["run_id"]))
     api.say(
         "GET",
         f"{path}/attempts",

@@ -54,7 +54,8 @@ def test_from_submit_to_log(daemon: Daemon, run_cli, clean: Path) -> None:
     assert (
         run_cli("ls", "-l", "team=a", "--since", "1h", "-q", "short", "-o", "name", *here).out == "short-1\n"
     )
-    assert "on-demand" in run_cli("cost", *here).out
+    assert "on-demand" in run_cli("cost", "short-1", *here).out
+    assert run_cli("cost", "-o", "name", *here).out == "short-1\n"
     assert run_cli("doctor", *here).code in (
         0,
         1,

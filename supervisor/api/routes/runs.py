@@ -15,9 +15,9 @@ from supervisor.api.bodies import (
     epoch,
     read_body,
     read_query,
+    run_filter,
 )
 from supervisor.api.deps import actor_of, services_of
-from supervisor.ports.store import RunFilter
 from supervisor.services.submit import SubmitRequest, submit
 
 router = APIRouter(prefix="/v1", tags=["runs"])
@@ -46,16 +46,10 @@ async def submit_run(request: Request) -> Response:
 async def list_runs(request: Request) -> Response:
     """List runs, newest first, with counts by status under the same filter."""
     query = read_query(ListParameters, request)
-    where = RunFilter(
-        statuses=tuple(query.status),
-        labels=tuple((key, value) for key, _, value in (label.partition("=") for label in query.label)),
-        zone=query.zone,
-        owner=query.owner,
-        created_after=epoch(query.created_after),
-        text=query.q or None,
-    )
     queries = services_of(request).queries
-    return json_answer(await run_in_threadpool(queries.page, where, query.page_size, query.cursor))
+    return json_answer(
+        await run_in_threadpool(queries.page, run_filter(query), query.page_size, query.cursor)
+    )
 
 
 @router.get("/runs/{run_id}")

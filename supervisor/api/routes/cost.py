@@ -1,0 +1,50 @@
+"""What runs cost, what their files cost, and the deletion of a run's files."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request, Response
+from fastapi.concurrency import run_in_threadpool
+
+from supervisor.api.answers import json_answer
+from supervisor.api.bodies import ListParameters, NoParameters, PurgeBody, read_body, read_query, run_filter
+from supervisor.api.deps import actor_of, services_of
+from supervisor.services.cost import cost_page, run_cost
+from supervisor.services.purge import purge
+from supervisor.services.run_view import Json
+
+router = APIRouter(prefix="/v1", tags=["runs"])
+
+
+@router.get("/cost")
+async def list_costs(request: Request) -> Response:
+    """List what runs have cost and what their files take, newest first, with the total of the page."""
+    query, services = read_query(ListParameters, request), services_of(request)
+    parts, queries = services.parts, services.queries
+    answer = await run_in_threadpool(
+        cost_page, parts, queries, run_filter(query), query.page_size, query.cursor
+    )
+    return json_answer(answer)
+
+
+@router.get("/runs/{run_id}/cost")
+async def show_cost(request: Request, run_id: str) -> Response:
+    """Show what one run has cost and what its files take."""
+    read_query(NoParameters, request)
+    services = services_of(request)
+    return json_answer(await run_in_threadpool(run_cost, services.parts, services.queries, run_id))
+
+
+@router.post("/runs/{run_id}/purge")
+async def purge_run(request: Request, run_id: str) -> Response:
+    """Delete all files of a run whose machines are gone; its history stays. Repeat it if it was cut off."""
+    read_query(NoParameters, request)
+    body = await read_body(PurgeBody, request)
+    services, actor = services_of(request), actor_of(request)
+
+    def work() -> Json:
+        services.queries.find(run_id)
+        done = purge(services.parts, run_id, body.confirm, actor)
+        figures = {"deleted_files": done.files, "deleted_bytes": done.size_bytes}
+        return {**services.queries.view(done.run), **figures}
+
+    return json_answer(await run_in_threadpool(work))

@@ -1,0 +1,74 @@
+"""purge: delete all files of a run, after its name was typed once more."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import click
+
+from supervisor.cli import output
+from supervisor.cli.client import Client, Json, run_path
+from supervisor.cli.control import show_change
+from supervisor.cli.cost import stored_line
+from supervisor.cli.exits import USAGE, CliError, Unreachable
+from supervisor.cli.options import not_empty, output_option, server_options
+from supervisor.cli.words import count, safe
+
+POLL_S = 1.0
+
+
+@click.command()
+@click.argument("run_id", metavar="RUN", callback=not_empty)
+@click.option("--confirm", metavar="RUN", help="The run's name once more, instead of being asked for it.")
+@output_option
+@server_options
+def purge(client: Client, form: str, run_id: str, confirm: str | None) -> None:
+    """Delete all files of a run: results, checkpoints, logs. Its history stays, and so does shared code.
+
+    Only after the run has ended and its machines are gone. Cut off, it is finished by the same command.
+    """
+    run, kept = client.get(run_path(run_id)), client.get(run_path(run_id, "cost"))
+    for line in what_goes(run, kept):
+        output.note(line)
+    typed = _typed(run_id) if confirm is None else confirm
+    if typed != run_id:
+        raise CliError(f"Nothing was deleted: {typed!r} is not {run_id}.", USAGE, "INVALID_REQUEST")
+    answer = _purge(client, run_id)
+    show_change(answer, form)
+    output.suggest(f"spot events {run_id}")
+
+
+def what_goes(run: Json, kept: Json) -> list[str]:
+    """What the person is about to lose."""
+    results = run.get("results")
+    files = "none verified" if results is None else f"{count(results['files'])} verified"
+    return [
+        safe(run["status_text"]),
+        stored_line(kept),
+        f"Newest checkpoint: {count(run['checkpoint_step'])}. Results: {files}. All of it is deleted for good.",
+    ]
+
+
+def _typed(run_id: str) -> str:
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"Say --confirm {run_id}: there is no terminal to ask on.")
+    return str(click.prompt(f"Type {run_id} to delete all of its files", err=True)).strip()
+
+
+def _purge(client: Client, run_id: str) -> Json:
+    """One request; where its answer takes longer than we wait for one, the run says when it is over."""
+    try:
+        return dict(client.post(run_path(run_id, "purge"), {"confirm": run_id}))
+    except Unreachable as error:
+        if not error.sent:
+            raise
+        lost = error
+    run = client.get(run_path(run_id))
+    if not run["purging"] and run["purged_at"] is None:
+        raise lost
+    output.note("It takes longer than one answer may; Ctrl-C leaves, the purge goes on.")
+    while run["purging"]:
+        time.sleep(POLL_S)
+        run = client.get(run_path(run_id))
+    return dict(run)

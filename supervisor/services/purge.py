@@ -1,0 +1,195 @@
+"""Purge: a person has all files of one run deleted. Nothing else here deletes results, logs or kept checkpoints.
+
+The row says `purging` first, so that no resume begins meanwhile; then the baton is emptied and closed, so that an
+agent of before can name and finish nothing; then the objects go, page by page; then the row says `purged_at`. Cut off
+anywhere it shows as `purging`, and the same command finishes it. The history in the database stays, and so do code
+bundles, which other runs may use.
+
+Two purges of one run may overlap, and a resume may follow the quicker one. So the slower one looks at the row after
+each look at the store and before each deed, and every deed is guarded by the generation that was seen: what a new
+generation of the run has written is never touched.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from supervisor.domain import baton as batons
+from supervisor.domain import runfiles
+from supervisor.domain.attempt import Attempt
+from supervisor.domain.errors import FilesPurged, InvalidRequest, NotFound, PurgeRefused, Unavailable
+from supervisor.domain.events import Event, EventKind
+from supervisor.domain.run import Run
+from supervisor.lifecycle.figures import plural, size_text
+from supervisor.ports.objectstore import ObjectInfo, ObjectMissing, PreconditionFailed, StoreUnavailable
+from supervisor.ports.store import Change
+from supervisor.services import rfc3339
+from supervisor.services.parts import OWNER, Parts
+
+RACES = 8  # how often we look again when somebody else was faster
+
+
+@dataclass(frozen=True, slots=True)
+class Purged:
+    """`files`, `size_bytes`: what this request deleted; an earlier one that was cut off may have deleted others."""
+
+    run: Run
+    files: int
+    size_bytes: int
+
+
+class _Overtaken(Exception):
+    """Another request has finished this purge."""
+
+
+def refuse_purged(run: Run, attempt: Attempt | None = None) -> None:
+    """For readers of a run's files, or of those of one attempt. Raises FilesPurged."""
+    at = run.purged_at
+    before = at is not None and attempt is not None and attempt.started_at <= at
+    if run.purging:
+        raise FilesPurged(
+            f"The files of {run.run_id} are being purged; `spot purge {run.run_id}` finishes it if it was cut off.",
+            {"run_id": run.run_id},
+        )
+    if at is not None and (before or run.files_gone):
+        raise FilesPurged(
+            f"The files of {run.run_id} were purged at {rfc3339.text(at)}; its history is still there "
+            f"(`spot events {run.run_id}`).",
+            {"run_id": run.run_id, "purged_at": rfc3339.text(at)},
+        )
+
+
+def purge(parts: Parts, run_id: str, confirm: str, actor: str) -> Purged:
+    """Delete every file of a settled run. Raises NotFound, InvalidRequest (`confirm` is not the run's id),
+    PurgeRefused, Unavailable (cut off: repeat it), StoreDown."""
+    if confirm != run_id:
+        raise InvalidRequest(
+            f"Nothing was deleted: to purge {run_id}, confirm it with exactly this run id.",
+            {"run_id": run_id},
+            [("#/confirm", "must be the run id")],
+        )
+    run = _begin(parts, run_id, actor)
+    deleted = _Deleting(parts, run)
+    try:
+        deleted.empty_baton()
+        deleted.delete(runfiles.folder(run_id))
+        deleted.delete(runfiles.beat(run_id), whole=True)
+    except _Overtaken:
+        return Purged(_find(parts, run_id), deleted.files, deleted.size_bytes)
+    except StoreUnavailable as error:
+        raise Unavailable(
+            f"The object store went away: the purge of {run_id} was cut off after {plural(deleted.files, 'file')}. "
+            "Repeat it: it goes on where it stopped.",
+            {"run_id": run_id, "files": deleted.files},
+        ) from error
+    return _finish(parts, run_id, deleted, actor)
+
+
+def _find(parts: Parts, run_id: str) -> Run:
+    run = parts.store.find(run_id)
+    if run is None or run.owner != OWNER:
+        raise NotFound(f"There is no run {run_id}.", {"run_id": run_id})
+    return run
+
+
+def _begin(parts: Parts, run_id: str, actor: str) -> Run:
+    for _ in range(RACES):
+        seen, now = _find(parts, run_id), parts.clock.now()
+        _refuse_live(seen, parts.store.attempts(seen.key))
+        again = " again" if seen.purging else ""
+        text = f"Purge asked for{again} by {actor}: all files of the run are deleted, its history stays."
+        with parts.store.begin(now) as tx:
+            stored = tx.apply(
+                Change(seen, replace(seen, purging=True), (Event(EventKind.PURGED, text, actor),)), now
+            )
+        if stored is not None:
+            return stored
+    raise Unavailable(f"{run_id} kept changing; nothing was deleted. Try again.", {"run_id": run_id})
+
+
+def _refuse_live(run: Run, attempts: list[Attempt]) -> None:
+    """Raises PurgeRefused, naming what it waits for."""
+    waits = ""
+    there = [attempt for attempt in attempts if attempt.gone_at is None]
+    if not run.terminal:
+        waits = f"it is {run.status}: stop it, and wait until it has stopped"
+    elif run.retiring:
+        names = ", ".join(item.ref.name for item in run.retiring)
+        kept = f", kept until {rfc3339.text(run.kept_until)}" if run.kept_until is not None else ""
+        waits = f"{names} may still write{kept}: wait until it is known to be gone"
+    elif there:
+        names = ", ".join(attempt.machine_name for attempt in there)
+        waits = f"{names} is not known to be gone"
+    elif not run.settled:
+        waits = "its records are still being written: try again in a moment"
+    if waits:
+        raise PurgeRefused(
+            f"Nothing of {run.run_id} was deleted: {waits}.", {"run_id": run.run_id, "waits_for": waits}
+        )
+
+
+class _Deleting:
+    """The deeds in the object store. Every method raises StoreUnavailable, StoreDown, _Overtaken."""
+
+    def __init__(self, parts: Parts, run: Run) -> None:
+        self._parts, self._run = parts, run
+        self._baton = runfiles.baton(run.run_id)
+        self.files = 0
+        self.size_bytes = 0
+
+    def empty_baton(self) -> None:
+        """By compare-and-set. One that is torn is replaced; where there is none, no agent has ever begun."""
+        objects, run = self._parts.objects, self._run
+        for _ in range(RACES):
+            try:
+                raw, info = objects.get(self._baton)
+            except ObjectMissing:
+                return
+            self._check()
+            try:
+                before = batons.decode(raw)
+            except ValueError:
+                before = batons.create(self._parts.store.supervisor_id, run.generation)
+            try:
+                objects.put(self._baton, batons.encode(batons.purge(before)), if_generation=info.generation)
+            except PreconditionFailed:
+                continue
+            return
+        raise StoreUnavailable(f"{self._baton} changes faster than it can be changed")
+
+    def delete(self, prefix: str, whole: bool = False) -> None:
+        """All objects below `prefix` but the baton. `whole`: the one object of exactly this key."""
+        for page in self._parts.objects.pages(prefix):
+            self._check()
+            for info in page.objects:
+                if info.key != self._baton and (not whole or info.key == prefix):
+                    self._delete_one(info)
+
+    def _delete_one(self, info: ObjectInfo) -> None:
+        try:
+            if self._parts.objects.delete(info.key, if_generation=info.generation):
+                self.files += 1
+                self.size_bytes += info.size
+        except PreconditionFailed:
+            return  # written anew since this page was listed: whoever did so is no longer purged
+
+    def _check(self) -> None:
+        row = self._parts.store.find(self._run.run_id)
+        if row is None or not row.purging or row.generation != self._run.generation:
+            raise _Overtaken
+
+
+def _finish(parts: Parts, run_id: str, deleted: _Deleting, actor: str) -> Purged:
+    figures = f"{plural(deleted.files, 'file')}, {size_text(deleted.size_bytes)}"
+    text = f"Purged by {actor}: {figures} deleted. A resume begins from nothing."
+    data = {"files": deleted.files, "size_bytes": deleted.size_bytes}
+    for _ in range(RACES):
+        seen, now = _find(parts, run_id), parts.clock.now()
+        if not seen.purging:
+            return Purged(seen, deleted.files, deleted.size_bytes)
+        after = replace(seen, purging=False, purged_at=now, checkpoint_step=None, no_progress_base=None)
+        with parts.store.begin(now) as tx:
+            stored = tx.apply(Change(seen, after, (Event(EventKind.PURGED, text, actor, data),)), now)
+        if stored is not None:
+            return Purged(stored, deleted.files, deleted.size_bytes)
+    raise Unavailable(f"{run_id} kept changing; its files are deleted. Repeat the purge.", {"run_id": run_id})

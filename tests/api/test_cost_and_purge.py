@@ -1,0 +1,80 @@
+"""The doors of cost and purge: shapes as in the document, refusals with their codes."""
+
+from __future__ import annotations
+
+import pytest
+
+from supervisor.api.schemas_cost import CostList, PurgedRun, RunCost
+from tests.services.bed import Bed, Client
+from tests.services.test_cost import filled
+from tests.services.test_purge import RUN, over
+
+PURGE = f"/v1/runs/{RUN}/purge"
+
+
+def test_costs_have_the_shape_of_the_document(bed: Bed, client: Client) -> None:
+    filled(bed)
+    CostList.model_validate(client.get("/v1/cost?page_size=10&status=running").json())
+    one = client.get(f"/v1/runs/{RUN}/cost").json()
+    assert RunCost.model_validate(one).stored_bytes is not None
+    bed.objects.fail_reads = True
+    assert RunCost.model_validate(client.get(f"/v1/runs/{RUN}/cost").json()).stored_bytes is None
+
+
+def test_an_unknown_parameter_or_run_is_refused(client: Client) -> None:
+    assert client.get("/v1/cost?statuss=running").json()["code"] == "INVALID_REQUEST"
+    assert client.get("/v1/cost?cursor=x").json()["code"] == "CURSOR_INVALID"
+    assert client.get("/v1/runs/nobody-1/cost").json()["code"] == "RUN_NOT_FOUND"
+    assert client.post("/v1/runs/nobody-1/purge", json={"confirm": "nobody-1"}).status_code == 404
+
+
+def test_a_purge_answers_with_the_run_and_what_it_deleted(bed: Bed, client: Client) -> None:
+    over(bed)
+    answer = client.post(PURGE, json={"confirm": RUN})
+    assert answer.status_code == 200
+    told = PurgedRun.model_validate(answer.json())
+    assert (told.deleted_files, told.deleted_bytes, told.purging, told.checkpoint_step) == (
+        7,
+        22,
+        False,
+        None,
+    )
+    assert told.purged_at is not None
+    events = client.get(f"/v1/runs/{RUN}/events").json()["events"]
+    assert [(event["actor"], event["data"]) for event in events if event["kind"] == "purged"] == [
+        ("local", {}),
+        ("local", {"files": 7, "size_bytes": 22}),
+    ]
+    gone = client.get(f"/v1/runs/{RUN}/logs?attempt=1")
+    assert (gone.status_code, gone.json()["code"]) == (410, "FILES_PURGED")
+    again = client.post(PURGE, json={"confirm": RUN})
+    assert again.json()["deleted_files"] == 0
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"confirm": "digits-8"}, {"confirm": RUN, "force": True}, {"confirm": 7}]
+)
+def test_without_the_name_nothing_is_deleted(bed: Bed, client: Client, body: object) -> None:
+    over(bed)
+    answer = client.post(PURGE, json=body)
+    assert (answer.status_code, answer.json()["code"]) == (422, "INVALID_REQUEST")
+    assert not bed.run(RUN).purging
+
+
+def test_a_live_run_and_one_that_is_being_purged_are_conflicts(bed: Bed, client: Client) -> None:
+    filled(bed)
+    answer = client.post(PURGE, json={"confirm": RUN})
+    assert (answer.status_code, answer.json()["code"]) == (409, "PURGE_REFUSED")
+    assert "running" in answer.json()["detail"]
+
+
+def test_a_cut_off_purge_forbids_a_resume_until_it_is_finished(bed: Bed, client: Client) -> None:
+    over(bed)
+    bed.objects.fail_writes = True
+    cut = client.post(PURGE, json={"confirm": RUN})
+    assert (cut.status_code, cut.json()["code"]) == (503, "UNAVAILABLE")
+    refused = client.post(f"/v1/runs/{RUN}/resume", json={})
+    assert (refused.status_code, refused.json()["code"]) == (409, "PURGE_RUNNING")
+    bed.objects.fail_writes = False
+    assert client.post(PURGE, json={"confirm": RUN}).status_code == 200
+    assert client.post(f"/v1/runs/{RUN}/resume", json={}).status_code == 202

@@ -1,0 +1,68 @@
+"""A run's files are deleted by two alone: the agent's pruner (what the baton does not name) and a person's purge.
+
+Found by reading the code: every call of a method named `delete` on something that is not a database statement.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2] / "supervisor"
+# Where it is called -> what is deleted there.
+ALLOWED = {
+    "agent/pruning.py": "checkpoints that the baton does not name",
+    "services/purge.py": "everything of a run, for a person",
+    "services/doctor.py": "the object that it has just written to see whether it can",
+    "services/reopen.py": "the stop marker that a resume has used up",
+    "reconciler/act.py": "the beat of a run that is settled",
+    "agent/reach.py": "hands on to the store, and notes whether it answers",
+    "objectstores/filesystem.py": "hands on to the folder store",
+}
+DATABASE = ("sa.delete", "sqlalchemy.delete")
+
+
+def callers(text: str) -> list[str]:
+    """`receiver.delete` of each call in this source."""
+    found = []
+    for node in ast.walk(ast.parse(text)):
+        called = node.func if isinstance(node, ast.Call) else None
+        if isinstance(called, ast.Attribute) and called.attr == "delete":
+            found.append(ast.unparse(called))
+        # Handed on to somebody who calls it.
+        if isinstance(node, ast.Call):
+            handed = [*node.args, *(keyword.value for keyword in node.keywords)]
+            found += [
+                ast.unparse(one) for one in handed if isinstance(one, ast.Attribute) and one.attr == "delete"
+            ]
+    return [one for one in found if one not in DATABASE]
+
+
+def test_nobody_else_deletes_objects() -> None:
+    found = {}
+    for path in sorted(ROOT.rglob("*.py")):
+        calls = callers(path.read_text())
+        if calls:
+            found[path.relative_to(ROOT).as_posix()] = calls
+    assert set(found) == set(ALLOWED), found
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["store.delete(key)", "self._objects.delete(key, if_generation=g)", "for_each(keys, store.delete)"],
+)
+def test_a_new_caller_would_be_found(text: str) -> None:
+    assert callers(text)
+
+
+def test_statements_are_not_taken_for_objects() -> None:
+    assert callers("sa.delete(table).where(x)") == []
+
+
+@pytest.mark.parametrize("path", ["services/reopen.py", "reconciler/act.py"])
+def test_those_beside_them_delete_one_key_each_and_none_of_a_run_but_its_marker(path: str) -> None:
+    deletes = [line.strip() for line in (ROOT / path).read_text().splitlines() if ".delete(" in line]
+    assert len(deletes) == 1
+    assert "runfiles.stop_marker(" in deletes[0] or "runfiles.beat(" in deletes[0]

@@ -1,0 +1,134 @@
+"""cost in a table, and purge: what is shown first, what must be typed, what is said of a refusal."""
+
+import json
+import sys
+
+import pytest
+
+from tests.cli.fake_api import a_cost, a_run, serve_run
+
+PURGE = "/v1/runs/digits-7/purge"
+UNKNOWN = {"cost_usd": None, "lower_bound": True, "on_demand_usd": 0.0, "usd_per_h": None}
+CODE = {"stored_bytes": 5_000_000, "stored_usd_per_month": None}
+
+
+def squeezed(line):
+    return " ".join(line.split())
+
+
+def purged(**changes):
+    gone = {"status": "stopped", "checkpoint_step": None, "purged_at": "2026-01-02T00:00:00.000Z"}
+    return a_run(**gone, deleted_files=31, deleted_bytes=1000, **changes)
+
+
+def test_without_a_run_all_are_listed_with_a_total(api, spot) -> None:
+    later = {"runs": [a_cost(), a_cost("probe-2", **UNKNOWN, stored_usd_per_month=None)], "code": CODE}
+    api.say("GET", "/v1/cost", {**later, "total": {}, "next_cursor": None})
+    ended = spot("cost", "-s", "running")
+    assert api.asked[0].query["status"] == ["running"]
+    lines = [squeezed(line) for line in ended.lines]
+    assert lines[1] == "digits-7 2 $2.10 $6.30 $0.30/h 12.0 MB 410 MB 1.0 MB $0.01"
+    assert lines[2] == "probe-2 2 – – – 12.0 MB 410 MB 1.0 MB –"  # unknown is never 0
+    assert lines[3] == "total 4 ≥ $2.10 $6.30 $0.30/h 24.0 MB 820 MB 2.0 MB $0.01"
+    assert lines[4] == "2 runs · code bundles 5.0 MB"
+
+
+def test_what_is_not_known_is_named(api, spot) -> None:
+    runs = [a_cost(stored_usd_per_month=None)]
+    api.say("GET", "/v1/cost", {"runs": runs, "code": CODE, "total": {}, "next_cursor": None})
+    assert "set store_usd_per_gib_month" in spot("cost").lines[-1]
+    runs = [a_cost(files=None, stored_bytes=None, stored_usd_per_month=None)]
+    api.say("GET", "/v1/cost", {"runs": runs, "code": CODE, "total": {}, "next_cursor": None})
+    ended = spot("cost")
+    assert "the object store could not be read" in ended.lines[-1]
+    assert ended.lines[1].count("–") == 4
+
+
+def test_several_runs_are_asked_for_by_name(api, spot) -> None:
+    for name in ("one-1", "two-2"):
+        api.say("GET", f"/v1/runs/{name}/cost", a_cost(name))
+    ended = spot("cost", "one-1", "two-2", "-o", "name")
+    assert ended.lines == ["one-1", "two-2"]
+
+
+def test_one_run_tells_what_it_stores(api, spot) -> None:
+    serve_run(api, a_run())
+    ended = spot("cost", "digits-7")
+    assert ended.lines[-2] == (
+        "Stored: 31 files, results 12.0 MB, checkpoints 410 MB, logs 1.0 MB, other 2.0 kB; $0.01 a month."
+    )
+    assert (
+        json.loads(spot("cost", "digits-7", "-o", "json").out)["stored_bytes"]["checkpoints"] == 410_000_000
+    )
+
+
+def test_an_empty_name_means_no_run(api, spot) -> None:
+    assert spot("cost", "").code == 2
+    assert spot("purge", "").code == 2
+    assert api.asked == []
+
+
+def test_purge_shows_what_goes_and_wants_the_name(api, spot) -> None:
+    serve_run(api, a_run(status="stopped", checkpoint_step=12000))
+    api.say("POST", PURGE, purged())
+    ended = spot("purge", "digits-7", "--confirm", "digits-7")
+    assert ended.code == 0
+    assert "checkpoints 410 MB" in ended.err
+    assert "Newest checkpoint: 12,000. Results: none verified." in ended.err
+    assert api.bodies(PURGE) == [{"confirm": "digits-7"}]
+
+
+@pytest.mark.parametrize("words", [("--confirm", "digits-8"), ("--confirm", "")])
+def test_another_name_deletes_nothing(api, spot, words) -> None:
+    serve_run(api, a_run(status="stopped"))
+    ended = spot("purge", "digits-7", *words)
+    assert ended.code == 2
+    assert "Nothing was deleted" in ended.err
+    assert api.bodies(PURGE) == []
+
+
+def test_without_a_terminal_it_must_be_said(api, spot, monkeypatch) -> None:
+    serve_run(api, a_run(status="stopped"))
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: False)
+    ended = spot("purge", "digits-7")
+    assert ended.code == 2
+    assert "--confirm digits-7" in ended.err
+    assert api.bodies(PURGE) == []
+
+
+def test_at_a_terminal_it_is_typed(api, spot, monkeypatch) -> None:
+    serve_run(api, a_run(status="stopped"))
+    api.say("POST", PURGE, purged())
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    monkeypatch.setattr("click.prompt", lambda text, **_: "digits-7 ")
+    assert spot("purge", "digits-7").code == 0
+    monkeypatch.setattr("click.prompt", lambda text, **_: "yes")
+    assert spot("purge", "digits-7").code == 2
+    assert len(api.bodies(PURGE)) == 1
+
+
+def test_a_refusal_is_a_conflict(api, spot) -> None:
+    serve_run(api, a_run())
+    api.refuse("POST", PURGE, 409, "PURGE_REFUSED", "Nothing of digits-7 was deleted: it is running.")
+    ended = spot("purge", "digits-7", "--confirm", "digits-7")
+    assert ended.code == 6
+    assert "PURGE_REFUSED" in ended.err
+
+
+def test_a_long_purge_is_waited_for(api, spot) -> None:
+    serve_run(api, a_run(status="stopped"))
+    api.answers[("POST", PURGE)] = (200, None)  # no answer in time
+    api.say_in_turn(
+        "GET", "/v1/runs/digits-7",
+        a_run(status="stopped"), a_run(status="stopped", purging=True), a_run(status="stopped", purging=True), purged(),
+    )  # fmt: skip
+    ended = spot("purge", "digits-7", "--confirm", "digits-7", "-o", "json")
+    assert ended.code == 0
+    assert json.loads(ended.out)["purged_at"] is not None
+    assert len(api.bodies(PURGE)) == 1
+
+
+def test_an_answer_lost_before_it_began_is_an_error(api, spot) -> None:
+    serve_run(api, a_run(status="stopped"))
+    api.answers[("POST", PURGE)] = (200, None)
+    assert spot("purge", "digits-7", "--confirm", "digits-7").code == 7

@@ -1,0 +1,314 @@
+"""Purge: what is refused, the order of the deeds, what a cut-off leaves, and who may write afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from supervisor.domain import baton as batons
+from supervisor.domain import runfiles
+from supervisor.domain.baton import Baton, BatonRefused, Done, FileEntry, Holder, Next, Pointer
+from supervisor.domain.errors import (
+    FilesPurged,
+    InvalidRequest,
+    NotFound,
+    PurgeRefused,
+    PurgeRunning,
+    Unavailable,
+)
+from supervisor.domain.run import Outcome
+from supervisor.domain.status import Status
+from supervisor.ports.objectstore import ObjectMissing
+from supervisor.services import purge as purging
+from supervisor.services.purge import Purged, purge, refuse_purged
+from tests.services.bed import Bed
+
+RUN = "digits-7"
+AGENT = ("1.1.1", "id-1")
+POINTER = Pointer(100, runfiles.checkpoint(RUN, 100, 1), (FileEntry("step-100.pt", 3, "ab"),))
+FILES = {
+    runfiles.checkpoint(RUN, 100, 1) + "step-100.pt": b"abc",
+    runfiles.best(RUN, 90, 1) + "best.pt": b"abc",
+    runfiles.results(RUN, 1) + "model.pt": b"abcd",
+    runfiles.log_chunk(RUN, 1, 1): b"hello\n",
+    runfiles.evidence(RUN, 1): b"{}",
+    runfiles.manifest(RUN): b"{}",
+    runfiles.beat(RUN): b"{}",
+}
+OTHERS = {runfiles.beat(RUN + "0"): b"{}", runfiles.manifest(RUN + "0"): b"{}", runfiles.code("ab"): b"tar"}
+
+
+def over(bed: Bed, **fields: object) -> None:
+    """A settled run with files of every kind, beside another one's."""
+    bed.submit(RUN)
+    bed.train(RUN)
+    run = bed.run(RUN)
+    assert run.attempt is not None
+    now = bed.clock.now()
+    gone = replace(run.attempt, ended_at=now, gone_at=now)
+    bed.end(RUN, attempt=gone, try_=None, retiring=(), settled=True, checkpoint_step=100)
+    if fields:
+        bed.change(RUN, **fields)
+    holder = Holder(1, *AGENT, left=True)
+    done = Done(AGENT[0], runfiles.results(RUN, 1), (FileEntry("model.pt", 4, "cd"),))
+    baton = Baton(
+        "sup",
+        1,
+        Next(1, 1, AGENT[0], "n"),
+        holder,
+        POINTER,
+        (POINTER,),
+        (POINTER,),
+        (POINTER,),
+        done,
+        "stopped",
+    )
+    bed.objects.put(runfiles.baton(RUN), batons.encode(baton))
+    for key, data in {**FILES, **OTHERS}.items():
+        bed.objects.put(key, data)
+    bed.clock.advance(60)
+
+
+def purge_it(bed: Bed) -> Purged:
+    return purge(bed.parts, RUN, RUN, "ops")
+
+
+def keys(bed: Bed) -> set[str]:
+    return {info.key for page in bed.objects.pages("") for info in page.objects}
+
+
+def the_baton(bed: Bed) -> Baton:
+    return batons.decode(bed.objects.get(runfiles.baton(RUN))[0])
+
+
+def told(bed: Bed) -> list[tuple[str, str]]:
+    stored = bed.store.events(RUN, 0, 1000)
+    return [(one.event.text, one.event.actor) for one in stored if one.event.kind == "purged"]
+
+
+def test_everything_goes_but_the_baton_the_history_and_what_others_own(any_bed: Bed) -> None:
+    over(any_bed)
+    done = purge_it(any_bed)
+    assert keys(any_bed) == {runfiles.baton(RUN), *OTHERS}
+    assert (done.files, done.size_bytes) == (len(FILES), sum(map(len, FILES.values())))
+    run = any_bed.run(RUN)
+    assert (run.purging, run.purged_at, run.checkpoint_step) == (False, any_bed.clock.now(), None)
+    assert told(any_bed) == [
+        ("Purge asked for by ops: all files of the run are deleted, its history stays.", "ops"),
+        ("Purged by ops: 7 files, 22 B deleted. A resume begins from nothing.", "ops"),
+    ]
+    assert len(any_bed.store.attempts(run.key)) == 1
+
+
+def test_no_agent_of_before_writes_afterwards(bed: Bed) -> None:
+    over(bed)
+    purge_it(bed)
+    left = the_baton(bed)
+    assert batons.pointers(left) == ()
+    assert (left.done, left.closed) == (None, batons.PURGED)
+    for write in (batons.move_checkpoint, batons.keep_best):
+        with pytest.raises(BatonRefused):
+            write(replace(left, holder=Holder(1, *AGENT)), *AGENT, POINTER)
+
+
+def test_a_resume_begins_from_nothing_and_says_so(any_bed: Bed) -> None:
+    over(any_bed)
+    purge_it(any_bed)
+    any_bed.clock.advance(5)
+    any_bed.resume(RUN)
+    run = any_bed.run(RUN)
+    assert (run.generation, run.checkpoint_step, run.pulse, run.files_gone) == (2, None, None, False)
+    resumed = [one.event for one in any_bed.store.events(RUN, 0, 1000) if one.event.kind == "resumed"]
+    assert "begins from nothing, because its files were purged" in resumed[0].text
+    opened = batons.open_generation(the_baton(any_bed), 2, False, None)
+    assert (opened.checkpoint, opened.closed) == (None, None)
+
+
+@pytest.mark.parametrize("typed", ["", "digits", "digits-70"])
+def test_another_name_deletes_nothing(bed: Bed, typed: str) -> None:
+    over(bed)
+    before = keys(bed)
+    with pytest.raises(InvalidRequest):
+        purge(bed.parts, RUN, typed, "ops")
+    assert keys(bed) == before
+    assert told(bed) == []
+
+
+def test_an_unknown_run_is_not_found(bed: Bed) -> None:
+    with pytest.raises(NotFound):
+        purge(bed.parts, "nobody-1", "nobody-1", "ops")
+
+
+@pytest.mark.parametrize("status", [status for status in Status if status not in ("completed", "partial")])
+def test_while_a_machine_may_write_it_is_refused_and_says_what_it_waits_for(bed: Bed, status: Status) -> None:
+    bed.submit(RUN)
+    bed.train(RUN)
+    terminal = status in (Status.STOPPED, Status.FAILED)
+    if terminal:
+        bed.end(RUN, status)
+    else:
+        bed.change(RUN, status=status)
+    bed.objects.put(runfiles.manifest(RUN), b"{}")
+    with pytest.raises(PurgeRefused) as refused:
+        purge_it(bed)
+    assert ("m-a1" if terminal else f"it is {status}") in refused.value.detail
+    assert keys(bed) == {runfiles.manifest(RUN)}
+    assert not bed.run(RUN).purging
+
+
+def test_a_kept_machine_refuses_it_and_is_named_with_its_time(bed: Bed) -> None:
+    bed.submit(RUN)
+    bed.train(RUN)
+    bed.end(RUN, Status.COMPLETED, kept_until=bed.clock.now() + 500)
+    with pytest.raises(PurgeRefused, match="m-a1 may still write, kept until 20"):
+        purge_it(bed)
+
+
+def test_an_earlier_machine_that_is_not_known_gone_refuses_it(bed: Bed) -> None:
+    over(bed)
+    run = bed.run(RUN)
+    assert run.attempt is not None
+    bed.change(RUN, attempt=replace(run.attempt, gone_at=None))
+    with pytest.raises(PurgeRefused, match="m-a1 is not known to be gone"):
+        purge_it(bed)
+
+
+def test_records_that_are_still_written_refuse_it(bed: Bed) -> None:
+    over(bed, settled=False)
+    with pytest.raises(PurgeRefused, match="try again in a moment"):
+        purge_it(bed)
+
+
+def test_a_store_that_goes_away_leaves_it_visible_and_repeating_finishes_it(any_bed: Bed) -> None:
+    over(any_bed)
+    any_bed.objects.fail_prefixes.add(runfiles.logs(RUN, 1))
+    with pytest.raises(Unavailable, match="cut off after"):
+        purge_it(any_bed)
+    run = any_bed.run(RUN)
+    assert (run.purging, run.purged_at) == (True, None)
+    assert batons.pointers(the_baton(any_bed)) == ()  # named nothing before anything was deleted
+    shown = any_bed.services.queries.show(RUN)
+    assert shown["purging"] is True
+    assert "being purged" in shown["status_text"]
+    with pytest.raises(PurgeRunning):
+        any_bed.resume(RUN)
+    with pytest.raises(PurgeRunning):
+        any_bed.submit(RUN)
+    any_bed.objects.fail_prefixes.clear()
+    purge_it(any_bed)
+    assert keys(any_bed) == {runfiles.baton(RUN), *OTHERS}
+    assert "asked for again by ops" in told(any_bed)[1][0]
+
+
+class Killed(BaseException):
+    """What kill -9 is to a process: nothing after it runs."""
+
+
+def test_killed_at_any_call_it_is_finished_by_repeating_it(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    over(bed)
+    contents = {key: bed.objects.get(key)[0] for key in keys(bed)}
+    deeds, cut_at = 0, 0
+
+    def cut(method: Callable[..., object]) -> Callable[..., object]:
+        def call(*args: object, **more: object) -> object:
+            nonlocal deeds
+            deeds += 1
+            if deeds == cut_at:
+                raise Killed
+            return method(*args, **more)
+
+        return call
+
+    for name in ("put", "delete"):
+        monkeypatch.setattr(bed.objects, name, cut(getattr(bed.objects, name)))
+    while True:
+        cut_at, deeds = cut_at + 1, 0
+        try:
+            purge_it(bed)
+        except Killed:
+            assert bed.run(RUN).purging
+        else:
+            break
+        deeds = 100
+        if runfiles.manifest(RUN) not in keys(bed):
+            assert batons.pointers(the_baton(bed)) == ()
+    assert cut_at > len(FILES) // 2
+    assert keys(bed) == {runfiles.baton(RUN), *OTHERS}
+    assert set(contents) >= keys(bed)
+
+
+def test_the_slower_of_two_never_touches_what_a_resume_wrote(bed: Bed) -> None:
+    """While one purge looks at a page, the other one finishes, the run is resumed and writes the same keys again."""
+    over(bed)
+    manifest, begun = runfiles.manifest(RUN), []
+    pages = bed.objects.pages
+
+    def overtaken(prefix: str, page_size: int = 1000) -> object:
+        for page in pages(prefix, page_size):
+            if prefix == runfiles.folder(RUN) and not begun:
+                begun.append(True)
+                bed.objects.pages = pages  # type: ignore[method-assign]
+                purge_it(bed)
+                bed.clock.advance(1)
+                bed.resume(RUN)
+                bed.objects.put(manifest, b"new")
+                opened = batons.open_generation(the_baton(bed), 2, False, None)
+                bed.objects.put(runfiles.baton(RUN), batons.encode(opened))
+            yield page
+
+    bed.objects.pages = overtaken  # type: ignore[method-assign, assignment]
+    slower = purge_it(bed)
+    assert slower.files == 0
+    assert bed.objects.get(manifest)[0] == b"new"
+    assert the_baton(bed).closed is None
+    assert len(told(bed)) == 3  # two askings, one end
+
+
+def test_a_page_that_is_rewritten_after_the_look_at_the_row_is_left_alone(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over(bed)
+    checked = purging._Deleting._check
+
+    def check(self: purging._Deleting) -> None:
+        checked(self)
+        bed.objects.put(runfiles.manifest(RUN), b"new")
+
+    monkeypatch.setattr(purging._Deleting, "_check", check)
+    purge_it(bed)
+    assert bed.objects.get(runfiles.manifest(RUN))[0] == b"new"
+
+
+def test_a_torn_baton_is_replaced_and_a_missing_one_is_not_made(bed: Bed) -> None:
+    over(bed)
+    bed.objects.put(runfiles.baton(RUN), b"{torn")
+    purge_it(bed)
+    assert the_baton(bed).closed == batons.PURGED
+    bed.objects.delete(runfiles.baton(RUN))
+    purge_it(bed)
+    with pytest.raises(ObjectMissing):
+        bed.objects.get(runfiles.baton(RUN))
+
+
+def test_logs_of_a_purged_run_say_when_they_went(bed: Bed) -> None:
+    over(bed)
+    assert bed.services.logs.read(RUN, 1, 0, 1000)["text"] == "hello\n"
+    purge_it(bed)
+    with pytest.raises(FilesPurged, match="were purged at 20"):
+        bed.services.logs.read(RUN, 1, 0, 1000)
+    bed.clock.advance(100)
+    bed.resume(RUN)
+    bed.train(RUN, 2)
+    with pytest.raises(FilesPurged):
+        bed.services.logs.read(RUN, 1, 0, 1000)
+    assert bed.services.logs.read(RUN, 2, 0, 1000)["text"] == ""
+    refuse_purged(bed.run(RUN))
+
+
+@pytest.mark.parametrize("status", [Status.COMPLETED, Status.PARTIAL, Status.FAILED, Status.STOPPED])
+def test_the_sentence_says_that_the_files_are_gone(bed: Bed, status: Status) -> None:
+    over(bed, status=status, outcome=Outcome("ff", 1, 2, 3.0, 4))
+    purge_it(bed)
+    assert "files were purged at" in bed.services.queries.show(RUN)["status_text"]
