@@ -112,7 +112,7 @@ def _stacks(agent: Mapping[str, Any], limit: int) -> list[str]:
         lines.append(
             f"  threads of process {dump.get('pid')} ({dump.get('how')}): {safe(dump.get('command'))}"
         )
-        lines += [f"    {_one_line(line)}" for line in str(dump.get("text", "")).splitlines()]
+        lines += [f"    {_one_line(line)}" for line in str(dump.get("text", "")).splitlines() if line.strip()]
     if len(lines) > limit:
         lines = [*lines[:limit], f"    … {plural(len(lines) - limit, 'more line')}: spot show RUN --evidence"]
     return lines

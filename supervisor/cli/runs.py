@@ -43,7 +43,7 @@ def ls(client: Client, form: str, limit: int, query: Json) -> None:
 )
 @click.option(
     "--evidence",
-    type=click.IntRange(1),
+    type=click.IntRange(0),  # 0: the last one, as without a number
     is_flag=False,
     flag_value=0,
     metavar="[N]",
