@@ -23,7 +23,7 @@ from supervisor.agent.hostfacts import gpu_facts, host_facts
 from supervisor.agent.job import Job
 from supervisor.agent.masking import Masker
 from supervisor.agent.progress import LineTail
-from supervisor.agent.pythonfacts import NAMES, python_facts
+from supervisor.agent.pythonfacts import KILLED, NAMES, python_facts
 from supervisor.agent.reach import Store
 from supervisor.agent.stores.errors import StoreUnavailable
 from supervisor.agent.trackers import MAX_CHARS, find_tracker
@@ -51,6 +51,7 @@ class FactsDuty:
         self._tail, self._lines = LineTail(output), 0
         self._place: Tuple[str, Mapping[str, str]] = ("/", {})
         self._facts: Optional[Dict[str, Any]] = None
+        self._asked = 0
         self._written: Optional[bytes] = None
         self._watched_until = 0.0
         self._last = False
@@ -70,7 +71,11 @@ class FactsDuty:
             return None
         if self._facts is None:
             _yield_to_everybody()
-            self._facts = with_hash(self._masker.json(collect(self._job, *self._place)))
+            found = collect(self._job, *self._place)
+            self._asked += 1
+            if found["absent"].get("python") == KILLED and self._asked < 2:
+                return LOOK_S  # with what the command left behind: it has just ended, and finish() comes
+            self._facts = with_hash(self._masker.json(found))
         watching = self._watch(self._facts, last)
         data = encode(self._facts)
         if data != self._written:

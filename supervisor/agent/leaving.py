@@ -117,7 +117,7 @@ class Leaving:
         while not all(loop.over for loop in loops) and not station.saving_over():
             time.sleep(LOOK_S)
         if station.facts_loop.started:
-            station.facts_loop.stop(FACTS_S)
+            station.facts_loop.stop(FACTS_S if station.attention.ending is None else 0.0)
         for loop in loops:
             loop.stop()
 

@@ -12,10 +12,12 @@ import pkgutil
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 
 TIMEOUT_S = 20.0
+KILLED = "the Python that was asked was killed"
 NAMES = ("python", "python_executable", "python_prefix", "packages", "torch", "cuda", "cudnn")
 _PYTHON = re.compile(r"(python|pypy)[0-9.]*$")
 
@@ -50,6 +52,8 @@ def python_facts(
             timeout=timeout_s,
             check=False,
         )
+        if done.returncode == -signal.SIGKILL:
+            return {}, KILLED
         told = json.loads(done.stdout.decode("utf-8", "replace").strip().rpartition("\n")[2])
         return {name: told[name] for name in NAMES}, ""
     except subprocess.TimeoutExpired:
