@@ -12,18 +12,17 @@ import os
 import re
 import shutil
 import time
-from typing import Callable, List, Optional, Set, Tuple
+from typing import Callable, List, NamedTuple, Optional, Set, Tuple
 
 from supervisor.agent.batonio import BatonKeeper
 from supervisor.agent.candidates import Candidate, CheckpointFolder
 from supervisor.agent.masking import NOTHING, Masker
 from supervisor.agent.patience import Patience
 from supervisor.agent.pruning import BEST, Pruner
-from supervisor.agent.reach import Store
 from supervisor.agent.transfer import TRIES, Mismatch, hash_file, upload
 from supervisor.domain import baton as rules
 from supervisor.domain import runfiles
-from supervisor.domain.baton import KEEP, Baton, FileEntry, Keep, Pointer
+from supervisor.domain.baton import Baton, FileEntry, Pointer
 
 _log = logging.getLogger("agent")
 
@@ -32,33 +31,33 @@ class Changed(Exception):
     """The entry was written on, or went away, while it was being taken: it comes again when it is at rest."""
 
 
+class Hooks(NamedTuple):
+    """What the saver asks the rest of the agent, and tells it."""
+
+    step_of: Callable[[str], int]  # the step of an entry by its name
+    note: Callable[[str], None]  # a text for the beat; "" = none
+    moved: Callable[[int], None]  # the pointer now names this step
+
+
 class CheckpointSaver:
-    """Used by one thread. `step_of` gives the step of an entry by its name; `note` a text for the beat ("" = none)."""
+    """Used by one thread. The pruner's store and rule are the saver's, too."""
 
     def __init__(
         self,
-        store: Store,
+        pruner: Pruner,
         keeper: BatonKeeper,
         holder: Tuple[str, str],  # (launch id, machine id)
         place: Tuple[str, int, str],  # (run id, attempt, staging folder)
         patience: Patience,
-        step_of: Callable[[str], int],
-        note: Callable[[str], None],
-        moved: Callable[[int], None],  # the pointer now names this step
-        pruner: Pruner,
-        keep: Keep = KEEP,
+        hooks: Hooks,
         masker: Masker = NOTHING,
     ) -> None:
-        self._store = store
+        self._pruner, self._store, self._keep = pruner, pruner.store, pruner.keep
         self._keeper = keeper
         self._holder = holder
         self._run_id, self._attempt, self._staging = place
         self._patience = patience
-        self._step_of = step_of
-        self._note = note
-        self._moved = moved
-        self._pruner = pruner
-        self._keep = keep
+        self._step_of, self._note, self._moved = hooks
         self._masker = masker
         self._prefixes: Set[str] = set()
 

@@ -15,7 +15,7 @@ from supervisor.agent.batonio import BatonKeeper
 from supervisor.agent.beats import PushedBeats, StoredBeats
 from supervisor.agent.candidates import CheckpointFolder
 from supervisor.agent.cgroup import oom_kills
-from supervisor.agent.checkpoints import CheckpointSaver
+from supervisor.agent.checkpoints import CheckpointSaver, Hooks
 from supervisor.agent.claim import why_lost
 from supervisor.agent.evidence import Evidence
 from supervisor.agent.facts import FactsDuty
@@ -38,6 +38,7 @@ from supervisor.agent.training import Training
 from supervisor.agent.vitals import Vitals, readers_of
 from supervisor.agent.watching import CheckpointDuty, LogDuty
 from supervisor.domain.baton import Keep
+from supervisor.domain.heartbeat import Pruned
 
 _log = logging.getLogger("agent")
 
@@ -130,18 +131,21 @@ class Station:
     def _saver(self) -> CheckpointSaver:
         keep = Keep(self.job.keep_last, self.job.keep_best, self.job.keep_every)
         return CheckpointSaver(
-            self.store,
+            Pruner(self.store, self.job.run_id, keep, self._checkpoints_removed),
             self.keeper,
             self.holder,
             (self.job.run_id, self.job.attempt, self.folder.staging),
             Patience(self.attention.writing_over, lambda text: self.situation.note("saving", text)),
-            self.progress.step_of,
-            lambda text: self.situation.note("checkpoint", text),
-            self._checkpoint_moved,
-            Pruner(self.store, self.job.run_id, keep, lambda told: self.situation.tell(pruned=told)),
-            keep,
+            Hooks(
+                self.progress.step_of,
+                lambda text: self.situation.note("checkpoint", text),
+                self._checkpoint_moved,
+            ),
             self.masker,
         )
+
+    def _checkpoints_removed(self, account: Pruned) -> None:
+        self.situation.tell(pruned=account)
 
     def _checkpoint_moved(self, step: int) -> None:
         self.progress.saved(step)

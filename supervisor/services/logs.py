@@ -62,7 +62,8 @@ class Logs:
 
     def read(self, run_id: str, number: int | None, offset: int, limit: int) -> Json:
         """Text of the log from byte `offset`, at most `limit` bytes; `number` None = the newest attempt. `complete`:
-        nothing will follow `next_offset`. Bytes that are not UTF-8 are replaced. Raises NotFound, FilesPurged, Unavailable."""
+        nothing will follow `next_offset`. Bytes that are not UTF-8 are replaced. Raises NotFound, FilesPurged,
+        Unavailable."""
         run = self._queries.find(run_id)
         attempt = self._attempt(run, number)
         if attempt is None:

@@ -70,7 +70,7 @@ def refuse_awaiting(run: Run) -> None:
 
 
 def refuse_ended(run: Run, cell: str | None, differs: list[str], replace_spec: bool, rerun: bool) -> None:
-    """Raises PurgeRunning, CellFixed, RunCompleted, SpecDiffers when this terminal run may not begin a new generation."""
+    """Raises PurgeRunning, CellFixed, RunCompleted, SpecDiffers when this terminal run may begin no new generation."""
     if run.purging:
         raise PurgeRunning(
             f"The files of {run.run_id} are being purged. `spot purge {run.run_id}` finishes it if it was cut off; "

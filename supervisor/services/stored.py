@@ -64,4 +64,5 @@ def _prefix(run_ids: Sequence[str]) -> str:
     """The narrowest listing that shows all of them."""
     if len(run_ids) == 1:
         return runfiles.folder(run_ids[0])
-    return runfiles.RUNS + os.path.commonprefix(list(run_ids))
+    shared = os.path.commonprefix(list(run_ids))  # noqa: RUF071 a listing compares characters too
+    return runfiles.RUNS + shared

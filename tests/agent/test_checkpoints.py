@@ -8,7 +8,7 @@ import pytest
 
 from supervisor.agent.batonio import BatonKeeper
 from supervisor.agent.candidates import CheckpointFolder
-from supervisor.agent.checkpoints import CheckpointSaver, step_in_name
+from supervisor.agent.checkpoints import CheckpointSaver, Hooks, step_in_name
 from supervisor.agent.patience import GaveUp
 from supervisor.agent.pruning import Pruner
 from supervisor.domain import baton as rules
@@ -38,16 +38,12 @@ class Desk:
 
     def new_saver(self, folder: Path, until: float = 1e9, keep: Keep = KEEP) -> CheckpointSaver:
         return CheckpointSaver(
-            self.store,
+            Pruner(self.store, RUN, keep, self.pruned.append),
             self.keeper,
             HOLDER,
             (RUN, 1, str(folder / "staging")),
             patient(self.clock, until),
-            self._step_of,
-            self.notes.append,
-            self.moved.append,
-            Pruner(self.store, RUN, keep, self.pruned.append),
-            keep,
+            Hooks(self._step_of, self.notes.append, self.moved.append),
         )
 
     def _step_of(self, name: str) -> int:

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from supervisor.lifecycle.figures import DASH
 from tests.cli.fake_api import a_cost, a_run, serve_run
 
 PURGE = "/v1/runs/digits-7/purge"
@@ -28,7 +29,7 @@ def test_without_a_run_all_are_listed_with_a_total(api, spot) -> None:
     assert api.asked[0].query["status"] == ["running"]
     lines = [squeezed(line) for line in ended.lines]
     assert lines[1] == "digits-7 2 $2.10 $6.30 $0.30/h 12.0 MB 410 MB 1.0 MB $0.01"
-    assert lines[2] == "probe-2 2 – – – 12.0 MB 410 MB 1.0 MB –"  # unknown is never 0
+    assert lines[2] == f"probe-2 2 {DASH} {DASH} {DASH} 12.0 MB 410 MB 1.0 MB {DASH}"  # unknown is never 0
     assert lines[3] == "total 4 ≥ $2.10 $6.30 $0.30/h 24.0 MB 820 MB 2.0 MB $0.01"
     assert lines[4] == "2 runs · code bundles 5.0 MB"
 
@@ -41,7 +42,7 @@ def test_what_is_not_known_is_named(api, spot) -> None:
     api.say("GET", "/v1/cost", {"runs": runs, "code": CODE, "total": {}, "next_cursor": None})
     ended = spot("cost")
     assert "the object store could not be read" in ended.lines[-1]
-    assert ended.lines[1].count("–") == 4
+    assert ended.lines[1].count(DASH) == 4
 
 
 def test_several_runs_are_asked_for_by_name(api, spot) -> None:
