@@ -48,7 +48,7 @@ class Packed:
 @contextmanager
 def packed(folder: Path) -> Iterator[Packed]:
     """The bundle of what lies in `folder`. Raises CliError where the folder cannot travel, naming the file."""
-    found = _checked(folder, sorted(walk(folder), key=lambda one: one.member.path.encode()))
+    found = _checked(folder, sorted(walk(folder), key=lambda one: os.fsencode(one.member.path)))
     with tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES) as file:
         archive = _Archive(file)
         broken = [one.member.path for one in found if _add(archive, folder, one)]

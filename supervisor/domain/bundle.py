@@ -171,7 +171,10 @@ def _content(archive: tarfile.TarFile, info: tarfile.TarInfo) -> Iterator[bytes]
     left = info.size
     source = archive.extractfile(info) if left and not info.issym() else None
     while source is not None and left:
-        piece = source.read(min(left, _PIECE_BYTES))
+        try:
+            piece = source.read(min(left, _PIECE_BYTES))
+        except tarfile.TarError:
+            piece = b""
         if not piece:
             raise BundleRefused(_END)
         left -= len(piece)

@@ -32,18 +32,20 @@ _SCRIPT = (".py", ".sh")
 
 @dataclass(frozen=True, slots=True)
 class BundleIndex:
-    """`size`: bytes of all files."""
+    """`size`: bytes of all files; `stored_bytes`: of the gzip in the store."""
 
     sha256: str
     members: Mapping[str, Member]
     size: int
+    stored_bytes: int = 0
     _folders: set[str] = field(default_factory=set, compare=False)
 
     @classmethod
-    def of(cls, sha256: str, members: Iterable[Member]) -> BundleIndex:
+    def of(cls, sha256: str, members: Iterable[Member], stored_bytes: int = 0) -> BundleIndex:
         by_path = {member.path: member for member in members}
         size = sum(member.size for member in by_path.values())
-        return cls(sha256, by_path, size, {folder for path in by_path for folder in folders_of(path)})
+        folders = {folder for path in by_path for folder in folders_of(path)}
+        return cls(sha256, by_path, size, stored_bytes, folders)
 
     def encode(self) -> bytes:
         files = [
@@ -52,7 +54,13 @@ class BundleIndex:
             else {"path": m.path, "link": m.link}
             for m in self.members.values()
         ]
-        whole = {"version": VERSION, "sha256": self.sha256, "size_bytes": self.size, "files": files}
+        whole = {
+            "version": VERSION,
+            "sha256": self.sha256,
+            "size_bytes": self.size,
+            "stored_bytes": self.stored_bytes,
+            "files": files,
+        }
         return json.dumps(whole, separators=(",", ":"), ensure_ascii=False).encode()
 
     @classmethod
@@ -64,7 +72,7 @@ class BundleIndex:
                 Member(m["path"], m.get("size", 0), m.get("executable", False), m.get("link"))
                 for m in whole["files"]
             ]
-            return cls.of(whole["sha256"], members)
+            return cls.of(whole["sha256"], members, whole["stored_bytes"])
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not the list of a bundle: {error}") from None
 
