@@ -32,9 +32,9 @@ class Pruner:
     """Used by one thread at a time. `tell` gets the beat's new account of what was removed."""
 
     def __init__(self, store: Store, run_id: str, keep: Keep, tell: Callable[[Pruned], None]) -> None:
-        self._store = store
+        self.store = store
         self._folder = runfiles.checkpoints(run_id)
-        self._keep = keep
+        self.keep = keep
         self._tell = tell
         self._account = Pruned(0)
         self._known: Dict[str, Tuple[List[str], str]] = {}  # prefix -> (its keys, why it would go)
@@ -44,7 +44,7 @@ class Pruner:
         named = self._learn(baton)
         found: Dict[str, List[str]] = {}
         try:
-            for page in self._store.pages(self._folder):
+            for page in self.store.pages(self._folder):
                 for info in page.objects:
                     name, _, rest = info.key[len(self._folder) :].partition("/")
                     prefix = "%s%s/" % (self._folder, name)
@@ -69,7 +69,7 @@ class Pruner:
         self._delete([prefix + name for name in names])
 
     def _learn(self, baton: Baton) -> Set[str]:
-        keep = self._keep
+        keep = self.keep
         why_milestone = "keep_every %d" % keep.every if keep.every else "no keep_every"
         if len(baton.kept) >= rules.MILESTONES_KEPT:
             why_milestone = "more than %d milestones" % rules.MILESTONES_KEPT
@@ -102,7 +102,7 @@ class Pruner:
     def _delete(self, keys: List[str]) -> bool:
         for key in keys:
             try:
-                self._store.delete(key)
+                self.store.delete(key)
             except ValueError:
                 continue  # a name that no object can have
             except StoreUnavailable as error:
