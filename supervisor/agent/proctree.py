@@ -26,16 +26,17 @@ class Process(NamedTuple):
 
 
 class ProcessTree:
-    """`command`: the pid of the command, None while it does not run."""
+    """`command`: the pid of the command, None while it does not run. `session`: the agent's."""
 
     def __init__(
         self,
         command: Callable[[], Optional[int]],
         proc: str = "/proc",
         monotonic: Callable[[], float] = time.monotonic,
+        session: Optional[int] = None,
     ) -> None:
         self._command, self._proc, self._monotonic = command, proc, monotonic
-        self._own, self._session = os.getpid(), os.getsid(0)
+        self._own, self._session = os.getpid(), os.getsid(0) if session is None else session
         self._members: Set[int] = set()
         self._next_look = 0.0
 

@@ -1,0 +1,135 @@
+"""The figures of a beat together: one reader's trouble is its own, what is old is not told, all of it stays small."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor.agent.gpus import GpuReader
+from supervisor.agent.identity import Identity
+from supervisor.agent.job import Job
+from supervisor.agent.machinefolder import MachineFolder
+from supervisor.agent.situation import Situation
+from supervisor.agent.vitals import SHM, Vitals, readers_of
+from supervisor.domain import heartbeat
+from supervisor.domain.beat_telemetry import MAX_BYTES, Cgroup, Disk, Gpus, Telemetry, Tree, size_bytes
+from tests.agent.nvml_duck import Duck, no_library, temperature
+from tests.benchmarks.agent_cost import full
+
+
+class Desk:
+    """Vitals under a hand-set clock; `told` is what people were warned of."""
+
+    def __init__(self, pace_s: float = 10.0, **readers: Any) -> None:
+        self.now, self.told = 100.0, []
+        self.vitals = Vitals(readers, lambda *said: self.told.append(said), pace_s, lambda: self.now)
+
+
+def broken() -> Any:
+    raise OSError(5, "Input/output error")
+
+
+def test_a_reader_that_fails_costs_its_own_figures_only(caplog: pytest.LogCaptureFixture) -> None:
+    desk = Desk(gpus=broken, cgroup=lambda: Cgroup(oom_kills=1.0), uptime_s=lambda: 7.0, disks=dict)
+    with caplog.at_level(logging.WARNING):
+        assert desk.vitals.read() == Telemetry(cgroup=Cgroup(oom_kills=1.0), uptime_s=7.0)
+        assert desk.vitals.read().gpus is None
+    assert len(caplog.records) == 1  # told once, not at every beat
+    assert "gpus cannot be read: OSError" in caplog.text
+
+
+def test_a_reader_that_tells_nonsense_does_not_break_a_beat() -> None:
+    desk = Desk(
+        cgroup=lambda: Cgroup(memory_bytes=float("nan"), cpu_quota=-1.0, oom_kills=float("inf")),
+        gpus=lambda: Gpus(util_pct=(float("nan"), 50.0)),
+        tree=lambda: Tree(threads=1e30),
+    )
+    assert desk.vitals.read() == Telemetry(gpus=Gpus(util_pct=(None, 50.0)))
+
+
+def test_what_is_old_is_not_told() -> None:
+    """A reader that hangs, such as a driver or a dead network disk, leaves the last reading: soon it is none."""
+    desk = Desk(uptime_s=lambda: 7.0)
+    assert desk.vitals.fresh() is None
+    assert desk.vitals.step() == 10.0
+    desk.now += 29.9
+    assert desk.vitals.fresh() == Telemetry(uptime_s=7.0)
+    desk.now += 0.2
+    assert desk.vitals.fresh() is None
+
+
+def test_it_reads_at_most_once_a_second() -> None:
+    assert Desk(pace_s=0.05).vitals.step() == 1.0
+
+
+def test_a_small_shm_is_told_once() -> None:
+    size = [64 * 2.0**20]
+    desk = Desk(shm=lambda: {"shm_bytes": size[0], "shm_free_bytes": 5.0})
+    assert desk.vitals.read() == Telemetry(shm_bytes=64 * 2.0**20, shm_free_bytes=5.0)
+    desk.vitals.read()
+    (told,) = desk.told
+    assert told == ("shm", f"{SHM} has only 64 MiB: data loaders with workers may die of a bus error")
+    size[0] = 128 * 2.0**20
+    fresh = Desk(shm=lambda: {"shm_bytes": size[0]})
+    fresh.vitals.read()
+    assert fresh.told == []
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> MachineFolder:
+    found = MachineFolder(str(tmp_path))
+    found.furnish()
+    return found
+
+
+def test_everything_of_this_machine_is_read(folder: MachineFolder) -> None:
+    Path(folder.output).write_bytes(b"x" * 1234)
+    gpus = GpuReader(None, lambda: Duck(nvmlDeviceGetTemperature=temperature))
+    told = Vitals(readers_of(folder, gpus, lambda: None), lambda *_: None, 1.0).read()
+    assert told.gpus == Gpus(temperature_c=(60.0, 61.0))
+    assert told.log_bytes == 1234
+    assert told.uptime_s is not None
+    assert told.uptime_s > 0
+    assert isinstance(told.checkpoints_disk, Disk)
+    assert told.results_disk is told.scratch_disk is None  # the same file system, told once
+    assert told.cgroup is not None
+    assert (told.shm_bytes or 0) >= (told.shm_free_bytes or 0)
+    assert told.tree is None
+
+
+def test_a_machine_without_anything_tells_nothing_and_breaks_nothing(folder: MachineFolder) -> None:
+    Path(folder.output).unlink()
+    found = readers_of(folder, GpuReader(None, no_library), lambda: None)
+    told = Vitals(found, lambda *_: None, 1.0).read()
+    assert (told.gpus, told.log_bytes) == (None, None)
+    assert told.uptime_s is not None
+
+
+def test_each_beat_carries_what_was_read_last() -> None:
+    job = Job("m", "digits-7", 1, "1.1.1", "n", "file:///x", (), None)
+    situation = Situation(job, Identity("boot", 1, 2))
+    assert situation.beat().telemetry is None
+    told: list[Telemetry | None] = [Telemetry(uptime_s=1.0), None, Telemetry(uptime_s=3.0)]
+    situation.carry(lambda: told[0])
+    beat = situation.beat()
+    assert heartbeat.parse(heartbeat.encode(beat)).telemetry == Telemetry(uptime_s=1.0)
+    assert situation.now.telemetry == Telemetry(uptime_s=1.0)
+    told.pop(0)
+    assert situation.beat().telemetry is None
+    told.pop(0)
+    assert situation.beat().telemetry == Telemetry(uptime_s=3.0)
+
+
+def test_the_largest_beat_of_an_agent_is_accepted() -> None:
+    job = Job("m", "digits-7", 1, "1.1.1", "n" * 64, "file:///x", (), None)
+    situation = Situation(job, Identity("boot", 1, 2))
+    situation.note("x", "\u00e9" * 5000)
+    situation.tell(metrics={f"metric-{n}-" + "\u00e9" * 40: 1 / 3 for n in range(40)})
+    assert size_bytes(full(8)) <= MAX_BYTES
+    situation.carry(lambda: full(8))
+    raw = heartbeat.encode(situation.beat())
+    assert len(raw) <= heartbeat.MAX_BYTES
+    assert heartbeat.parse(raw).telemetry == full(8)
