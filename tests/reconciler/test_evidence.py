@@ -1,0 +1,223 @@
+"""Evidence is kept before a release and never in its way, made up for at the end, and could not read is not absent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from supervisor.domain import runfiles
+from supervisor.domain.actions import Finalise, KeepEvidence, Release
+from supervisor.domain.attempt import Retiring
+from supervisor.domain.causes import Cause
+from supervisor.domain.observation import Seen
+from supervisor.domain.status import Status
+from supervisor.ports.objectstore import PreconditionFailed, StoreUnavailable
+from supervisor.ports.store import Lease, StoreDown
+from supervisor.reconciler import evidence
+from supervisor.reconciler.act import Actor
+from supervisor.reconciler.event_wake import EventWake
+from supervisor.reconciler.outcomes import Outcomes
+from tests.fakes.clock import FakeClock
+from tests.fakes.objectstore import MemoryStore
+from tests.lifecycle.sample_runs import attempt, ended, pulse, run_in
+from tests.reconciler.test_act import Later
+
+OVER = ended(Cause.STALLED, 60.0, evidence="10 polls without progress", readings=("beat: phase training",))
+RUN = run_in(Status.RECOVERING, attempt=OVER, pulse=pulse(step=300), retiring=())
+KEY, AGENT = runfiles.evidence(RUN.run_id, 4), runfiles.agent_evidence(RUN.run_id, 4)
+RELEASE = Release(OVER.ref, OVER.launch_id, "attempt 4 ended", ("listing: up, 1 s old",))
+
+
+def part(when: str = "end", launch_id: str = "1.4.1", **more: Any) -> bytes:
+    return json.dumps(
+        {"version": 1, "when": when, "launch_id": launch_id, "log_tail": ["bye"], **more}
+    ).encode()
+
+
+class House:
+    def __init__(self) -> None:
+        self.clock, self.objects, self.later = FakeClock(), MemoryStore(), Later()
+        self.rows = [OVER]
+        self.released: list[Any] = []
+        self.outcomes = Outcomes()
+        provider = SimpleNamespace(console=lambda ref: b"console", release=self.released.append)
+        store: Any = SimpleNamespace(
+            attempts=lambda key: self.rows, supervisor_id="sup", spec=lambda key: {}, find=lambda run_id: RUN
+        )
+        nothing: Any = None
+        lease = Lease("cell", "me", 1, self.clock.monotonic() + 1e9)
+        self.actor = Actor(
+            store, self.objects, {"gce": provider}, self.outcomes, self.clock, EventWake(), nothing,  # type: ignore[dict-item]
+            lambda run_id: None, executor=self.later, leading=lambda: lease,
+        )  # fmt: skip
+        self.lease, self.store = lease, store
+
+    def do(self, action: Any, run: Any = RUN) -> None:
+        self.actor.submit(run, action, self.lease)
+        self.later.kept.pop()()
+
+    @property
+    def kept(self) -> Any:
+        return json.loads(self.objects.get(KEY)[0])
+
+    def has(self, key: str) -> bool:
+        return any(info.key == key for page in self.objects.pages("") for info in page.objects)
+
+
+@pytest.fixture
+def house() -> Iterator[House]:
+    made = House()
+    yield made
+    made.actor.close()
+
+
+def test_it_is_in_the_store_before_the_machine_is_released(house: House) -> None:
+    house.objects.put(AGENT, part())
+    seen: list[bool] = []
+    house.actor.providers["gce"].release = lambda ref: seen.append(house.has(KEY))  # type: ignore[method-assign]
+    house.do(RELEASE)
+    assert seen == [True]
+    assert house.kept["readings"] == {"end": ["beat: phase training"], "release": ["listing: up, 1 s old"]}
+    assert house.kept["console"] == runfiles.console(RUN.run_id, 4)
+    assert house.kept["log_tail"] == ["bye"]
+
+
+TROUBLES: dict[str, Callable[[House], object]] = {
+    "store away": lambda house: setattr(house.objects, "fail_reads", True),
+    "store full": lambda house: setattr(house.objects, "full", True),
+    "store slow": lambda house: setattr(house.objects, "read", slow(house)),
+    "database down": lambda house: setattr(house.store, "attempts", down),
+    "a bug of ours": lambda house: setattr(house.objects, "get", lambda key: 1 / 0),
+}
+
+
+def slow(house: House) -> Any:
+    def read(*args: Any) -> Any:
+        house.clock.advance(evidence.LIMIT_S + 1)
+        return iter((part(),))
+
+    return read
+
+
+def down(key: int) -> Any:
+    raise StoreDown("away")
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_nothing_of_it_stands_in_the_way_of_a_release(house: House, trouble: str) -> None:
+    TROUBLES[trouble](house)
+    run = replace(RUN, attempt=None) if trouble == "database down" else RUN
+    house.do(RELEASE, run)
+    assert house.released == [OVER.ref]
+
+
+def test_a_part_that_could_not_be_read_is_told_and_read_again(house: House) -> None:
+    house.objects.put(AGENT, part())
+    house.objects.fail_prefixes.add(AGENT)
+    house.do(KeepEvidence("1.4.1"))
+    assert house.kept["agent"] is None
+    assert house.kept["agent_missing"].startswith("it could not be read")
+    house.objects.fail_prefixes.clear()
+    house.do(KeepEvidence("1.4.1"))
+    assert house.kept["agent"]["when"] == "end"
+    house.objects.fail_prefixes.add(AGENT)
+    house.do(KeepEvidence("1.4.1"))
+    assert house.kept["agent"]["when"] == "end", "never replaced by less"
+
+
+def test_where_the_present_document_cannot_be_read_nothing_is_written(house: House) -> None:
+    house.objects.put(AGENT, part())
+    house.do(RELEASE)
+    before = house.kept
+    house.objects.fail_prefixes.add(KEY)
+    house.objects.delete(AGENT)
+    with pytest.raises(StoreUnavailable):
+        evidence.keep(house.objects, RUN, OVER, house.clock.monotonic)
+    house.objects.fail_prefixes.clear()
+    assert house.kept == before
+
+
+def test_two_at_a_time_lose_nothing(house: House) -> None:
+    """Between our read and our write another one tells of its release."""
+    plain, other = house.objects.put, [True]
+
+    def put(key: str, data: bytes, *more: Any) -> Any:
+        if key == KEY and other:
+            other.clear()
+            evidence.keep(house.objects, RUN, OVER, house.clock.monotonic, ("theirs",))
+        return plain(key, data, *more)
+
+    house.objects.put = put  # type: ignore[assignment]
+    evidence.keep(house.objects, RUN, OVER, house.clock.monotonic, ("ours",))
+    assert house.kept["readings"]["release"] == ["theirs", "ours"]
+
+
+def test_one_that_never_gets_its_turn_says_so(house: House) -> None:
+    def refuse(*args: Any) -> Any:
+        raise PreconditionFailed
+
+    house.objects.put = refuse  # type: ignore[assignment]
+    with pytest.raises(StoreUnavailable, match="changed 4 times"):
+        evidence.keep(house.objects, RUN, OVER, house.clock.monotonic)
+
+
+@pytest.mark.parametrize(
+    ("raw", "why"),
+    [
+        (part(launch_id="1.3.1"), "of another launch"),
+        (b"{torn", "not what an agent writes"),
+        (b" " * 300_000, "larger than"),
+    ],
+)
+def test_a_part_that_is_not_of_this_agent_is_not_taken(house: House, raw: bytes, why: str) -> None:
+    house.objects.put(AGENT, raw)
+    house.do(KeepEvidence("1.4.1"))
+    assert house.kept["agent"] is None
+    assert why in house.kept["agent_missing"]
+
+
+def test_without_the_agents_part_the_log_comes_from_the_store(house: House) -> None:
+    house.objects.put(runfiles.log_chunk(RUN.run_id, 4, 0), b"first\nsec")
+    house.objects.put(runfiles.log_chunk(RUN.run_id, 4, 1), b"ond\nlast")
+    house.do(KeepEvidence("1.4.1"))
+    assert house.kept["log_tail"] == ["first", "second", "last"]
+    assert house.kept["agent_missing"] == "the agent left none"
+
+
+def test_what_was_missed_is_made_up_for_at_the_end_of_the_run(house: House) -> None:
+    """Killed after the commit of an end, before its evidence was kept."""
+    third = ended(Cause.PREEMPTED, 60.0, number=3, launch_id="1.3.1")
+    house.rows = [third, OVER]
+    house.objects.put(AGENT, part())
+    house.do(KeepEvidence("1.4.1"))
+    house.objects.calls.clear()
+    house.do(Finalise("failed"), replace(RUN, status=Status.FAILED))
+    assert house.has(runfiles.evidence(RUN.run_id, 3))
+    assert house.outcomes.of(RUN.key).finalised == Seen(True)
+    assert house.objects.calls["get", KEY] == 0, "what is final is not read again"
+
+
+def test_an_attempt_that_is_not_over_or_not_known_leaves_none(house: House) -> None:
+    house.rows = [attempt()]
+    house.do(KeepEvidence("1.4.1"), run_in(Status.RUNNING, attempt=attempt()))
+    house.do(KeepEvidence("1.9.1"))
+    assert not house.has(KEY)
+
+
+def test_the_attempt_of_a_machine_that_leaves_last_is_found(house: House) -> None:
+    item = Retiring(OVER.ref, OVER.launch_id, 0.0, 0.0, attempt=OVER)
+    after = run_in(Status.RUNNING, attempt=attempt(number=5, launch_id="1.5.1"), retiring=(item,))
+    house.rows = []
+    house.do(KeepEvidence("1.4.1"), after)
+    assert house.kept["attempt"] == 4
+
+
+def test_a_document_that_is_damaged_is_made_anew(house: House) -> None:
+    house.objects.put(KEY, b"{torn")
+    house.do(KeepEvidence("1.4.1"))
+    assert house.kept["cause"] == "stalled"
