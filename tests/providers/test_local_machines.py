@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from dataclasses import replace
+from pathlib import Path
 
 from supervisor.domain.causes import Cause
 from supervisor.domain.machine import MachineState
@@ -189,6 +190,7 @@ def test_a_freeze_stops_the_training_and_not_the_agent(local: LocalSubject) -> N
     local.provider.freeze(ref(request))
     wait_for(lambda: _state(pids["training"]) == "T", what="the training to stand still")
     assert _state(pids["agent"]) in "SR"
+    assert not _stop_is_on_its_way(pids["agent"])
 
 
 def test_a_zombie_agent_is_gone(local: LocalSubject) -> None:
@@ -210,6 +212,12 @@ def test_agents_do_not_stay_as_zombies_of_the_supervisor(local: LocalSubject) ->
     pid = local.pids(request)["agent"]
     local.provider.release(ref(request))
     wait_for(lambda: local.provider.machines() and _state(pid) == "", what="the agent to be reaped")
+
+
+def _stop_is_on_its_way(pid: int) -> bool:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    pending = [int(line.split()[1], 16) for line in lines if line.startswith(("SigPnd:", "ShdPnd:"))]
+    return any(mask >> (signal.SIGSTOP - 1) & 1 for mask in pending)
 
 
 def _state(pid: int) -> str:

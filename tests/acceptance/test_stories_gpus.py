@@ -1,0 +1,126 @@
+"""Runs on this computer's GPUs: each has its own card, what a stranger holds is waited for, a reboot costs nothing."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from tests.acceptance.daemon import kill_if_there
+from tests.acceptance.stories import STORY, Stories, pids_of, stories
+from tests.providers.local_machines import bystander
+from tests.providers.stub_cards import StubCards, uuid
+from tests.waiting import wait_for
+
+pytestmark = pytest.mark.xdist_group("stories-gpus")
+
+
+@pytest.fixture
+def cards(tmp_path: Path) -> StubCards:
+    try:
+        ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return StubCards(tmp_path / "bin", 2)
+    pytest.skip("this computer has a driver of its own, which knows no cards of a stub")
+
+
+@pytest.fixture
+def house(tmp_path: Path, cards: StubCards) -> Iterator[Stories]:
+    gpus = {
+        "SPOT_LOCAL_SHAPES": "l4",
+        "SPOT_LOCAL_GPUS": "l4=1",
+        "SPOT_LOCAL_ZONES": "only",
+        "PATH": f"{cards.folder}{os.pathsep}{os.environ['PATH']}",
+        "CUDA_VISIBLE_DEVICES": "7",
+    }
+    with stories(tmp_path, {**STORY, **gpus}) as stage:
+        yield stage
+
+
+def card_of(house: Stories, run_id: str) -> str:
+    """What the training itself sees."""
+    [pid] = [pid for pid in house.training_pids(run_id) if b"training.py" in _read(pid, "cmdline")]
+    found = [v for v in _read(pid, "environ").split(b"\0") if v.startswith(b"CUDA_VISIBLE_DEVICES=")]
+    assert len(found) == 1
+    return found[0].partition(b"=")[2].decode()
+
+
+def _read(pid: int, name: str) -> bytes:
+    return Path(f"/proc/{pid}/{name}").read_bytes()
+
+
+def test_a_run_waits_for_a_card_that_a_stranger_holds_and_goes_on_when_it_is_free(
+    house: Stories, cards: StubCards
+) -> None:
+    with bystander() as other:
+        cards.hold(1, 11469, other.pid)
+        house.train("first")
+        house.trains("first")
+        assert card_of(house, "first") == uuid(0)
+        house.train("second")
+        run = house.wait("second", "waiting")
+        assert run["cause"] == "no_capacity"
+        assert "Nothing is billed" in run["status_text"]
+        holder = f"GPU 1 is held by pid {other.pid} (sleep 3600, 11.2 GiB), which is not ours"
+        assert any(holder in text for text in house.told("second", "try_failed"))
+        assert holder in house.get("/v1/runs/second/attempts")["next"]["tries"][0]["detail"]
+        [told] = [check for check in house.get("/v1/doctor")["checks"] if check["name"] == "gpus"]
+        assert told["result"] == "warn"
+        assert holder.removeprefix("GPU 1 ") in told["fact"]
+        house.daemon.kill()  # the cards are known from the folders, not from memory
+        house.daemon.start()
+        assert house.wait("second", "waiting")["counters"]["attempts"] == 0
+        assert other.poll() is None
+    cards.free(1)
+    house.trains("second")
+    assert card_of(house, "second") == uuid(1)
+    for run_id in ("first", "second"):
+        assert house.completes(run_id)["counters"]["counted"] == 0
+    house.train("third")
+    house.trains("third")
+    assert card_of(house, "third") == uuid(0), "given back"
+    house.completes("third")
+
+
+def test_after_a_reboot_of_the_computer_the_run_goes_on_when_the_service_is_back(
+    house: Stories, tmp_path: Path
+) -> None:
+    """A test cannot reboot: everything is killed, as by a power cut, and what comes after it lives in another boot."""
+    boot_id = tmp_path / "boot_id"
+    boot_id.write_text(f"{uuid4()}\n")
+    rebooted = ("unshare", "-Urm", "sh", "-c", _OTHER_BOOT, str(boot_id))
+    if subprocess.run([*rebooted, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this computer allows no mounts of one's own")
+    house.train("trains-on")
+    house.trains("trains-on")
+    house.saved("trains-on")
+    before, machine = house.attempts("trains-on")[0]["machine_id"], house.machine("trains-on")
+    house.daemon.kill()
+    _power_cut(machine)
+    kept = house.saved("trains-on")
+
+    house.daemon.wrapper = rebooted
+    house.daemon.start()
+    ended = house.ended("trains-on", 1)
+    assert ended["cause"] == "host_rebooted"
+    run = house.trains("trains-on", beyond=kept)
+    assert house.attempts("trains-on")[1]["machine_id"].split(":")[1] != before.split(":")[1]
+    assert (run["counters"]["attempts"], run["counters"]["counted"]) == (2, 0), "free"
+    assert house.lives("trains-on") == [(1, 0), (2, kept)]
+    assert card_of(house, "trains-on") == uuid(0), "its card was given back"
+    assert any("host_rebooted" in text for text in house.told("trains-on", "attempt_ended"))
+    house.completes("trains-on")
+
+
+_OTHER_BOOT = 'mount --bind "$0" /proc/sys/kernel/random/boot_id && exec "$@"'
+
+
+def _power_cut(machine: Path) -> None:
+    for pid in pids_of(machine.name):
+        kill_if_there(pid)
+    wait_for(lambda: not pids_of(machine.name), what="the machine's end")
