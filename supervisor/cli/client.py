@@ -10,6 +10,7 @@ import http.client
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, Any
 from urllib.parse import quote, urlencode, urlsplit
@@ -67,34 +68,48 @@ class Client:
     ) -> Answer:
         """Raises Unreachable, or Problem for a status of 400 and above other than `accept`. A parameter that is None
         is left out. `content`: a body of bytes, whose type and length `headers` tell."""
+        raw = content if body is None else json.dumps(body, allow_nan=False).encode()
+        kind = {} if body is None else {"Content-Type": "application/json"}
+        with self._exchange(
+            method, path + _query(params or {}), raw, {**(headers or {}), **kind}
+        ) as response:
+            answer = _whole(response)
+        if answer.status >= 400 and answer.status != accept:
+            raise _problem(answer)
+        return answer
+
+    @contextmanager
+    def stream(self, path: str, headers: Mapping[str, str]) -> Iterator[http.client.HTTPResponse]:
+        """The answer to a GET, whose body the caller reads. Raises Unreachable, also when the connection is lost while
+        the caller reads (so the caller must not let an OSError of its own pass here), and Problem."""
+        with self._exchange("GET", path, None, headers) as response:
+            if response.status >= 400:
+                raise _problem(_whole(response))
+            yield response
+
+    @contextmanager
+    def _exchange(
+        self, method: str, path: str, raw: bytes | IO[bytes] | None, headers: Mapping[str, str]
+    ) -> Iterator[http.client.HTTPResponse]:
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise CliError(f"{self.url} is not an http address.", USAGE, "URL_INVALID")
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        target = parts.path.rstrip("/") + path + _query(params or {})
-        raw = content if body is None else json.dumps(body, allow_nan=False).encode()
-        sent_headers = {"Accept": "application/json", "User-Agent": "spot-cli", **(headers or {})}
-        if body is not None:
-            sent_headers["Content-Type"] = "application/json"
+        sent_headers = {"Accept": "application/json", "User-Agent": "spot-cli", **headers}
         connection = kind(parts.hostname, parts.port, timeout=TIMEOUT_S, blocksize=PIECE_BYTES)
         sent = False
         try:
             connection.connect()
             sent = True
-            connection.request(method, target, raw, sent_headers)
-            response = connection.getresponse()
-            answer = Answer(
-                response.status, {k.lower(): v for k, v in response.getheaders()}, response.read(ANSWER_MAX)
-            )
+            connection.request(method, parts.path.rstrip("/") + path, raw, sent_headers)
+            with connection.getresponse() as response:
+                yield response
         except (OSError, http.client.HTTPException) as error:
             failed = self._explain(self.url, _reason(error), sent)
             self.url = self._locate()
             raise failed from None
         finally:
             connection.close()
-        if answer.status >= 400 and answer.status != accept:
-            raise _problem(answer)
-        return answer
 
     def patiently(
         self, ask: Callable[[], Any], say: Callable[[str], None], limit_s: float | None = None
@@ -131,6 +146,11 @@ def pages(client: Client, path: str, items: str, limit: int, **params: object) -
         cursor = page.get("next_cursor")
         if not cursor:
             return
+
+
+def _whole(response: http.client.HTTPResponse) -> Answer:
+    headers = {name.lower(): value for name, value in response.getheaders()}
+    return Answer(response.status, headers, response.read(ANSWER_MAX))
 
 
 def run_path(run_id: str, *more: str) -> str:

@@ -1,0 +1,221 @@
+"""Files from a server onto this disk: nothing outside the folder, nothing half, nothing twice.
+
+The names come from elsewhere and are not trusted: every folder on the way is opened without following a link, and a
+finished file gets its name by a rename inside the open folder. What is under way lies in DIR/.spot-pull under the hash
+of its name, beside the tag of the content that it is a part of: a later pull asks for the rest of that content only. A
+file counts when its size and its checksum are those of the list.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+PARTS = ".spot-pull"
+CHUNK_BYTES = 1 << 20
+PART_NAME_BYTES = 255
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_OPEN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class FileRefused(Exception):
+    """This file cannot be brought here; the text says why, without the file's name."""
+
+
+class Mismatch(FileRefused):
+    """What arrived is not what the list promises."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One entry of the list. `sha256` None: the server does not know it."""
+
+    path: str
+    kind: str
+    size: int
+    sha256: str | None
+
+
+def wanted(entry: Any) -> Wanted:
+    """An entry of the server's list. ValueError when it is none."""
+    path, kind, size, sha256 = entry["path"], entry["kind"], entry["size"], entry["sha256"]
+    plain = isinstance(path, str) and isinstance(kind, str) and type(size) is int and size >= 0
+    if not plain or not (sha256 is None or isinstance(sha256, str)):
+        raise ValueError("not an entry of a list of files")
+    return Wanted(path, kind, size, sha256)
+
+
+def parts_of(file: Wanted) -> list[str]:
+    """The folders and the name, checked. Raises FileRefused for a name that a run's file cannot have."""
+    parts = file.path.split("/")
+    if parts[0] != file.kind or len(parts) < 2:
+        raise FileRefused("its name is not one of this kind")
+    for part in parts:
+        if part in ("", ".", "..") or "\0" in part or not part.isprintable():
+            raise FileRefused("its name leads elsewhere or cannot be printed")
+        if len(os.fsencode(part)) > PART_NAME_BYTES:
+            raise FileRefused("its name is too long for this disk")
+    return parts
+
+
+class Destination:
+    """The folder DIR, made if it is not there. One pull at a time: FileRefused when another one holds it."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self._root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            self._parts = _below(self._root, PARTS)
+        except BaseException:
+            os.close(self._root)
+            raise
+        try:
+            fcntl.flock(self._parts, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.close()
+            raise FileRefused("another pull into this folder is under way") from None
+
+    def close(self) -> None:
+        os.close(self._parts)
+        os.close(self._root)
+
+    def clear(self) -> None:
+        """Nothing is under way any more: take the folder of the parts away."""
+        for name in os.listdir(self._parts):
+            with suppress(OSError):
+                os.unlink(name, dir_fd=self._parts)
+        with suppress(OSError):
+            os.rmdir(PARTS, dir_fd=self._root)
+
+    def has(self, file: Wanted) -> bool:
+        """The file is there already, by size and checksum. Raises FileRefused, OSError."""
+        if file.sha256 is None:
+            return False
+        *folders, name = parts_of(file)
+        with self._inside(folders) as folder:
+            try:
+                descriptor = os.open(name, os.O_RDONLY | _OPEN, dir_fd=folder)
+            except OSError:
+                return False  # not there, or a link: a rename replaces it
+        with os.fdopen(descriptor, "rb") as found:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode) or status.st_size != file.size:
+                return False
+            return hash_of(found) == file.sha256
+
+    def part(self, file: Wanted) -> Part:
+        """What was fetched of it before, or nothing yet. Raises FileRefused, OSError."""
+        parts_of(file)
+        return Part(self._parts, file)
+
+    def settle(self, part: Part) -> None:
+        """Give the finished part its name. Raises FileRefused, OSError."""
+        *folders, name = parts_of(part.file)
+        with self._inside(folders) as folder:
+            os.rename(part.name, name, src_dir_fd=self._parts, dst_dir_fd=folder)
+            os.fsync(folder)
+
+    @contextmanager
+    def _inside(self, folders: list[str]) -> Iterator[int]:
+        """The descriptor of a folder below DIR; those that are missing are made, links are not followed."""
+        descriptor = os.dup(self._root)
+        try:
+            for folder in folders:
+                below = _below(descriptor, folder)
+                os.close(descriptor)
+                descriptor = below
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+
+def _below(folder: int, name: str) -> int:
+    with suppress(FileExistsError):
+        os.mkdir(name, dir_fd=folder)
+    try:
+        return os.open(name, _FOLDER, dir_fd=folder)
+    except NotADirectoryError:
+        raise FileRefused(f"{name} in the way is a link or a file, not a folder") from None
+    except OSError as error:
+        raise FileRefused(f"{name} in the way cannot be opened: {error.strerror}") from None
+
+
+class Part:
+    """A file under way. `size` bytes of the content `tag` ("" = not known) are here, hashed in `digest`."""
+
+    def __init__(self, parts: int, file: Wanted) -> None:
+        self.file = file
+        self.name = hashlib.sha256(file.path.encode("utf-8", "surrogatepass")).hexdigest()
+        self._folder = parts
+        descriptor = os.open(self.name, os.O_RDWR | os.O_CREAT | _OPEN, 0o666, dir_fd=parts)
+        self._file = os.fdopen(descriptor, "r+b", buffering=0)
+        self.tag = self._known_tag()
+        self.digest = hashlib.sha256()
+        self.size = 0
+        if not self.tag:
+            self.restart("")
+            return
+        for chunk in iter(lambda: self._file.read(CHUNK_BYTES), b""):
+            self.digest.update(chunk)
+            self.size += len(chunk)
+
+    def restart(self, tag: str) -> None:
+        """From nothing, with the content `tag`."""
+        self._file.seek(0)
+        self._file.truncate()
+        self.digest, self.size, self.tag = hashlib.sha256(), 0, tag
+        note = os.open(self._note, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _OPEN, 0o666, dir_fd=self._folder)
+        with os.fdopen(note, "w", encoding="utf-8") as target:
+            json.dump({"tag": tag, "size": self.file.size, "sha256": self.file.sha256}, target)
+
+    def write(self, chunk: bytes) -> None:
+        rest = memoryview(chunk)
+        while rest:
+            rest = rest[self._file.write(rest) :]
+        self.digest.update(chunk)
+        self.size += len(chunk)
+
+    def finish(self) -> None:
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        self._file.close()
+
+    def drop(self) -> None:
+        """Close it and forget what was fetched."""
+        self.close()
+        for name in (self.name, self._note):
+            with suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=self._folder)
+
+    @property
+    def _note(self) -> str:
+        return self.name + ".json"
+
+    def _known_tag(self) -> str:
+        """The tag, where the part belongs to the content that the list now tells of."""
+        try:
+            descriptor = os.open(self._note, os.O_RDONLY | _OPEN, dir_fd=self._folder)
+            with os.fdopen(descriptor, encoding="utf-8") as source:
+                note = json.load(source)
+            same = (note["size"], note["sha256"]) == (self.file.size, self.file.sha256)
+            return str(note["tag"]) if same else ""
+        except (OSError, ValueError, KeyError, TypeError):
+            return ""
+
+
+def hash_of(source: Any, tell: Callable[[int], None] = lambda size: None) -> str:
+    digest = hashlib.sha256()
+    for chunk in iter(lambda: source.read(CHUNK_BYTES), b""):
+        digest.update(chunk)
+        tell(len(chunk))
+    return digest.hexdigest()

@@ -1,0 +1,231 @@
+"""`spot pull`: complete and compared, or an error; nothing outside its folder; nothing fetched twice."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor.cli import fetching, pulling
+from tests.cli.conftest import Ended
+from tests.cli.file_server import FileServer, serving_files, sha256
+
+MODEL, PLOT = os.urandom(3_000_000), b"plot"
+HOSTILE = [
+    "results/../../evil",
+    "results/../evil",
+    "../evil",
+    "/tmp/evil",
+    "results//evil",
+    "results/./evil",
+    "results",
+    "results/g1/a\x00b",
+    "results/g1/a\x1b[2Jb",
+    "results/g1/" + "x" * 300,
+    "elsewhere/evil",
+    ".spot-pull/evil",
+]
+
+
+@pytest.fixture
+def house(clean: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FileServer]:
+    monkeypatch.setattr(fetching, "PAUSES_S", (0.0, 0.0))
+    with serving_files() as files:
+        files.files = {
+            "results/g1/model.npz": MODEL,
+            "results/g1/plots/a.png": PLOT,
+            "logs/a1/0.log": b"line\n",
+        }
+        yield files
+
+
+@pytest.fixture
+def pull(
+    house: FileServer, run_cli: Callable[..., Ended], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Ended]:
+    monkeypatch.setenv("SPOT_URL", house.url)
+
+    def run(*words: str) -> Ended:
+        return run_cli("pull", "digits-7", str(tmp_path / "mine"), *words)
+
+    return run
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    return tmp_path / "mine"
+
+
+def found(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir())
+
+
+def test_results_are_fetched_compared_and_noted(house: FileServer, pull: Any, mine: Path) -> None:
+    ended = pull()
+    assert (ended.code, ended.lines, ended.err) == (0, ["OK 2/2, errors 0"], "")
+    assert found(mine) == ["results/g1/model.npz", "results/g1/plots/a.png"]
+    assert (mine / "results/g1/model.npz").read_bytes() == MODEL
+    assert house.noted == [{"results_sha256": house.results_sha256, "files": 2}]
+    assert not (mine / pulling.PARTS).exists()
+
+
+def test_what_is_there_is_not_fetched_again(house: FileServer, pull: Any, mine: Path) -> None:
+    pull()
+    house.sent.clear()
+    (mine / "results/g1/plots/a.png").write_bytes(b"edit")
+    ended = pull()
+    assert (ended.code, ended.lines[-1]) == (0, "OK 2/2, errors 0")
+    assert [name for name, *_ in house.sent] == ["results/g1/plots/a.png"]
+    assert (mine / "results/g1/plots/a.png").read_bytes() == PLOT
+
+
+def test_other_kinds(house: FileServer, pull: Any, mine: Path) -> None:
+    assert pull("--kind", "logs").lines == ["OK 1/1, errors 0"]
+    assert found(mine) == ["logs/a1/0.log"]
+    assert house.noted == [], "only results are a pull that frees a machine"
+    assert pull("--kind", "code").lines == ["OK 0/0, errors 0"]
+
+
+def test_a_connection_that_breaks_is_gone_on_with(house: FileServer, pull: Any, mine: Path) -> None:
+    house.cut["results/g1/model.npz"] = [1_000_000, 1_500_000]
+    house.away["results/g1/plots/a.png"] = 2
+    assert pull().lines == ["OK 2/2, errors 0"]
+    assert house.bytes_of("results/g1/model.npz") == len(MODEL), "not a byte twice"
+    assert (mine / "results/g1/model.npz").read_bytes() == MODEL
+
+
+def test_a_pull_that_failed_is_gone_on_with_by_the_next(house: FileServer, pull: Any, mine: Path) -> None:
+    house.cut["results/g1/model.npz"] = [1_000_000, *[0] * 3]
+    ended = pull()
+    assert (ended.code, ended.lines[-1]) == (1, "FAILED 1/2, errors 1")
+    assert "results/g1/model.npz" in ended.err
+    assert house.noted == []
+    assert found(mine / "results") == ["g1/plots/a.png"], "nothing half has the name of a whole"
+    house.cut.clear()
+    assert pull().lines[-1] == "OK 2/2, errors 0"
+    assert house.bytes_of("results/g1/model.npz") == len(MODEL)
+
+
+def test_a_part_of_another_content_is_not_gone_on_with(house: FileServer, pull: Any, mine: Path) -> None:
+    house.cut["results/g1/model.npz"] = [1_000_000, *[0] * 3]
+    pull()
+    other = house.files["results/g1/model.npz"] = os.urandom(2_000_000)
+    assert pull().lines[-1] == "OK 2/2, errors 0"
+    assert (mine / "results/g1/model.npz").read_bytes() == other
+
+
+def test_what_does_not_compare_is_fetched_once_again_then_refused(
+    house: FileServer, pull: Any, mine: Path
+) -> None:
+    house.served["results/g1/model.npz"] = bytes(len(MODEL))
+    ended = pull()
+    assert (ended.code, ended.lines[-1]) == (1, "FAILED 1/2, errors 1")
+    assert "sha256" in ended.err
+    assert [begin for name, begin, _ in house.sent if name == "results/g1/model.npz"] == [0, 0]
+    assert found(mine / "results") == ["g1/plots/a.png"]
+    house.served["results/g1/model.npz"] = MODEL + b"more"
+    ended = pull()
+    assert ended.code == 1
+    assert "3000004 bytes where the list says 3000000" in ended.err
+
+
+@pytest.mark.parametrize("path", HOSTILE)
+def test_hostile_names_are_refused(
+    house: FileServer, pull: Any, mine: Path, tmp_path: Path, path: str
+) -> None:
+    before = found(tmp_path)
+    entry = {"path": path, "kind": "results", "size": 7, "sha256": sha256(b"hostile"), "updated": None}
+    good = {"path": "results/g1/plots/a.png", "kind": "results", "size": 4, "sha256": sha256(PLOT)}
+    house.listed = [entry, good]
+    ended = pull()
+    assert (ended.code, ended.lines[-1]) == (1, "FAILED 1/2, errors 1")
+    assert "\x1b[2J" not in ended.err
+    assert set(found(tmp_path)) - set(before) == {"mine/results/g1/plots/a.png"}
+    assert house.noted == []
+
+
+def test_a_pull_that_trusts_names_would_be_seen(
+    house: FileServer, pull: Any, mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broken variant: names are only split."""
+    monkeypatch.setattr(pulling, "parts_of", lambda file: file.path.split("/"))
+    path = "results/../../evil"
+    house.listed = [{"path": path, "kind": "results", "size": 7, "sha256": sha256(b"hostile")}]
+    pull()
+    assert (tmp_path / "evil").exists()
+
+
+def test_links_in_the_folder_are_not_followed(
+    house: FileServer, pull: Any, mine: Path, tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "a.png").write_bytes(b"keep")
+    (mine / "results" / "g1").mkdir(parents=True)
+    (mine / "results" / "g1" / "plots").symlink_to(outside)
+    (mine / "results" / "g1" / "model.npz").symlink_to(outside / "a.png")
+    ended = pull()
+    assert (ended.code, ended.lines[-1]) == (1, "FAILED 1/2, errors 1")
+    assert "is a link or a file, not a folder" in ended.err
+    assert (outside / "a.png").read_bytes() == b"keep"
+    assert found(outside) == ["a.png"]
+    assert not (mine / "results/g1/model.npz").is_symlink()
+    assert (mine / "results/g1/model.npz").read_bytes() == MODEL
+
+
+def test_a_load_check_decides(house: FileServer, pull: Any, mine: Path) -> None:
+    ended = pull("--load-check", "test -s results/g1/model.npz && test -s $SPOT_RESULTS_DIR/plots/a.png")
+    assert ended.lines[-1] == "OK 2/2, errors 0"
+    house.noted.clear()
+    ended = pull("--load-check", "echo broken >&2; exit 4")
+    assert (ended.code, ended.lines[-1]) == (1, "FAILED 2/2, errors 1")
+    assert "--load-check ended with exit code 4" in ended.err
+    assert house.noted == []
+
+
+def test_a_pull_that_is_not_noted_is_no_complete_pull(house: FileServer, pull: Any) -> None:
+    house.refuse_note = True
+    ended = pull()
+    assert (ended.code, ended.lines[-1]) == (1, "FAILED 2/2, errors 1")
+    assert "other results" in ended.err
+
+
+def test_results_that_are_not_verified_are_fetched_without_a_note(house: FileServer, pull: Any) -> None:
+    house.verified = False
+    ended = pull()
+    assert ended.lines[-1] == "OK 2/2, errors 0"
+    assert "not verified yet" in ended.err
+    assert house.noted == []
+
+
+def test_a_growing_log_is_taken_as_it_is(house: FileServer, pull: Any, mine: Path) -> None:
+    house.listed = [{"path": "logs/a1/0.log", "kind": "logs", "size": 2, "sha256": None, "updated": None}]
+    assert pull("--kind", "logs").lines == ["OK 1/1, errors 0"]
+    assert (mine / "logs/a1/0.log").read_bytes() == b"line\n"
+
+
+def test_two_pulls_into_one_folder(house: FileServer, pull: Any, mine: Path) -> None:
+    held = pulling.Destination(mine)
+    try:
+        ended = pull()
+    finally:
+        held.close()
+    assert ended.code == 1
+    assert "another pull into this folder is under way" in ended.err
+
+
+@pytest.mark.parametrize(
+    "listed", [[{"path": 7}], [{}], [None], [{"path": "results/a", "kind": "results", "size": -1}]]
+)
+def test_a_list_that_makes_no_sense(house: FileServer, pull: Any, listed: Any) -> None:
+    house.listed = listed
+    ended = pull()
+    assert ended.code == 1
+    assert "NOT_A_SUPERVISOR" in ended.err
+
+
+def test_an_empty_folder_name_is_a_mistake(house: FileServer, run_cli: Any) -> None:
+    assert run_cli("pull", "digits-7", "").code == 2
