@@ -1,0 +1,155 @@
+"""Real agents on machines with made-up cards: what is checked before the command, what it sees, what beats tell."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from pathlib import Path
+
+import pytest
+
+from supervisor.agent.preparing import THREAD_POOLS, thread_caps
+from supervisor.domain import heartbeat
+from supervisor.domain.beat_telemetry import Telemetry, size_bytes
+from supervisor.domain.heartbeat import Beat
+from tests.agent.machine_rig import Rig
+from tests.agent.nvml_library import build
+
+TELL = """
+import json, os, sys
+names = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "PYTHONUNBUFFERED", "OMP_NUM_THREADS")
+told = {name: os.environ.get(name) for name in names}
+told["stdin"] = sys.stdin.read()
+told["stdin_is"] = os.readlink("/proc/self/fd/0")
+print("TOLD " + json.dumps(told))
+open(os.environ["SPOT_RESULTS_DIR"] + "/told.json", "w").write(json.dumps(told))
+"""
+
+
+@pytest.fixture
+def cards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Two cards by a library of their own; the driver does not say which device files they have."""
+    folder = tmp_path / "driver"
+    folder.mkdir()
+    build(folder)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(folder))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return monkeypatch
+
+
+def refused(rig: Rig) -> Beat:
+    """The last beat of an agent that did not start the command."""
+    last = rig.ended()
+    assert (last.left, last.exit, last.phase) == (heartbeat.NO_GPU, None, heartbeat.FINISHED)
+    assert rig.baton.done is None
+    assert rig.baton.holder is not None
+    assert rig.baton.holder.left
+    assert f"spot: {last.message}" in rig.log().decode()
+    assert "began" not in rig.log().decode()
+    return last
+
+
+def test_on_fewer_cards_than_promised_no_training_begins(rig: Rig, cards: pytest.MonkeyPatch) -> None:
+    cards.setenv("FAKE_NVML_MINORS", "1")
+    cards.setenv("FAKE_NVML_CARDS", "1")
+    rig.start("echo", "began", gpus=2)
+    device = "/dev/nvidia0"
+    if Path(device).exists():
+        pytest.skip("this machine has a card of its own")
+    assert refused(rig).message == (f"2 GPUs promised, 0 can be opened: {device}: No such file or directory")
+
+
+def test_cards_that_were_given_and_are_not_there_are_named(rig: Rig, cards: pytest.MonkeyPatch) -> None:
+    rig.start("echo", "began", gpus=2, gpu_ids=["GPU-fake-0", "GPU-fake-5"])
+    assert refused(rig).message == (
+        "2 GPUs promised, 1 can be opened: GPU GPU-fake-5: nvmlDeviceGetHandleByUUID: not found"
+    )
+
+
+def test_without_a_driver_no_training_begins_on_the_processor(
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty = tmp_path / "libnvidia-ml.so.1"
+    empty.write_text("not a library")
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    rig.start("echo", "began", gpus=1)
+    assert "1 GPU promised, 0 can be opened: " in refused(rig).message
+
+
+def test_the_command_sees_its_own_cards_and_beats_tell_of_them(rig: Rig, cards: pytest.MonkeyPatch) -> None:
+    waits = "until [ -e go ]; do sleep 0.05; done"
+    rig.start("sh", "-c", waits, gpus=1, gpu_ids=["GPU-fake-1"], env={"CUDA_VISIBLE_DEVICES": "0,1"})
+    trains = rig.beat_with(
+        "its processes", lambda b: b.telemetry is not None and b.telemetry.tree is not None
+    )
+    assert trains.telemetry is not None
+    assert trains.telemetry.tree is not None
+    assert (trains.telemetry.tree.processes or 0) >= 1
+    assert (trains.telemetry.tree.rss_bytes or 0) > 1e5
+    rig.go()
+    last = rig.ended()
+    assert last.exit is not None
+    assert last.exit.code == 0
+    told = last.telemetry
+    assert told is not None
+    assert told.gpus is not None
+    assert told.gpus.util_pct == (91.0,)
+    assert told.gpus.power_w == ()
+    assert told.log_bytes is not None
+    assert told.checkpoints_disk is not None
+    assert size_bytes(told) < 2048
+    assert {b.boot_id for b in rig.server.beats} == {
+        Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    }
+
+
+def seen_by_command(rig: Rig, **job: object) -> dict[str, str | None]:
+    rig.start(sys.executable, "-c", TELL, **job)
+    rig.ended()
+    line = next(line for line in rig.log().decode().splitlines() if line.startswith("TOLD "))
+    found: dict[str, str | None] = json.loads(line.removeprefix("TOLD "))
+    return found
+
+
+def test_what_a_command_on_cards_of_its_own_sees(rig: Rig, cards: pytest.MonkeyPatch) -> None:
+    seen = seen_by_command(rig, gpus=2, gpu_ids=["GPU-fake-1", "GPU-fake-0"], env={"PYTHONUNBUFFERED": ""})
+    assert seen["CUDA_VISIBLE_DEVICES"] == "GPU-fake-1,GPU-fake-0"
+    assert seen["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+    assert seen["PYTHONUNBUFFERED"] == "1"
+    assert (seen["stdin"], seen["stdin_is"]) == ("", "/dev/null")
+
+
+def test_where_no_card_is_promised_nothing_is_checked_or_set(rig: Rig, cards: pytest.MonkeyPatch) -> None:
+    cards.setenv("FAKE_NVML_CARDS", "0")
+    seen = seen_by_command(rig, env={"OMP_NUM_THREADS": "3"})
+    assert seen["CUDA_VISIBLE_DEVICES"] is None
+    assert seen["OMP_NUM_THREADS"] == "3"
+
+
+@pytest.mark.parametrize(
+    ("quota", "cores", "threads"),
+    [(None, 64, None), (3.5, 64, "3"), (0.25, 64, "1"), (1.0, 2, "1"), (2.0, 2, None), (8.0, 2, None)],
+)
+def test_threads_are_as_many_as_our_share_of_the_processor(
+    quota: float | None, cores: int, threads: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        added = thread_caps({"PATH": "/bin"}, quota, cores)
+    assert added == ({} if threads is None else dict.fromkeys(THREAD_POOLS, threads))
+    assert len(caplog.records) == (threads is not None)
+
+
+def test_threads_that_somebody_has_set_stay() -> None:
+    env = {"OMP_NUM_THREADS": "7", "MKL_NUM_THREADS": ""}
+    assert thread_caps(env, 2.0, 64) == dict.fromkeys(THREAD_POOLS[1:], "2")
+    assert thread_caps(dict.fromkeys(THREAD_POOLS, "9"), 2.0, 64) == {}
+
+
+def test_an_agent_without_telemetry_is_understood() -> None:
+    """One of an older version: nothing is known, which is not zero."""
+    old = Beat("digits-7", 1, "1.1.1", "m", "b", 1, "training")
+    assert heartbeat.parse(heartbeat.encode(old)).telemetry is None
+    assert heartbeat.parse(b'{"run_id":"digits-7","attempt":1,"launch_id":"1.1.1","phase":"training",'
+                           b'"telemetry":{}}').telemetry == Telemetry()  # fmt: skip
