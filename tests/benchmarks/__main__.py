@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import argparse
 
-from tests.benchmarks import agent_cost, agents, boot, growth, idling, listing, submit, ticking
+from tests.benchmarks import agent_cost, agents, boot, evidence, growth, idling, listing, submit, ticking
 from tests.benchmarks.row import FULL, QUICK, Bench, dumps
 
-THEMES = (boot, submit, listing, ticking, agents, agent_cost, idling, growth)
+THEMES = (boot, submit, listing, ticking, agents, agent_cost, idling, growth, evidence)
 ALL: tuple[Bench, ...] = tuple(bench for theme in THEMES for bench in theme.BENCHES)
 
 
