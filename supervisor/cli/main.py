@@ -29,6 +29,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "stop": ("control", "stop", "Stop a run; its checkpoint is kept."),
     "resume": ("control", "resume", "Start a run that has ended again, from its checkpoint."),
     "purge": ("purge", "purge", "Delete all files of a run that is over."),
+    "pull": ("pull", "pull", "Fetch a run's results (or other files), compared with their checksums."),
     "approve": ("control", "approve", "Let a machine go after its results were verified."),
     "health": ("health", "health", "Is the supervisor well, and does any run need a person?"),
     "doctor": ("health", "doctor", "Check this computer; each problem comes with its fix."),
