@@ -21,12 +21,12 @@ def settle_code(client: Client, spec: Json) -> None:
     """Pack and store the folder that `code` names, and put its hash there. A hash, or what is no text, stays for the
     API to judge. Raises CliError, Problem, Unreachable."""
     code = spec.get("code")
-    if not isinstance(code, str) or NAMED.match(code):
+    if not isinstance(code, str) or not code or NAMED.match(code):
         return
     workdir = spec.get("workdir")
     if isinstance(workdir, str) and not os.path.isabs(workdir):
         spec["workdir"] = posixpath.normpath(workdir)
-    folder = Path(os.path.normpath(code))
+    folder = Path(code)
     if not folder.is_dir():
         text = f"code: {folder} is not a folder" + (", it is a file." if folder.exists() else ".")
         raise CliError(text, USAGE, "CODE_REFUSED")
@@ -53,7 +53,9 @@ def settle_code(client: Client, spec: Json) -> None:
 
 def code_from(given: str, folder: str) -> str:
     """A hash as it is; a path taken from `folder`."""
-    return given if NAMED.match(given) else os.path.join(folder, os.path.expanduser(given))
+    if not given or NAMED.match(given):
+        return given
+    return os.path.normpath(os.path.join(folder, os.path.expanduser(given)))
 
 
 def _size(size_bytes: int) -> str:

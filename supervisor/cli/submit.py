@@ -69,7 +69,12 @@ class SubmitCommand(click.Command):
     help="Name of the run; a known one is resumed, or left alone while it is live.",
 )
 @click.option("--shell", "shell_text", metavar="TEXT", help="Run this text by a shell instead of a COMMAND.")
-@click.option("--code", metavar="DIR", help="Send this folder with the run, and start the command in its copy.")
+@click.option(
+    "--code",
+    metavar="DIR",
+    callback=not_empty,
+    help="Send this folder with the run, and start the command in its copy.",
+)
 @click.option(
     "--workdir", metavar="DIR", help="Folder to run in (default: this one, or the file's; with code: its top)."
 )

@@ -1,0 +1,75 @@
+"""Conda environments are found where conda keeps them; one that is missing is told with those that exist."""
+
+from pathlib import Path
+
+import pytest
+
+from supervisor.agent.condaenv import activated, environments
+from supervisor.agent.training import NOT_FOUND, NotStarted
+from supervisor.domain.heartbeat import MAX_TEXT, NO_CONDA
+
+
+def made(prefix: Path) -> str:
+    (prefix / "conda-meta").mkdir(parents=True)
+    (prefix / "bin").mkdir()
+    return str(prefix)
+
+
+@pytest.fixture
+def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> "dict[str, str]":
+    """A home of its own, and no conda of this computer."""
+    monkeypatch.setattr("supervisor.agent.condaenv.SYSTEM", ())
+    (tmp_path / "home").mkdir()
+    return {"HOME": str(tmp_path / "home"), "PATH": "/usr/bin:/bin"}
+
+
+def test_everywhere_that_conda_puts_them(tmp_path: Path, env: "dict[str, str]") -> None:
+    home = tmp_path / "home"
+    base = made(home / "miniconda3")
+    torch = made(home / "miniconda3" / "envs" / "torch")
+    made(home / "miniconda3" / "envs" / "torch" / "pkgs")
+    (home / "miniconda3" / "envs" / "no-env").mkdir()
+    own = made(home / ".conda" / "envs" / "own")
+    far = made(tmp_path / "elsewhere" / "far")
+    (home / ".conda" / "environments.txt").write_text(f"{far}\n{tmp_path}/deleted\nnonsense\n")
+    assert environments(env) == {"base": base, "torch": torch, "own": own, "far": far}
+
+    other = made(tmp_path / "opt")
+    jax = made(tmp_path / "opt" / "envs" / "jax")
+    assert environments({**env, "CONDA_EXE": f"{other}/bin/conda"})["jax"] == jax
+    program = tmp_path / "opt" / "bin" / "conda"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    on_path = {**env, "PATH": f"{other}/bin:/bin"}
+    assert environments(on_path)["jax"] == jax
+    assert environments(on_path)["base"] == other, "the conda that is called comes first"
+
+
+def test_what_an_activation_comes_to(tmp_path: Path, env: "dict[str, str]") -> None:
+    prefix = made(tmp_path / "home" / "miniforge3" / "envs" / "torch")
+    given = {**env, "VIRTUAL_ENV": "/x", "PYTHONHOME": "/y", "OTHER": "kept"}
+    for wanted in ("torch", prefix):
+        after = activated(wanted, given)
+        assert after["PATH"] == f"{prefix}/bin:/usr/bin:/bin"
+        assert (after["CONDA_PREFIX"], after["CONDA_DEFAULT_ENV"]) == (prefix, wanted)
+        assert after["OTHER"] == "kept"
+        assert {"VIRTUAL_ENV", "PYTHONHOME"}.isdisjoint(after)
+
+
+def test_a_missing_one_names_those_that_exist(tmp_path: Path, env: "dict[str, str]") -> None:
+    for number in range(12):
+        made(tmp_path / "home" / "anaconda3" / "envs" / f"e{number:02}")
+    with pytest.raises(NotStarted, match=r"there are: e00, e01, e02, .*e07, \.\.\.") as told:
+        activated("torch", env)
+    assert told.value.code == NOT_FOUND
+    assert str(told.value).startswith(NO_CONDA + "torch ")
+    assert len(str(told.value)) < MAX_TEXT
+    with pytest.raises(NotStarted, match="is not on this machine"):
+        activated(str(tmp_path / "nowhere"), env)
+    with pytest.raises(NotStarted, match="not on this machine"):
+        activated("../anaconda3/envs/e00", env)
+
+
+def test_a_machine_without_conda(env: "dict[str, str]") -> None:
+    with pytest.raises(NotStarted, match="no conda environment was found there at all"):
+        activated("torch", env)
