@@ -1,0 +1,302 @@
+"""In every history of saves, spoiled uploads, lost answers, crashes at any call, restarts and changes of the rule:
+
+what the baton names lies whole in the store, the newest two verified checkpoints are named, and after a calm start the
+store holds exactly what the baton names. Each property must also fail on code that is broken in the way it is there to
+catch: deleting before the baton has moved, keeping one only, deleting what a late look at the baton does not name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from supervisor.agent.batonio import BatonKeeper
+from supervisor.agent.candidates import CheckpointFolder
+from supervisor.agent.checkpoints import CheckpointSaver, Hooks, step_in_name
+from supervisor.agent.pruning import Pruner
+from supervisor.agent.stores.errors import (
+    ABSENT,
+    ObjectInfo,
+    ObjectMissing,
+    Page,
+    PreconditionFailed,
+    StoreUnavailable,
+)
+from supervisor.domain import baton as rules
+from supervisor.domain import runfiles
+from supervisor.domain.baton import Baton, Holder, Keep, Pointer
+from supervisor.domain.heartbeat import Pruned
+from tests.agent.desk import RUN, HandClock, patient
+
+
+class Crash(BaseException):
+    """The agent is killed here."""
+
+
+@dataclass
+class Weather:
+    """A store in memory. `crash_in`: the agent dies at that many calls from now, before the call or after it."""
+
+    objects: dict[str, tuple[bytes, int]] = field(default_factory=dict)
+    count: int = 0
+    crash_in: int = 0
+    crash_after: bool = False
+    spoil: int = 0  # so many uploads arrive changed
+    keep_all: int = 0  # so many deletions are not answered and not done
+    lose: int = 0  # so many answers of writes are lost
+
+    def put(
+        self, key: str, data: bytes, if_generation: str | None = None, metadata: Any = None
+    ) -> ObjectInfo:
+        return self._changing(lambda: self._put(key, data, if_generation))
+
+    def put_file(self, key: str, path: str, if_generation: str | None = None) -> ObjectInfo:
+        data = Path(path).read_bytes()
+        if self.spoil:
+            self.spoil, data = self.spoil - 1, b"spoiled"
+        return self._changing(lambda: self._put(key, data, if_generation))
+
+    def _put(self, key: str, data: bytes, if_generation: str | None) -> ObjectInfo:
+        present = str(self.objects[key][1]) if key in self.objects else ABSENT
+        if if_generation not in (None, present):
+            raise PreconditionFailed(key)
+        self.count += 1
+        self.objects[key] = (data, self.count)
+        return self._info(key)
+
+    def delete(self, key: str, if_generation: str | None = None) -> bool:
+        if self.keep_all:
+            self.keep_all -= 1
+            raise StoreUnavailable("away")
+        return self._changing(lambda: self.objects.pop(key, None) is not None)
+
+    def get(self, key: str) -> tuple[bytes, ObjectInfo]:
+        if key not in self.objects:
+            raise ObjectMissing(key)
+        return self.objects[key][0], self._info(key)
+
+    def read(self, key: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
+        yield self.get(key)[0]
+
+    def stat(self, key: str) -> ObjectInfo:
+        return self.get(key)[1]
+
+    def pages(self, prefix: str, page_size: int = 1000) -> Iterator[Page]:
+        yield Page(tuple(self._info(key) for key in sorted(self.objects) if key.startswith(prefix)), 0.0)
+
+    def _info(self, key: str) -> ObjectInfo:
+        data, generation = self.objects[key]
+        return ObjectInfo(key, len(data), str(generation), 0.0)
+
+    def _changing(self, deed: Callable[[], Any]) -> Any:
+        self.crash_in -= 1
+        if self.crash_in == 0 and not self.crash_after:
+            raise Crash
+        done = deed()
+        if self.crash_in == 0:
+            raise Crash
+        if self.lose:
+            self.lose -= 1
+            raise StoreUnavailable("the answer was lost")
+        return done
+
+
+@dataclass(frozen=True)
+class Makes:
+    """The parts of which a test may break one."""
+
+    pruner: type[Pruner] = Pruner
+    saver: type[CheckpointSaver] = CheckpointSaver
+
+
+class Life:
+    """A run's store through the lives of its agents. `newest`: what was pointed to, the newest last."""
+
+    def __init__(self, folder: Path, makes: Makes) -> None:
+        self.folder, self.makes = folder, makes
+        self.store = Weather()
+        self.keeper = BatonKeeper(self.store, RUN)
+        self.keep = Keep()
+        self.attempt = 0
+        self.written = 0
+        self.told = Pruned(0)
+        self.store.put(runfiles.baton(RUN), rules.encode(rules.create("sup-1", 1)))
+        self.begin()
+
+    def begin(self) -> None:
+        """The next agent: it claims, cleans, and has a folder of its own."""
+        self.store.crash_in = self.store.lose = 0  # a claim waits until it is answered
+        self.attempt += 1
+        launch, machine = f"1.{self.attempt}.1", f"local:m:{self.attempt}:1"
+        self.keeper.change(lambda b: replace(b, holder=Holder(self.attempt, launch, machine)))
+        self.path = self.folder / f"life-{self.attempt}"
+        self.path.mkdir()
+        self.renamed: set[str] = set()
+        self.entries = CheckpointFolder(str(self.path), 10.0, self._poll)
+        pruner = self.makes.pruner(self.store, RUN, self.keep, lambda told: setattr(self, "told", told))
+        self.saver = self.makes.saver(
+            pruner,
+            self.keeper,
+            (launch, machine),
+            (RUN, self.attempt, str(self.folder / "staging")),
+            patient(HandClock()),
+            Hooks(lambda name: step_in_name(name) or 0, lambda text: None, lambda step: None),
+        )
+        self.saver.clean(self.keeper.read())
+
+    def _poll(self) -> set[str]:
+        found, self.renamed = self.renamed, set()
+        return found
+
+    def save(self, name: str) -> None:
+        self.written += 1
+        (self.path / name).write_text(f"content {self.written}")
+        self.renamed.add(name)
+        self.saver.save_new(self.entries, 1000.0)
+
+    @property
+    def baton(self) -> Baton:
+        return rules.decode(self.store.get(runfiles.baton(RUN))[0])
+
+    def checkpoints(self) -> set[str]:
+        return {key for key in self.store.objects if key.startswith(runfiles.checkpoints(RUN))}
+
+
+Deed = Callable[[Life], None]
+
+
+def crash(in_calls: int, after: bool) -> Deed:
+    def arm(life: Life) -> None:
+        life.store.crash_in, life.store.crash_after = in_calls, after
+
+    return arm
+
+
+def setting(name: str, value: int) -> Deed:
+    return lambda life: setattr(life.store, name, value)
+
+
+def restart(keep: Keep) -> Deed:
+    def begin(life: Life) -> None:
+        life.keep = keep
+        life.begin()
+
+    return begin
+
+
+def saving(name: str) -> Deed:
+    return lambda life: life.save(name)
+
+
+KEEPS = st.builds(Keep, st.integers(2, 4), st.integers(0, 2), st.sampled_from([None, 3, 7]))
+SAVES = st.one_of(
+    st.integers(1, 40).map(lambda step: saving(f"step-{step}.pt")),
+    st.integers(1, 40).map(lambda step: saving(f"best-{step}.pt")),
+)
+TROUBLES = st.one_of(
+    st.tuples(st.integers(1, 6), st.booleans()).map(lambda of: crash(*of)),
+    st.integers(1, 3).map(lambda n: setting("spoil", n)),
+    st.integers(1, 3).map(lambda n: setting("keep_all", n)),
+    st.integers(1, 2).map(lambda n: setting("lose", n)),
+    KEEPS.map(restart),
+)
+HISTORIES = st.lists(st.one_of(SAVES, SAVES, TROUBLES), max_size=25)
+
+
+def named_files_are_whole(life: Life) -> None:
+    for pointer in rules.pointers(life.baton):
+        for entry in pointer.files:
+            data = life.store.objects.get(pointer.prefix + entry.name, (b"", 0))[0]
+            assert hashlib.sha256(data).hexdigest() == entry.sha256, pointer
+
+
+def told_over(life: Life, before: Baton, newest: list[Pointer]) -> None:
+    """The newest two that were ever pointed to are named."""
+    now = life.baton
+    if now.checkpoint is not None and now.checkpoint != before.checkpoint:
+        newest.append(now.checkpoint)
+    assert [*([now.checkpoint] if now.checkpoint else []), *now.previous][:2] == newest[::-1][:2]
+
+
+def go_through(history: list[Deed], makes: Makes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        life = Life(Path(folder), makes)
+        newest: list[Pointer] = []
+        for deed in history:
+            before = life.baton
+            try:
+                deed(life)
+            except Crash:
+                named_files_are_whole(life)
+                told_over(life, before, newest)
+                life.begin()
+            else:
+                told_over(life, before, newest)
+            named_files_are_whole(life)
+        life.store.keep_all = life.store.lose = life.store.spoil = 0
+        before = life.baton
+        life.begin()
+        assert life.baton.checkpoint == before.checkpoint
+        named = {p.prefix + entry.name for p in rules.pointers(life.baton) for entry in p.files}
+        assert life.checkpoints() == named
+
+
+@settings(max_examples=300, deadline=None)
+@given(history=HISTORIES)
+def test_in_every_history(history: list[Deed]) -> None:
+    go_through(history, Makes())
+
+
+class DeletesFirst(CheckpointSaver):
+    def _point(self, pointer: Pointer, best: bool) -> None:
+        name = rules.keep_best if best else rules.move_checkpoint
+        self._pruner.prune(name(self._keeper.read(), *self._holder, pointer, self._keep))
+        super()._point(pointer, best)
+
+
+class KeepsOne(CheckpointSaver):
+    def _point(self, pointer: Pointer, best: bool) -> None:
+        super()._point(pointer, best)
+        self._pruner.prune(self._keeper.change(lambda baton: replace(baton, previous=())))
+
+
+class CleansByAnOldLook(Pruner):
+    """Deletes whatever the first baton that it saw does not name."""
+
+    def prune(self, baton: Baton) -> None:
+        self.first = getattr(self, "first", baton)
+        super().prune(baton)
+        super().prune(self.first)
+
+
+class ForgetsLeftovers(Pruner):
+    def clean(self, baton: Baton) -> list[str]:
+        return []
+
+
+@pytest.mark.parametrize(
+    "makes",
+    [
+        Makes(saver=DeletesFirst),
+        Makes(saver=KeepsOne),
+        Makes(pruner=CleansByAnOldLook),
+        Makes(pruner=ForgetsLeftovers),
+    ],
+    ids=["deletes first", "keeps one", "cleans by an old look", "forgets leftovers"],
+)
+def test_broken_pruning_is_caught(makes: Makes) -> None:
+    @settings(max_examples=2000, derandomize=True, database=None, phases=[Phase.generate], deadline=None)
+    @given(history=HISTORIES)
+    def in_every_history(history: list[Deed]) -> None:
+        go_through(history, makes)
+
+    with pytest.raises(AssertionError):
+        in_every_history()
