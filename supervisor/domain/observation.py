@@ -49,6 +49,7 @@ class CreateFailed:
     launch_id: str
     cause: Cause  # no_capacity, quota or launch_rejected
     detail: str
+    of_run: bool = False  # this run was refused, whatever the place
 
 
 @dataclass(frozen=True, slots=True)

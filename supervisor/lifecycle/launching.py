@@ -26,8 +26,8 @@ from supervisor.lifecycle.decision import Decision, moved, tell, unchanged
 from supervisor.lifecycle.ending import End, end_attempt
 from supervisor.lifecycle.liveness import beat_of, follow, identified, watched_since, with_times
 from supervisor.lifecycle.overriding import done_elsewhere, done_of, heed_marker
-from supervisor.lifecycle.placement import after_failure
-from supervisor.lifecycle.placing import blind_start, place
+from supervisor.lifecycle.placement import NoOffer, after_failure, run_pause_s
+from supervisor.lifecycle.placing import blind_start, place, wait
 from supervisor.lifecycle.rejections import begun_from_nothing
 from supervisor.lifecycle.stopping import begin_stopping, stop_for_limit
 from supervisor.lifecycle.torn import mended
@@ -78,14 +78,20 @@ def _again(run: Run, try_: Try, obs: Observation, now: float) -> Decision:
 
 def _try_failed(run: Run, try_: Try, failed: CreateFailed, world: World, now: float) -> Decision:
     ended = replace(try_, ended_at=now, outcome=failed.cause, detail=failed.detail)
-    key = offer_key(try_.placement)
-    lesson = after_failure(world.zones.get(key), failed.cause, failed.detail, world, now)
     text = f"No machine in {try_.placement.zone}: {failed.cause}. {failed.detail}"
     event = tell(
         EventKind.TRY_FAILED, text, cause=failed.cause, zone=try_.placement.zone, launch_id=try_.launch_id
     )
     since = run.waiting_since if run.waiting_since is not None else now
     after = replace(run, try_=ended, waiting_since=since)
+    if failed.of_run:
+        # Nothing is learnt of the place: other runs go on there. This one asks again soon, for a person may mend it.
+        waiting = wait(
+            after, NoOffer(now + run_pause_s(try_.number, world), failed.cause, failed.detail), now
+        )
+        return replace(waiting, events=(event, *waiting.events))
+    key = offer_key(try_.placement)
+    lesson = after_failure(world.zones.get(key), failed.cause, failed.detail, world, now)
     return Decision(after, (event,), again=True, lessons=((key, lesson),))
 
 

@@ -71,6 +71,12 @@ def _soonest(offers: Iterable[Offer], world: World, now: float) -> NoOffer:
     return NoOffer(first.cool_until, Cause(first.cause), first.detail)
 
 
+def run_pause_s(tries: int, world: World) -> float:
+    """Until a run that was refused for itself asks again: from the recovery's backoff, doubled up to the shortest
+    cool-down of a zone."""
+    return min(world.knobs.recovery_backoff_s * 2.0 ** min(tries - 1, 10), world.knobs.cooldown_min_s)
+
+
 def after_failure(
     record: ZoneRecord | None, cause: Cause, detail: str, world: World, now: float
 ) -> ZoneRecord:

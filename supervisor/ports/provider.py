@@ -21,9 +21,11 @@ class ProviderUnavailable(Exception):
 
 
 class LaunchFailed(Exception):
-    """A definite no: no machine will come of this request."""
+    """A definite no: no machine will come of this request. `of_run`: the run itself is refused, and nothing is said of
+    the place: other runs may be launched there."""
 
     cause = Cause.LAUNCH_REJECTED
+    of_run = False
 
 
 class NoCapacity(LaunchFailed):
@@ -42,6 +44,12 @@ class LaunchRejected(LaunchFailed):
     """The request itself is refused (a permission, a name, a missing image); the text says what to change."""
 
     cause = Cause.LAUNCH_REJECTED
+
+
+class SecretRefused(LaunchRejected):
+    """A secret of the run cannot be read; the text names it and holds no value."""
+
+    of_run = True
 
 
 class NotSupported(Exception):
@@ -67,7 +75,7 @@ class LaunchRequest:
     machine_max_s: float
     job: Mapping[str, object] = field(default_factory=dict)
     # Name -> reference, such as env:WANDB_API_KEY. Read by the provider at the launch (or by the machine itself), and
-    # handed to the agent beside the job, never in it. One that cannot be read: LaunchRejected, naming it.
+    # handed to the agent beside the job, never in it. One that cannot be read: SecretRefused, naming it.
     secrets: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -82,7 +90,7 @@ class Provider(Protocol):
     def launch(self, request: LaunchRequest) -> Machine:
         """Start this machine, or find it: a repeated request (same name, same launch id) gives the machine that the
         first one made. A machine of that name with another launch id raises LaunchRejected and is left alone.
-        Raises NoCapacity, QuotaExceeded, LaunchRejected, ProviderUnavailable."""
+        Raises NoCapacity, QuotaExceeded, LaunchRejected, SecretRefused, ProviderUnavailable."""
         ...
 
     def machines(self) -> MachineListing:

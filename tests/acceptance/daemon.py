@@ -35,7 +35,7 @@ class Daemon:
     def __init__(self, data_dir: Path, environ: Mapping[str, str] = QUICK) -> None:
         self.data_dir = data_dir
         kept = {name: value for name, value in os.environ.items() if not name.startswith("SPOT_")}
-        self._environ = {**kept, **environ}
+        self.environ = {**kept, **environ}
         self._process: subprocess.Popen[bytes] | None = None
         self.http = httpx.Client(timeout=30, trust_env=False)
 
@@ -58,7 +58,7 @@ class Daemon:
                 "--port",
                 "0",
             ]
-            return subprocess.Popen(command, env=self._environ, stdout=log, stderr=log)
+            return subprocess.Popen(command, env=self.environ, stdout=log, stderr=log)
 
     def _answers(self) -> bool:
         assert self._process is not None

@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from supervisor.domain.machine import LAUNCH_LABEL, RUN_LABEL, SUPERVISOR_LABEL, Machine
-from supervisor.ports.provider import LaunchRejected, ProviderUnavailable
+from supervisor.ports.provider import LaunchRejected, ProviderUnavailable, SecretRefused
 from tests.contracts.provider_subject import Subject, ref
 
 SECRET = "a very secret value 7261"
@@ -163,7 +163,7 @@ class ProviderContract:
         good, bad = subject.keep_secret("another value"), subject.keep_secret(SECRET)
         subject.spoil_secret(bad)
         request = replace(subject.request(), secrets={"GOOD": good, "BAD_ONE": bad})
-        with pytest.raises(LaunchRejected, match="secret BAD_ONE") as refused:
+        with pytest.raises(SecretRefused, match="secret BAD_ONE") as refused:
             subject.provider.launch(request)
         assert SECRET not in f"{refused.value}{refused.value.__cause__}"
         assert subject.listed(request) is None

@@ -37,6 +37,7 @@ from supervisor.ports.provider import (
     NoCapacity,
     ProviderUnavailable,
     QuotaExceeded,
+    SecretRefused,
 )
 from tests.fakes.clock import FakeClock
 
@@ -261,7 +262,7 @@ class FakeProvider:
         told = self.check_secrets(references.values())
         for name, reference in references.items():
             if told[reference]:
-                raise LaunchRejected(f"secret {name}: {told[reference]}")
+                raise SecretRefused(f"secret {name}: {told[reference]}")
 
     def _refuse_placement(self, placement: Placement) -> None:
         zone = placement.zone

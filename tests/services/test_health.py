@@ -13,7 +13,7 @@ from supervisor.ports.store import StoreDown
 from supervisor.services.dev import Dev
 from supervisor.services.doctor import Surroundings, examine
 from supervisor.services.health import LoopStatus, readiness
-from tests.services.bed import PLACE, Bed
+from tests.services.bed import COMMAND, PLACE, Bed
 
 
 def fit(bed: Bed) -> dict[str, bool]:
@@ -77,6 +77,7 @@ def around(tmp_path: Path) -> Surroundings:
 def test_the_doctor_finds_nothing_where_nothing_is_wrong(bed: Bed, around: Surroundings) -> None:
     found = results(bed, around)
     expected = {"python", "disk", "inodes", "database", "objects", "clock", "agent", "cells", "lease", "tick"}
+    expected.add("secrets")
     assert set(found) == expected
     assert {name for name, result in found.items() if result == "fail"} == set()
     assert not next(iter(bed.objects.pages("doctor/"))).objects, "it cleans up after itself"
@@ -90,6 +91,7 @@ def test_the_doctor_finds_what_is_wrong(
     found = results(bed, Surroundings(around.data_dir / "gone", None))
     assert {name: result for name, result in found.items() if result != "ok"} == {
         "disk": "fail", "inodes": "fail", "clock": "warn", "agent": "fail", "lease": "fail", "tick": "fail",
+        "secrets": "warn",
     }  # fmt: skip
     bed.objects.fail_writes = True
     assert results(bed, around)["objects"] == "fail"
@@ -112,6 +114,24 @@ def test_the_doctor_names_runs_that_nobody_looks_after(bed: Bed, around: Surroun
     assert cells() == ("warn", "runs without a leader: 2 of cell 'local cell'")
     assert bed.store.take_lease("local cell", "me", 60.0, 0.0) is not None
     assert cells()[0] == "ok"
+
+
+def test_the_doctor_names_secrets_that_cannot_be_read_and_shows_none(bed: Bed, around: Surroundings) -> None:
+    def told() -> tuple[str, str, str]:
+        checks = examine(bed.parts, around, lambda: bed.loop)["checks"]
+        (found,) = (check for check in checks if check["name"] == "secrets")
+        return found["result"], found["fact"], found["cause"]
+
+    assert told() == ("ok", "a secret's file can be read; no live run names a secret", "")
+    assert [path.name for path in around.data_dir.iterdir() if path.name.startswith(".doctor")] == []
+    bed.provider.secrets |= {"env:HF_TOKEN": "hush-one", "env:WANDB_API_KEY": "hush-two"}
+    bed.submit("digits-7", {**COMMAND, "secrets": {"HF_TOKEN": "env:HF_TOKEN"}})
+    bed.submit("digits-8", {**COMMAND, "secrets": {"TRACKER": "env:WANDB_API_KEY"}})
+    assert told() == ("ok", "all secrets of live runs can be read: HF_TOKEN, TRACKER", "")
+    bed.provider.spoilt.add("env:WANDB_API_KEY")
+    fact = "1 of 2 secrets of live runs cannot be read, so their next launch is refused"
+    assert told() == ("warn", fact, "TRACKER of digits-8: env:WANDB_API_KEY cannot be read")
+    assert "hush" not in str(told())
 
 
 # --- disasters --------------------------------------------------------------------------------------------------------

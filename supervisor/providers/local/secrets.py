@@ -14,7 +14,7 @@ import re
 import stat
 from collections.abc import Mapping
 
-from supervisor.ports.provider import LaunchRejected
+from supervisor.ports.provider import SecretRefused
 
 FILE_BYTES = 65536
 MIN_CHARS = 4  # what is shorter cannot be masked: it is a part of too many words
@@ -27,13 +27,13 @@ class SecretUnreadable(Exception):
 
 
 def read_all(references: Mapping[str, str]) -> dict[str, str]:
-    """name -> value. LaunchRejected names the first secret that cannot be read."""
+    """name -> value. SecretRefused names the first secret that cannot be read."""
     found = {}
     for name, reference in references.items():
         try:
             found[name] = read(reference)
         except SecretUnreadable as error:
-            raise LaunchRejected(f"secret {name}: {error}") from None
+            raise SecretRefused(f"secret {name}: {error}") from None
     return found
 
 

@@ -1,0 +1,89 @@
+"""Canaries: values that must be nowhere, and a look into every store, row, event, log and answer for them.
+
+Each supervisor that tests start carries one in its environment under a name that looks like a secret's; when it is
+over, all that it has left is searched.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import secrets
+import sqlite3
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+from tests.acceptance.daemon import Daemon
+
+CANARY_NAME = "CANARY_API_KEY"
+
+
+def canary() -> str:
+    """A value that nothing else contains, with characters that every form of writing changes."""
+    return f'canary"{secrets.token_hex(8)}+{secrets.token_hex(4)}='
+
+
+def forms(value: str) -> Iterator[bytes]:
+    """How a value may be written; kept apart from the masks of the agent, which are judged by it."""
+    yield value.encode()
+    yield max(re.findall("[0-9A-Za-z_-]+", value), key=len).encode()  # no half of it either
+    yield json.dumps(value)[1:-1].encode()
+    yield quote(value, safe="").encode()
+    yield base64.b64encode(value.encode())
+
+
+def files_with(data_dir: Path, values: Iterable[str]) -> list[str]:
+    """Files below a supervisor's data folder that hold one of the values. A living machine's own disk is not searched:
+    what a training writes there is its own; it is removed with the machine."""
+    found = []
+    wanted = [form for value in values for form in forms(value)]
+    for path in sorted(data_dir.rglob("*")):
+        parts = path.relative_to(data_dir).parts
+        if not path.is_file() or (parts[0] == "machines" and "work" in parts):
+            continue
+        try:
+            content = path.read_bytes() + "/".join(parts).encode()
+        except FileNotFoundError:
+            continue
+        if any(form in content for form in wanted):
+            found.append("/".join(parts))
+    return found
+
+
+def answers_with(daemon: Daemon, values: Iterable[str]) -> list[str]:
+    """Addresses of the living supervisor whose answers hold one of the values."""
+    wanted = [form for value in values for form in forms(value)]
+    paths = ["/v1/runs", "/v1/events?limit=500", "/v1/doctor", "/readyz?verbose=true", "/metrics"]
+    for run in daemon.call("GET", "/v1/runs?page_size=1000")["runs"]:
+        base = f"/v1/runs/{run['run_id']}"
+        paths += [base, f"{base}/events?limit=500", f"{base}/attempts", f"{base}/spec", f"{base}/facts"]
+        for attempt in daemon.call("GET", f"{base}/attempts")["attempts"]:
+            number = attempt["number"]
+            paths += [f"{base}/logs?attempt={number}&limit=1048576", f"{base}/attempts/{number}/evidence"]
+        paths += [
+            f"{base}/files?kind={kind}" for kind in ("results", "checkpoints", "logs", "evidence", "code")
+        ]
+    told = {path: daemon.http.get(daemon.url + path) for path in paths}
+    assert any(answer.status_code == 200 for answer in told.values())
+    return [path for path, answer in told.items() if any(form in answer.content for form in wanted)]
+
+
+def assert_nowhere(daemon: Daemon, values: Iterable[str], objects: Path | None = None) -> None:
+    """No value in the database with its log, the object store, the service's log, what is kept of machines, or any
+    answer. `objects`: the store, where it is not below the data folder. The supervisor must live."""
+    values = tuple(values)
+    settle(daemon.data_dir)
+    found = files_with(daemon.data_dir, values) + answers_with(daemon, values)
+    found += files_with(objects, values) if objects is not None else []
+    assert found == [], f"values of secrets lie in {', '.join(found)}"
+
+
+def settle(data_dir: Path) -> None:
+    """Bring the database's log into its file, so that a row that was changed meanwhile is searched in both."""
+    path = data_dir / "supervisor.db"
+    if path.exists():
+        with sqlite3.connect(path, timeout=30) as connection:
+            connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        connection.close()
