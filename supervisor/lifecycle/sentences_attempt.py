@@ -31,7 +31,7 @@ PHRASES: Mapping[Cause, str] = {
     Cause.ORPHANED: "The machine in {zone} is gone after {ran} without a record of why, and its beats have ended",
     Cause.AGENT_LOST: "The machine in {zone} is up but its agent has fallen silent after {ran}",
     Cause.GPU_FAULT: "The GPU in {zone} failed after {ran}",
-    Cause.GPU_UNAVAILABLE: "The machine in {zone} showed no GPU within {ran}",
+    Cause.GPU_UNAVAILABLE: "The machine in {zone} did not show all its GPUs within {ran}",
     Cause.BOOT_TIMEOUT: "The machine in {zone} gave no heartbeat within {ran}",
     Cause.STALLED: "Stalled in {zone} after {ran}",
     Cause.HOST_OOM: "The machine in {zone} ran out of memory after {ran}",

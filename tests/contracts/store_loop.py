@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from supervisor.domain.beat_telemetry import Cgroup, Disk, Gpus, Telemetry
 from supervisor.domain.events import Event, EventKind
+from supervisor.domain.machine_figures import MachineFigures
 from supervisor.domain.placement import OfferKey, ZoneRecord
 from supervisor.domain.status import Status
 from supervisor.ports.store import Change, Sample, Store
@@ -148,6 +150,27 @@ class LoopSuite:
         assert series[1].pulse.phase == "training"
         assert [point.pulse.step for point in store.samples(runs[3].key, NOW + 90, 9)] == [30]
         assert [point.pulse.step for point in store.samples(runs[3].key, 0.0, 1)] == [20]
+
+    def test_a_point_keeps_the_machine_in_five_numbers(self, store: Store) -> None:
+        (run,) = insert(store, a_run())
+        told = Telemetry(
+            gpus=Gpus(util_pct=(93.0, 50.0), memory_used_mib=(10.0,), memory_total_mib=(40.0,)),
+            cgroup=Cgroup(memory_bytes=3.0 * 2**30),
+            checkpoints_disk=Disk(free_bytes=81.2, total_bytes=100.0),
+        )
+        pulses = (a_pulse(1), a_pulse(2, telemetry=told), a_pulse(3, telemetry=Telemetry(uptime_s=1.0)))
+        samples = [Sample(run.key, NOW + 60 * n, 1, pulse) for n, pulse in enumerate(pulses)]
+        store.write_pulses(samples, lease_of(store))
+        found = store.samples(run.key, 0.0, 9)
+        assert [point.figures for point in found] == [
+            MachineFigures(),
+            MachineFigures(72, 25, 3 * 2**30, 81, None),
+            MachineFigures(),
+        ]
+        assert [point.pulse.step for point in found] == [1, 2, 3]
+        newest = store.find("digits-1")
+        assert newest is not None
+        assert newest.pulse == pulses[2]
 
     def test_the_newest_pulse_of_a_batch_wins(self, store: Store) -> None:
         (run,) = insert(store, a_run())

@@ -1,0 +1,74 @@
+"""What beats tell of the machine is kept beside the run, and moves nothing; only the cards' count ends an attempt."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from supervisor.domain import heartbeat
+from supervisor.domain.beat_telemetry import Gpus, Telemetry, Tree
+from supervisor.domain.causes import Cause, Kind, rule_for
+from supervisor.domain.heartbeat import Beat
+from supervisor.domain.observation import Seen
+from supervisor.domain.status import Status
+from supervisor.lifecycle.exits import end_of
+from supervisor.lifecycle.liveness import follow
+from supervisor.lifecycle.sentences import status_text
+from supervisor.lifecycle.sentences_attempt import ended_text
+from tests.lifecycle.sample_runs import NOW, attempt, ended, pulse, run_in
+
+TOLD = Telemetry(gpus=Gpus(util_pct=(93.0,)), tree=Tree(threads=4.0))
+NEWER = Telemetry(uptime_s=5.0)
+
+
+def beat(sequence: int, launch_id: str = "1.4.1", **fields: object) -> Beat:
+    base = Beat("digits-7", int(launch_id.split(".")[1]), launch_id, "m", "b", sequence, "training", step=7)
+    return replace(base, **fields)
+
+
+def test_the_newest_figures_stay_until_there_are_newer_ones() -> None:
+    first = follow(None, Seen(beat(1, telemetry=TOLD)), NOW, 30)
+    assert first.telemetry == TOLD
+    silent = follow(first, Seen(beat(2)), NOW + 10, 30)
+    assert silent.telemetry == TOLD
+    assert follow(silent, Seen(beat(3, telemetry=NEWER)), NOW + 20, 30).telemetry == NEWER
+    assert follow(silent, Seen(beat(1, telemetry=NEWER)), NOW + 20, 30) is silent  # an older beat
+
+
+def test_figures_of_another_launch_are_not_those_of_this_one() -> None:
+    first = follow(None, Seen(beat(9, telemetry=TOLD)), NOW, 30)
+    assert follow(first, Seen(beat(1, "1.5.1")), NOW, 30).telemetry is None
+
+
+@pytest.mark.parametrize("told", [None, TOLD, Telemetry(gpus=Gpus(util_pct=(0.0,)))])
+def test_figures_are_no_progress_and_no_stall(told: Telemetry | None) -> None:
+    before = follow(None, Seen(beat(1)), NOW, 30)
+    after = follow(before, Seen(beat(2, telemetry=told)), NOW + 30, 30)
+    assert (after.stall_polls, after.progress_at) == (1, before.progress_at)
+
+
+def test_a_card_too_few_is_the_machines_fault_and_says_which() -> None:
+    text = "2 GPUs promised, 1 can be opened: /dev/nvidia1: No such file or directory"
+    found = end_of(beat(4, phase="finished", left=heartbeat.NO_GPU, message=text))
+    assert found == (Cause.GPU_UNAVAILABLE, text)
+    assert rule_for(Cause.GPU_UNAVAILABLE, False, False).kind != Kind.USER
+    over = ended(Cause.GPU_UNAVAILABLE, 12, evidence=text)
+    assert ended_text(over, NOW) == f"The machine in us-east1-c did not show all its GPUs within 12 s: {text}"
+    silent = end_of(beat(4, phase="finished", left=heartbeat.NO_GPU))
+    assert silent == (Cause.GPU_UNAVAILABLE, "the machine has fewer GPUs than its shape promises")
+
+
+def stalling(told: Telemetry | None) -> str:
+    seen = pulse(
+        step=9, first_progress_at=NOW - 900, progress_at=NOW - 120, stall_polls=4, stall_counted_at=NOW
+    )
+    live = attempt(training_at=NOW - 900)
+    return status_text(run_in(Status.RUNNING, attempt=live, pulse=replace(seen, telemetry=told)), NOW)
+
+
+def test_a_stall_says_what_the_cards_do_where_that_is_known() -> None:
+    assert "Heartbeats go on, GPU 0 %." in stalling(Telemetry(gpus=Gpus(util_pct=(0.0, 0.4))))
+    assert "Heartbeats go on, GPU 47 %." in stalling(Telemetry(gpus=Gpus(util_pct=(94.0, 0.0, None))))
+    for told in (None, Telemetry(), Telemetry(gpus=Gpus(util_pct=(None,))), NEWER):
+        assert "Heartbeats go on. " in stalling(told)
