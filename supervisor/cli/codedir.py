@@ -46,7 +46,7 @@ def settle_code(client: Client, spec: Json) -> None:
                 client.send("PUT", address, headers=headers, content=bundle.file)
         files = "1 file" if bundle.files == 1 else f"{bundle.files:,} files"
         how = "stored already" if stored else f"stored, {_size(bundle.gzip_bytes)} sent"
-        what = f"{files}, {_size(bundle.size_bytes)} of {safe(str(folder))}"
+        what = f"{files}, {_size(bundle.size_bytes)} of {safe(_near(folder))}"
         output.note(f"code {bundle.sha256[:SHORT]}: {what} ({how})")
         spec["code"] = bundle.sha256
 
@@ -56,6 +56,12 @@ def code_from(given: str, folder: str) -> str:
     if not given or NAMED.match(given):
         return given
     return os.path.normpath(os.path.join(folder, os.path.expanduser(given)))
+
+
+def _near(folder: Path) -> str:
+    """As somebody who is here would name it."""
+    name = os.path.relpath(folder)
+    return str(folder) if name.startswith(os.pardir) or name == os.curdir else name
 
 
 def _size(size_bytes: int) -> str:

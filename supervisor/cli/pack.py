@@ -13,7 +13,9 @@ import struct
 import tarfile
 import tempfile
 import zlib
+from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +34,7 @@ _HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"  # no name, no time, no sy
 _LAST_BLOCK = b"\x03\x00"
 _SHOWN = 5
 _IN_MEMORY_BYTES = 16_000_000
+_THREADS, _WAITING = 2, 4  # who compress, and how many pieces may wait for it
 
 
 @dataclass(frozen=True)
@@ -50,11 +53,12 @@ def packed(folder: Path) -> Iterator[Packed]:
     """The bundle of what lies in `folder`. Raises CliError where the folder cannot travel, naming the file."""
     found = _checked(folder, sorted(walk(folder), key=lambda one: os.fsencode(one.member.path)))
     with tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES) as file:
-        archive = _Archive(file)
-        broken = [one.member.path for one in found if _add(archive, folder, one)]
-        if broken:
-            raise CliError(f"{folder}: {crlf_problem(broken)}", USAGE, REFUSED)
-        sha256 = archive.close()
+        with ThreadPoolExecutor(_THREADS) as pool:
+            archive = _Archive(file, pool)
+            broken = [one.member.path for one in found if _add(archive, folder, one)]
+            if broken:
+                raise CliError(f"{folder}: {crlf_problem(broken)}", USAGE, REFUSED)
+            sha256 = archive.close()
         size = file.tell()
         file.seek(0)
         yield Packed(sha256, len(found), sum(one.member.size for one in found), file, size)
@@ -149,10 +153,11 @@ def _content(folder: Path, one: Found, archive: _Archive) -> Iterator[bytes]:
 
 
 class _Archive:
-    """A tar, hashed and gzipped on its way into `sink`."""
+    """A tar, hashed and gzipped on its way into `sink`; the pieces are compressed beside the reading."""
 
-    def __init__(self, sink: IO[bytes]) -> None:
-        self._sink = sink
+    def __init__(self, sink: IO[bytes], pool: Executor) -> None:
+        self._sink, self._pool = sink, pool
+        self._deflated: deque[Future[bytes]] = deque()
         self._sha256 = hashlib.sha256()
         self._crc, self._size = 0, 0
         self._waiting: list[bytes] = []
@@ -170,6 +175,7 @@ class _Archive:
         total = self._size + self._waits + 2 * tarfile.BLOCKSIZE
         self.write(b"\0" * (2 * tarfile.BLOCKSIZE + -total % tarfile.RECORDSIZE))
         self._flush()
+        self._put(0)
         self._sink.write(_LAST_BLOCK + struct.pack("<LL", self._crc, self._size & 0xFFFFFFFF))
         return self._sha256.hexdigest()
 
@@ -179,9 +185,18 @@ class _Archive:
         self._sha256.update(piece)
         self._crc = zlib.crc32(piece, self._crc)
         self._size += len(piece)
-        # Each piece is deflated by itself up to a byte's end, so that pieces can be of different kinds.
-        deflate = zlib.compressobj(1 if _shrinks(piece) else 0, zlib.DEFLATED, -zlib.MAX_WBITS)
-        self._sink.write(deflate.compress(piece) + deflate.flush(zlib.Z_SYNC_FLUSH))
+        self._deflated.append(self._pool.submit(_deflate, piece))
+        self._put(_WAITING)
+
+    def _put(self, leave: int) -> None:
+        while len(self._deflated) > leave:
+            self._sink.write(self._deflated.popleft().result())
+
+
+def _deflate(piece: bytes) -> bytes:
+    """Deflated by itself up to a byte's end, so that pieces of different kinds make one stream."""
+    deflate = zlib.compressobj(1 if _shrinks(piece) else 0, zlib.DEFLATED, -zlib.MAX_WBITS)
+    return deflate.compress(piece) + deflate.flush(zlib.Z_SYNC_FLUSH)
 
 
 def _shrinks(piece: bytes) -> bool:

@@ -76,7 +76,9 @@ class SubmitCommand(click.Command):
     help="Send this folder with the run, and start the command in its copy.",
 )
 @click.option(
-    "--workdir", metavar="DIR", help="Folder to run in (default: this one, or the file's; with code: its top)."
+    "--workdir",
+    metavar="DIR",
+    help="Folder to run in (default: this one, or the file's; with code: its top).",
 )
 @click.option(
     "-e", "--env", multiple=True, type=key_value, metavar="KEY=VALUE", help="Environment of the command."

@@ -10,10 +10,21 @@ from __future__ import annotations
 
 import argparse
 
-from tests.benchmarks import agent_cost, agents, boot, evidence, growth, idling, listing, submit, ticking
+from tests.benchmarks import (
+    agent_cost,
+    agents,
+    boot,
+    evidence,
+    growth,
+    idling,
+    listing,
+    packing,
+    submit,
+    ticking,
+)
 from tests.benchmarks.row import FULL, QUICK, Bench, dumps
 
-THEMES = (boot, submit, listing, ticking, agents, agent_cost, idling, growth, evidence)
+THEMES = (boot, submit, listing, ticking, agents, agent_cost, idling, growth, evidence, packing)
 ALL: tuple[Bench, ...] = tuple(bench for theme in THEMES for bench in theme.BENCHES)
 
 
