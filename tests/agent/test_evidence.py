@@ -15,17 +15,15 @@ import pytest
 from supervisor.agent import evidence as module
 from supervisor.agent.attention import Attention
 from supervisor.agent.evidence import MAX_BYTES, Evidence, fitted, log_tail
-from supervisor.agent.job import Job
 from supervisor.agent.machinefolder import MachineFolder
 from supervisor.agent.masking import Masker
 from supervisor.agent.reach import Reach
 from supervisor.agent.situation import Situation
-from supervisor.agent.stalls import StallWatch
 from supervisor.agent.stores.errors import StoreUnavailable
 from supervisor.agent.training import Training
 from supervisor.domain import runfiles
-from supervisor.domain.heartbeat import EVALUATION, TRAINING, Exit
-from tests.agent.desk import IDENTITY, RUN, HandClock, job, store_in
+from supervisor.domain.heartbeat import Exit
+from tests.agent.desk import IDENTITY, RUN, job, store_in
 from tests.agent.machine_rig import Rig
 from tests.waiting import wait_for
 
@@ -286,49 +284,3 @@ def test_it_fits_whatever_the_log_and_the_stacks_hold(char: str) -> None:
     assert [one["pid"] for one in kept["processes"]] == list(range(199, 189, -1))
     assert kept["stall"]["threads"][0]["pid"] == 99
     assert kept["log_tail"][-1] == "the last line" or char == "\x1b"
-
-
-# --- when a dump is due -----------------------------------------------------------------------------------------------
-
-
-class Watched:
-    def __init__(self, **limits: Any) -> None:
-        self.clock, self.job = HandClock(), job(**limits)
-        self.situation = Situation(self.job, IDENTITY, Masker({}))
-        self.dumps: list[float] = []
-        self.watch = StallWatch(self.job, self.situation, self.dumps.append, self.clock)
-
-    def after(self, seconds: float, **told: Any) -> int:
-        self.situation.tell(**told)
-        self.watch.step()
-        self.clock.now += seconds
-        self.watch.step()
-        return len(self.dumps)
-
-
-def test_one_dump_for_each_episode_and_none_while_there_is_progress() -> None:
-    seen = Watched(stall_dump_s=10.0)
-    assert seen.after(9.0, phase=TRAINING, step=1) == 0
-    assert seen.after(9.0, step=2) == 0
-    assert seen.after(9.0, checkpoint_step=2) == 0, "a checkpoint is progress too"
-    assert seen.after(1.0) == 1
-    assert seen.after(100.0) == 1
-    assert seen.after(10.0, step=3) == 2
-
-
-def test_no_dump_where_no_step_is_due() -> None:
-    seen = Watched(stall_dump_s=10.0)
-    assert seen.after(100.0, phase=TRAINING) == 0, "no step was ever told"
-    assert seen.after(100.0, phase=EVALUATION, step=1) == 0
-    assert seen.after(9.0, phase=TRAINING) == 0, "the time of the evaluation does not count"
-    assert Watched(stall_dump_s=None).watch.step() is None
-
-
-def test_before_the_first_step_the_limit_is_another_one() -> None:
-    seen = Watched(stall_dump_s=10.0, first_dump_s=50.0)
-    assert seen.after(49.0, phase=TRAINING) == 0
-    assert seen.after(1.0) == 1
-
-
-def test_the_job_brings_both_limits() -> None:
-    assert isinstance(job(first_dump_s=3.0), Job)

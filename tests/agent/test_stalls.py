@@ -1,0 +1,67 @@
+"""When a dump of the threads is due: once for each time that the steps stop, and never where none is due."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from supervisor.agent.job import read_job
+from supervisor.agent.masking import Masker
+from supervisor.agent.situation import Situation
+from supervisor.agent.stalls import StallWatch
+from supervisor.domain.heartbeat import EVALUATION, TRAINING
+from tests.agent.desk import IDENTITY, HandClock, job
+
+
+class Watched:
+    def __init__(self, **limits: Any) -> None:
+        self.clock, self.job = HandClock(), job(**limits)
+        self.situation = Situation(self.job, IDENTITY, Masker({}))
+        self.dumps: list[float] = []
+        self.watch = StallWatch(self.job, self.situation, self.dumps.append, self.clock)
+
+    def after(self, seconds: float, **told: Any) -> int:
+        self.situation.tell(**told)
+        self.watch.step()
+        self.clock.now += seconds
+        self.watch.step()
+        return len(self.dumps)
+
+
+def test_one_dump_for_each_episode_and_none_while_there_is_progress() -> None:
+    seen = Watched(stall_dump_s=10.0)
+    assert seen.after(9.0, phase=TRAINING, step=1) == 0
+    assert seen.after(9.0, step=2) == 0
+    assert seen.after(9.0, checkpoint_step=2) == 0, "a checkpoint is progress too"
+    assert seen.after(1.0) == 1
+    assert seen.after(100.0) == 1
+    assert seen.after(10.0, step=3) == 2
+
+
+def test_no_dump_where_no_step_is_due() -> None:
+    seen = Watched(stall_dump_s=10.0)
+    assert seen.after(100.0, phase=TRAINING) == 0, "no step was ever told"
+    assert seen.after(100.0, phase=EVALUATION, step=1) == 0
+    assert seen.after(9.0, phase=TRAINING) == 0, "the time of the evaluation does not count"
+    assert Watched(stall_dump_s=None).watch.step() is None
+
+
+def test_before_the_first_step_the_limit_is_another_one() -> None:
+    seen = Watched(stall_dump_s=10.0, first_dump_s=50.0)
+    assert seen.after(49.0, phase=TRAINING) == 0
+    assert seen.after(1.0) == 1
+
+
+def test_the_job_brings_both_limits(tmp_path: Path) -> None:
+    paper = {
+        "name": "m",
+        "run_id": "r-1",
+        "attempt": 1,
+        "launch_id": "1.1.1",
+        "nonce": "n",
+        "command": "true",
+    }
+    limits = {"stall_dump_s": 180, "first_dump_s": None}
+    path = tmp_path / "job.json"
+    path.write_text(json.dumps({"version": 1, "store_url": "file:///x", **paper, **limits}))
+    read = read_job(str(path))
+    assert (read.stall_dump_s, read.first_dump_s) == (180.0, None)
