@@ -176,7 +176,8 @@ def test_a_second_machine_of_one_launch_loses_the_claim(rig: Rig) -> None:
 
 def test_a_stop_while_the_newcomer_waits_needs_no_claim(rig: Rig) -> None:
     rig.start(*rig.toy(*WAITS))
-    rig.beat_with("checkpoint 4", lambda b: b.checkpoint_step == 4)  # not in the middle of a change of the baton
+    # Not in the middle of a change of the baton: it would keep the lock.
+    rig.beat_with("checkpoint 4", lambda b: b.checkpoint_step == 4)
     os.kill(rig.agent.pid, signal.SIGSTOP)  # it neither leaves nor is known gone
     rig.start(attempt=2)
     rig.beat_with("the newcomer's wait", lambda b: b.attempt == 2 and "waiting for" in b.message)
