@@ -1,6 +1,6 @@
 """A training for stories: it goes on until its gate opens, so that a story decides when everything may end.
 
-`training.py GATE [--pause-s S] [--every N] [--on-term save|ignore]`: counts steps, a checkpoint every N of them by
+`training.py GATE [--pause-s S] [--every N] [--on-term save|ignore] [--best]`: counts steps, a checkpoint every N of them by
 rename, resumes from what it was given; when the file GATE is there it writes its results and ends. Each life adds a
 line to GATE.lives: "<attempt> <step it began at>". Standard library only, so that it starts at once (`python -S`).
 """
@@ -21,6 +21,7 @@ parser.add_argument("--on-term", choices=["save", "ignore"], default="save")
 parser.add_argument(
     "--fail-after", type=int, default=0, metavar="N", help="exit 3 after the Nth checkpoint of a life"
 )
+parser.add_argument("--best", action="store_true", help="each checkpoint is also the best one so far")
 options = parser.parse_args()
 
 checkpoints, asked = Path(os.environ["SPOT_CHECKPOINT_DIR"]), []
@@ -39,6 +40,9 @@ def save(step: int) -> None:
     draft = checkpoints / "draft.tmp"
     draft.write_text(f"{step} steps of work\n" * 100)
     draft.rename(checkpoints / f"step-{step}.txt")
+    if options.best:
+        draft.write_text(f"the best of {step} steps\n")
+        draft.rename(checkpoints / f"best-{step}.txt")
 
 
 began = step = max((int(path.read_text().split()[0]) for path in checkpoints.glob("step-*.txt")), default=0)

@@ -47,6 +47,11 @@ def test_a_purge_answers_with_the_run_and_what_it_deleted(bed: Bed, client: Clie
     ]
     gone = client.get(f"/v1/runs/{RUN}/logs?attempt=1")
     assert (gone.status_code, gone.json()["code"]) == (410, "FILES_PURGED")
+    for files in ("files", "files/results/g1/model.pt"):
+        gone = client.get(f"/v1/runs/{RUN}/{files}")
+        assert (gone.status_code, gone.json()["code"]) == (410, "FILES_PURGED")
+    gone = client.get(f"/v1/runs/{RUN}/attempts/1/evidence")
+    assert "purged" in gone.json()["detail"]
     again = client.post(PURGE, json={"confirm": RUN})
     assert again.json()["deleted_files"] == 0
 
