@@ -41,6 +41,7 @@ class Leaving:
 
     def not_started(self, code: int, text: str) -> None:
         """The command could not even be started: its log says why, and the beat carries a shell's exit code."""
+        text = self._station.masker.text(text)
         _log.warning("%s", text)
         with open(self._station.folder.output, "ab") as output:
             output.write(b"spot: %s\n" % text.encode("utf-8", "replace"))
@@ -171,6 +172,7 @@ class Leaving:
     def confess(self, error: Exception) -> None:
         """The last beat of an agent that is about to die of an error of its own."""
         self._station.situation.note("agent", "the agent failed: %s: %s" % (type(error).__name__, error))
+        self._keep_evidence(None, None)
         self._station.pushed.step()
         if self._station.store_loop.started:
             self._station.stored.step()

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -39,6 +40,7 @@ class Rig:
         self.server = ListeningServer(folder / "server.json")
         self.agents: list[subprocess.Popen[bytes]] = []
         self.machine = folder
+        self.given = b""  # what the next agent reads as its standard input
         self._folder, self._archive, self._python = folder, archive, python
         self.write(rules.create("sup-1", 1))
 
@@ -106,10 +108,12 @@ class Rig:
     def spawn(self) -> None:
         """The agent of the present machine folder."""
         env = {**os.environ, "SPOT_MACHINE": self.machine.name, "SPOT_MACHINE_DIR": str(self.machine)}
-        with (self.machine / "console.log").open("ab") as console:
+        with (self.machine / "console.log").open("ab") as console, tempfile.TemporaryFile() as given:
+            given.write(self.given)
+            given.seek(0)
             agent = subprocess.Popen(
                 [self._python, str(self._archive), str(self.machine)],
-                stdin=subprocess.DEVNULL,
+                stdin=given,
                 stdout=console,
                 stderr=subprocess.STDOUT,
                 env=env,

@@ -1,0 +1,94 @@
+"""Lives of an agent with secrets, as the archive that is shipped: what is told is masked, what is not complete does not
+begin; and an agent that masks nothing is caught."""
+
+import json
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from supervisor.domain import heartbeat
+from tests.agent.machine_rig import Rig
+
+VALUE = 'hush"4711+hush=4712'
+TELLS = """
+import json, os, sys, time
+value = os.environ["API_KEY"]
+def say(text):
+    sys.stdout.write(text)
+    sys.stdout.flush()
+say("with " + value[:9])
+with open(os.environ["SPOT_PROGRESS_FILE"], "a") as progress:
+    progress.write(json.dumps({"step": 1, "metrics": {"loss " + value: 0.5}}) + chr(10))
+time.sleep(1)
+say(value[9:] + chr(10))
+raise ValueError("refused " + value)
+"""
+# The masker of this agent finds nothing.
+BLIND = """
+Masker.spans = lambda self, data: []
+Masker.beginning = lambda self, data: (len(data), b"")
+"""
+
+
+def tells_everything(rig: Rig) -> None:
+    rig.given = json.dumps({"API_KEY": VALUE}).encode()
+    rig.start(sys.executable, "-S", "-c", TELLS, secrets=["API_KEY"])
+    beat = rig.ended()
+    assert beat.exit is not None
+    assert beat.exit.code == 1
+
+
+def shown(rig: Rig) -> list[str]:
+    """Where a value, or a half of it, can be seen by others."""
+    places = {f"object {key}": rig.store.get(key)[0] for key in rig.keys("")}
+    places["console"] = rig.console.encode()
+    for number, beat in enumerate(rig.server.beats):
+        places[f"pushed beat {number}"] = heartbeat.encode(beat)
+    return [place for place, data in places.items() if b"4711" in data or b"4712" in data]
+
+
+def test_whatever_the_command_tells_is_masked(rig: Rig) -> None:
+    tells_everything(rig)
+    assert shown(rig) == []
+    assert b"with [secret API_KEY]\n" in rig.log()
+    assert rig.exit_record()["exit"]["last_line"] == "ValueError: refused [secret API_KEY]"
+    assert rig.stored_beat.metrics == {"loss [secret API_KEY]": 0.5}
+    assert VALUE not in (rig.machine / "job.json").read_text()
+
+
+def test_an_agent_that_masks_nothing_is_caught(tmp_path: Path, archive: Path) -> None:
+    blind = tmp_path / "blind.pyz"
+    with zipfile.ZipFile(archive) as source, zipfile.ZipFile(blind, "w") as target:
+        for name in source.namelist():
+            more = BLIND if name == "supervisor/agent/masking.py" else ""
+            target.writestr(name, source.read(name) + more.encode())
+    rig = Rig(tmp_path / "rig", blind)
+    try:
+        tells_everything(rig)
+        found = shown(rig)
+    finally:
+        rig.close()
+    assert any("/logs/" in place for place in found)
+    assert any("exit.json" in place for place in found)
+    assert any(place.startswith("pushed beat") for place in found)
+    assert any("/evidence" in place or "evidence.json" in place for place in found)
+
+
+@pytest.mark.parametrize("given", [b"", b'{"API_KEY": "hush-4711', b'{"OTHER": "hush-4711"}'])
+def test_an_agent_whose_secrets_do_not_come_leaves_no_trace_and_can_be_started_again(
+    rig: Rig, given: bytes
+) -> None:
+    rig.given = given
+    rig.start("/bin/sh", "-c", 'test "$API_KEY" = hush-4711', secrets=["API_KEY"])
+    assert rig.agent.wait(30) == 3
+    assert not (rig.machine / "agent.json").exists()
+    assert "ended before it brought API_KEY" in rig.console
+    assert shown(rig) == []
+    assert rig.baton.holder is None
+    rig.given = b'{"API_KEY": "hush-4711"}'
+    rig.spawn()
+    beat = rig.ended()
+    assert beat.exit is not None
+    assert beat.exit.code == 0
