@@ -18,6 +18,9 @@ from supervisor.domain.bundle import Member, folders_of
 
 VERSION = 1
 MAX_LINKS = 40  # followed in one path, as the kernel does
+MAX_PATH = 4096
+MAX_COMPARED = 2000  # names that are looked through for one that is meant
+SHOWN = 120  # characters of a word in a refusal
 CRLF_FIX = "sed -i 's/\\r$//' {path}"
 _PYTHON = re.compile(r"python(\d+(\.\d+)*)?\Z")
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
@@ -86,6 +89,8 @@ class BundleIndex:
 
     def _followed(self, path: str) -> str | None:
         """The real path, "" for the top; None where a link turns in circles or leads out."""
+        if len(path) > MAX_PATH:
+            return None
         done: list[str] = []
         left = path.split("/")
         links = 0
@@ -157,10 +162,11 @@ def command_problem(command: str | Sequence[str], workdir: str, index: BundleInd
 def _missing(word: str, workdir: str, index: BundleIndex, run: bool) -> str | None:
     path = posixpath.normpath(posixpath.join(workdir, word))
     found = index.find(posixpath.join(workdir, word))
+    shown = word if len(word) <= SHOWN else word[:SHOWN] + "…"
     if found is None:
-        return f"{word} is not in the bundle{_meant(path, index.members)}"
+        return f"{shown} is not in the bundle{_meant(path, index.members)}"
     if run and not found.executable:
-        return f"{word} is in the bundle, but not executable: run chmod +x {shlex.quote(path)}"
+        return f"{shown} is in the bundle, but not executable: run chmod +x {shlex.quote(path)}"
     return None
 
 
@@ -204,7 +210,7 @@ def _simple(text: str) -> list[str] | None:
 def _meant(path: str, known: Iterable[str]) -> str:
     names = list(known)
     same = [name for name in names if posixpath.basename(name) == posixpath.basename(path)]
-    near = sorted(same)[:3] or get_close_matches(path, names, n=3, cutoff=0.6)
+    near = sorted(same)[:3] or get_close_matches(path[:SHOWN], names[:MAX_COMPARED], n=3, cutoff=0.6)
     if near:
         return f"; did you mean {' or '.join(near)}?"
     return " (what .gitignore or .spotignore names is left out)"

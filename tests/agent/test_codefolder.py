@@ -92,6 +92,17 @@ def test_another_bundle_under_its_name_is_not_it(tmp_path: Path, weather: Weathe
         bring(weather, name, str(tmp_path / "code"), patient(clock))
 
 
+def test_without_the_hash_it_would_be_unpacked(
+    tmp_path: Path, weather: Weather, clock: HandClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Broken on purpose: what the last test relies on."""
+    name, _ = bundle_of()
+    weather.stormy.calm.put(runfiles.code(name), bundle_of({"train.py": b"other"})[1])
+    monkeypatch.setattr("supervisor.domain.bundle.Opened.sha256", name)
+    bring(weather, name, str(tmp_path / "code"), patient(clock))
+    assert (tmp_path / "code" / "train.py").read_bytes() == b"other"
+
+
 def test_one_that_is_missing(tmp_path: Path, weather: Weather, clock: HandClock) -> None:
     with pytest.raises(Unfit, match="is not in the object store"):
         bring(weather, "0" * 64, str(tmp_path / "code"), patient(clock))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import os
 import shutil
@@ -70,6 +71,22 @@ def test_equal_trees_have_equal_names(tmp_path: Path) -> None:
     (two / "train.py").chmod(0o644)
     write(two, {"train.py": "print(2)\n"})
     assert sha256(one) != sha256(two)
+
+
+def test_an_ordinary_tar_would_not_do(tmp_path: Path) -> None:
+    """Broken on purpose: the library's own way notes times and owners."""
+
+    def ordinary(folder: Path) -> str:
+        target = io.BytesIO()
+        with tarfile.open(fileobj=target, mode="w") as archive:
+            for name in sorted(TREE):
+                archive.add(folder / name, name)
+        return hashlib.sha256(target.getvalue()).hexdigest()
+
+    one, two = write(tmp_path / "one", TREE), write(tmp_path / "two", TREE)
+    os.utime(two / "train.py", (5, 5))
+    assert ordinary(one) != ordinary(two)
+    assert sha256(one) == sha256(two)
 
 
 def test_the_archive_is_what_every_program_reads(tmp_path: Path) -> None:

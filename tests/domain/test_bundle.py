@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import posixpath
 import tarfile
 from collections.abc import Iterator
 
@@ -144,6 +145,17 @@ def test_no_chain_of_allowed_links_leads_out() -> None:
                 continue
             for start in ("b", "a/b", "b/b", "b/a/b", "a/b/b"):
                 assert not _leaves(start, links), (links, start)
+
+
+def test_the_walk_finds_what_a_look_at_the_text_alone_would_let_out() -> None:
+    """Broken on purpose: a rule that only asks where the text of the target leads."""
+    links = {"b": ".", "a/b": "../b/.."}
+    assert all(
+        not posixpath.normpath(posixpath.join(posixpath.dirname(p), t)).startswith("..")
+        for p, t in links.items()
+    )
+    assert _leaves("a/b", links)
+    assert link_problem("a/b", links["a/b"]) is not None
 
 
 def _leaves(path: str, links: dict[str, str]) -> bool:

@@ -113,6 +113,14 @@ def test_the_command_is_looked_for_in_its_working_directory() -> None:
     assert command_problem(["./launch.sh"], "scripts", INDEX) is None, "through a link to a folder"
 
 
+def test_absurd_words_are_answered_soon_and_shortly() -> None:
+    many = BundleIndex.of("ab" * 32, [Member(f"package/module_{number}.py") for number in range(20_000)])
+    for word in ("./" + "a/" * 90_000 + "x.py", "./" + "x" * 180_000):
+        told = command_problem([word], "", many)
+        assert told is not None
+        assert len(told) < 400
+
+
 def test_working_directories() -> None:
     for fine in ("", ".", "src", "src/", "./tools", "scripts"):
         assert workdir_problem(fine, INDEX) is None
