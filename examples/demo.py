@@ -9,6 +9,7 @@ values come from the API and from files; the exit code is 0 only if they show wh
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import time
 from types import FrameType
 
 from examples.demo_api import Api, NoAnswer, Refused
-from examples.demo_house import ROOT, TRAINING, House, HouseFailed
+from examples.demo_house import CODE, ROOT, TRAINING, House, HouseFailed
 from examples.demo_screen import Screen
 from examples.demo_story import Story, StoryFailed
 from examples.demo_verdict import Facts, problems, summary
@@ -110,13 +111,7 @@ def _play(story: Story) -> None:
     began = time.monotonic()
     pid = house.start_supervisor(story.is_ready)
     screen.title(f"supervisor ready after {time.monotonic() - began:.1f} s at {house.url()} (pid {pid})")
-    spec = {
-        "command": [sys.executable, str(TRAINING), *ARGUMENTS],
-        "results": [{"path": "weights.npz"}, {"path": "metrics.json"}],
-        "stall": {"polls": STALL_POLLS},
-    }
-    story.api.post("/v1/runs", {"run_id": RUN_ID, "spec": spec})
-    screen.title(f"submitted {RUN_ID}: examples/digits/train.py {' '.join(ARGUMENTS)}")
+    _submit(story)
     house.start_twin(ARGUMENTS)
     screen.detail("its twin, the same command, trains beside it without a supervisor and without disasters")
     story.preempt_with_notice()
@@ -126,11 +121,38 @@ def _play(story: Story) -> None:
     story.kill_supervisor()
     story.finish()
     house.wait_for_twin(TWIN_WITHIN_S)
+    for words in (("show", RUN_ID), ("show", RUN_ID, "--facts"), ("pull", RUN_ID)):
+        screen.plain("")
+        screen.title(f"$ spot {' '.join(words)}")
+        code, lines = house.spot(*words, folder=ROOT if words[0] == "show" else house.folder)
+        if code:
+            raise StoryFailed(f"spot {words[0]} ended with exit code {code}")
+    story.pulled = _proven(lines)
     screen.plain("")
-    screen.title(f"$ spot show {RUN_ID}")
-    show = [sys.executable, "-m", "supervisor", "show", RUN_ID, "--url", house.url()]
-    subprocess.run(show, cwd=ROOT, check=False, stdin=subprocess.DEVNULL)
-    screen.plain("")
+
+
+def _submit(story: Story) -> None:
+    """The training travels as a copy of its folder; nothing is changed under a live run."""
+    house, screen = story.house, story.screen
+    spec = {
+        "run_id": RUN_ID,
+        "code": str(CODE),
+        "command": [sys.executable, TRAINING.name, *ARGUMENTS],
+        "results": [{"path": "weights.npz"}, {"path": "metrics.json"}],
+        "stall": {"polls": STALL_POLLS},
+    }
+    file = house.folder / "digits.yaml"
+    file.write_text(json.dumps(spec, indent=1), encoding="utf-8")
+    screen.title(f"$ spot submit {file.name}: examples/digits/train.py {' '.join(ARGUMENTS)}")
+    code, _ = house.spot("submit", str(file))
+    if code:
+        raise StoryFailed(f"spot submit ended with exit code {code}")
+
+
+def _proven(lines: list[str]) -> int | None:
+    """How many files a pull proves by its last line; None when it proves nothing."""
+    found = re.fullmatch(r"OK (\d+)/\1, errors 0", lines[-1]) if lines else None
+    return int(found.group(1)) if found else None
 
 
 def _facts(story: Story, left_behind: int) -> Facts:
@@ -144,6 +166,7 @@ def _facts(story: Story, left_behind: int) -> Facts:
         house.weights_sha256(RUN_ID, view.run["generation"]),
         house.twin_sha256(),
         story.survived,
+        story.pulled,
         left_behind,
     )
 

@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-TRAINING = ROOT / "examples" / "digits" / "train.py"
+CODE = ROOT / "examples" / "digits"  # what travels to the machines
+TRAINING = CODE / "train.py"
 READY_WITHIN_S = 40.0
 STOP_WITHIN_S = 10.0
 LOOK_S = 0.05
@@ -109,6 +110,25 @@ class House:
         except (OSError, ValueError):
             return {}
 
+    def spot(self, *words: str, folder: Path = ROOT) -> tuple[int, list[str]]:
+        """Run a `spot` command in `folder`, as anybody would, its output on the screen: exit code and lines."""
+        command = [sys.executable, "-m", "supervisor", *words, "--url", self.url()]
+        with subprocess.Popen(
+            command,
+            cwd=folder,
+            env=self._twin_env | {"PYTHONPATH": str(ROOT)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        ) as child:
+            assert child.stdout is not None
+            lines = []
+            for line in child.stdout:
+                print(line, end="", flush=True)
+                lines.append(line.rstrip("\n"))
+        return child.returncode, lines
+
     # --- the trainings -------------------------------------------------------------------------------------------
 
     def start_twin(self, arguments: Sequence[str]) -> None:
@@ -136,11 +156,9 @@ class House:
         if code != 0:
             raise HouseFailed(f"the uninterrupted training ended with exit code {code}")
 
-    def weights_sha256(self, run_id: str, generation: int) -> str | None:
-        """Of the results in the object store."""
-        return _sha256(
-            self.data_dir / "objects" / "runs" / run_id / "results" / f"g{generation}" / "weights.npz"
-        )
+    def weights_sha256(self, pulled: str, generation: int) -> str | None:
+        """Of the results that were pulled into this folder."""
+        return _sha256(self.folder / pulled / "results" / f"g{generation}" / "weights.npz")
 
     def twin_sha256(self) -> str | None:
         return _sha256(self.folder / "twin" / "results" / "weights.npz")
@@ -149,7 +167,7 @@ class House:
         """The training itself (not its agent) on that machine; None when it is not there."""
         marker = f"SPOT_MACHINE_DIR={self.data_dir / 'machines' / machine}".encode()
         for pid, environment in _environments():
-            if marker in environment and str(TRAINING).encode() in _read(pid, "cmdline").split(b"\0"):
+            if marker in environment and TRAINING.name.encode() in _read(pid, "cmdline").split(b"\0"):
                 return _identity(pid)
         return None
 

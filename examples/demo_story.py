@@ -29,6 +29,7 @@ DISASTERS = (
     "5/5 kill -9 of the supervisor itself",
 )
 QUIET = ("pending", "launching")  # their events say as much
+ROUTINE = ("checkpoints_removed",)
 TERMINAL = ("completed", "partial", "failed", "stopped")
 
 
@@ -46,6 +47,7 @@ class Story:
     run_id: str
     zones: Sequence[str]
     survived: bool | None = None
+    pulled: int | None = None
     view: View | None = None
     _after: int = 0
     _state: tuple[object, ...] = ()
@@ -61,7 +63,8 @@ class Story:
         self.view = view
         for event in news:
             self._after = event["id"]
-            self.screen.event(event["text"])
+            if event["kind"] not in ROUTINE:
+                self.screen.event(event["text"])
         stall = view.run["stall"]["polls"] if view.status == "running" else 0
         state = (view.status, view.number, stall if stall > 1 else 0, view.live is not None)
         changed = (

@@ -14,7 +14,8 @@ EXPECTED_CAUSES = ("preempted", "orphaned", "stalled")
 class Facts:
     """`run`, `attempts`: as the API gave them last. Hashes: of the files, None where there is none. `survived`: the
     training was the same process before and after the supervisor's kill -9, and had stepped on without it; None = it
-    did not come to that. `left_behind`: processes that were still there after the end."""
+    did not come to that. `pulled`: files that `spot pull` proved to be here, None when its last line was not OK.
+    `left_behind`: processes that were still there after the end."""
 
     run_id: str
     run: Json = field(default_factory=dict)
@@ -22,6 +23,7 @@ class Facts:
     weights_sha256: str | None = None
     uninterrupted_sha256: str | None = None
     survived: bool | None = None
+    pulled: int | None = None
     left_behind: int = 0
 
 
@@ -36,6 +38,7 @@ def summary(facts: Facts) -> Json:
         "zones": [attempt["placement"]["zone"] for attempt in attempts],
         "steps_lost": sum(attempt["steps_lost"] or 0 for attempt in attempts),
         "results_verified": _verified(run),
+        "pulled": facts.pulled,
         "weights_sha256": facts.weights_sha256,
         "uninterrupted_sha256": facts.uninterrupted_sha256,
     }
@@ -57,6 +60,8 @@ def problems(facts: Facts) -> list[str]:
         found.append(f"expected the training to survive the supervisor's kill -9: {what}")
     if not shown["results_verified"]:
         found.append("expected verified results with nothing missing")
+    if not facts.pulled or (shown["results_verified"] and facts.pulled != facts.run["results"]["files"]):
+        found.append(f"expected every result to be pulled, found {facts.pulled}")
     if facts.weights_sha256 is None or facts.weights_sha256 != facts.uninterrupted_sha256:
         found.append(
             f"expected equal weights: with disasters {facts.weights_sha256}, without {facts.uninterrupted_sha256}"

@@ -49,10 +49,17 @@ def table(lines: list[str]) -> list[str]:
 
 
 def live(lines: list[str]) -> list[str]:
-    """The lines that the screen wrote: all but what `spot show` printed, and the last."""
-    begins = next(number for number, line in enumerate(lines) if "$ spot show" in line)
-    ends = next(number for number, line in enumerate(lines) if "▏training " in line)
-    return [line for line in lines[: begins + 1] + lines[ends + 1 : -1] if line]
+    """The lines that the screen wrote: all but the last, and what a `spot` command printed below its title."""
+    found, printing = [], False
+    for line in lines[:-1]:
+        printing = "  $ spot " in line or (printing and not _by_screen(line))
+        if line and (not printing or _by_screen(line)):
+            found.append(line)
+    return found
+
+
+def _by_screen(line: str) -> bool:
+    return bool(line == LEFT_OUT or STAMPED.fullmatch(line) or CONTINUED.fullmatch(line))
 
 
 def test_every_line_has_a_form_that_the_screen_writes(shown: list[str]):
@@ -99,6 +106,13 @@ def test_the_table_is_the_one_that_spot_show_prints(shown: list[str], last: dict
     assert [row[1] for row in cells] == last["zones"]
     assert [row[4] for row in cells] == last["causes"]
     assert sum(int(row[6].replace(",", "")) for row in cells) == last["steps_lost"]
+
+
+def test_the_training_travels_as_a_bundle_and_its_results_are_pulled(shown: list[str], last: dict[str, Any]):
+    submitted = next(number for number, line in enumerate(shown) if "$ spot submit" in line)
+    assert re.match(r"code [0-9a-f]{12}: 1 file, \S+ kB of examples/digits \(stored, ", shown[submitted + 1])
+    pulled = next(number for number, line in enumerate(shown) if "$ spot pull" in line)
+    assert shown[pulled + 1] == f"OK {last['pulled']}/{last['pulled']}, errors 0"
 
 
 def test_the_last_line_is_a_summary_of_a_good_demo(last: dict[str, Any]):

@@ -39,7 +39,7 @@ RUN = {
     "results_manifest_sha256": SHA,
     "results": {"files": 2, "size_bytes": 9, "missing": []},
 }
-GOOD = Facts("digits-demo", RUN, lives(), SHA, SHA, survived=True)
+GOOD = Facts("digits-demo", RUN, lives(), SHA, SHA, survived=True, pulled=2)
 
 
 def test_a_good_demo_has_no_problems():
@@ -55,6 +55,7 @@ def test_the_last_line_says_what_the_api_and_the_files_say():
         "zones": ["local-a", "local-b", "local-a", "local-a", "local-c"],
         "steps_lost": 12,
         "results_verified": True,
+        "pulled": 2,
         "weights_sha256": SHA,
         "uninterrupted_sha256": SHA,
     }
@@ -112,6 +113,11 @@ def test_results_that_are_not_verified_are_no_results(lacking: dict[str, Any]):
     assert problems(facts) == ["expected verified results with nothing missing"]
 
 
+@pytest.mark.parametrize("pulled", [None, 0, 1, 3])
+def test_every_result_must_have_been_pulled(pulled: int | None):
+    assert problems(replace(GOOD, pulled=pulled)) == [f"expected every result to be pulled, found {pulled}"]
+
+
 def test_a_process_left_behind_is_a_problem():
     assert problems(replace(GOOD, left_behind=1)) == ["expected no process left behind, found 1"]
 
@@ -120,7 +126,7 @@ def test_a_demo_that_did_not_begin_still_has_its_last_line_and_lacks_everything(
     nothing = Facts("digits-demo")
     assert summary(nothing)["attempts"] == 0
     assert summary(nothing)["results_verified"] is False
-    assert len(problems(nothing)) == 9
+    assert len(problems(nothing)) == 10
 
 
 def test_steps_that_nobody_knows_are_not_counted_as_lost():
