@@ -13,9 +13,11 @@ import secrets
 import sqlite3
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from tests.acceptance.daemon import Daemon
+if TYPE_CHECKING:
+    from tests.acceptance.daemon import Daemon
 
 CANARY_NAME = "CANARY_API_KEY"
 

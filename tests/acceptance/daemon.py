@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 
+from tests.acceptance.canaries import CANARY_NAME, canary, files_with, settle
 from tests.waiting import wait_for
 
 # Everything at the pace of a test; relations of the limits hold as they do by default.
@@ -144,9 +145,13 @@ def kill_if_there(pid: int) -> None:
 
 @contextmanager
 def running(data_dir: Path, environ: Mapping[str, str] = QUICK) -> Iterator[Daemon]:
-    daemon = Daemon(data_dir, environ)
+    """Its environment holds a canary, which must be nowhere in what it leaves."""
+    value = canary()
+    daemon = Daemon(data_dir, {CANARY_NAME: value, **environ})
     try:
         daemon.start()
         yield daemon
     finally:
         daemon.close()
+    settle(data_dir)
+    assert files_with(data_dir, [value]) == []

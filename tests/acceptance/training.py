@@ -49,6 +49,7 @@ began = step = max((int(path.read_text().split()[0]) for path in checkpoints.glo
 with Path(f"{options.gate}.lives").open("a") as lives:
     lives.write(f"{os.environ['SPOT_ATTEMPT']} {step}\n")
 sys.stdout.write(f"begins at step {step}\n")
+sys.stdout.write(f"sees {dict(os.environ)}\n")  # nothing in it may be a secret that it has not asked for
 saved = 0
 while not options.gate.exists():
     if asked:
