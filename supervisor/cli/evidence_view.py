@@ -23,7 +23,9 @@ def evidence_lines(kept: Json, brief: bool = False) -> list[str]:
     """All that is kept of an attempt; `brief`: what one needs at a glance."""
     agent = _mapping(kept.get("agent"))
     lines = [f"Evidence of attempt {kept['attempt']}: {safe(kept.get('cause') or DASH)}"]
-    lines += _row("why", kept.get("detail")) + _row("exit", _exit(_mapping(kept.get("exit"))))
+    lines += _row("why", kept.get("detail")) + _row(
+        "exit", _exit(_mapping(kept.get("exit")) or _mapping(agent.get("exit")))
+    )
     lines += _row("memory", _memory(kept, agent)) + _row("disk", _disk(kept, agent))
     if not brief:
         lines += _row("beat", _beat(_mapping(kept.get("beat")))) + _row("boot", _boot(agent))

@@ -30,9 +30,10 @@ _LEFT_CAUSES = {
 }
 
 
-def end_of(beat: Beat) -> tuple[Cause, str] | None:
+def end_of(beat: Beat, before: Telemetry | None = None) -> tuple[Cause, str] | None:
     """(cause, fact) when this beat says that the training is over and did not finish; None while it goes on, at
-    exit 0, and where the agent left because of a stop (that is the run's end, not the attempt's failure)."""
+    exit 0, and where the agent left because of a stop (that is the run's end, not the attempt's failure). `before`:
+    what earlier beats told of the machine."""
     if beat.left in _LEFT_CAUSES:
         cause, fact = _LEFT_CAUSES[beat.left]
         told = beat.left in (heartbeat.NO_GPU, heartbeat.NO_CODE) and beat.message
@@ -41,10 +42,10 @@ def end_of(beat: Beat) -> tuple[Cause, str] | None:
         return None
     if beat.exit.sent_by_us:
         return Cause.SUPERSEDED, "the agent ended the command"
-    return _classify(beat.exit, _memory_share(beat.telemetry))
+    return _classify(beat.exit, max(_memory_share(beat.telemetry), _memory_share(before)))
 
 
-def _classify(end: Exit, memory_share: float | None) -> tuple[Cause, str]:
+def _classify(end: Exit, memory_share: float) -> tuple[Cause, str]:
     number = end.signal
     if number is None and end.code is not None and end.code > SHELL_SIGNAL_BASE:
         number = end.code - SHELL_SIGNAL_BASE
@@ -68,15 +69,15 @@ def _classify(end: Exit, memory_share: float | None) -> tuple[Cause, str]:
     return Cause.USER_ERROR, text + warning
 
 
-def _killed(end: Exit, number: int, memory_share: float | None) -> tuple[Cause, str]:
+def _killed(end: Exit, number: int, memory_share: float) -> tuple[Cause, str]:
     """A signal that nobody of ours sent. Only the kernel's own counter tells its kills from those of a stranger; where
     it cannot be read, memory at its limit in the last beats makes the kernel likely."""
     if number == signal.SIGKILL and end.oom_kills:
         return Cause.HOST_OOM, _certain(end.oom_kills)
-    if number == signal.SIGKILL and end.oom_kills is None and (memory_share or 0.0) >= NEAR_LIMIT:
+    if number == signal.SIGKILL and end.oom_kills is None and memory_share >= NEAR_LIMIT:
         return (
             Cause.HOST_OOM,
-            f"memory limit hit (likely: {100 * (memory_share or 0.0):.0f} % of it in use); {_OOM_ADVICE}",
+            f"memory limit hit (likely: {100 * memory_share:.0f} % of it in use); {_OOM_ADVICE}",
         )
     hangup = " (hang-up)" if number == signal.SIGHUP else ""
     text = f"{_signal_name(number)}{hangup} came from outside after {end.ran_s:.0f} s; nobody of ours sent it"
@@ -89,11 +90,11 @@ def _certain(kills: int) -> str:
     return f"memory limit hit (certain: the kernel counted {plural(kills, 'kill')}); {_OOM_ADVICE}"
 
 
-def _memory_share(telemetry: Telemetry | None) -> float | None:
-    """Memory in use, as a part of its limit; None where either is not known."""
+def _memory_share(telemetry: Telemetry | None) -> float:
+    """Memory in use, as a part of its limit; 0 where either is not known: then nothing is told of it."""
     group = telemetry.cgroup if telemetry is not None else None
     if group is None or group.memory_bytes is None or not group.memory_max_bytes:
-        return None
+        return 0.0
     return group.memory_bytes / group.memory_max_bytes
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from supervisor.domain import heartbeat
+from supervisor.domain.beat_telemetry import Telemetry
 from supervisor.domain.causes import Cause
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.heartbeat import Beat
@@ -51,7 +52,8 @@ def run_on(run: Run, obs: Observation, world: World, now: float) -> Decision:
 def _judge(
     before: Run, run: Run, beat: Seen[Beat] | None, obs: Observation, world: World, now: float
 ) -> Decision:
-    ended = _command_ended(run, beat, obs, world, now) if beat is not None else None
+    told = before.pulse.telemetry if before.pulse is not None else None
+    ended = _command_ended(run, beat, obs, world, now, told) if beat is not None else None
     if ended is not None:
         return ended
     lost = machines.lost(run, obs, world, now)
@@ -80,15 +82,18 @@ def _heed_stop(run: Run, obs: Observation, beat: Seen[Beat] | None, now: float) 
     return run if marker is None else stopped_by(run, marker, now)
 
 
-def _command_ended(run: Run, beat: Seen[Beat], obs: Observation, world: World, now: float) -> Decision | None:
-    """Exit 0 is finishing; any other end has its cause; a notice seen inside the machine is authoritative."""
+def _command_ended(
+    run: Run, beat: Seen[Beat], obs: Observation, world: World, now: float, told: Telemetry | None
+) -> Decision | None:
+    """Exit 0 is finishing; any other end has its cause; a notice seen inside the machine is authoritative. `told`: the
+    figures of the machine before this beat."""
     value = beat.value
     saving = value.exit is None and value.phase == heartbeat.FINISHING
     if saving or (value.exit is not None and value.exit.code == 0):
         text = "The command ended with exit code 0; its results are being saved."
         event = tell(EventKind.FINISHING, text)
         return Decision(moved(run, Status.FINISHING, now), (event,), again=True)
-    ended = end_of(value)
+    ended = end_of(value, told)
     if ended is not None:
         cause, evidence = _record_wins(obs, *ended)
         return end_attempt(run, End(cause, evidence, machines.readings(obs), exit=value.exit), world, now)

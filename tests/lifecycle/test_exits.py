@@ -145,6 +145,16 @@ def test_ends_are_told_apart(name: str) -> None:
     told_apart(end_of, name)
 
 
+def test_memory_is_judged_by_the_beats_before_the_end_too() -> None:
+    """When the last beat is made the memory is free again."""
+    last = beat(killed(None), memory=1e7, limit=1e9)
+    full = Telemetry(cgroup=Cgroup(memory_bytes=9.9e8, memory_max_bytes=1e9))
+    for before, cause in ((full, Cause.HOST_OOM), (None, Cause.KILLED), (Telemetry(), Cause.KILLED)):
+        found = end_of(last, before)
+        assert found is not None
+        assert found[0] == cause
+
+
 def test_what_is_no_failure() -> None:
     assert end_of(beat(None)) is None
     assert end_of(beat(failed("", code=0))) is None
