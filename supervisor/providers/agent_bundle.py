@@ -51,7 +51,7 @@ def build_agent() -> bytes:
 
 
 def _entries() -> Iterator[tuple[str, bytes]]:
-    """(name in the archive, content): the agent, its four shared modules, and the packages above them."""
+    """(name in the archive, content): the agent, its shared modules, and the packages above them."""
     package = _ROOT / "supervisor"
     yield "__main__.py", _MAIN
     yield "supervisor/__init__.py", (package / "__init__.py").read_bytes()
