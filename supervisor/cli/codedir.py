@@ -7,11 +7,16 @@ import posixpath
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from supervisor.cli import output
 from supervisor.cli.client import Client, Json
 from supervisor.cli.exits import USAGE, CliError, Problem, Unreachable
 from supervisor.cli.words import safe
+from supervisor.domain.bundle_index import BundleIndex, unfit
+
+if TYPE_CHECKING:
+    from supervisor.cli.pack import Packed
 
 NAMED = re.compile(r"[0-9a-f]{64}\Z")
 SHORT = 12
@@ -33,22 +38,39 @@ def settle_code(client: Client, spec: Json) -> None:
     from supervisor.cli.pack import packed
 
     with packed(folder) as bundle:
-        address = f"/v1/code/{bundle.sha256}"
+        index = bundle.index
+        _check(spec, index)
+        address = f"/v1/code/{index.sha256}"
         stored = _is_stored(client, address)
         if not stored:
-            headers = {"Content-Type": "application/gzip", "Content-Length": str(bundle.gzip_bytes)}
-            try:
-                client.send("PUT", address, headers=headers, content=bundle.file)
-            except Unreachable as error:
-                if not error.sent:
-                    raise
-                bundle.file.seek(0)  # the answer was lost; a second time is once
-                client.send("PUT", address, headers=headers, content=bundle.file)
-        files = "1 file" if bundle.files == 1 else f"{bundle.files:,} files"
-        how = "stored already" if stored else f"stored, {_size(bundle.gzip_bytes)} sent"
-        what = f"{files}, {_size(bundle.size_bytes)} of {safe(_near(folder))}"
-        output.note(f"code {bundle.sha256[:SHORT]}: {what} ({how})")
-        spec["code"] = bundle.sha256
+            _send(client, address, bundle)
+        how = "stored already" if stored else f"stored, {_size(index.stored_bytes)} sent"
+        files = "1 file" if len(index.members) == 1 else f"{len(index.members):,} files"
+        what = f"{files}, {_size(index.size)} of {safe(str(folder))}"
+        output.note(f"code {index.sha256[:SHORT]}: {what} ({how})")
+        spec["code"] = index.sha256
+
+
+def _check(spec: Json, index: BundleIndex) -> None:
+    """What the API would refuse need not be sent. Raises CliError."""
+    command, workdir = spec.get("command"), spec.get("workdir")
+    words = command if isinstance(command, list) else [command]
+    if not all(isinstance(word, str) for word in (*words, workdir or "")):
+        return
+    found = unfit(command or [], workdir or "", index)
+    if found is not None:
+        raise CliError(found.text, USAGE, "CODE_REFUSED")
+
+
+def _send(client: Client, address: str, bundle: Packed) -> None:
+    headers = {"Content-Type": "application/gzip", "Content-Length": str(bundle.index.stored_bytes)}
+    try:
+        client.send("PUT", address, headers=headers, content=bundle.file)
+    except Unreachable as error:
+        if not error.sent:
+            raise
+        bundle.file.seek(0)  # the answer was lost; a second time is once
+        client.send("PUT", address, headers=headers, content=bundle.file)
 
 
 def code_from(given: str, folder: str) -> str:

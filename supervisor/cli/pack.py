@@ -24,7 +24,7 @@ from typing import IO
 from supervisor.cli.codewalk import Found, mark, walk
 from supervisor.cli.exits import USAGE, CliError
 from supervisor.domain.bundle import HINT, MAX_BYTES, MAX_FILES, BundleRefused, Tree
-from supervisor.domain.bundle_index import crlf_problem, holds_crlf
+from supervisor.domain.bundle_index import BundleIndex, crlf_problem, holds_crlf
 
 REFUSED = "CODE_REFUSED"
 _PIECE_BYTES = 1 << 20
@@ -33,6 +33,7 @@ _WORTH_IT = 0.9  # of its size: a piece that stays larger is stored
 _HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"  # no name, no time, no system
 _LAST_BLOCK = b"\x03\x00"
 _SHOWN = 5
+_NEARLY_ALL = 0.9
 _IN_MEMORY_BYTES = 16_000_000
 _THREADS, _WAITING = 2, 4  # who compress, and how many pieces may wait for it
 
@@ -41,11 +42,8 @@ _THREADS, _WAITING = 2, 4  # who compress, and how many pieces may wait for it
 class Packed:
     """`file` holds the gzip, at its beginning; it lives as long as the `with`."""
 
-    sha256: str
-    files: int
-    size_bytes: int
+    index: BundleIndex
     file: IO[bytes]
-    gzip_bytes: int
 
 
 @contextmanager
@@ -61,7 +59,7 @@ def packed(folder: Path) -> Iterator[Packed]:
             sha256 = archive.close()
         size = file.tell()
         file.seek(0)
-        yield Packed(sha256, len(found), sum(one.member.size for one in found), file, size)
+        yield Packed(BundleIndex.of(sha256, (one.member for one in found), size), file)
 
 
 def _checked(folder: Path, found: list[Found]) -> list[Found]:
@@ -73,7 +71,7 @@ def _checked(folder: Path, found: list[Found]) -> list[Found]:
     if size > MAX_BYTES or len(found) > MAX_FILES:
         what = f"{len(found):,} files, {size / 1e6:,.0f} MB"
         text = f"{folder} holds {what}; a code bundle has at most {MAX_FILES:,} files and {MAX_BYTES // 1_000_000} MB."
-        raise CliError(text, USAGE, REFUSED, (*_largest(found), HINT))
+        raise CliError(text, USAGE, REFUSED, (*_largest(found, by_size=size > MAX_BYTES), HINT))
     tree = Tree()
     for one in found:
         try:
@@ -83,8 +81,9 @@ def _checked(folder: Path, found: list[Found]) -> list[Found]:
     return found
 
 
-def _largest(found: list[Found]) -> Iterator[str]:
-    """The largest folders and files of the top; where one folder inside holds nearly all, that one."""
+def _largest(found: list[Found], by_size: bool) -> Iterator[str]:
+    """The largest folders and files of the top, by bytes or by number of files; where one folder inside holds nearly
+    all, that one."""
     sizes: dict[str, tuple[int, int]] = {}
     for one in found:
         parts = one.member.path.split("/")
@@ -92,20 +91,24 @@ def _largest(found: list[Found]) -> Iterator[str]:
             name = "/".join(parts[:depth]) + ("/" if depth < len(parts) else "")
             size, files = sizes.get(name, (0, 0))
             sizes[name] = size + one.member.size, files + 1
+    at = 0 if by_size else 1
     top = [name for name in sizes if "/" not in name.rstrip("/")]
-    for name in sorted(top, key=lambda name: sizes[name], reverse=True)[:_SHOWN]:
-        deep = _deepest(name, sizes)
+    for name in sorted(top, key=lambda name: sizes[name][at], reverse=True)[:_SHOWN]:
+        deep = _deepest(name, {other: both[at] for other, both in sizes.items()})
         size, files = sizes[deep]
         yield f"  {size / 1e6:8,.1f} MB  {deep}" + (f"  ({files:,} files)" if deep.endswith("/") else "")
 
 
-def _deepest(name: str, sizes: dict[str, tuple[int, int]]) -> str:
+def _deepest(name: str, weights: dict[str, int]) -> str:
     while name.endswith("/"):
-        depth = name.count("/") + 1
-        inside = [
-            other for other in sizes if other.startswith(name) and other.rstrip("/").count("/") + 1 == depth
+        heavy = [
+            other
+            for other in weights
+            if other.startswith(name)
+            and other.endswith("/")
+            and other.count("/") == name.count("/") + 1
+            and weights[other] >= _NEARLY_ALL * weights[name]
         ]
-        heavy = [other for other in inside if sizes[other][0] >= 0.9 * sizes[name][0] and other.endswith("/")]
         if len(heavy) != 1:
             break
         name = heavy[0]

@@ -133,6 +133,30 @@ def crlf_problem(paths: Sequence[str]) -> str:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Unfit:
+    """Why a command cannot be started from a bundle. `field` of the spec; `text`: a whole sentence."""
+
+    field: str
+    reason: str
+    text: str
+
+
+def unfit(command: str | Sequence[str], workdir: str, index: BundleIndex) -> Unfit | None:
+    """None where the command can be started, or where nobody can know."""
+    reason = workdir_problem(workdir, index)
+    if reason is not None:
+        return Unfit("workdir", reason, _sentence(f"workdir {reason}"))
+    reason = command_problem(command, workdir, index)
+    if reason is not None:
+        return Unfit("command", reason, _sentence(f"The command cannot be started from this code: {reason}"))
+    return None
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith("?") else text + "."
+
+
 def workdir_problem(workdir: str, index: BundleIndex) -> str | None:
     """Why the command cannot be started there; None when it can."""
     if workdir.startswith("/"):

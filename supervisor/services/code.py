@@ -15,10 +15,9 @@ from supervisor.domain import runfiles
 from supervisor.domain.bundle import BundleRefused, Opened
 from supervisor.domain.bundle_index import (
     BundleIndex,
-    command_problem,
     crlf_problem,
     holds_crlf,
-    workdir_problem,
+    unfit,
 )
 from supervisor.domain.errors import CodeNotFound, CodeRefused, SpotError, Unavailable
 from supervisor.ports.objectstore import ObjectMissing, ObjectStore, StoreUnavailable
@@ -26,7 +25,6 @@ from supervisor.services.parts import Parts
 from supervisor.services.policy import Spec
 from supervisor.services.run_view import Json
 
-_CODE, _COMMAND, _WORKDIR = "#/spec/code", "#/spec/command", "#/spec/workdir"
 _PIECE_BYTES = 1 << 18
 
 
@@ -77,26 +75,16 @@ def refusal(parts: Parts, spec: Spec) -> SpotError | None:
 
 
 def _unfit(spec: Spec, index: BundleIndex) -> CodeRefused | None:
-    workdir = spec.get("workdir", "")
-    problem = workdir_problem(workdir, index)
-    if problem is not None:
-        text = f"workdir {problem}"
-        return CodeRefused(
-            text if text.endswith("?") else text + ".", {"code": index.sha256}, [(_WORKDIR, problem)]
-        )
-    problem = command_problem(spec["command"], workdir, index)
-    if problem is not None:
-        text = f"The command cannot be started from this code: {problem}"
-        return CodeRefused(
-            text if text.endswith("?") else text + ".", {"code": index.sha256}, [(_COMMAND, problem)]
-        )
-    return None
+    found = unfit(spec["command"], spec.get("workdir", ""), index)
+    if found is None:
+        return None
+    return CodeRefused(found.text, {"code": index.sha256}, [(f"#/spec/{found.field}", found.reason)])
 
 
 def _absent(sha256: str) -> CodeNotFound:
     text = f"The code bundle {sha256[:12]} is not stored."
     advice = "PUT it to /v1/code/SHA256 first, as spot submit --code DIR does."
-    return CodeNotFound(f"{text} {advice}", {"code": sha256}, [(_CODE, "is not stored")])
+    return CodeNotFound(f"{text} {advice}", {"code": sha256}, [("#/spec/code", "is not stored")])
 
 
 def _find(objects: ObjectStore, sha256: str) -> BundleIndex | None:

@@ -28,13 +28,13 @@ def pack(size: Size) -> Mapping[str, Figure]:
             for _, content in opened.files():
                 for _ in content:
                     pass
-            open_mb_per_s = bundle.size_bytes / 1e6 / (time.perf_counter() - began)
-            if opened.sha256 != bundle.sha256:
+            open_mb_per_s = bundle.index.size / 1e6 / (time.perf_counter() - began)
+            if opened.sha256 != bundle.index.sha256:
                 raise AssertionError("the bundle that was packed is not the one that was opened")
             known = {
-                "files": bundle.files,
-                "mb": round(bundle.size_bytes / 1e6, 1),
-                "packed_mb": round(bundle.gzip_bytes / 1e6, 1),
+                "files": len(bundle.index.members),
+                "mb": round(bundle.index.size / 1e6, 1),
+                "packed_mb": round(bundle.index.stored_bytes / 1e6, 1),
                 "open_mb_per_s": round(open_mb_per_s),
             }
     return {"pack_mb_per_s": Figure(statistics.median(speeds), note=known)}
@@ -43,7 +43,7 @@ def pack(size: Size) -> Mapping[str, Figure]:
 def _packed(folder: Path) -> float:
     began = time.perf_counter()
     with packed(folder) as bundle:
-        return bundle.size_bytes / 1e6 / (time.perf_counter() - began)
+        return bundle.index.size / 1e6 / (time.perf_counter() - began)
 
 
 def _fill(folder: Path, large: int) -> None:

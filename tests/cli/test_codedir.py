@@ -97,6 +97,31 @@ def test_a_folder_that_is_not_there(project: Path) -> None:
             settle_code(Shelf(), {"code": str(wrong)})
 
 
+@pytest.mark.parametrize(
+    ("command", "workdir", "word"),
+    [
+        (["python", "trian.py"], None, "did you mean train.py?"),
+        ("./train.py", None, "chmod [+]x train.py"),
+        (["python", "train.py"], "src", "workdir is not a folder of the bundle"),
+    ],
+)
+def test_what_would_be_refused_is_not_sent(
+    project: Path, command: object, workdir: object, word: str
+) -> None:
+    shelf = Shelf()
+    with pytest.raises(CliError, match=word) as told:
+        settle_code(shelf, {"code": str(project), "command": command, "workdir": workdir})
+    assert told.value.code == "CODE_REFUSED"
+    assert not shelf.stored
+
+
+def test_a_spec_that_makes_no_sense_is_left_to_the_api(project: Path) -> None:
+    for spec in ({"command": 7}, {"command": ["python", 3]}, {"command": "x", "workdir": ["a"]}, {}):
+        wish: Json = {"code": str(project), **spec}
+        settle_code(Shelf(), wish)
+        assert len(wish["code"]) == 64
+
+
 def test_a_refusal_of_the_api_ends_it(project: Path) -> None:
     class Down(Shelf):
         def get(self, path: str, **params: object) -> Any:

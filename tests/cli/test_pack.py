@@ -36,7 +36,7 @@ def names(folder: Path) -> set[str]:
 
 def sha256(folder: Path) -> str:
     with pack.packed(folder) as bundle:
-        return bundle.sha256
+        return bundle.index.sha256
 
 
 def refused(folder: Path) -> CliError:
@@ -95,7 +95,7 @@ def test_the_archive_is_what_every_program_reads(tmp_path: Path) -> None:
     (folder / "link").symlink_to("lib/model.py")
     with pack.packed(folder) as bundle:
         raw = bundle.file.read()
-    assert len(raw) == bundle.gzip_bytes
+    assert len(raw) == bundle.index.stored_bytes
     assert raw[4:8] == bytes(4), "no time in the gzip"
     with tarfile.open(fileobj=io.BytesIO(gzip.decompress(raw))) as archive:
         found = archive.getmembers()
@@ -110,14 +110,14 @@ def test_the_archive_is_what_every_program_reads(tmp_path: Path) -> None:
             assert file.read() == (content if isinstance(content, bytes) else content.encode())
     again = Opened([raw])
     assert [member.path for member, _ in again.files()] == [info.name for info in found]
-    assert again.sha256 == bundle.sha256
-    assert (bundle.files, bundle.size_bytes) == (len(found), again.tree.size)
+    assert again.sha256 == bundle.index.sha256
+    assert (len(bundle.index.members), bundle.index.size) == (len(found), again.tree.size)
 
 
 def test_what_shrinks_is_shrunk_and_what_does_not_is_stored(tmp_path: Path) -> None:
     for content, most in ((b"word " * 1_000_000, 0.1), (os.urandom(5_000_000), 1.002)):
         with pack.packed(write(tmp_path / "code", {"file": content})) as bundle:
-            assert bundle.gzip_bytes < most * len(content) + 2000
+            assert bundle.index.stored_bytes < most * len(content) + 2000
 
 
 IGNORED = {
@@ -227,24 +227,6 @@ def test_windows_line_ends(tmp_path: Path) -> None:
     folder = write(tmp_path / "code", {"a.sh": "echo\r\n", "b/c.sh": long, "d.py": "x\r\n", "e.sh": "x\n"})
     text = refused(folder).text
     assert r"sed -i 's/\r$//' a.sh b/c.sh, and put" in text
-
-
-def test_too_much_names_the_largest_folders(tmp_path: Path) -> None:
-    folder = write(tmp_path / "code", {"train.py": "1", "data/raw/x/info": "1", "few/a": "1"})
-    for name, size in (
-        ("data/raw/x/a.bin", 90),
-        ("data/raw/x/b.bin", 60),
-        ("few/weights", 20),
-        ("one.bin", 30),
-    ):
-        with (folder / name).open("wb") as file:
-            file.truncate(size * 1_000_000)
-    told = refused(folder)
-    assert "7 files, 200 MB" in told.text
-    assert [hint.split()[2] for hint in told.hints[:3]] == ["data/raw/x/", "one.bin", "few/"]
-    assert ".spotignore" in told.hints[-1]
-    write(folder, {".spotignore": "data/\n"})
-    assert sha256(folder)
 
 
 def test_a_file_that_changes_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,37 @@
+"""A folder that is too large is refused with what makes it so, before anything is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from supervisor.cli import pack
+from tests.cli.test_pack import refused, sha256, write
+
+
+def test_too_much_names_the_largest_folders(tmp_path: Path) -> None:
+    folder = write(tmp_path / "code", {"train.py": "1", "data/raw/x/info": "1", "few/a": "1"})
+    for name, size in (
+        ("data/raw/x/a.bin", 90),
+        ("data/raw/x/b.bin", 60),
+        ("few/weights", 20),
+        ("one.bin", 30),
+    ):
+        with (folder / name).open("wb") as file:
+            file.truncate(size * 1_000_000)
+    told = refused(folder)
+    assert "7 files, 200 MB" in told.text
+    assert [hint.split()[2] for hint in told.hints[:3]] == ["data/raw/x/", "one.bin", "few/"]
+    assert ".spotignore" in told.hints[-1]
+    write(folder, {".spotignore": "data/\n"})
+    assert sha256(folder)
+
+
+def test_too_many_names_the_fullest_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pack, "MAX_FILES", 30)
+    many = {f"env/lib/{number}.py": "1" for number in range(29)}
+    folder = write(tmp_path / "code", {**many, "large": "1" * 1000, "src/a.py": "1"})
+    told = refused(folder)
+    assert "31 files" in told.text
+    assert told.hints[0].split()[2:] == ["env/lib/", "(29", "files)"]
