@@ -1,4 +1,4 @@
-"""Results on their way out: proved by loading them, pulled by a client that is cut off, and a machine that waits for it.
+"""Results on their way out: proved by loading them, pulled by clients that are cut off, and waited for by machines.
 
 Everything is real: supervisor, agents, the folder store, and `spot pull` as a process of its own.
 """
@@ -22,7 +22,7 @@ from tests.acceptance.daemon import Daemon
 from tests.acceptance.stories import Stories, pids_of, stories
 from tests.waiting import wait_for
 
-WRITES = 'printf "good" > "$SPOT_RESULTS_DIR/model.npz"; mkdir "$SPOT_RESULTS_DIR/plots"; echo a > "$SPOT_RESULTS_DIR/plots/a.png"'
+WRITES = 'cd "$SPOT_RESULTS_DIR"; printf "good" > model.npz; mkdir plots; echo a > plots/a.png'
 LOADS = 'grep -q good "$SPOT_RESULTS_DIR/model.npz"'
 BIG = 24 << 20  # bytes of a file that takes long enough to be cut off
 

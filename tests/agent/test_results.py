@@ -1,11 +1,16 @@
 """Results: everything that is there, read back; what cannot be saved is said, never left out."""
 
+import hashlib
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from supervisor.agent import results
 from supervisor.agent.results import ResultsUploader, Unverified
+from supervisor.agent.transfer import hash_file
+from supervisor.domain.baton import FileEntry
 from tests.agent.desk import HandClock, patient, store_in
 
 PREFIX = "runs/digits-7/results/g1/"
@@ -45,6 +50,35 @@ def test_what_arrives_changed_is_not_verified(desk: Desk) -> None:
     with pytest.raises(Unverified, match=r"1 of 2 files could not be saved; a\.txt: .*differs"):
         desk.uploader.upload()
     assert [f.name for f in desk.uploader.upload()] == ["a.txt", "b.txt"]
+
+
+def test_an_upload_that_is_not_read_back_would_be_seen(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broken variant: what was written is believed."""
+
+    def trusting(store: Any, prefix: str, path: str, name: str, between: Any) -> FileEntry:
+        store.put_file(prefix + name, path)
+        return hash_file(path, name)
+
+    monkeypatch.setattr(results, "upload_file", trusting)
+    (desk.path / "a.txt").write_text("a")
+    desk.store.corrupt_uploads = 1
+    [entry] = desk.uploader.upload()
+    assert hashlib.sha256(desk.store.calm.get(PREFIX + "a.txt")[0]).hexdigest() != entry.sha256
+
+
+@pytest.mark.parametrize("grown", [b"", b"aa", b"b"])
+def test_a_file_that_is_written_to_meanwhile_is_not_verified(desk: Desk, grown: bytes) -> None:
+    path, plain = desk.path / "a.txt", desk.store.put_file
+    path.write_text("a")
+
+    def written_to(key: str, *more: Any) -> Any:
+        info = plain(key, *more)
+        path.write_bytes(grown)
+        return info
+
+    desk.store.put_file = written_to  # type: ignore[method-assign]
+    with pytest.raises(Unverified, match=r"a\.txt (differs|is cut off) after its upload"):
+        desk.uploader.upload()
 
 
 def test_what_is_verified_is_not_uploaded_again(desk: Desk) -> None:

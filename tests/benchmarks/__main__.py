@@ -21,10 +21,11 @@ from tests.benchmarks import (
     packing,
     submit,
     ticking,
+    uploading,
 )
 from tests.benchmarks.row import FULL, QUICK, Bench, dumps
 
-THEMES = (boot, submit, listing, ticking, agents, agent_cost, idling, growth, evidence, packing)
+THEMES = (boot, submit, listing, ticking, agents, agent_cost, idling, growth, evidence, packing, uploading)
 ALL: tuple[Bench, ...] = tuple(bench for theme in THEMES for bench in theme.BENCHES)
 
 

@@ -17,8 +17,9 @@ from supervisor.domain.manifest import manifest_sha256
 
 @dataclass
 class FileServer:
-    """`files`: path -> content. `cut[path]`: bytes after which the next answers break off, one entry each. `listed`: the
-    list instead of the honest one. `sent`: (path, first byte, number of bytes) of each answer. `noted`: pulls."""
+    """`files`: path -> content. `cut[path]`: bytes after which the next answers break off, one entry each.
+    `away[path]`: how many answers are 503. `listed`: the list instead of the honest one. `sent`: (path, first byte, number of
+    bytes) of each answer. `noted`: the pulls that were told."""
 
     url: str = ""
     files: dict[str, bytes] = field(default_factory=dict)
@@ -61,64 +62,83 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def asked_from(headers: Any, tag: str) -> int:
+    """The first byte of the range that is asked for, 0 when the range is of another content."""
+    asked = headers.get("Range", "")
+    same = asked and headers.get("If-Range") == tag
+    return int(asked.removeprefix("bytes=").rstrip("-")) if same else 0
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """`server.house` is set by `serving_files`."""
+
+    @property
+    def house(self) -> FileServer:
+        house: FileServer = self.server.house  # type: ignore[attr-defined]
+        return house
+
+    def do_GET(self) -> None:
+        parts = urlsplit(self.path)
+        if parts.path.endswith("/files"):
+            kinds = parse_qs(parts.query).get("kind", [])
+            sha = self.house.results_sha256 if self.house.verified else None
+            self._json(200, {"files": self.house.entries(kinds), "next_cursor": None, "results_sha256": sha})
+        else:
+            self._file(unquote(parts.path.partition("/files/")[2]))
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.house.refuse_note:
+            self._json(409, {"title": "Conflict", "detail": "other results", "code": "PULL_MISMATCH"})
+            return
+        self.house.noted.append(body)
+        self._json(200, {})
+
+    def _json(self, status: int, body: Any) -> None:
+        content = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def _file(self, path: str) -> None:
+        if self.house.away.get(path, 0) > 0:
+            self.house.away[path] -= 1
+            self._json(503, {"title": "Away", "detail": "away", "code": "UNAVAILABLE"})
+            return
+        data = self.house.served.get(path, self.house.files.get(path, b"hostile"))
+        tag = f'"{sha256(data)[:8]}"'
+        begin = asked_from(self.headers, tag)
+        if begin > 0 and begin >= len(data):
+            self._json(416, {"title": "Range", "detail": "behind the end", "code": "RANGE_NOT_SATISFIABLE"})
+            return
+        self._send(path, data, tag, begin)
+
+    def _send(self, path: str, data: bytes, tag: str, begin: int) -> None:
+        self.send_response(206 if begin else 200)
+        self.send_header("Content-Length", str(len(data) - begin))
+        self.send_header("ETag", tag)
+        if begin:
+            self.send_header("Content-Range", f"bytes {begin}-{len(data) - 1}/{len(data)}")
+        digest = base64.b64encode(hashlib.sha256(data).digest()).decode()
+        self.send_header("Repr-Digest", f"sha-256=:{digest}:")
+        self.end_headers()
+        cuts = self.house.cut.get(path, [])
+        end = min(len(data), begin + cuts.pop(0)) if cuts else len(data)
+        self.wfile.write(data[begin:end])
+        self.house.sent.append((path, begin, end - begin))
+        if end < len(data):
+            self.close_connection = True
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
 @contextmanager
 def serving_files() -> Iterator[FileServer]:
     house = FileServer()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            parts = urlsplit(self.path)
-            if parts.path.endswith("/files"):
-                kinds = parse_qs(parts.query).get("kind", [])
-                sha = house.results_sha256 if house.verified else None
-                self._json(200, {"files": house.entries(kinds), "next_cursor": None, "results_sha256": sha})
-            else:
-                self._file(unquote(parts.path.partition("/files/")[2]))
-
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            if house.refuse_note:
-                self._json(409, {"title": "Conflict", "detail": "other results", "code": "PULL_MISMATCH"})
-                return
-            house.noted.append(body)
-            self._json(200, {})
-
-        def _json(self, status: int, body: Any) -> None:
-            content = json.dumps(body).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def _file(self, path: str) -> None:
-            if house.away.get(path, 0) > 0:
-                house.away[path] -= 1
-                self._json(503, {"title": "Away", "detail": "away", "code": "UNAVAILABLE"})
-                return
-            data = house.served.get(path, house.files.get(path, b"hostile"))
-            tag, begin = f'"{sha256(data)[:8]}"', 0
-            asked = self.headers.get("Range", "")
-            if asked and self.headers.get("If-Range") == tag:
-                begin = int(asked.removeprefix("bytes=").rstrip("-"))
-            self.send_response(206 if begin else 200)
-            self.send_header("Content-Length", str(len(data) - begin))
-            self.send_header("ETag", tag)
-            if begin:
-                self.send_header("Content-Range", f"bytes {begin}-{len(data) - 1}/{len(data)}")
-            digest = base64.b64encode(hashlib.sha256(data).digest()).decode()
-            self.send_header("Repr-Digest", f"sha-256=:{digest}:")
-            self.end_headers()
-            cuts = house.cut.get(path, [])
-            end = min(len(data), begin + cuts.pop(0)) if cuts else len(data)
-            self.wfile.write(data[begin:end])
-            house.sent.append((path, begin, end - begin))
-            if end < len(data):
-                self.close_connection = True
-
-        def log_message(self, *args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    server.house = house  # type: ignore[attr-defined]
     house.url = f"http://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()

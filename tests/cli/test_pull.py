@@ -18,7 +18,7 @@ HOSTILE = [
     "results/../../evil",
     "results/../evil",
     "../evil",
-    "/tmp/evil",
+    "/evil",
     "results//evil",
     "results/./evil",
     "results",
@@ -203,6 +203,21 @@ def test_results_that_are_not_verified_are_fetched_without_a_note(house: FileSer
 
 def test_a_growing_log_is_taken_as_it_is(house: FileServer, pull: Any, mine: Path) -> None:
     house.listed = [{"path": "logs/a1/0.log", "kind": "logs", "size": 2, "sha256": None, "updated": None}]
+    assert pull("--kind", "logs").lines == ["OK 1/1, errors 0"]
+    assert (mine / "logs/a1/0.log").read_bytes() == b"line\n"
+
+
+def test_a_log_that_was_cut_off_after_its_last_byte_is_fetched_anew(
+    house: FileServer, pull: Any, mine: Path
+) -> None:
+    entry = {"path": "logs/a1/0.log", "kind": "logs", "size": 5, "sha256": None, "updated": None}
+    house.listed = [entry]
+    into = pulling.Destination(mine)
+    part = into.part(pulling.wanted(entry))
+    part.restart(f'"{sha256(house.files["logs/a1/0.log"])[:8]}"')
+    part.write(b"line\n")
+    part.close()
+    into.close()
     assert pull("--kind", "logs").lines == ["OK 1/1, errors 0"]
     assert (mine / "logs/a1/0.log").read_bytes() == b"line\n"
 

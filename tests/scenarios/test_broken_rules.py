@@ -38,6 +38,10 @@ def no_second_signal(run: object, *_: object) -> None:
     return None
 
 
+def nobody_waits(*_: object) -> bool:
+    return False
+
+
 def no_late_word(run: object, _obs: object) -> tuple[object, tuple[()], bool]:
     return run, (), False
 
@@ -51,6 +55,8 @@ def no_late_word(run: object, _obs: object) -> tuple[object, tuple[()], bool]:
         ("limits/marker-while-booting", "supervisor.lifecycle.launching.heed_marker", marker_is_not_heeded),
         ("limits/store-back-agents-slow", "supervisor.lifecycle.liveness.watched_since", silence_since_the_last_beat),
         ("rules/running-absent-fresh-beat", "supervisor.lifecycle.machines._disagree", no_second_signal),
+        ("rules/awaiting-teardown-pull", "supervisor.lifecycle.teardown.awaits_pull", nobody_waits),
+        ("rules/awaiting-teardown-pull-and-approval", "supervisor.lifecycle.teardown._must_ask", nobody_waits),
         ("rules/recovering-late-beat", "supervisor.lifecycle.recovering._late_beat", no_late_word),
     ],
 )  # fmt: skip

@@ -37,7 +37,7 @@ from supervisor.agent.stores.walking import LOCKS, MARKER, META, RESERVED, TMP, 
 
 _MARKER_TEXT = b"An object store of Spot Supervisor. Without this file the store counts as not mounted.\n"
 _ORPHAN_S = 3600.0  # a temporary file this old has lost its writer
-_CHUNK_BYTES = 1 << 20
+_CHUNK_BYTES = 1 << 18  # larger pieces go back to the system each time: their page faults cost more than the read
 _TRIES = 100  # of a reader that meets a new generation at each look
 
 StrPath = Union[str, "os.PathLike[str]"]
@@ -282,7 +282,7 @@ def _opened(path: str) -> Iterator[int]:
 
 
 def _chunks(descriptor: int, length: Optional[int]) -> Iterator[bytes]:
-    """What is left of the file, or `length` bytes of it, in pieces of at most 1 MiB."""
+    """What is left of the file, or `length` bytes of it, in pieces of at most 256 KiB."""
     left = length
     while left is None or left > 0:
         chunk = os.read(descriptor, _CHUNK_BYTES if left is None else min(left, _CHUNK_BYTES))
