@@ -38,7 +38,7 @@ from supervisor.lifecycle.forecast import (
     restart_at,
     stalling,
 )
-from supervisor.lifecycle.sentences_attempt import counts_text, ended_text, kept_text
+from supervisor.lifecycle.sentences_attempt import counts_text, ended_text, kept_text, why_none_text
 
 __all__ = ["NextAction", "age_text", "eta_s", "money_text", "next_action", "status_text"]
 
@@ -113,7 +113,7 @@ def _waiting(run: Run, now: float) -> list[str]:
     )
     zone = likely_zone(run)
     return [
-        f"No {_shape(run)} in {_zones(run)} since {clock_text(since, now)}{tried}. {billed}",
+        f"No {_shape(run)} in {_zones(run)} since {clock_text(since, now)}{tried}{why_none_text(detail)}. {billed}",
         f"Next try {zone + ' ' if zone else ''}{due}; gives up at {gives_up}",
     ]
 

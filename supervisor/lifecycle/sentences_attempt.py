@@ -6,6 +6,7 @@ table of attempts.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from supervisor.domain.attempt import Attempt
@@ -109,3 +110,8 @@ def counts_text(run: Run) -> str:
     if rule.kind == Kind.USER:
         return f"Failure {counters.user_failures} of {limits.max_user_failures} of the command itself"
     return f"Failure {counters.counted} of {limits.max_attempts}"
+
+
+def why_none_text(detail: str) -> str:
+    """': GPU 0 is held by …'. A platform's own word for a stock-out (SOME_CODE: …) tells a person nothing more."""
+    return "" if not detail or re.match(r"[A-Z0-9_]+(:|$)", detail) else f": {detail.rstrip('.')}"

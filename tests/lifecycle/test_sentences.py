@@ -66,6 +66,15 @@ def test_waiting_for_capacity_says_what_is_missing_and_when_it_gives_up():
     )
 
 
+def test_waiting_for_capacity_names_who_has_it_where_that_is_known():
+    held = "l4 needs 1 GPU, free: 0. GPU 1 is held by pid 4242 (python train.py, 11.2 GiB), which is not ours"
+    assert f"(6 tries, no attempt spent): {held}. Nothing is" in status_text(
+        waiting(Cause.NO_CAPACITY, held), NOW
+    )
+    code = "ZONE_RESOURCE_POOL_EXHAUSTED: zone us-east1-c has no g2-standard-8 now"
+    assert status_text(waiting(Cause.NO_CAPACITY, code), NOW) == status_text(waiting(Cause.NO_CAPACITY), NOW)
+
+
 def test_waiting_for_one_zone_names_it():
     run = waiting(Cause.NO_CAPACITY)
     run = replace(run, policy=replace(run.policy, zones=("us-east1-c",)))

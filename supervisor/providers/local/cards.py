@@ -66,7 +66,8 @@ class Cards:
             )
         free = [card for card in cards if not card.holder]
         if len(free) < wanted:
-            busy = "; ".join(f"GPU {card.index} is {card.holder}" for card in cards if card.holder)
+            taken = sorted((card for card in cards if card.holder), key=lambda card: card.ours)
+            busy = "; ".join(f"GPU {card.index} is {card.holder}" for card in taken)
             raise NoCapacity(f"{shape} needs {_gpus(wanted)}, free: {len(free)}. {busy}")
         first = frozenset(kept)
         free.sort(key=lambda card: (card.uuid not in first, card.index))
