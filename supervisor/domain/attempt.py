@@ -65,6 +65,7 @@ class Attempt:
     code: str | None = None  # sha256 of the code bundle it ran; None = no bundle
     readings: tuple[str, ...] = ()  # what the decision to end it rested on: source, value, age
     pruned: int = 0  # how many of the checkpoints that its agent removed were told of
+    pruned_at: float | None = None  # when that was
 
     @property
     def ref(self) -> MachineRef:

@@ -47,7 +47,7 @@ def decide(run: Run, obs: Observation, world: World, now: float) -> Decision:
     """What this run should be and what is to be done, given everything that is known of it at `now`."""
     if run.settled:
         return unchanged(run)
-    heard, removed = heed_removals(run, obs)
+    heard, removed = heed_removals(run, obs, now)
     decision = with_evidence(run, _decide(heard, obs, world, now))
     if not removed:
         return decision

@@ -16,7 +16,7 @@ from tests.acceptance.stories import STORY, Stories, stories
 pytestmark = pytest.mark.xdist_group("stories-pruning")
 
 # Runs at the start of every Python below the daemon: while the file is there, nothing arrives as it was sent.
-DAMAGE = '''
+DAMAGE = """
 import os
 
 whole = os.copy_file_range
@@ -30,7 +30,7 @@ def copy(source, target, count, *more):
 
 
 os.copy_file_range = copy
-'''
+"""
 RULE = {"keep_last": 2, "keep_best": 1, "keep_every": 10}
 
 
@@ -143,7 +143,9 @@ def purge(house: Stories, run_id: str) -> Any:
     return house.post(f"/v1/runs/{run_id}/purge", {"confirm": run_id})
 
 
-def test_a_purge_waits_for_the_machine_survives_a_kill_and_leaves_nothing_to_resume_from(house: Stories) -> None:
+def test_a_purge_waits_for_the_machine_survives_a_kill_and_leaves_nothing_to_resume_from(
+    house: Stories,
+) -> None:
     house.train("purge-1", "--best")
     house.saved("purge-1", at_least=3)
     refused = purge(house, "purge-1")

@@ -65,6 +65,19 @@ def test_torn_and_missing_checkpoints_are_passed_over(rig: Rig) -> None:
     assert rig.ended().resumed_from == oldest.step
 
 
+def test_when_the_newest_are_lost_the_run_goes_on_from_a_milestone_and_says_so(rig: Rig) -> None:
+    newest, before, milestone = interrupted(rig)
+    rig.change(lambda b: replace(b, previous=(before,), kept=(milestone,)))
+    rig.store.delete(key(newest))
+    rig.store.delete(key(before))
+    rig.start(*rig.toy("--steps", "20"), attempt=2)
+    rig.beat_with(
+        "the rejection",
+        lambda b: "checkpoint 8 rejected" in b.message and "milestone 6 is tried" in b.message,
+    )
+    assert rig.ended().resumed_from == milestone.step
+
+
 def test_a_run_with_no_checkpoint_that_verifies_begins_anew_and_says_so(rig: Rig) -> None:
     for pointer in interrupted(rig):
         rig.store.delete(key(pointer))

@@ -64,6 +64,74 @@ def test_a_baton_of_before_milestones_is_read() -> None:
     assert asdict(read) == {**FULL, "kept": (), "best": ()}
 
 
+def moved(steps: list[int], keep: real.Keep, baton: Baton | None = None) -> Baton:
+    """After a checkpoint at each of these steps, held by m1."""
+    if baton is None:
+        baton = real.claim(real.raise_next(real.create("s", 1), "1.1.1", "n", False), "1.1.1", "m1", 0)
+    for step in steps:
+        baton = real.move_checkpoint(baton, "1.1.1", "m1", Pointer(step, f"checkpoints/{step}/", ()), keep)
+    return baton
+
+
+def steps_of(baton: Baton) -> list[list[int]]:
+    """[newest and previous, milestones]"""
+    assert baton.checkpoint is not None
+    newest = [baton.checkpoint.step, *(pointer.step for pointer in baton.previous)]
+    return [newest, [pointer.step for pointer in baton.kept]]
+
+
+def test_a_milestone_is_the_first_checkpoint_at_or_after_each_multiple() -> None:
+    every = real.Keep(last=2, every=100)
+    assert steps_of(moved([50, 100, 150, 200, 250, 300], every)) == [[300, 250], [200, 100]]
+    assert steps_of(moved([90, 130, 170, 210, 250, 290, 330], every)) == [[330, 290], [210, 130]]
+    assert steps_of(moved([90, 450, 460, 470], every)) == [
+        [470, 460],
+        [450],
+    ]  # nothing was saved for 100 to 300
+    assert steps_of(moved([100, 160, 120, 140, 180], every)) == [
+        [180, 140],
+        [100],
+    ]  # after a resume from further back
+
+
+def test_a_rule_that_changes_takes_effect_at_the_next_move() -> None:
+    baton = moved([10, 20, 30, 40, 50, 60], real.Keep(last=3, every=10))
+    assert steps_of(baton) == [[60, 50, 40], [30, 20, 10]]
+    assert steps_of(moved([70], real.Keep(last=2, every=20), baton)) == [[70, 60], [40, 20]]
+    assert steps_of(moved([70], real.Keep(last=2), baton)) == [[70, 60], []]
+    assert steps_of(moved([70, 80], real.Keep(last=5, every=10), baton)) == [
+        [80, 70, 60, 50, 40],
+        [30, 20, 10],
+    ]
+    assert steps_of(moved([70], real.Keep(last=1), baton))[0] == [70, 60]  # never fewer than two
+
+
+def test_only_so_many_milestones_are_named_the_newest_ones() -> None:
+    kept = moved(list(range(10, 1100, 10)), real.Keep(last=2, every=10)).kept
+    assert [kept[0].step, kept[-1].step, len(kept)] == [1070, 80, real.MILESTONES_KEPT]
+
+
+def test_when_the_newest_do_not_verify_milestones_follow_from_the_newest_down() -> None:
+    baton = moved([10, 20, 30, 40, 50], real.Keep(last=2, every=10))
+    found = []
+    while baton.checkpoint is not None:
+        found.append(baton.checkpoint.step)
+        baton = real.drop_checkpoint(baton, "1.1.1", "m1")
+    assert found == [50, 40, 30, 20, 10]
+    assert real.pointers(baton) == ()
+
+
+def test_a_run_that_starts_over_keeps_its_best_until_there_are_new_ones() -> None:
+    pointers = [Pointer(step, f"checkpoints/best-{step}/", ()) for step in (1, 2, 3)]
+    baton = moved([10, 20, 30], real.Keep(last=2, every=10))
+    for pointer in pointers:
+        baton = real.keep_best(baton, "1.1.1", "m1", pointer, real.Keep(best=2))
+    assert baton.best == (pointers[2], pointers[1])
+    over = real.open_generation(baton, 2, True, None)
+    assert real.pointers(over) == over.best == baton.best
+    assert real.pointers(real.open_generation(baton, 2, False, None)) == real.pointers(baton)
+
+
 def test_a_newcomer_waits_for_a_holder_that_neither_left_nor_is_gone() -> None:
     held = real.claim(real.raise_next(real.create("s", 1), "1.1.1", "n", False), "1.1.1", "m1", 0)
     raised = real.raise_next(held, "1.2.1", "n", False)

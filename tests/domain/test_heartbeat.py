@@ -11,7 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from supervisor.domain import heartbeat
-from supervisor.domain.heartbeat import MAX_BYTES, MAX_COUNT, Beat, BeatRejected, Exit, encode, parse
+from supervisor.domain.heartbeat import (
+    MAX_BYTES,
+    MAX_COUNT,
+    MAX_PRUNED,
+    Beat,
+    BeatRejected,
+    Exit,
+    Pruned,
+    encode,
+    parse,
+)
 
 LEAST: dict[str, Any] = {
     "run_id": "digits", "attempt": 2, "launch_id": "1.2.3", "machine_id": "local:ab:1:2", "boot_id": "boot",
@@ -36,12 +46,14 @@ texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x0
 counts = st.none() | st.integers(0, MAX_COUNT)
 numbers = st.none() | st.floats(-1e17, 1e17)
 exits = st.none() | st.builds(Exit, counts, counts, st.booleans(), st.floats(0, 1e9), texts, st.booleans())
+removed = st.tuples(st.integers(0, MAX_COUNT), texts.filter(bool))
+accounts = st.builds(Pruned, st.integers(0, MAX_COUNT), st.lists(removed, max_size=MAX_PRUNED).map(tuple))
 beats = st.builds(
     Beat,
     st.just("digits"), st.just(2), st.just("1.2.3"), texts, texts, st.integers(0, MAX_COUNT),
     st.sampled_from(heartbeat.PHASES), texts, counts, counts, counts, counts, numbers, numbers,
     st.none() | st.sampled_from(heartbeat.LEFT), st.none() | texts.filter(bool), exits, texts,
-    st.dictionaries(texts, st.floats(-1e17, 1e17), max_size=16), counts,
+    st.dictionaries(texts, st.floats(-1e17, 1e17), max_size=16), counts, st.none(), st.none() | accounts,
 )  # fmt: skip
 
 
@@ -57,7 +69,25 @@ def test_what_is_absent_is_not_zero() -> None:
     )
     assert parse(raw(step=0)).step == 0
     assert b"step" not in encode(beat)
+    for kills in (None, 0, 3):  # not countable is not none
+        end = Exit(
+            code=None, signal=9, sent_by_us=False, oom_kills=kills, disk_full="scratch: 0 of 8 MiB are free"
+        )
+        sent = replace(parse(raw()), exit=end)
+        assert parse(encode(sent)).exit == end
     assert parse(raw(exit={"code": 0})).exit == Exit(code=0, signal=None, sent_by_us=False)
+
+
+@pytest.mark.parametrize(
+    "account",
+    [
+        7, [], {"count": -1}, {"count": 1, "last": 7}, {"count": 9, "last": [[1, "x"]] * (MAX_PRUNED + 1)},
+        {"count": 1, "last": [[1, ""]]}, {"count": 1, "last": [[1, "x" * 41]]}, {"count": 1, "last": [["1", "x"]]},
+        {"count": 1, "last": [[1]]}, {"count": 1, "last": [[1, None]]}, {"count": 1, "last": [{}]},
+    ],
+)  # fmt: skip
+def test_an_absurd_account_of_removed_checkpoints_is_refused(account: Any) -> None:
+    refused(raw(pruned=account))
 
 
 def test_a_newer_agent_may_say_more() -> None:

@@ -17,6 +17,7 @@ from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.domain.world import BEATS, MACHINES, World
 from supervisor.lifecycle.decide import decide
+from supervisor.lifecycle.removals import PAUSE_S
 from tests.lifecycle.sample_runs import NOW, attempt, open_try, run_in
 
 TRY = open_try(attempt_number=3)
@@ -75,8 +76,40 @@ def test_a_supervisor_that_was_started_anew_tells_nothing_again() -> None:
     told = decide(training(), beat(2, account(2)), WORLD, NOW).run
     reread = replace(told, pulse=None)  # the pulse is written once a minute only, the attempt at once
     assert removals(decide(reread, beat(2, account(2)), WORLD, NOW).events) == []
-    (event,) = removals(decide(reread, beat(3, account(3)), WORLD, NOW).events)
+    (event,) = removals(decide(reread, beat(3, account(3)), WORLD, NOW + PAUSE_S).events)
     assert event.data == {"steps": [120], "count": 1}
+
+
+def test_what_is_removed_within_ten_minutes_is_one_event() -> None:
+    run = decide(training(), beat(2, account(1)), WORLD, NOW).run
+    for sequence in range(3, 8):
+        decision = decide(run, beat(sequence, account(sequence - 1)), WORLD, NOW + 60 * sequence)
+        assert removals(decision.events) == []
+        run = decision.run
+    (event,) = removals(decide(run, beat(9, account(8)), WORLD, NOW + PAUSE_S).events)
+    assert event.data == {"steps": [step for step, _ in ALL[1:8]], "count": 7}
+
+
+def test_no_name_is_lost_by_waiting() -> None:
+    run = decide(training(), beat(2, account(1)), WORLD, NOW).run
+    (event,) = removals(decide(run, beat(3, account(1 + MAX_PRUNED)), WORLD, NOW + 1).events)
+    assert event.data["steps"] == [step for step, _ in ALL[1 : 1 + MAX_PRUNED]]
+
+
+@pytest.mark.parametrize("phase", ["finishing", "finished"])
+def test_at_the_end_the_rest_is_told_at_once(phase: str) -> None:
+    run = decide(training(), beat(2, account(1)), WORLD, NOW).run
+    said = beat(3, account(2)).beat.value
+    last = Observation(machine=Seen(UP), beat=Seen(replace(said, phase=phase)))
+    assert len(removals(decide(run, last, WORLD, NOW + 1).events)) == 1
+
+
+def test_a_machine_that_vanishes_leaves_its_last_account() -> None:
+    run = decide(training(), beat(2, account(1)), WORLD, NOW).run
+    kept_back = decide(run, beat(3, account(2)), WORLD, NOW + 1).run
+    ended = replace(kept_back, attempt=replace(kept_back.attempt, ended_at=NOW + 2))
+    over = replace(ended, status=Status.RECOVERING, next_at=NOW + 999)
+    assert len(removals(decide(over, beat(3, account(2)), WORLD, NOW + 2).events)) == 1
 
 
 def test_another_launch_says_nothing_of_this_attempt() -> None:
@@ -108,6 +141,6 @@ def test_they_change_nothing_of_a_terminal_status(status: Status) -> None:
 def test_in_every_order_each_is_counted_once(counts: list[int]) -> None:
     run, told = training(), 0
     for sequence, count in enumerate(counts, 2):
-        decision = decide(run, beat(sequence, account(count)), WORLD, NOW + sequence)
+        decision = decide(run, beat(sequence, account(count)), WORLD, NOW + PAUSE_S * sequence)
         run, told = decision.run, told + sum(event.data["count"] for event in removals(decision.events))
     assert told == max(counts, default=0)

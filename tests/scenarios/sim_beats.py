@@ -72,6 +72,7 @@ class Mouth:
             stop_generation=self._stop_seen,
             exit=agent.exit,
             message=agent.note,
+            pruned=agent.files.pruned,
         )
 
     def _push(self, now: float) -> None:

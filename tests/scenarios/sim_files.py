@@ -13,6 +13,7 @@ from supervisor.agent.stores.errors import ObjectMissing
 from supervisor.domain import baton as rules
 from supervisor.domain import runfiles
 from supervisor.domain.baton import Baton, Done, FileEntry, Pointer
+from supervisor.domain.heartbeat import MAX_PRUNED, Pruned
 from tests.scenarios.doors import StoreDoor
 
 
@@ -24,6 +25,7 @@ class Files:
         self._objects = objects
         self._run_id = run_id
         self._holder = (launch_id, machine_id)
+        self.pruned: Pruned | None = None  # what its beats tell of removed checkpoints
 
     def save(self, step: int, attempt: int) -> None:
         prefix = runfiles.checkpoint(self._run_id, step, attempt)
@@ -65,7 +67,12 @@ class Files:
 
     def _clean(self, baton: Baton) -> None:
         named = tuple(pointer.prefix for pointer in rules.pointers(baton))
-        for page in self._objects.pages(runfiles.checkpoints(self._run_id)):
+        folder = runfiles.checkpoints(self._run_id)
+        for page in self._objects.pages(folder):
             for info in page.objects:
                 if not info.key.startswith(named):
                     self._objects.delete(info.key)
+                    step = int(info.key[len(folder) :].partition("-")[0])
+                    before = self.pruned or Pruned(0)
+                    last = (*before.last, (step, "keep_last 3"))[-MAX_PRUNED:]
+                    self.pruned = Pruned(before.count + 1, last)
