@@ -18,7 +18,7 @@ from supervisor.domain.errors import InvalidRequest, UnknownPrice
 from supervisor.domain.placement import Offer
 from supervisor.domain.policies import Limits, Policy, ResultRule
 from supervisor.services.parts import Parts
-from supervisor.services.spec_secrets import check_secrets
+from supervisor.services.spec_secrets import check_secrets, shared_names
 
 KEEP_S = 3600.0  # how long a machine is kept where `keep` is asked for and keep_s is not
 
@@ -46,10 +46,11 @@ def policy_from(spec: Spec, parts: Parts, now: float) -> Policy:
 
 
 def warnings_of(spec: Spec) -> tuple[str, ...]:
-    """What is accepted and has no effect, one sentence each."""
-    if "image" in spec and provider_of(spec) == "local":
-        return ("image is ignored by the local provider: the command runs on this computer as it is.",)
-    return ()
+    """What is accepted and perhaps not meant, one sentence each."""
+    if provider_of(spec) != "local":
+        return ()
+    image = ("image is ignored by the local provider: the command runs on this computer as it is.",)
+    return (image if "image" in spec else ()) + shared_names(spec)
 
 
 def _filled(spec: Spec, parts: Parts) -> Policy:

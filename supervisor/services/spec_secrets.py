@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from supervisor.domain.errors import InvalidRequest, SecretInSpec
+from supervisor.domain.secret_names import looks_secret
 
 SHOWN = 16
 # Set by the agent, or what would keep a command from starting at all.
@@ -45,6 +46,17 @@ def check_secrets(spec: Mapping[str, Any]) -> None:
     _check_names(spec)
     if not spec.get("allow_plain_secrets"):
         _check_values(spec)
+
+
+def shared_names(spec: Mapping[str, Any]) -> tuple[str, ...]:
+    """A warning for each reference to a variable that other trainings have perhaps inherited already."""
+    named = sorted({ref[4:] for ref in spec.get("secrets", {}).values() if ref.startswith("env:")})
+    return tuple(
+        f"{name} in the service's environment does not look like a secret by its name, so trainings that were started "
+        f"before this one have inherited it. Call it {name}_KEY, or use file:PATH."
+        for name in named
+        if not looks_secret(name)
+    )
 
 
 def _check_names(spec: Mapping[str, Any]) -> None:

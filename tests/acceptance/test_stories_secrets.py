@@ -22,7 +22,7 @@ IN_ENVIRONMENT = canary()
 
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stories]:
-    environ = {**STORY, "PLANTED": IN_ENVIRONMENT}
+    environ = {**STORY, "PLANTED_TOKEN": IN_ENVIRONMENT}
     with stories(tmp_path_factory.mktemp("secrets"), environ) as told:
         yield told
         assert_nowhere(told.daemon, [IN_ENVIRONMENT])
@@ -51,7 +51,7 @@ def came(house: Stories, run_id: str, value: str) -> None:
 def test_a_training_that_tells_its_secret_everywhere_tells_it_nowhere(house: Stories, tmp_path: Path) -> None:
     value = canary()
     reference = kept_in(tmp_path / "key", value)
-    tells_all(house, "telltale", secrets={"API_KEY": reference, "OTHER": "env:PLANTED"})
+    tells_all(house, "telltale", secrets={"API_KEY": reference, "OTHER": "env:PLANTED_TOKEN"})
     ended = house.ended("telltale")
     assert ended["cause"] == "user_error"
     log = house.log("telltale")

@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from supervisor.ports.provider import LaunchRejected
-from supervisor.providers.local.secrets import FILE_BYTES, SecretUnreadable, problem, read, without_secrets
+from supervisor.providers.local.secrets import (
+    FILE_BYTES,
+    SecretUnreadable,
+    problem,
+    read,
+    variables,
+    without_secrets,
+)
 from tests.contracts.provider_subject import ref
 from tests.providers.local_machines import LocalSubject
 from tests.waiting import wait_for
@@ -84,7 +91,7 @@ def test_the_services_own_settings_are_no_secrets_of_runs(monkeypatch: pytest.Mo
 def test_a_training_inherits_nothing_that_looks_like_a_secret() -> None:
     around = {"PATH": "/bin", "HOME": "/h", "SPOT_PORT": "1", "HF_TOKEN": "1", "MY_PLAIN": "2", "LANG": "C"}
     around |= {"AWS_SECRET_ACCESS_KEY": "3", "PGPASSWORD": "4", "OMP_NUM_THREADS": "5"}
-    left = without_secrets(around, {"TRACKER": "env:MY_PLAIN"})
+    left = without_secrets(around, variables(["env:MY_PLAIN", "file:/LANG"]))
     assert left == {"PATH": "/bin", "HOME": "/h", "LANG": "C", "OMP_NUM_THREADS": "5"}
 
 
@@ -99,6 +106,17 @@ def test_values_come_by_standard_input_and_lie_nowhere(local: LocalSubject, kept
     for path in local.folder(request).rglob("*"):
         if path.is_file():
             assert VALUE.encode() not in path.read_bytes(), path
+
+
+def test_what_one_run_has_named_no_later_one_inherits(
+    local: LocalSubject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PLAIN_NAME", VALUE)
+    local.up(replace(local.request(run="first"), secrets={"API_KEY": "env:PLAIN_NAME"}))
+    second = local.request(run="second")
+    local.up(second)
+    for process in local.pids(second).values():
+        assert VALUE.encode() not in Path(f"/proc/{process}/environ").read_bytes()
 
 
 def test_a_megabyte_of_secrets_arrives_whole(local: LocalSubject, tmp_path: Path) -> None:

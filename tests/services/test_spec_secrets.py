@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from supervisor.domain.errors import InvalidRequest, SecretInSpec
+from supervisor.services.policy import warnings_of
 from supervisor.services.spec_secrets import check_secrets
 from tests.services.bed import COMMAND, Bed
 
@@ -101,6 +102,13 @@ def test_a_name_that_is_taken_is_refused(spec: dict[str, Any], pointer: str, why
     assert at == pointer
     assert text.startswith(why)
     assert why in refused.value.detail
+
+
+def test_a_variable_that_others_may_have_inherited_is_warned_of() -> None:
+    assert warnings_of({**COMMAND, "secrets": {"A": "env:HF_TOKEN", "B": "file:/etc/plain"}}) == ()
+    (warning,) = warnings_of({**COMMAND, "secrets": {"A": "env:HF_TOKEN", "B": "env:PLAIN"}})
+    assert warning.startswith("PLAIN in the service's environment does not look like a secret")
+    assert warnings_of({**COMMAND, "provider": "gce", "secrets": {"B": "env:PLAIN"}}) == ()
 
 
 def test_a_refused_spec_is_stored_nowhere(bed: Bed) -> None:

@@ -10,16 +10,14 @@ What is refused is told with the name, the reference and the cure, never with a 
 from __future__ import annotations
 
 import os
-import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 
+from supervisor.domain.secret_names import looks_secret
 from supervisor.ports.provider import SecretRefused
 
 FILE_BYTES = 65536
 MIN_CHARS = 4  # what is shorter cannot be masked: it is a part of too many words
-# Variables of the service that look like secrets: no training sees one that it has not asked for.
-LOOKS_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|COOKIE|_PAT$|_PWD$|_DSN$", re.IGNORECASE)
 
 
 class SecretUnreadable(Exception):
@@ -61,14 +59,18 @@ def read(reference: str) -> str:
     return value
 
 
-def without_secrets(environment: Mapping[str, str], references: Mapping[str, str]) -> dict[str, str]:
-    """What the agent of this launch may inherit of the service's environment: everything but the service's own
-    settings and what is a secret, of this run or by its name."""
-    named = {reference[4:] for reference in references.values() if reference.startswith("env:")}
+def variables(references: Iterable[str]) -> set[str]:
+    """Names of the service's environment that some of these references lead to."""
+    return {reference[4:] for reference in references if reference.startswith("env:")}
+
+
+def without_secrets(environment: Mapping[str, str], named: Collection[str]) -> dict[str, str]:
+    """What an agent may inherit of the service's environment: everything but the service's own settings and what is a
+    secret, by its name or because it is one of `named`."""
     return {
         name: value
         for name, value in environment.items()
-        if not name.startswith("SPOT_") and name not in named and not LOOKS_SECRET.search(name)
+        if not name.startswith("SPOT_") and name not in named and not looks_secret(name)
     }
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from supervisor.providers.local.folders import Folder
-from supervisor.providers.local.secrets import read_all, without_secrets
+from supervisor.providers.local.secrets import read_all, variables, without_secrets
 
 
 class Agents:
@@ -26,11 +26,15 @@ class Agents:
         self._python = python
         self._lock = threading.Lock()
         self._children: dict[int, Path] = {}
+        self._secret_names: set[str] = set()
 
     def start(self, folder: Folder, references: Mapping[str, str]) -> None:
         """Start the agent in this folder; when this returns its process can be found. `references`: of its secrets.
         OSError, LaunchRejected, Unreadable: there is none, nothing was started."""
-        environment = without_secrets(os.environ, references)
+        self._secret_names |= variables(
+            references.values()
+        )  # from now on they are no other run's business either
+        environment = without_secrets(os.environ, self._secret_names)
         environment["SPOT_MACHINE"] = folder.name
         environment["SPOT_MACHINE_DIR"] = str(folder.path)
         job = folder.job()
