@@ -266,6 +266,18 @@ def test_a_machine_that_is_taken_without_notice_leaves_the_supervisors_part(hous
     assert last["agent"]["exit"]["code"] == 0
 
 
+def test_a_machine_that_is_told_of_its_end_leaves_the_agents_part_too(house: Stories) -> None:
+    """The attempt is over with the notice; its agent goes on saving, and writes its part last."""
+    house.train("told")
+    house.trains("told", beyond=2)
+    assert house.post("/v1/dev/preempt", {"run_id": "told", "notice_s": 8}).status_code == 200
+    assert house.ended("told")["cause"] == "preempted"
+    agent = house.until(lambda: evidence(house, "told")["agent"], 60, "the agent's part")
+    assert (agent["when"], agent["left"], agent["signals_sent"]) == ("end", "noticed", [signal.SIGTERM])
+    assert agent["exit"]["sent_by_us"]
+    house.completes("told")
+
+
 def test_a_supervisor_that_dies_at_the_end_of_an_attempt_makes_up_for_it(tmp_path: Path) -> None:
     with stories(tmp_path) as told:
         told.daemon.submit("late", command="echo the last words; exit 3", on_failure="keep", keep_s=3600)

@@ -68,6 +68,26 @@ def test_whether_the_work_is_done(
     assert finished(end(status, sent), sent, step, total) is done
 
 
+OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB."
+FULL = "OSError: [Errno 28] No space left on device"
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        (["step 1", OOM, "wandb: synced 3 files"], OOM),
+        ([FULL, "During handling of the above exception", "RuntimeError: save failed"], FULL),
+        ([FULL, OOM], OOM),
+        (["x: killed by signal: Killed.", "", "bye"], "x: killed by signal: Killed."),
+        ([OOM, *["step %d" % step for step in range(40)]], "step 39"),
+        (["step 1", "ValueError: no"], "ValueError: no"),
+    ],
+)
+def test_the_most_telling_of_the_last_lines(lines: "list[str]", told: str) -> None:
+    """A word that was said long before the end, after which the training went on, tells nothing of the end."""
+    assert last_line(lines) == told
+
+
 def test_the_last_words() -> None:
     assert (
         last_line(["Traceback:", "  ValueError: no \x00 \x1b[31mred", "", "   "])
