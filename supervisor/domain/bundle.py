@@ -85,11 +85,11 @@ def path_problem(path: str) -> Optional[str]:
     try:
         raw = path.encode("utf-8")
     except UnicodeEncodeError:
-        return "the name %r is not UTF-8: rename it" % path
+        return "the name %r is not UTF-8: rename it" % path[:80]
     if not path or path.startswith("/") or any(part in ("", ".", "..") for part in path.split("/")):
-        return "the name %r does not stay inside the folder" % path
+        return "the name %r does not stay inside the folder" % path[:80]
     if any(ord(sign) < 32 or ord(sign) == 127 for sign in path):
-        return "the name %r holds control characters: rename it, or leave it out by .spotignore" % path
+        return "the name %r holds control characters: rename it, or leave it out by .spotignore" % path[:80]
     if len(raw) > MAX_PATH_BYTES or any(len(part) > MAX_PART_BYTES for part in raw.split(b"/")):
         return "the name %r is too long (%d bytes at most)" % (path[:80] + "...", MAX_PATH_BYTES)
     return None
@@ -103,16 +103,17 @@ def link_problem(path: str, target: str) -> Optional[str]:
     advice = "; put the file itself into the folder, or leave the link out by .spotignore"
     if target.startswith("/"):
         return "the link %r points to the absolute path %r, which another machine does not have%s" % (
-            path, target, advice,
+            path, target[:80], advice,
         )  # fmt: skip
     parts = [part for part in target.split("/") if part not in ("", ".")]
     ups = 0
     while ups < len(parts) and parts[ups] == "..":
         ups += 1
     if ups > path.count("/") or ".." in parts[ups:]:
-        return "the link %r points out of the folder, to %r%s" % (path, target, advice)
-    if path_problem("/".join(parts[ups:]) or "x") is not None:
-        return "the link %r points to %r, which no file can be called%s" % (path, target, advice)
+        return "the link %r points out of the folder, to %r%s" % (path, target[:80], advice)
+    called = "/".join(parts[ups:]) or "x"
+    if not target or len(target) > MAX_PATH_BYTES or path_problem(called) is not None:
+        return "the link %r points to %r, which no file can be called%s" % (path, target[:80], advice)
     return None
 
 
@@ -163,7 +164,7 @@ def _member(info: tarfile.TarInfo) -> Member:
     if info.issym():
         return Member(info.name, link=info.linkname)
     if info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or info.issparse() or info.size < 0:
-        raise BundleRefused("%r is neither a file nor a symbolic link" % info.name)
+        raise BundleRefused("%r is neither a file nor a symbolic link" % info.name[:80])
     return Member(info.name, info.size, bool(info.mode & 0o100))
 
 

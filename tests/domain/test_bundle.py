@@ -129,6 +129,8 @@ def test_what_could_lead_out_is_refused(hostile: list[Entry], word: str) -> None
         ("l", "d/..", False),  # where d is a link to the top, this would be outside
         ("l", "/a", False),
         ("l", "a\x00b", False),
+        ("l", "", False),
+        ("l", "./" * 3000 + "a", False),
     ],
 )
 def test_links_stay_inside(path: str, target: str, fine: bool) -> None:
@@ -174,6 +176,16 @@ def _leaves(path: str, links: dict[str, str]) -> bool:
             else:
                 left = [*target.split("/"), *left]
     return False
+
+
+def test_a_refusal_is_short_whatever_it_tells_of() -> None:
+    for hostile in (
+        entry("x" * 100_000 + "/../y"),
+        entry("x" * 100_000, kind=tarfile.FIFOTYPE),
+        entry("l", kind=tarfile.SYMTYPE, link="/" + "x" * 100_000),
+        entry("l", kind=tarfile.SYMTYPE, link="../" * 30_000),
+    ):
+        assert len(refused(gzip.compress(tar_of(hostile)))) < 300
 
 
 def test_names_that_are_not_text() -> None:
