@@ -18,8 +18,8 @@ from supervisor.domain.manifest import manifest_sha256
 @dataclass
 class FileServer:
     """`files`: path -> content. `cut[path]`: bytes after which the next answers break off, one entry each.
-    `away[path]`: how many answers are 503. `listed`: the list instead of the honest one. `sent`: (path, first byte, number of
-    bytes) of each answer. `noted`: the pulls that were told."""
+    `away[path]`: how many answers are 503. `listed`: the list instead of the honest one.
+    `sent`: (path, first byte, number of bytes) of each answer. `noted`: the pulls that were told."""
 
     url: str = ""
     files: dict[str, bytes] = field(default_factory=dict)
