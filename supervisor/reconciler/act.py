@@ -69,6 +69,8 @@ class Actor:
 
     def __post_init__(self) -> None:
         self._pool = self.executor or ThreadPoolExecutor(self.threads, thread_name_prefix="act")
+        # When a thousand attempts end at once, their evidence must not stand before the launches that follow.
+        self._behind = self.executor or ThreadPoolExecutor(2, thread_name_prefix="evidence")
 
     def submit(self, run: Run | None, action: Action, lease: Lease) -> None:
         name = _name(run, action)
@@ -76,7 +78,8 @@ class Actor:
             if name in self._under_way:
                 return
             self._under_way.add(name)
-        self._pool.submit(self._work, name, run, action, lease)
+        pool = self._behind if isinstance(action, KeepEvidence) else self._pool
+        pool.submit(self._work, name, run, action, lease)
 
     def idle(self) -> bool:
         with self._lock:
@@ -85,6 +88,7 @@ class Actor:
     def close(self) -> None:
         """Queued actions are dropped (they are derived again); those under way are given the time they need."""
         self._pool.shutdown(wait=True, cancel_futures=True)
+        self._behind.shutdown(wait=True, cancel_futures=True)
 
     def _work(self, name: tuple[object, ...], run: Run | None, action: Action, lease: Lease) -> None:
         done = False

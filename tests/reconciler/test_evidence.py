@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import SimpleNamespace
@@ -26,6 +27,7 @@ from tests.fakes.clock import FakeClock
 from tests.fakes.objectstore import MemoryStore
 from tests.lifecycle.sample_runs import attempt, ended, pulse, run_in
 from tests.reconciler.test_act import Later
+from tests.waiting import wait_for
 
 OVER = ended(Cause.STALLED, 60.0, evidence="10 polls without progress", readings=("beat: phase training",))
 RUN = run_in(Status.RECOVERING, attempt=OVER, pulse=pulse(step=300), retiring=())
@@ -221,3 +223,22 @@ def test_a_document_that_is_damaged_is_made_anew(house: House) -> None:
     house.objects.put(KEY, b"{torn")
     house.do(KeepEvidence("1.4.1"))
     assert house.kept["cause"] == "stalled"
+
+
+def test_the_evidence_of_many_does_not_stand_before_other_actions(house: House) -> None:
+    """Threads of their own: here all of them hang, and a release is carried out all the same."""
+    gate = threading.Event()
+    busy = Actor(
+        house.store, house.objects, house.actor.providers, house.outcomes, house.clock, EventWake(),
+        house.actor.paces, lambda run_id: None, threads=1, leading=lambda: house.lease,
+    )  # fmt: skip
+    attempts = house.store.attempts
+    house.store.attempts = lambda key: gate.wait(30) and attempts(key)
+    try:
+        for number in range(5, 15):
+            busy.submit(RUN, KeepEvidence(f"1.{number}.1"), house.lease)
+        busy.submit(RUN, RELEASE, house.lease)
+        wait_for(lambda: house.released, 10, "the release")
+    finally:
+        gate.set()
+        busy.close()
