@@ -89,22 +89,6 @@ class TestSubmit:
         assert spot("submit", "-").code == 0
         assert sent(accepting)["spec"] == {"command": "x", "workdir": str(Path.cwd())}
 
-    def test_secrets_are_sent_as_references(self, accepting, spot, tmp_path: Path) -> None:
-        file = tmp_path / "train.yaml"
-        file.write_text("command: x\nsecrets: {A: 'env:OLD', B: 'env:B'}\n")
-        given = ("--secret", "HF_TOKEN", "--secret", "A=env:NEW", "--secret", "K=file:keys/../k")
-        assert spot("submit", str(file), *given).code == 0
-        assert sent(accepting)["spec"]["secrets"] == {
-            "A": "env:NEW", "B": "env:B", "HF_TOKEN": "env:HF_TOKEN", "K": f"file:{Path.cwd()}/k",
-        }  # fmt: skip
-
-    def test_a_value_in_the_place_of_a_reference_is_not_repeated(self, accepting, spot) -> None:
-        ended = spot("submit", "--secret", "HF_TOKEN=hush-hush", "--", "x")
-        assert ended.code == 2
-        assert "NAME=file:PATH" in ended.err
-        assert "hush" not in ended.err
-        assert accepting.asked == []
-
     def test_a_shell_text(self, accepting, spot) -> None:
         spot("submit", "--shell", "python a.py && python b.py")
         assert sent(accepting)["spec"]["command"] == "python a.py && python b.py"

@@ -121,7 +121,7 @@ class LaunchesWithoutSecrets(FakeProvider):
 
 class AsksForSecretsAgain(FakeProvider):
     def launch(self, request: LaunchRequest) -> Machine:
-        self._refuse_secrets(request.secrets)
+        self.refuse_secrets(request.secrets)
         return super().launch(request)
 
 

@@ -4,7 +4,6 @@ It keeps the promises of ports/provider.py (the conformance suite runs on it) an
     stock-outs and quota    stockout([...]), quota.add("zone")
     the answer of a launch  next_launch(ProviderUnavailable("..."), comes_up=True): the machine is there all the same
     the listing             down = True (nothing is read), unreachable.add("zone")
-    secrets                 secrets[reference] = value, spoilt.add(reference); a file that is there can be read
     a machine               preempt, kill, freeze, lose (gone, no record), end (stopped, still there), add (foreign)
     a release               release_delay_s, immortal.add(name)
 Time passes on the FakeClock only; `calls` counts what was asked.
@@ -14,9 +13,8 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from supervisor.domain.causes import Cause
 from supervisor.domain.machine import (
@@ -37,9 +35,9 @@ from supervisor.ports.provider import (
     NoCapacity,
     ProviderUnavailable,
     QuotaExceeded,
-    SecretRefused,
 )
 from tests.fakes.clock import FakeClock
+from tests.fakes.secrets import KeptSecrets
 
 PRICES = (0.10, 0.30)
 
@@ -67,17 +65,16 @@ class FakeMachine:
     job: Mapping[str, object] = field(default_factory=dict)
 
 
-class FakeProvider:
+class FakeProvider(KeptSecrets):
     irreplaceable = False
 
     def __init__(
         self, clock: FakeClock, zones: Sequence[str] = ("local-a", "local-b", "local-c"), name: str = "local"
     ) -> None:
+        super().__init__()
         self.name = name
         self.offered = offers_in(zones, name)
         self.capacity: dict[str, int] = {}  # zone -> machines at once; absent = no limit
-        self.secrets: dict[str, str] = {}  # reference -> value
-        self.spoilt: set[str] = set()  # references that cannot be read
         self.quota: set[str] = set()  # zones that answer QuotaExceeded
         self.unreachable: set[str] = set()
         self.down = False
@@ -149,11 +146,6 @@ class FakeProvider:
             self._refuse_if_down()
             own = self._machines.get(ref.name)
             return own.console[-max_bytes:] if own is not None and max_bytes > 0 else b""
-
-    def check_secrets(self, references: Collection[str]) -> Mapping[str, str]:
-        files = {one for one in references if Path(one.removeprefix("file:")).is_file()}
-        readable = (self.secrets.keys() | files) - self.spoilt
-        return {one: "" if one in readable else f"{one} cannot be read" for one in references}
 
     # --- disasters ----------------------------------------------------------------------------------------------------
 
@@ -229,7 +221,7 @@ class FakeProvider:
                     f"machine {request.name} is there already, of launch {present.launch_id}"
                 )
             return present
-        self._refuse_secrets(request.secrets)
+        self.refuse_secrets(request.secrets)
         self._refuse_placement(request.placement)
         self._born += 1
         own = FakeMachine(
@@ -257,12 +249,6 @@ class FakeProvider:
                 LAUNCH_LABEL: request.launch_id,
             },
         )
-
-    def _refuse_secrets(self, references: Mapping[str, str]) -> None:
-        told = self.check_secrets(references.values())
-        for name, reference in references.items():
-            if told[reference]:
-                raise SecretRefused(f"secret {name}: {told[reference]}")
 
     def _refuse_placement(self, placement: Placement) -> None:
         zone = placement.zone
