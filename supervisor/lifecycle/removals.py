@@ -21,7 +21,6 @@ from supervisor.lifecycle.decision import tell
 from supervisor.lifecycle.figures import count_text, plural
 from supervisor.lifecycle.liveness import beat_of
 
-
 PAUSE_S = 600.0
 
 

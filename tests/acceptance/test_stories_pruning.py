@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -143,6 +142,23 @@ def purge(house: Stories, run_id: str) -> Any:
     return house.post(f"/v1/runs/{run_id}/purge", {"confirm": run_id})
 
 
+def cut_off_and_kill(house: Stories, run_id: str) -> None:
+    """The store goes away while a purge begins, and the supervisor is killed."""
+    away = house.objects.with_name("objects.away")
+    house.objects.rename(away)
+    try:
+
+        def cut_off() -> bool:
+            answer = purge(house, run_id)
+            assert answer.status_code in (409, 503), answer.text
+            return answer.status_code == 503
+
+        house.until(cut_off, 60, "a purge that begins and cannot go on")
+        house.daemon.kill()
+    finally:
+        away.rename(house.objects)
+
+
 def test_a_purge_waits_for_the_machine_survives_a_kill_and_leaves_nothing_to_resume_from(
     house: Stories,
 ) -> None:
@@ -160,19 +176,7 @@ def test_a_purge_waits_for_the_machine_survives_a_kill_and_leaves_nothing_to_res
         return (house.objects / runfiles.manifest("purge-1")).exists()
 
     house.until(settled, 60, "its records to be written")
-    away = house.objects.with_name("objects.away")
-    house.objects.rename(away)
-    try:
-
-        def cut_off() -> bool:
-            answer = purge(house, "purge-1")
-            assert answer.status_code in (409, 503), answer.text
-            return answer.status_code == 503
-
-        house.until(cut_off, 60, "a purge that begins and cannot go on")
-        house.daemon.kill()
-    finally:
-        away.rename(house.objects)
+    cut_off_and_kill(house, "purge-1")
     house.daemon.start()
     assert house.daemon.run("purge-1")["purging"] is True
     assert len(named(house, "purge-1")) > 0  # it had only just begun

@@ -1,8 +1,9 @@
 """A training for stories: it goes on until its gate opens, so that a story decides when everything may end.
 
-`training.py GATE [--pause-s S] [--every N] [--on-term save|ignore] [--best]`: counts steps, a checkpoint every N of them by
-rename, resumes from what it was given; when the file GATE is there it writes its results and ends. Each life adds a
-line to GATE.lives: "<attempt> <step it began at>". Standard library only, so that it starts at once (`python -S`).
+`training.py GATE [--pause-s S] [--every N] [--on-term save|ignore] [--best]`: counts steps, a checkpoint every N of
+them by rename, resumes from what it was given; when the file GATE is there it writes its results and ends. Each life
+adds a line to GATE.lives: "<attempt> <step it began at>". Standard library only, so that it starts at once
+(`python -S`).
 """
 
 import argparse
