@@ -164,10 +164,20 @@ def test_a_card_that_tells_no_figures_is_judged_by_its_processes(
 def test_a_process_that_cannot_be_looked_at_has_the_name_that_the_tool_tells(
     house: LocalSubject, cards: StubCards
 ) -> None:
-    cards.hold(0, 9000, 2**22 + 7, name="/usr/local/bin/elsewhere")
-    cards.hold(1, 9000, 2**22 + 7, name="/usr/local/bin/elsewhere")
-    with pytest.raises(NoCapacity, match=r"\(elsewhere, 8.8 GiB\), which is not ours"):
+    for card in (0, 1):
+        cards.hold(card, 9000, 2**22 + 7, name="/usr/local/bin/other, with a comma")
+    with pytest.raises(NoCapacity, match=r"\(other, with a comma, 8.8 GiB\), which is not ours"):
         house.provider.launch(wants(house, "first"))
+
+
+def test_a_strangers_name_is_made_harmless(house: LocalSubject, cards: StubCards, tmp_path: Path) -> None:
+    script = tmp_path / "pack\nage.py"
+    script.write_text("import time\ntime.sleep(3600)\n")
+    with bystander([b"/bin/py\xff\x1b[2J", os.fsencode(script)], executable=sys.executable) as other:
+        for card in (0, 1):
+            cards.hold(card, 9000, other.pid)
+        with pytest.raises(NoCapacity, match=r"\(py\?\?\[2J pack\?age.py, 8.8 GiB\), which"):
+            house.provider.launch(wants(house, "first"))
 
 
 def test_a_machine_on_a_card_that_was_not_given_to_it_is_told(house: LocalSubject, cards: StubCards) -> None:
@@ -224,7 +234,7 @@ def test_without_the_tool_the_launch_is_refused_with_advice(
             "ended with code 9: Failed to initialize NVML: Driver/library version mismatch",
         ),
         ({"cards": [{"index": "zero", "uuid": "x", "name": "y", "used": 1, "total": 2}]}, "where a number"),
-        ({"cards": [{"index": 0, "uuid": "x", "name": "y, z", "used": 1, "total": 2}]}, "not understood"),
+        ({"cards": [{"index": "0\n", "uuid": "x", "name": "y", "used": 1, "total": 2}]}, "not understood"),
     ],
 )
 def test_on_cards_that_cannot_be_read_nothing_is_started(

@@ -7,7 +7,6 @@ container the list of processes is empty: then the memory figure alone tells tha
 
 from __future__ import annotations
 
-import csv
 import os
 import shutil
 import subprocess
@@ -75,10 +74,12 @@ class NvidiaSmi:
         if tool is None:
             raise NoNvidiaSmi("nvidia-smi is not on the supervisor's PATH")
         answer = self._run([tool, query, "--format=csv,noheader,nounits"])
-        rows = [row for row in csv.reader(answer.splitlines(), skipinitialspace=True) if row]
-        if any(len(row) != columns for row in rows):
+        rows = [line.split(", ") for line in answer.splitlines() if line.strip()]
+        if any(len(row) < columns for row in rows):
             raise CardsUnread(f"nvidia-smi gave an answer that is not understood: {answer.strip()[:200]}")
-        return rows
+        # Nothing is quoted: a name, which is the third column, may hold the sign between columns.
+        last = columns - 3
+        return [[*row[:2], ", ".join(row[2:-last]), *row[-last:]] for row in rows]
 
     def _run(self, command: list[str]) -> str:
         if self._hung is not None and self._hung.returncode is None:
@@ -131,7 +132,7 @@ def _words(pid: int, told: str) -> str:
         words = [os.fsdecode(word) for word in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") if word]
     except OSError:
         words = []
-    if not words:
-        return told.rpartition("/")[2][:40]
     script = words[2:3] if words[1:2] == ["-m"] else [word for word in words[1:2] if not word.startswith("-")]
-    return " ".join(word.rpartition("/")[2][:40] for word in (words[0], *script))
+    shown = (words[0], *script) if words else (told,)
+    text = " ".join(word.rpartition("/")[2][:40] for word in shown)
+    return "".join(sign if sign.isprintable() else "?" for sign in text)
