@@ -22,11 +22,13 @@ from supervisor.domain.run import Run
 from supervisor.ports.store import Change, Lease, Sample
 from supervisor.storage.store import SqlStore
 from tests.benchmarks import scene
+from tests.benchmarks.agent_cost import full
 from tests.benchmarks.row import Bench, Figure, Row, Size
 
 RUNS, DAYS = 20, 3
 DAY_S, HOUR_S, MINUTE_S = 86_400, 3_600, 60
 EVENTS_A_DAY = 40  # five preemptions, each told in eight lines
+TOLD = full(1)
 
 
 def growth(size: Size) -> Mapping[str, Figure]:
@@ -75,6 +77,7 @@ def _pulse(run: Run, second: int, at: float) -> Pulse:
         beat_at=at - 3.25,
         step=second * 3,
         metrics=metrics,
+        telemetry=replace(TOLD, uptime_s=float(second)),
         progress_at=at,
     )
 
