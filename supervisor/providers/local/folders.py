@@ -122,7 +122,7 @@ class Folder:
     def write_cards(self, gpu_ids: Sequence[str]) -> None:
         """Other cards than job.json names; only before the agent was started."""
         data = read_json(self.path / "job.json") or {}
-        self._write("job.json", {**data, "gpu_ids": list(gpu_ids)})
+        self._write("job.json", {**data, "gpus": len(gpu_ids), "gpu_ids": list(gpu_ids)})
 
     def scrub(self) -> None:
         """Take secrets out of job.json; they have no use any more."""
