@@ -228,10 +228,14 @@ def _reason(error: Any, model: type[BaseModel]) -> str:
     if error["type"] == "extra_forbidden":
         near = get_close_matches(str(error["loc"][-1]), _known(model, error["loc"][:-1]), n=1, cutoff=0.6)
         return "is not known" + (f"; did you mean {near[0]}?" if near else "")
-    if error["loc"] and error["loc"][-1] == "run_id" and error["type"] == "string_pattern_mismatch":
-        return f"must be {RUN_ID_RULE}"
-    if error["type"] == "string_pattern_mismatch" and "x00" in error["msg"]:
-        return "must not be empty or hold control characters"
+    if error["type"] == "string_pattern_mismatch":
+        loc = error["loc"]
+        if loc and loc[-1] == "run_id":
+            return f"must be {RUN_ID_RULE}"
+        if "secrets" in loc and loc[-1] != "[key]":
+            return "must say where the value lies: env:NAME or file:/PATH; the value itself is never accepted"
+        if "x00" in error["msg"]:
+            return "must not be empty or hold control characters"
     message = str(error["msg"]).removeprefix("Value error, ")
     return message[:1].lower() + message[1:]
 

@@ -141,6 +141,7 @@ def test_a_value_in_the_spec_is_refused_and_kept_nowhere(house: Stories) -> None
     assert value not in answer.text
     refused = house.post("/v1/runs", {"spec": {"command": "true", "secrets": {"HF_TOKEN": value}}})
     assert refused.status_code == 422
+    assert "env:NAME or file:/PATH" in refused.json()["detail"]
     assert value not in refused.text
     assert_nowhere(house.daemon, [value])
 
