@@ -18,6 +18,8 @@ SHOWN = 16
 TAKEN = frozenset(
     {"PATH", "PYTHONPATH", "PYTHONUNBUFFERED", "LD_PRELOAD", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES"}
 )
+# Every training needs them, so none is taken from the others for being named as a secret.
+ORDINARY = TAKEN | {"HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR", "HOSTNAME", "PWD"}
 OWN = "SPOT_"  # settings of the service, and what the agent tells the command
 
 _NAME = "(API[-_]?KEY|ACCESS[-_]KEY|TOKEN|SECRET|PASSW(OR)?D)"
@@ -70,6 +72,8 @@ def _check_names(spec: Mapping[str, Any]) -> None:
             found.append((pointer, "is set by the agent; choose another name"))
         if reference.startswith(f"env:{OWN}"):
             found.append((pointer, "refers to a setting of the service; settings are not for runs"))
+        if reference.removeprefix("env:") in ORDINARY:
+            found.append((pointer, "refers to an ordinary variable; every training sees it as it is"))
     if found:
         text = "; ".join(f"{_plain(pointer)} {why}" for pointer, why in found[:SHOWN])
         raise InvalidRequest(f"{text}. Nothing was stored.", {}, found[:SHOWN])

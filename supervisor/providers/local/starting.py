@@ -30,10 +30,9 @@ class Agents:
 
     def start(self, folder: Folder, references: Mapping[str, str]) -> None:
         """Start the agent in this folder; when this returns its process can be found. `references`: of its secrets.
-        OSError, LaunchRejected, Unreadable: there is none, nothing was started."""
-        self._secret_names |= variables(
-            references.values()
-        )  # from now on they are no other run's business either
+        OSError, SecretRefused, Unreadable: there is none, nothing was started."""
+        # From now on they are no other run's business either.
+        self._secret_names |= variables(references.values())
         environment = without_secrets(os.environ, self._secret_names)
         environment["SPOT_MACHINE"] = folder.name
         environment["SPOT_MACHINE_DIR"] = str(folder.path)
