@@ -86,6 +86,7 @@ def test_ordinary_words_are_let_through(spec: dict[str, Any]) -> None:
     ("spec", "pointer", "why"),
     [
         ({"secrets": {"K": "env:K"}, "env": {"K": "v"}}, "#/spec/secrets/K", "is in env too"),
+        ({"secrets": {"K": "env:PATH"}}, "#/spec/secrets/K", "refers to an ordinary variable"),
         ({"secrets": {"SPOT_RUN_ID": "env:K"}}, "#/spec/secrets/SPOT_RUN_ID", "is set by the agent"),
         ({"secrets": {"PYTHONPATH": "env:K"}}, "#/spec/secrets/PYTHONPATH", "is set by the agent"),
         (
