@@ -72,6 +72,7 @@ class Results(Answer):
     size_bytes: int
     missing: list[str]
     pulled: bool
+    pull_required: bool
 
 
 class StopShown(Answer):

@@ -122,15 +122,25 @@ def _show_facts(answer: Json, run: Json, form: str) -> None:
         click.echo(line)
 
 
+def release_command(run: Json) -> str:
+    """What lets the machine of a finished run go."""
+    results = run.get("results") or {}
+    waits = results.get("pull_required") and not results.get("pulled")
+    return f"spot {'pull' if waits else 'approve'} {run['run_id']}"
+
+
 def next_command(run: Json) -> str:
     """What somebody who looks at this run most likely wants to do."""
     name, status = run["run_id"], run["status"]
     if status == "awaiting_teardown":
-        return f"spot approve {name}"
+        return release_command(run)
     if status == "finishing" and run.get("needs_person"):
         return f"spot approve {name} --accept-loss REASON"
     if status == "completed":
-        return f"spot logs {name}"
+        results = run.get("results") or {}
+        return (
+            f"spot logs {name}" if results.get("pulled") or not results.get("files") else f"spot pull {name}"
+        )
     if status in TERMINAL:
         return f"spot resume {name}"
     return f"spot watch {name}"

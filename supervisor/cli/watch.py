@@ -17,7 +17,7 @@ from supervisor.cli import exits, output, views
 from supervisor.cli.client import Client, Json, run_path
 from supervisor.cli.finding import TERMINAL, choose_run
 from supervisor.cli.options import duration_s, output_option, run_argument, server_options
-from supervisor.cli.runs import next_command
+from supervisor.cli.runs import next_command, release_command
 from supervisor.cli.words import bar, percent, safe
 
 POLL_S = 1.0
@@ -54,7 +54,7 @@ def wait(ctx: click.Context, /, client: Client, form: str, run_id: str | None, t
 
     def attend(run: Json) -> None:
         nonlocal told
-        approval = f"its release: spot approve {name}" if run["status"] == "awaiting_teardown" else ""
+        approval = f"its release: {release_command(run)}" if run["status"] == "awaiting_teardown" else ""
         person = str(run.get("needs_person") or approval)
         if person and person != told:
             output.note(f"{name} needs you: {safe(person)}")

@@ -18,7 +18,7 @@ _MEANING = {
     Status.RECOVERING: "an attempt ended; the next one is being placed",
     Status.FINISHING: "the command ended with exit code 0; its results are saved and verified",
     Status.STOPPING: "a stop was asked for; the last checkpoint is saved, then the machine goes",
-    Status.AWAITING_TEARDOWN: "results verified; the machine waits for a person's approval, or for a pull of the results",
+    Status.AWAITING_TEARDOWN: "results verified; the machine waits for an approval or for a pull of the results",
     Status.COMPLETED: "done, results verified",
     Status.PARTIAL: "done and verified, but something that was promised is missing",
     Status.FAILED: "ended for good; the cause says why",

@@ -68,6 +68,7 @@ def run_json(run: Run, now: float, labels: Mapping[str, str]) -> Json:
             "size_bytes": outcome.size_bytes,
             "missing": outcome.missing,
             "pulled": run.pulled == outcome.results_sha256,
+            "pull_required": run.policy.require_pull,
         },
         "purging": run.purging,
         "purged_at": rfc3339.maybe(run.purged_at),

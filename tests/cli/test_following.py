@@ -86,6 +86,16 @@ class TestWait:
         api.say_in_turn("GET", "/v1/runs/digits-7", a_run(status="awaiting_teardown"), END)
         assert spot("wait", "digits-7").err == "digits-7 needs you: its release: spot approve digits-7\n"
 
+    def test_a_pull_that_is_awaited_is_said(self, api, spot) -> None:
+        results = {"files": 2, "size_bytes": 9, "missing": [], "pulled": False, "pull_required": True}
+        waits = a_run(status="awaiting_teardown", results=results)
+        pulled = a_run(status="awaiting_teardown", results={**results, "pulled": True})
+        api.say_in_turn("GET", "/v1/runs/digits-7", waits, pulled, END)
+        assert spot("wait", "digits-7").err.splitlines() == [
+            "digits-7 needs you: its release: spot pull digits-7",
+            "digits-7 needs you: its release: spot approve digits-7",
+        ]
+
     def test_a_supervisor_that_restarts_is_waited_for(self, api, spot, monkeypatch) -> None:
         monkeypatch.setattr(client, "RETRY_S", 0.0)
         away = (503, {"title": "away", "detail": "away", "code": "UNAVAILABLE"})

@@ -117,6 +117,12 @@ def test_a_run_without_steps_has_no_bar() -> None:
 
 
 def test_what_a_person_must_do_is_suggested() -> None:
+    results = {"files": 2, "size_bytes": 9, "missing": [], "pulled": False, "pull_required": True}
+    assert next_command(a_run(status="completed", results=results)) == "spot pull digits-7"
+    assert next_command(a_run(status="awaiting_teardown", results=results)) == "spot pull digits-7"
+    results["pulled"] = True
+    assert next_command(a_run(status="completed", results=results)) == "spot logs digits-7"
+    assert next_command(a_run(status="awaiting_teardown", results=results)) == "spot approve digits-7"
     assert next_command(a_run(status="finishing")) == "spot watch digits-7"
     asks = a_run(status="finishing", needs_person="results are not verified")
     assert next_command(asks) == "spot approve digits-7 --accept-loss REASON"

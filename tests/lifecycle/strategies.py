@@ -95,6 +95,7 @@ def runs(draw: st.DrawFn, statuses: frozenset[Status] | None = None) -> Run:
         on_success=draw(st.sampled_from(["release", "keep", "ask"])),
         on_failure=draw(st.sampled_from(["release", "keep"])),
         keep_s=600.0,
+        require_pull=draw(st.booleans()),
     )
     return Run(
         key=1,

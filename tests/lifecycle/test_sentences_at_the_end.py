@@ -5,6 +5,7 @@ The words are what people read at night: a change of them is a change of the pro
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -69,6 +70,23 @@ def test_awaiting_teardown_asks_for_an_approval():
         "Next: approve its release with `spot approve digits-7`; without an answer it is released at 14:00 UTC."
     )
     assert next_action(run, NOW).what == "needs you"
+
+
+def test_awaiting_teardown_asks_for_a_pull_and_says_what_to_type():
+    end = ended(Cause.FINISHED, 60, machine_name="gpu-box", price_usd_per_h=1.2)
+    outcome = Outcome("0" * 64, 3, 412_000_000, NOW, 50000)
+    kept = Retiring(MachineRef("gce", "us-east1-c", "gpu-box"), "1.4.1", NOW, NOW + 2 * H)
+    run = run_in(Status.AWAITING_TEARDOWN, attempt=end, outcome=outcome, retiring=(kept,))
+    run = replace(run, policy=replace(run.policy, require_pull=True))
+    assert status_text(run, NOW) == (
+        "Results verified (3 files, 412 MB). gpu-box is kept until the results are pulled. It bills $1.20/h "
+        "meanwhile. Next: pull them with `spot pull digits-7`; without an answer it is released at 14:00 UTC."
+    )
+    both = replace(run, policy=replace(run.policy, on_success="ask"))
+    assert "is kept until the results are pulled and you agree." in status_text(both, NOW)
+    assert "pull them with `spot pull digits-7`, then approve its release;" in status_text(both, NOW)
+    pulled = replace(both, pulled=outcome.results_sha256)
+    assert "approve its release with `spot approve digits-7`;" in status_text(pulled, NOW)
 
 
 def test_finishing_says_what_is_awaited():

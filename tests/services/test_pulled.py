@@ -26,7 +26,8 @@ def verified(bed: Bed, require_pull: bool = True) -> None:
 
 def test_a_pull_is_noted_once_with_who_did_it(bed: Bed) -> None:
     verified(bed)
-    assert bed.services.queries.show("digits-7")["results"]["pulled"] is False
+    shown = bed.services.queries.show("digits-7")["results"]
+    assert (shown["pulled"], shown["pull_required"]) == (False, True)
     run = note_pull(bed.parts, "digits-7", SEEN, 3, "ops")
     assert run.pulled == SEEN
     assert note_pull(bed.parts, "digits-7", SEEN, 3, "ops") == run
