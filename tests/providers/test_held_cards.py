@@ -97,16 +97,18 @@ def test_leftovers_of_a_machine_of_ours_are_ended(house: LocalSubject, cards: St
     """Its folder is gone, so nobody would ever release it."""
     gone = house.data_dir / "machines" / "spot-gone-a1-t1"
     elsewhere = house.data_dir / "elsewhere" / "spot-gone-a1-t1"
+    no_machine = house.data_dir / "machines" / ".new-x"
     with (
+        bystander(env={"SPOT_MACHINE_DIR": str(no_machine)}) as unnamed,
         bystander(env={"SPOT_MACHINE_DIR": str(gone)}) as leftover,
         bystander(env={"SPOT_MACHINE_DIR": str(elsewhere)}) as another_supervisors,
     ):
         cards.hold(0, 9000, leftover.pid)
-        cards.hold(1, 9000, another_supervisors.pid)
+        cards.hold(1, 9000, another_supervisors.pid, unnamed.pid)
         with pytest.raises(NoCapacity):  # this stub goes on to tell of the dead
             house.provider.launch(wants(house, "first"))
         assert leftover.wait(30) == -9
-        assert another_supervisors.poll() is None
+        assert another_supervisors.poll() is unnamed.poll() is None
         cards.free(0)
         house.up(wants(house, "first"))
         assert given(house, wants(house, "first")) == [uuid(0)]

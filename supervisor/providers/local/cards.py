@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from supervisor import telemetry
 from supervisor.domain.cards import Card
 from supervisor.domain.machine import MachineState
 from supervisor.ports.provider import LaunchRejected, NoCapacity
 from supervisor.providers.local import processes
-from supervisor.providers.local.folders import Folder, Folders
+from supervisor.providers.local.folders import NAME, Folder, Folders
 from supervisor.providers.local.lookout import Seen
 from supervisor.providers.local.nvidia_smi import CardsUnread, Holder, NoNvidiaSmi, NvidiaSmi, Reading
 from supervisor.providers.local.papers import Unreadable
@@ -51,8 +51,10 @@ class Cards:
         if not wanted:
             return ()
         try:
-            self._end_leftovers()
-            cards = self.states(look())
+            readings = self._smi.read()
+            if self._end_leftovers(readings):
+                readings = self._smi.read()
+            cards = self._cards(readings, look())
         except NoNvidiaSmi as error:
             raise LaunchRejected(
                 f"{shape} has GPUs, but {error}: install the driver's tools, or take {shape} out of local_gpus"
@@ -75,8 +77,10 @@ class Cards:
 
     def states(self, seen: Seen) -> tuple[Card, ...]:
         """Every card with its holder. Raises CardsUnread, OSError."""
+        return self._cards(self._smi.read(), seen)
+
+    def _cards(self, readings: Sequence[Reading], seen: Seen) -> tuple[Card, ...]:
         taken = self._taken(seen)
-        readings = self._smi.read()
         owners = self._owners() if any(reading.holders for reading in readings) else {}
         return tuple(
             Card(
@@ -109,17 +113,20 @@ class Cards:
         table = processes.Table()
         return {p.pid: folder.name for folder in self._folders.all() for p in _members(table, folder)}
 
-    def _end_leftovers(self) -> None:
-        """End what holds a card and carries the mark of a machine of ours that is not there any more."""
-        holders = {holder.pid for card in self._smi.read() for holder in card.holders}
+    def _end_leftovers(self, readings: Sequence[Reading]) -> bool:
+        """End what holds a card and carries the mark of a machine of ours that is not there any more. True = some."""
+        holders = {holder.pid for card in readings for holder in card.holders}
         there = {folder.name for folder in self._folders.all()} if holders else set()
+        ended = False
         for pid in holders:
             parent, name = os.path.split(processes.folder_of(pid))
-            if parent != str(self._folders.machines) or name in there:
+            if parent != str(self._folders.machines) or name in there or not NAME.match(name):
                 continue
             extra = {telemetry.ACTION: "leftover_ended", telemetry.MACHINE: name}
             LOG.warning("Process %d holds a GPU, but its machine %s is gone: ended.", pid, name, extra=extra)
             end(self._folders.folder(name), None)
+            ended = True
+        return ended
 
 
 def _members(table: processes.Table, folder: Folder) -> list[processes.Process]:
