@@ -107,13 +107,12 @@ def test_a_deadlock_is_dumped_with_the_names_of_the_locks_and_the_command_goes_o
     assert (part["when"], part["exit"]) == ("stall", None)
     assert part["stall"]["step"] == 2
     assert part["stall"]["without_progress_s"] >= 1.0
-    [dump] = part["stall"]["threads"]
+    [dump] = of_command(part["stall"]["threads"], str(script))
     assert dump["how"] == "faulthandler"
-    assert str(script) in dump["command"]
     assert "with lock_b:" in dump["text"]
     assert "with lock_a:" in dump["text"]
     assert dump["text"].count("hread 0x") == 2
-    [process] = part["processes"]
+    [process] = of_command(part["processes"], str(script))
     assert process["threads"] == 2
     assert rig.agent.poll() is None
     os.kill(process["pid"], 0)
@@ -121,7 +120,12 @@ def test_a_deadlock_is_dumped_with_the_names_of_the_locks_and_the_command_goes_o
     rig.ended()
     after = part_of(rig)
     assert (after["when"], after["left"]) == ("end", "stopped")
-    assert after["stall"]["threads"] == [dump], "the end keeps what the stall told"
+    assert after["stall"] == part["stall"], "the end keeps what the stall told"
+
+
+def of_command(entries: Any, word: str) -> Any:
+    """The agent may have a process of its own beside it, that asks which packages there are."""
+    return [entry for entry in entries if word in entry["command"]]
 
 
 def _there(rig: Rig) -> Any:
@@ -144,13 +148,13 @@ def test_a_process_that_did_not_register_is_never_signalled(rig: Rig, tmp_path: 
     script = f"{tell}\n{HANDLERS[kind]}\nimport time\ntime.sleep(600)"
     rig.start(sys.executable, "-c", script, stall_dump_s=0.5, workdir=str(tmp_path))
     part = wait_for(lambda: _there(rig), 30, "the part of the stall")
-    dumps = part["stall"]["threads"]
-    assert {dump["how"] for dump in dumps} == {"proc"}
-    assert "sleeping" in dumps[0]["text"]
-    assert "wchan" in dumps[0]["text"]
+    [dump] = of_command(part["stall"]["threads"], "sleep")
+    assert dump["how"] == "proc"
+    assert "sleeping" in dump["text"]
+    assert "wchan" in dump["text"]
     time.sleep(0.1)  # a signal that was sent would have come
     assert rig.agent.poll() is None
-    os.kill(part["processes"][0]["pid"], 0)
+    os.kill(dump["pid"], 0)
     assert not (tmp_path / "hit").exists()
 
 
