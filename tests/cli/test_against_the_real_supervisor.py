@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.daemon import QUICK, Daemon
+from tests.waiting import wait_for
 
 TRAINING = "import time\nfor n in range(4):\n    print('line', n, flush=True)\n    time.sleep(0.1)\n"
 
@@ -56,6 +57,13 @@ def test_from_submit_to_log(daemon: Daemon, run_cli, clean: Path) -> None:
     )
     assert "on-demand" in run_cli("cost", "short-1", *here).out
     assert run_cli("cost", "-o", "name", *here).out == "short-1\n"
+
+    def purged() -> bool:
+        return run_cli("purge", "short-1", "--confirm", "short-1", *here).code == 0
+
+    wait_for(purged, 30, "the run to be settled, and purged")  # refused while its records are being written
+    assert run_cli("logs", "short-1", *here).code == 5
+    assert "Its files were purged at" in run_cli("show", "short-1", *here).out
     assert run_cli("doctor", *here).code in (
         0,
         1,

@@ -55,6 +55,8 @@ CLOSES = Change(CLOSE, lambda baton, _: rules.close(baton, "stopped"))
 REOPENS = Change(REOPEN, lambda baton, _: rules.open_generation(baton, 2, False, None))
 STARTS_OVER = Change(REOPEN, lambda baton, _: rules.open_generation(baton, 2, True, None))
 
+PURGES = Change(CLOSE, lambda baton, _: rules.purge(baton))
+
 OLD_ENDS = {"is killed": (), "leaves": (LEAVES,), "finishes": (finishes(OLD),)}
 SUPERVISOR_DOES = {
     "raises": (RAISES,),
@@ -63,6 +65,8 @@ SUPERVISOR_DOES = {
     "closes": (CLOSES,),
     "closes, reopens": (CLOSES, REOPENS),
     "raises, closes, starts over": (RAISES, CLOSES, STARTS_OVER),
+    "raises, closes, purges": (RAISES, CLOSES, PURGES),
+    "closes, purges, reopens": (CLOSES, PURGES, REOPENS),
 }
 
 
@@ -160,6 +164,24 @@ def test_of_done_and_closed_the_first_one_wins() -> None:
         assert baton.closed == "stopped"
         results.add(baton.done is not None)
     assert results == {True, False}
+
+
+@pytest.mark.parametrize("supervisor", ["raises, closes, purges", "closes, purges, reopens"])
+def test_after_a_purge_nobody_names_anything(supervisor: str) -> None:
+    for old_end in OLD_ENDS:
+        ends = walked(old_end, supervisor).ends
+        purged = [
+            end.cells[0].baton for end in ends if not end.actors[1].stopped
+        ]  # a raise after `done` is refused
+        assert purged
+        assert {(rules.pointers(baton), baton.done) for baton in purged} == {((), None)}
+
+
+def test_a_purge_that_leaves_the_baton_open_is_caught() -> None:
+    careless = Change(CLOSE, lambda baton, _: replace(rules.purge(baton), closed=None))
+    programs = (Program(*OLD, (UPLOADS, moves(OLD, 10))), Program("", "supervisor", (careless,)))
+    counted = walk(start(BATON, programs, OLD[1], split=False, may_lose=0), programs)
+    assert "move after close" in counted.wrongs
 
 
 def test_done_is_never_taken_back_by_a_newcomer() -> None:
