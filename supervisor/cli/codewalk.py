@@ -9,7 +9,9 @@ wherever it lies.
 from __future__ import annotations
 
 import os
+import re
 import stat
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +24,7 @@ from supervisor.domain.bundle import HINT, MAX_FILES, Member
 IGNORE_FILES = (".gitignore", ".spotignore")
 ALWAYS = frozenset({".git"})
 USUAL = ("__pycache__/",)  # may be taken back by `!__pycache__/`
+_FOLDER = "ps_d"  # the library's name of the group
 MAX_SEEN = 20 * MAX_FILES  # names; a folder with more is not code
 _KINDS = {stat.S_IFSOCK: "socket", stat.S_IFIFO: "pipe", stat.S_IFCHR: "device", stat.S_IFBLK: "device"}
 
@@ -86,7 +89,10 @@ def _rules(folder: Path, inside: str, entries: Sequence[os.DirEntry[str]]) -> It
             lines += text.split("\n")
     try:
         if lines:
-            yield inside, GitIgnoreSpec.from_lines(lines)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FutureWarning)  # of odd sets such as [[]
+                spec = GitIgnoreSpec.from_lines(lines)
+            yield inside, spec
     except ValueError as error:
         where = folder / inside
         raise CliError(
@@ -95,12 +101,23 @@ def _rules(folder: Path, inside: str, entries: Sequence[os.DirEntry[str]]) -> It
 
 
 def _ignored(path: str, rules: Sequence[Rules]) -> bool:
-    """`path` with a slash at its end for a folder."""
+    """`path` with a slash at its end for a folder. The last pattern that names the path itself decides. One that names
+    a folder above it does not count: we would not be here if it had left that folder out, and if it took it back, that
+    was not meant for everything below."""
     for inside, spec in reversed(rules):
-        verdict = spec.check_file(path[len(inside) :]).include
-        if verdict is not None:
-            return verdict
+        name = path[len(inside) :]
+        for pattern in reversed(spec.patterns):
+            if pattern.include is not None and pattern.regex is not None and _names(pattern.regex, name):
+                return pattern.include
     return False
+
+
+def _names(regex: re.Pattern[str], name: str) -> bool:
+    """Does it name the path itself? The library marks the slash at which it matched a folder."""
+    match = regex.match(name)
+    if match is None or match.groupdict().get(_FOLDER) is None:
+        return match is not None
+    return match.end(_FOLDER) == len(name)
 
 
 def _found(folder: Path, path: str, entry: os.DirEntry[str]) -> Found:

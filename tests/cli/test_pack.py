@@ -121,7 +121,9 @@ def test_what_shrinks_is_shrunk_and_what_does_not_is_stored(tmp_path: Path) -> N
 
 
 IGNORED = {
-    ".gitignore": "# comment\n*.pt\n!keep.pt\n/top.txt\nbuild/\nlogs/**/*.log\n\\#odd\ndocs/*.html\n a b \n",
+    ".gitignore": "# comment\n*.pt\n!keep.pt\n/top.txt\nbuild/\nlogs/**/*.log\n\\#odd\ndocs/*.html\n a b \nmodules/\n!web/\n",
+    "all/.gitignore": "**\n",
+    "odd/.gitignore": "[[]x]\n**/in/**\n",
     "src/.gitignore": "*.tmp\n!/special.pt\n/generated\n",
     "src/deep/.gitignore": "!again.tmp\r\n*.md\r\n",
     **dict.fromkeys(
@@ -130,6 +132,7 @@ IGNORED = {
             "src/build/y", "src/buildx", "logs/a.log", "logs/a/b/c.log", "logs/a/readme", "#odd", "docs/a.html",
             "docs/sub/b.html", "src/c.tmp", "src/deep/again.tmp", "src/deep/other.tmp", "src/generated/z",
             "src/deep/generated/z", "src/deep/note.md", "note.md", "build2/x", "a b",
+            "web/modules/x", "web/app", "all/x", "all/y/z", "odd/[x]", "odd/a/in/b", "odd/in/b/c", "odd/inn",
         ),
         "x",
     ),
