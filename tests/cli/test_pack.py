@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
+from pathspec import GitIgnoreSpec
 
 from supervisor.cli import codewalk, pack
 from supervisor.cli.codewalk import walk
@@ -120,8 +121,9 @@ def test_what_shrinks_is_shrunk_and_what_does_not_is_stored(tmp_path: Path) -> N
             assert bundle.index.stored_bytes < most * len(content) + 2000
 
 
+PATTERNS = "# comment\n*.pt\n!keep.pt\n/top.txt\nbuild/\nlogs/**/*.log\n\\#odd\ndocs/*.html\n a b \nmodules/\n!web/\n"
 IGNORED = {
-    ".gitignore": "# comment\n*.pt\n!keep.pt\n/top.txt\nbuild/\nlogs/**/*.log\n\\#odd\ndocs/*.html\n a b \nmodules/\n!web/\n",
+    ".gitignore": PATTERNS,
     "all/.gitignore": "**\n",
     "odd/.gitignore": "[[]x]\n**/in/**\n",
     "src/.gitignore": "*.tmp\n!/special.pt\n/generated\n",
@@ -156,6 +158,11 @@ def test_the_patterns_are_gits(tmp_path: Path) -> None:
         [*ask, "ls-files", "-co", "--exclude-standard", "-z"], check=True, env=environ, stdout=subprocess.PIPE
     ).stdout
     assert names(folder) == set(listed.decode().split("\0")) - {""}
+
+
+def test_the_librarys_own_verdict_would_not_do() -> None:
+    """Broken on purpose: to it, what takes a folder back takes back everything below."""
+    assert GitIgnoreSpec.from_lines(["modules/", "!web/"]).check_file("web/modules/").include is False
 
 
 def test_spotignore_has_the_last_word(tmp_path: Path) -> None:
