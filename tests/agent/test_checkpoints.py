@@ -1,76 +1,17 @@
 """Saving checkpoints: nothing is pointed to that was not read back, nothing is deleted that is pointed to."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from supervisor.agent.batonio import BatonKeeper
-from supervisor.agent.candidates import CheckpointFolder
-from supervisor.agent.checkpoints import CheckpointSaver, Hooks, step_in_name
+from supervisor.agent.checkpoints import step_in_name
 from supervisor.agent.patience import GaveUp
-from supervisor.agent.pruning import Pruner
-from supervisor.agent.stores.errors import StoreUnavailable
 from supervisor.domain import baton as rules
 from supervisor.domain import runfiles
-from supervisor.domain.baton import KEEP, BatonRefused, Holder, Keep
-from supervisor.domain.heartbeat import Pruned
-from tests.agent.desk import HOLDER, RUN, HandClock, held, patient, store_in
-
-
-class Desk:
-    """A training's folder, a held baton, and the saver between them."""
-
-    def __init__(self, folder: Path) -> None:
-        self.clock = HandClock()
-        self.store = store_in(folder)
-        self.keeper: BatonKeeper = held(self.store)
-        self.path = folder / "checkpoints"
-        self.path.mkdir()
-        self.renamed: set[str] = set()
-        self.entries = CheckpointFolder(str(self.path), 10.0, self._poll)
-        self.steps: dict[str, int] = {}
-        self.notes: list[str] = []
-        self.moved: list[int] = []
-        self.pruned: list[Pruned] = []
-        self.before_step: Callable[[], object] = lambda: None
-        self.saver = self.new_saver(folder)
-
-    def new_saver(self, folder: Path, until: float = 1e9, keep: Keep = KEEP) -> CheckpointSaver:
-        return CheckpointSaver(
-            Pruner(self.store, RUN, keep, self.pruned.append),
-            self.keeper,
-            HOLDER,
-            (RUN, 1, str(folder / "staging")),
-            patient(self.clock, until),
-            Hooks(self._step_of, self.notes.append, self.moved.append),
-        )
-
-    def _step_of(self, name: str) -> int:
-        self.before_step()
-        return self.steps.get(name, step_in_name(name) or 0)
-
-    def _poll(self) -> set[str]:
-        found, self.renamed = self.renamed, set()
-        return found
-
-    def write(self, name: str, text: str = "x") -> None:
-        path = self.path / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
-        self.renamed.add(Path(name).parts[0])
-
-    def save(self, last: bool = False) -> None:
-        self.saver.save_new(self.entries, self.clock.now, last)
-
-    @property
-    def baton(self) -> rules.Baton:
-        return rules.decode(self.store.calm.get(runfiles.baton(RUN))[0])
-
-    def files(self) -> list[str]:
-        begins = runfiles.checkpoints(RUN)
-        return [key[len(begins) :] for key in self.store.keys(begins)]
+from supervisor.domain.baton import BatonRefused, Holder
+from tests.agent.checkpoint_desk import Desk
+from tests.agent.desk import RUN
 
 
 @pytest.fixture
@@ -277,87 +218,3 @@ def test_cleaning_that_cannot_list_deletes_nothing(desk: Desk) -> None:
 )
 def test_the_step_in_a_name(name: str, step: "int | None") -> None:
     assert step_in_name(name) == step
-
-
-def test_milestones_stay_and_each_removal_is_told_with_its_rule(desk: Desk, tmp_path: Path) -> None:
-    desk.saver = desk.new_saver(tmp_path, keep=Keep(last=2, best=1, every=10))
-    for step in (4, 8, 13, 17, 21, 25):
-        desk.write("step-%d.pt" % step)
-        desk.save()
-    assert [p.step for p in rules.pointers(desk.baton)] == [25, 21, 13]
-    assert desk.files() == ["13-a1/step-13.pt", "21-a1/step-21.pt", "25-a1/step-25.pt"]
-    assert desk.pruned[-1] == Pruned(3, ((4, "keep_last 2"), (8, "keep_last 2"), (17, "keep_last 2")))
-
-
-def test_the_newest_best_ones_stay_and_with_none_wanted_none_is_uploaded(desk: Desk, tmp_path: Path) -> None:
-    desk.saver = desk.new_saver(tmp_path, keep=Keep(best=2))
-    for step in (1, 2, 3):
-        desk.write("best-%d.pt" % step)
-        desk.save()
-    assert [p.step for p in desk.baton.best] == [3, 2]
-    assert desk.baton.checkpoint is None
-    assert desk.files() == ["best-2-a1/best-2.pt", "best-3-a1/best-3.pt"]
-    assert desk.pruned[-1] == Pruned(1, ((1, "keep_best 2"),))
-    desk.saver = desk.new_saver(tmp_path, keep=Keep(best=0))
-    desk.saver.clean(desk.baton)
-    desk.write("best-4.pt")
-    desk.write("step-4.pt")
-    desk.save()
-    assert desk.files() == ["4-a1/step-4.pt"]  # a rule that keeps fewer takes effect with the next save
-    assert desk.pruned[-1].last == ((2, "keep_best 0"), (3, "keep_best 0"))
-
-
-def test_while_the_newest_does_not_verify_the_old_ones_stay(desk: Desk) -> None:
-    for step in (1, 2, 3):
-        desk.write("step-%d.pt" % step)
-        desk.save()
-    kept = desk.files()
-    desk.store.corrupt_uploads = 99
-    for step in (4, 5):
-        desk.write("step-%d.pt" % step)
-        desk.save()
-    assert desk.files() == kept  # and nothing is left of what did not arrive
-    assert desk.pruned == []
-    assert desk.baton.checkpoint is not None
-    assert desk.baton.checkpoint.step == 3
-
-
-def test_what_could_not_be_deleted_goes_with_the_next_save(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for step in (1, 2, 3):
-        desk.write("step-%d.pt" % step)
-        desk.save()
-    whole = desk.store.delete
-
-    def away(key: str) -> bool:
-        raise StoreUnavailable("away")
-
-    monkeypatch.setattr(desk.store, "delete", away)
-    desk.write("step-4.pt")
-    desk.save()
-    assert desk.pruned == []  # told when it is done
-    monkeypatch.setattr(desk.store, "delete", whole)
-    desk.write("step-5.pt")
-    desk.save()
-    assert desk.pruned == [Pruned(2, ((1, "keep_last 3"), (2, "keep_last 3")))]
-    assert desk.files() == ["3-a1/step-3.pt", "4-a1/step-4.pt", "5-a1/step-5.pt"]
-
-
-def test_leftovers_of_a_dead_holder_are_told(desk: Desk) -> None:
-    begins = runfiles.checkpoints(RUN)
-    for name in ("4-a0/step-4.pt", "best-6-a0/best.pt", "9-a0.2/epoch/model.pt", "9-a0.2/epoch/state.pt"):
-        desk.store.calm.put(begins + name, b"x")
-    desk.saver.clean(desk.baton)
-    assert desk.files() == []
-    why = "the baton does not name it"
-    assert desk.pruned == [Pruned(3, ((4, why), (6, why), (9, why)))]
-
-
-def test_only_the_last_few_are_named_and_all_are_counted(desk: Desk, tmp_path: Path) -> None:
-    for step in range(1, 15):
-        desk.write("step-%d.pt" % step)
-        desk.save()
-    account = desk.pruned[-1]
-    assert account.count == 11
-    assert [step for step, _ in account.last] == list(range(4, 12))

@@ -1,0 +1,68 @@
+"""A training's folder, a held baton, and the saver between them."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from supervisor.agent.batonio import BatonKeeper
+from supervisor.agent.candidates import CheckpointFolder
+from supervisor.agent.checkpoints import CheckpointSaver, Hooks, step_in_name
+from supervisor.agent.pruning import Pruner
+from supervisor.domain import baton as rules
+from supervisor.domain import runfiles
+from supervisor.domain.baton import KEEP, Keep
+from supervisor.domain.heartbeat import Pruned
+from tests.agent.desk import HOLDER, RUN, HandClock, held, patient, store_in
+
+
+class Desk:
+    """A training's folder, a held baton, and the saver between them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock = HandClock()
+        self.store = store_in(folder)
+        self.keeper: BatonKeeper = held(self.store)
+        self.path = folder / "checkpoints"
+        self.path.mkdir()
+        self.renamed: set[str] = set()
+        self.entries = CheckpointFolder(str(self.path), 10.0, self._poll)
+        self.steps: dict[str, int] = {}
+        self.notes: list[str] = []
+        self.moved: list[int] = []
+        self.pruned: list[Pruned] = []
+        self.before_step: Callable[[], object] = lambda: None
+        self.saver = self.new_saver(folder)
+
+    def new_saver(self, folder: Path, until: float = 1e9, keep: Keep = KEEP) -> CheckpointSaver:
+        return CheckpointSaver(
+            Pruner(self.store, RUN, keep, self.pruned.append),
+            self.keeper,
+            HOLDER,
+            (RUN, 1, str(folder / "staging")),
+            patient(self.clock, until),
+            Hooks(self._step_of, self.notes.append, self.moved.append),
+        )
+
+    def _step_of(self, name: str) -> int:
+        self.before_step()
+        return self.steps.get(name, step_in_name(name) or 0)
+
+    def _poll(self) -> set[str]:
+        found, self.renamed = self.renamed, set()
+        return found
+
+    def write(self, name: str, text: str = "x") -> None:
+        path = self.path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        self.renamed.add(Path(name).parts[0])
+
+    def save(self, last: bool = False) -> None:
+        self.saver.save_new(self.entries, self.clock.now, last)
+
+    @property
+    def baton(self) -> rules.Baton:
+        return rules.decode(self.store.calm.get(runfiles.baton(RUN))[0])
+
+    def files(self) -> list[str]:
+        begins = runfiles.checkpoints(RUN)
+        return [key[len(begins) :] for key in self.store.keys(begins)]
