@@ -52,4 +52,5 @@ def _part(part: Cgroup | Disk | Tree | None) -> dict[str, Any] | None:
 
 
 def _whole(figure: float | None) -> float | int | None:
-    return int(figure) if figure is not None and float(figure).is_integer() else figure  # from a row it may be an int
+    """Read back from a row, whole figures are int already."""
+    return int(figure) if isinstance(figure, float) and figure.is_integer() else figure
