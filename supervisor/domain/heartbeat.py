@@ -66,7 +66,7 @@ class Exit:
     ran_s: float = 0.0
     last_line: str = ""
     retry_named: bool = False  # an exit code or log pattern of the run's `retry` rules matched
-    oom_kills: Optional[int] = None  # by the kernel, in our cgroup, while the command ran; None = not countable here
+    oom_kills: Optional[int] = None  # by the kernel, in our cgroup, while it ran; None = not countable
     disk_full: str = ""  # which folder had no bytes or no inodes left at the end, with its figures
 
 

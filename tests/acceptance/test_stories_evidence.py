@@ -180,8 +180,6 @@ def test_a_signal_of_a_stranger_is_not_taken_for_anything_else(
     for pid in house.training_pids(run_id):
         os.kill(pid, number)
     attempt = house.ended(run_id)
-    if number == signal.SIGTERM:  # this training saves and leaves with 143, as a polite one does
-        assert attempt["exit"]["code"] == 143
     assert attempt["cause"] == "killed"
     assert f"{number.name}" in attempt["evidence"]
     assert "nobody of ours sent it" in attempt["evidence"]
