@@ -236,3 +236,20 @@ def test_an_object_under_a_file_is_not_reported_absent(store: FolderStore) -> No
     ):
         with pytest.raises(StoreUnavailable, match="in the place of a folder"):
             call()
+
+
+def test_a_store_moved_away_in_the_middle_of_a_write_is_not_made_anew(
+    store: FolderStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it could not come back: the name of its folder would be taken by an empty one."""
+    rename = os.rename
+
+    def away(source: str, target: str) -> None:
+        monkeypatch.setattr(os, "rename", rename)
+        rename(store.root, store.root + ".away")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", away)
+    with pytest.raises(StoreUnavailable):
+        store.put("runs/a/logs/1.log", b"new")
+    assert not os.path.exists(store.root)
