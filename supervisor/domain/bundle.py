@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import tarfile
 import zlib
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, Dict, Iterable, Iterator, List, Optional, Tuple, cast
 
@@ -144,16 +145,21 @@ class Opened:
         self._tar.drain()
 
     def _archive(self) -> tarfile.TarFile:
-        try:
+        """It reads the first header already."""
+        with _headers():
             return tarfile.open(fileobj=cast(IO[bytes], self._tar), mode="r|", bufsize=_PIECE_BYTES)
-        except tarfile.TarError as error:
-            raise BundleRefused(_NO_TAR % error) from None
 
 
 def _next(archive: tarfile.TarFile) -> Optional[tarfile.TarInfo]:
-    """The library meets hostile headers with more than its own errors."""
-    try:
+    with _headers():
         return archive.next()
+
+
+@contextmanager
+def _headers() -> Iterator[None]:
+    """The library meets hostile headers with more than its own errors. Raises BundleRefused."""
+    try:
+        yield
     except BundleRefused:
         raise
     except (tarfile.TarError, ValueError, OverflowError, RecursionError) as error:

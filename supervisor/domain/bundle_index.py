@@ -75,8 +75,10 @@ class BundleIndex:
                 Member(m["path"], m.get("size", 0), m.get("executable", False), m.get("link"))
                 for m in whole["files"]
             ]
+            if not all(isinstance(m.link, str | None) for m in members):
+                raise TypeError("a link leads to a name")
             return cls.of(whole["sha256"], members, whole["stored_bytes"])
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(f"not the list of a bundle: {error}") from None
 
     def find(self, path: str) -> Member | None:

@@ -237,6 +237,15 @@ def test_damaged_archives() -> None:
     assert refused(gzip.compress(GOOD[:3000])) != ""
 
 
+@pytest.mark.parametrize("kind", [tarfile.GNUTYPE_LONGNAME, tarfile.XGLTYPE])
+@pytest.mark.parametrize("before", [b"", GOOD[: -tarfile.RECORDSIZE // 2]])
+def test_headers_upon_headers_are_refused(kind: bytes, before: bytes) -> None:
+    """The library reads each of them inside the one before: also where it opens the archive."""
+    info, content = entry("more", b"12 abc=defg\n", kind)
+    header = info.tobuf() + content.ljust(tarfile.BLOCKSIZE, b"\0")
+    assert "not a tar" in refused(gzip.compress(before + header * 3000 + GOOD, 1))
+
+
 def test_what_follows_the_last_member_belongs_to_the_hash() -> None:
     longer = GOOD + b"hidden" * 1000
     assert opened(gzip.compress(longer))[1].sha256 == hashlib.sha256(longer).hexdigest()

@@ -36,7 +36,10 @@ def test_the_list_survives_its_journey() -> None:
     again = BundleIndex.decode(INDEX.encode())
     assert again == INDEX
     assert (again.size, again.stored_bytes, again.sha256) == (45, 77, "ab" * 32)
-    for torn in (b"", b"[]", b"{}", b'{"files": 3}', INDEX.encode()[:-1], b'{"files": [[]]}'):
+    strange = INDEX.encode().replace(b'"run.sh"}', b"7}")
+    deep = b"[" * 100_000
+    assert strange != INDEX.encode()
+    for torn in (b"", b"[]", b"{}", b'{"files": 3}', INDEX.encode()[:-1], b'{"files": [[]]}', deep, strange):
         with pytest.raises(ValueError):  # noqa: PT011 - whatever the parser says
             BundleIndex.decode(torn)
 
