@@ -24,7 +24,7 @@ from supervisor.agent.reach import Store
 from supervisor.agent.situation import Situation
 from supervisor.agent.stores.errors import StoreUnavailable
 from supervisor.agent.training import Training
-from supervisor.domain import beat_telemetry, runfiles
+from supervisor.domain import runfiles
 from supervisor.domain.heartbeat import Exit
 
 VERSION = 1
@@ -132,7 +132,7 @@ class Evidence:
         self, when: str, end: Optional[Exit], left: Optional[str], processes: List[Dict[str, Any]]
     ) -> Dict[str, Any]:
         beat, job = self._situation.now, self._job
-        telemetry = None if beat.telemetry is None else beat_telemetry.to_json(beat.telemetry)
+        telemetry = json.loads(beat.telemetry) if beat.telemetry else None
         return {
             "version": VERSION,
             "when": when,

@@ -10,12 +10,11 @@ import json
 import math
 import threading
 from dataclasses import replace
-from typing import Any, Callable, Dict, List, Mapping, Optional
+from typing import Any, Callable, Dict, List, Mapping
 
 from supervisor.agent.identity import Identity
 from supervisor.agent.job import Job
 from supervisor.agent.masking import NOTHING, Masker
-from supervisor.domain.beat_telemetry import Telemetry
 from supervisor.domain.heartbeat import BOOT, MAX_METRICS, MAX_TEXT, Beat
 
 URGENT = ("phase", "notice_s", "left", "stop_generation", "exit")
@@ -32,7 +31,7 @@ class Situation:
         self._lock = threading.Lock()
         self._notes: Dict[str, str] = {}
         self._on_urgent: List[Callable[[], None]] = []
-        self._vitals: Callable[[], Optional[Telemetry]] = lambda: None
+        self._vitals: Callable[[], str] = lambda: ""
         self._beat = Beat(
             run_id=job.run_id,
             attempt=job.attempt,
@@ -48,7 +47,7 @@ class Situation:
         """`call` must not block."""
         self._on_urgent.append(call)
 
-    def carry(self, vitals: Callable[[], Optional[Telemetry]]) -> None:
+    def carry(self, vitals: Callable[[], str]) -> None:
         """Each beat tells how the machine is. `vitals` must not block."""
         self._vitals = vitals
 

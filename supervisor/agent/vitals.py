@@ -16,7 +16,7 @@ from supervisor.agent.cgroup import OwnCgroup
 from supervisor.agent.gpus import GpuReader
 from supervisor.agent.machinefolder import MachineFolder
 from supervisor.agent.proctree import ProcessTree
-from supervisor.domain.beat_telemetry import Disk, Telemetry, compact
+from supervisor.domain.beat_telemetry import Disk, Telemetry, compact, encode
 
 PACE_MIN_S = 1.0
 OLD_PACES = 3  # a reading older than so many paces is not told any more
@@ -37,19 +37,19 @@ class Vitals:
         self._readers, self._warn = dict(readers), warn
         self._pace_s, self._monotonic = max(PACE_MIN_S, pace_s), monotonic
         self._failing: Set[str] = set()
-        self._last: Optional[Telemetry] = None
+        self._last = ""
         self._read_at = 0.0
         self._small_shm_told = False
 
     def step(self) -> float:
         """Read everything; seconds until the next time."""
-        self._last, self._read_at = self.read(), self._monotonic()
+        self._last, self._read_at = encode(self.read()), self._monotonic()
         return self._pace_s
 
-    def fresh(self) -> Optional[Telemetry]:
-        """What was read last, unless that is too long ago. Never blocks."""
+    def fresh(self) -> str:
+        """What was read last, as a beat carries it; "" when that is too long ago. Never blocks."""
         old = self._monotonic() - self._read_at > OLD_PACES * self._pace_s
-        return None if old else self._last
+        return "" if old else self._last
 
     def read(self) -> Telemetry:
         found: Dict[str, Any] = {}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from supervisor.domain.beat_telemetry import Telemetry
 from supervisor.domain.causes import Cause
 from supervisor.domain.heartbeat import Exit
 from supervisor.domain.machine import MachineRef
@@ -91,7 +90,7 @@ class Pulse:
     steps_per_s: float | None = None
     message: str = ""
     metrics: Mapping[str, float] = field(default_factory=dict)
-    telemetry: Telemetry | None = None  # of the newest beat that told any
+    telemetry: str = ""  # of the newest beat that told any, as text (domain/beat_telemetry)
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,6 +99,7 @@ _PARTS = {
 }
 
 
+_dumps = json.JSONEncoder(separators=(",", ":")).encode
 _NAMES = {kind: tuple(field.name for field in fields(kind)) for kind in (*set(_PARTS.values()), Telemetry)}
 
 # What a beat that would be too large gives up, in this order: figures that never change, then those that matter least.
@@ -131,7 +132,31 @@ def compact(telemetry: Telemetry) -> Telemetry:
 
 
 def size_bytes(telemetry: Telemetry) -> int:
-    return len(json.dumps(to_json(telemetry), separators=(",", ":")))
+    return len(encode(telemetry))
+
+
+def encode(telemetry: Telemetry) -> str:
+    """As text: the form in which beats and pulses hold it, because nearly all of it is replaced without being read."""
+    return _dumps(to_json(telemetry))
+
+
+def decode(text: str) -> Optional[Telemetry]:
+    """What such a text tells; None for "" and for what cannot be read."""
+    try:
+        return parse(json.loads(text)) if text else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def as_told(data: object) -> str:
+    """The text of a part of a beat that came from outside, unread; "" when it is none or too large."""
+    if not isinstance(data, dict):
+        return ""
+    try:
+        text = _dumps(data)
+    except RecursionError:
+        return ""
+    return text if len(text) <= MAX_BYTES else ""
 
 
 def _without(telemetry: Telemetry, name: str, column: str) -> Telemetry:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any, Dict, Mapping, Optional, Tuple
 
 from supervisor.domain import beat_telemetry
-from supervisor.domain.beat_telemetry import Telemetry
 from supervisor.domain.identifiers import is_run_id, parse_launch_id
 
 MAX_BYTES = 10_240
@@ -102,7 +101,9 @@ class Beat:
     message: str = ""  # a short fact for the status sentence, such as "pulling image (4.1 GB)"
     metrics: Mapping[str, float] = field(default_factory=dict)
     rejected_checkpoint: Optional[int] = None  # not restored, because it did not verify; message says why
-    telemetry: Optional[Telemetry] = None
+    telemetry: str = (
+        ""  # JSON text, read where it is shown (beat_telemetry.decode); "" = this beat tells none
+    )
     pruned: Optional[Pruned] = None
 
 
@@ -111,8 +112,8 @@ def encode(beat: Beat) -> bytes:
     raw = {name: value for name, value in vars(beat).items() if value not in (None, "", {})}
     if beat.exit is not None:
         raw["exit"] = {name: value for name, value in vars(beat.exit).items() if value is not None}
-    if beat.telemetry is not None:
-        raw["telemetry"] = beat_telemetry.to_json(beat.telemetry)
+    if beat.telemetry:
+        raw["telemetry"] = json.loads(beat.telemetry)
     if beat.pruned is not None:
         raw["pruned"] = vars(beat.pruned)
     return json.dumps(raw, separators=(",", ":"), allow_nan=False).encode()
@@ -167,7 +168,7 @@ def _from_dict(data: Dict[str, Any]) -> Beat:
         exit=_exit(data.get("exit")),
         message=_text(data, "message"),
         metrics=_metrics(data.get("metrics")),
-        telemetry=beat_telemetry.parse(data.get("telemetry")),
+        telemetry=beat_telemetry.as_told(data.get("telemetry")),
         pruned=_pruned(data.get("pruned")),
     )
 

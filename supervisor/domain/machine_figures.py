@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from supervisor.domain.beat_telemetry import Disk, Telemetry
+from supervisor.domain.beat_telemetry import Disk, Telemetry, decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,9 @@ class MachineFigures:
 NOTHING = MachineFigures()
 
 
-def figures_of(telemetry: Telemetry | None) -> MachineFigures:
+def figures_of(told: str) -> MachineFigures:
+    """`told`: the telemetry of a pulse."""
+    telemetry = decode(told)
     if telemetry is None:
         return NOTHING
     gpus, cgroup, tree = telemetry.gpus, telemetry.cgroup, telemetry.tree

@@ -139,8 +139,14 @@ def _beat(pulse: Pulse | None, attempt: Attempt) -> Json | None:
         "stall_polls": pulse.stall_polls,
         "message": pulse.message,
         "metrics": dict(pulse.metrics),
-        "telemetry": None if pulse.telemetry is None else beat_telemetry.to_json(pulse.telemetry),
+        "telemetry": _telemetry(pulse.telemetry),
     }
+
+
+def _telemetry(told: str) -> Json | None:
+    """Cleaned: it came from outside."""
+    telemetry = beat_telemetry.decode(told)
+    return None if telemetry is None else beat_telemetry.to_json(telemetry)
 
 
 def _time(at: float | None) -> str | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import signal
 
 from supervisor.domain import heartbeat
-from supervisor.domain.beat_telemetry import Telemetry
+from supervisor.domain.beat_telemetry import decode
 from supervisor.domain.causes import Cause
 from supervisor.domain.heartbeat import Beat, Exit
 from supervisor.lifecycle.figures import plural
@@ -30,7 +30,7 @@ _LEFT_CAUSES = {
 }
 
 
-def end_of(beat: Beat, before: Telemetry | None = None) -> tuple[Cause, str] | None:
+def end_of(beat: Beat, before: str = "") -> tuple[Cause, str] | None:
     """(cause, fact) when this beat says that the training is over and did not finish; None while it goes on, at
     exit 0, and where the agent left because of a stop (that is the run's end, not the attempt's failure). `before`:
     what earlier beats told of the machine."""
@@ -90,8 +90,9 @@ def _certain(kills: int) -> str:
     return f"memory limit hit (certain: the kernel counted {plural(kills, 'kill')}); {_OOM_ADVICE}"
 
 
-def _memory_share(telemetry: Telemetry | None) -> float:
+def _memory_share(told: str) -> float:
     """Memory in use, as a part of its limit; 0 where either is not known: then nothing is told of it."""
+    telemetry = decode(told)
     group = telemetry.cgroup if telemetry is not None else None
     if group is None or group.memory_bytes is None or not group.memory_max_bytes:
         return 0.0

@@ -61,7 +61,7 @@ def follow(pulse: Pulse | None, seen: Seen[Beat], now: float, poll_interval_s: f
         steps_per_s=beat.steps_per_s,
         message=beat.message,
         metrics=beat.metrics,
-        telemetry=beat.telemetry if beat.telemetry is not None else pulse.telemetry,
+        telemetry=beat.telemetry or pulse.telemetry,
     )
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from supervisor.domain import heartbeat
-from supervisor.domain.beat_telemetry import Telemetry
 from supervisor.domain.causes import Cause
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.heartbeat import Beat
@@ -52,7 +51,7 @@ def run_on(run: Run, obs: Observation, world: World, now: float) -> Decision:
 def _judge(
     before: Run, run: Run, beat: Seen[Beat] | None, obs: Observation, world: World, now: float
 ) -> Decision:
-    told = before.pulse.telemetry if before.pulse is not None else None
+    told = before.pulse.telemetry if before.pulse is not None else ""
     ended = _command_ended(run, beat, obs, world, now, told) if beat is not None else None
     if ended is not None:
         return ended
@@ -83,7 +82,7 @@ def _heed_stop(run: Run, obs: Observation, beat: Seen[Beat] | None, now: float) 
 
 
 def _command_ended(
-    run: Run, beat: Seen[Beat], obs: Observation, world: World, now: float, told: Telemetry | None
+    run: Run, beat: Seen[Beat], obs: Observation, world: World, now: float, told: str
 ) -> Decision | None:
     """Exit 0 is finishing; any other end has its cause; a notice seen inside the machine is authoritative. `told`: the
     figures of the machine before this beat."""

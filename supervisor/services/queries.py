@@ -134,7 +134,7 @@ def _with_beat(run: Run, beat: Beat, seen_at: float) -> Run:
             steps_per_s=pulse.steps_per_s if beat.steps_per_s is None else beat.steps_per_s,
             message=beat.message,
             metrics=beat.metrics or pulse.metrics,
-            telemetry=pulse.telemetry if beat.telemetry is None else beat.telemetry,
+            telemetry=beat.telemetry or pulse.telemetry,
         ),
     )
 

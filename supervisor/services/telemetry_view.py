@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from supervisor.domain.beat_telemetry import Cgroup, Disk, Gpus, Telemetry, Tree
+from supervisor.domain.beat_telemetry import Cgroup, Disk, Gpus, Telemetry, Tree, decode
 from supervisor.domain.machine_figures import disks_of
 from supervisor.domain.run import Run
 from supervisor.lifecycle.forecast import live_pulse
@@ -19,7 +19,7 @@ _GPU_NAMES = tuple(field.name for field in fields(Gpus))
 def telemetry_json(run: Run) -> dict[str, Any] | None:
     """Of the live attempt; None when there is none, or when its beats have told nothing yet."""
     pulse = live_pulse(run)
-    told = pulse.telemetry if pulse is not None else None
+    told = decode(pulse.telemetry) if pulse is not None else None
     if told is None:
         return None
     disks = disks_of(told)

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.agent.leaving import Leaving
+from supervisor.agent.loadcheck import LoadCheck
 from supervisor.agent.machinefolder import MachineFolder
 from supervisor.agent.results import ResultsUploader, Unverified
 from supervisor.agent.station import Station
@@ -42,5 +43,5 @@ def test_an_unforeseen_error_while_saving_results_is_for_a_person(
     uploader = ResultsUploader(station.store, station.folder.results, "runs/x/results/", patient(HandClock()))
     monkeypatch.setattr(uploader, "upload", broken)
     with pytest.raises(Unverified, match="unexpected RuntimeError: broken"):
-        Leaving(station)._upload(uploader)
+        Leaving(station)._upload(uploader, LoadCheck(station, patient(HandClock())), "runs/x/results/")
     station.renames.close()

@@ -14,24 +14,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from supervisor.domain.beat_telemetry import (
-    MAX_BYTES,
-    Cgroup,
-    Disk,
-    Gpus,
-    Telemetry,
-    Tree,
-    compact,
-    size_bytes,
-)
+from supervisor.domain.beat_telemetry import MAX_BYTES, compact, decode, size_bytes
 from supervisor.providers.agent_bundle import write_agent
 from tests.agent.machine_rig import Rig
 from tests.agent.nvml_library import build
 from tests.benchmarks import house, scene
+from tests.benchmarks.machine_told import CARDS, full
 from tests.benchmarks.row import Bench, Figure, Row, Size
 from tests.waiting import wait_for
 
-CARDS, QUIET_S = 8, 40.0
+QUIET_S = 40.0
 PACES = {"beat_push_s": 10.0, "beat_store_s": 60.0, "log_chunk_s": 300.0, "rest_s": 10.0}
 TRAINING = """
 import json, os, time
@@ -45,10 +37,11 @@ for step in range(10**6):
 
 def cost(size: Size) -> Mapping[str, Figure]:
     with scene.folder() as folder, _agent(folder) as rig:
-        beat = rig.beat_with("figures of its cards", lambda b: b.telemetry is not None and b.step is not None)
-        assert beat.telemetry is not None
-        assert beat.telemetry.gpus is not None
-        assert len(beat.telemetry.gpus.util_pct) == CARDS, "the cards of the library were not read"
+        beat = rig.beat_with("figures of its cards", lambda b: b.telemetry != "" and b.step is not None)
+        told = decode(beat.telemetry)
+        assert told is not None
+        assert told.gpus is not None
+        assert len(told.gpus.util_pct) == CARDS, "the cards of the library were not read"
         pid, seconds = rig.agent.pid, 2 * size.idle_s
         time.sleep(
             min(QUIET_S, seconds)
@@ -85,30 +78,6 @@ def _agent(folder: Path) -> Iterator[Rig]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
-
-
-def full(cards: int = CARDS) -> Telemetry:
-    """Every figure there is, as large as a big machine has them."""
-
-    def column(figure: float) -> tuple[float, ...]:
-        return tuple(figure + n for n in range(cards))
-
-    disk = Disk(8_123_456_789_012.0, 31_123_456_789_012.0, 1_812_345_678.0, 1_912_345_678.0)
-    return Telemetry(
-        gpus=Gpus(
-            column(92.0), column(143_123.0), column(143_771.0), column(1_980.0), column(1_985.0),
-            column(612.37), column(700.0), column(71.0), column(64.0), column(0.0), column(79.0), column(1.0),
-        ),
-        cgroup=Cgroup(1_612_345_678_901.0, 2_012_345_678_901.0, 12.0, 223.5, 12_345.0, 12.34, 56.78, 99.99),
-        checkpoints_disk=disk,
-        results_disk=disk,
-        scratch_disk=disk,
-        tree=Tree(1_234.0, 12_345.0, 1_612_345_678_901.0, 123.0, 45.0, 6.0, 7.0),
-        uptime_s=31_234_567.0,
-        log_bytes=12_345_678_901.0,
-        shm_bytes=1_006_632_960_000.0,
-        shm_free_bytes=1_006_632_950_000.0,
-    )  # fmt: skip
 
 
 def telemetry(size: Size) -> Mapping[str, Figure]:

@@ -16,13 +16,14 @@ from itertools import pairwise
 from pathlib import Path
 
 from supervisor.domain.attempt import Pulse
+from supervisor.domain.beat_telemetry import encode
 from supervisor.domain.causes import Cause
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.run import Run
 from supervisor.ports.store import Change, Lease, Sample
 from supervisor.storage.store import SqlStore
 from tests.benchmarks import scene
-from tests.benchmarks.agent_cost import full
+from tests.benchmarks.machine_told import full
 from tests.benchmarks.row import Bench, Figure, Row, Size
 
 RUNS, DAYS = 20, 3
@@ -77,7 +78,7 @@ def _pulse(run: Run, second: int, at: float) -> Pulse:
         beat_at=at - 3.25,
         step=second * 3,
         metrics=metrics,
-        telemetry=replace(TOLD, uptime_s=float(second)),
+        telemetry=encode(replace(TOLD, uptime_s=float(second))),
         progress_at=at,
     )
 

@@ -20,6 +20,7 @@ from typing import Any
 from supervisor import settings as settings_of
 from supervisor.domain import cells
 from supervisor.domain.attempt import Attempt, Pulse, Try
+from supervisor.domain.beat_telemetry import encode
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.heartbeat import Beat
 from supervisor.domain.identifiers import machine_name, nonce_hash
@@ -32,6 +33,7 @@ from supervisor.providers.local.provider import LocalProvider
 from supervisor.reconciler.system_clock import SystemClock
 from supervisor.settings import Settings
 from supervisor.storage.store import SqlStore, open_store
+from tests.benchmarks.machine_told import full
 
 ZONES = ("local-a", "local-b", "local-c")
 LAUNCH = "1.1.1"
@@ -164,11 +166,15 @@ def finish(settings: Settings, count: int) -> None:
         insert(store, runs, [{}] * count)
 
 
+TELEMETRY = encode(full(1))
+
+
 def beat(name: str, sequence: int) -> Beat:
     """The beat of this sequence number: a step further than the one before."""
     return Beat(
         name, 1, LAUNCH, _machine_id(name), "0f4c3c4e-7d1f-4f0e-9a53-0f1d2c3b4a59", sequence, "training", NONCE,
         step=sequence * 30, total=50_000, steps_per_s=3.1, metrics={"loss": 0.5, "gpu_util": 97.0},
+        telemetry=TELEMETRY,
     )  # fmt: skip
 
 

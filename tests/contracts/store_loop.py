@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from supervisor.domain.beat_telemetry import Cgroup, Disk, Gpus, Telemetry
+from supervisor.domain.beat_telemetry import Cgroup, Disk, Gpus, Telemetry, encode
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.machine_figures import MachineFigures
 from supervisor.domain.placement import OfferKey, ZoneRecord
@@ -158,7 +158,11 @@ class LoopSuite:
             cgroup=Cgroup(memory_bytes=3.0 * 2**30),
             checkpoints_disk=Disk(free_bytes=81.2, total_bytes=100.0),
         )
-        pulses = (a_pulse(1), a_pulse(2, telemetry=told), a_pulse(3, telemetry=Telemetry(uptime_s=1.0)))
+        pulses = (
+            a_pulse(1),
+            a_pulse(2, telemetry=encode(told)),
+            a_pulse(3, telemetry=encode(Telemetry(uptime_s=1.0))),
+        )
         samples = [Sample(run.key, NOW + 60 * n, 1, pulse) for n, pulse in enumerate(pulses)]
         store.write_pulses(samples, lease_of(store))
         found = store.samples(run.key, 0.0, 9)

@@ -54,7 +54,8 @@ beats = st.builds(
     st.just("digits"), st.just(2), st.just("1.2.3"), texts, texts, st.integers(0, MAX_COUNT),
     st.sampled_from(heartbeat.PHASES), texts, counts, counts, counts, counts, numbers, numbers,
     st.none() | st.sampled_from(heartbeat.LEFT), st.none() | texts.filter(bool), exits, texts,
-    st.dictionaries(texts, st.floats(-1e17, 1e17), max_size=16), counts, st.none(), st.none() | accounts,
+    st.dictionaries(texts, st.floats(-1e17, 1e17), max_size=16), counts, st.sampled_from(["", "{\"uptime_s\":5}"]),
+    st.none() | accounts,
 )  # fmt: skip
 
 

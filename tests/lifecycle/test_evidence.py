@@ -11,7 +11,7 @@ import pytest
 from supervisor.domain.actions import KeepEvidence, VerifyResults
 from supervisor.domain.attempt import Retiring
 from supervisor.domain.baton import Done
-from supervisor.domain.beat_telemetry import Cgroup, Telemetry
+from supervisor.domain.beat_telemetry import Cgroup, Telemetry, encode
 from supervisor.domain.causes import Cause
 from supervisor.domain.heartbeat import Exit
 from supervisor.domain.status import Status
@@ -31,7 +31,7 @@ OVER = ended(
     exit=Exit(None, 9, False, 40.0, "Killed", oom_kills=1),
 )
 TELEMETRY = Telemetry(cgroup=Cgroup(memory_bytes=1e9, memory_max_bytes=1e9, oom_kills=1))
-RUN = run_in(Status.RECOVERING, attempt=OVER, pulse=pulse(step=300, telemetry=TELEMETRY))
+RUN = run_in(Status.RECOVERING, attempt=OVER, pulse=pulse(step=300, telemetry=encode(TELEMETRY)))
 
 
 def test_it_tells_the_end_its_readings_the_last_beat_and_the_agents_part() -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from supervisor.domain.beat_telemetry import Cgroup, Telemetry
+from supervisor.domain.beat_telemetry import Cgroup, Telemetry, encode
 from supervisor.domain.causes import Cause
 from supervisor.domain.heartbeat import FINISHED, NO_GPU, Beat, Exit
 from supervisor.lifecycle.exits import end_of
@@ -25,7 +25,9 @@ Judge = Callable[[Beat], tuple[Cause, str] | None]
 
 def beat(end: Exit | None, memory: float | None = None, limit: float | None = None, **more: object) -> Beat:
     telemetry = (
-        None if memory is None else Telemetry(cgroup=Cgroup(memory_bytes=memory, memory_max_bytes=limit))
+        ""
+        if memory is None
+        else encode(Telemetry(cgroup=Cgroup(memory_bytes=memory, memory_max_bytes=limit)))
     )
     made = Beat("r", 1, "1.1.1", "m", "b", 7, FINISHED, exit=end, telemetry=telemetry)
     return replace(made, **more)  # type: ignore[arg-type]
@@ -148,8 +150,8 @@ def test_ends_are_told_apart(name: str) -> None:
 def test_memory_is_judged_by_the_beats_before_the_end_too() -> None:
     """When the last beat is made the memory is free again."""
     last = beat(killed(None), memory=1e7, limit=1e9)
-    full = Telemetry(cgroup=Cgroup(memory_bytes=9.9e8, memory_max_bytes=1e9))
-    for before, cause in ((full, Cause.HOST_OOM), (None, Cause.KILLED), (Telemetry(), Cause.KILLED)):
+    full = encode(Telemetry(cgroup=Cgroup(memory_bytes=9.9e8, memory_max_bytes=1e9)))
+    for before, cause in ((full, Cause.HOST_OOM), ("", Cause.KILLED), ("{}", Cause.KILLED)):
         found = end_of(last, before)
         assert found is not None
         assert found[0] == cause

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import pytest
 
 from supervisor.domain.attempt import Attempt, Retiring
-from supervisor.domain.beat_telemetry import Gpus, Telemetry
+from supervisor.domain.beat_telemetry import Gpus, Telemetry, encode
 from supervisor.domain.causes import Cause
 from supervisor.domain.machine import MachineRef
 from supervisor.domain.policies import Limits, Policy
@@ -180,7 +180,7 @@ def test_where_an_attempt_begins_is_not_said_before_it_is_known():
 def test_running_with_stall_polls_says_when_it_restarts():
     seen = pulse(
         step=12300, first_progress_at=NOW - 900, progress_at=NOW - 120, stall_polls=4, stall_counted_at=NOW,
-        telemetry=Telemetry(gpus=Gpus(util_pct=(0.0, None, 0.4))),
+        telemetry=encode(Telemetry(gpus=Gpus(util_pct=(0.0, None, 0.4)))),
     )  # fmt: skip
     run = running(pulse=seen)
     assert status_text(run, NOW) == (

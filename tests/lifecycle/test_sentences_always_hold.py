@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from supervisor.domain.attempt import Attempt, Pulse, Retiring, Try
-from supervisor.domain.beat_telemetry import Gpus, Telemetry
+from supervisor.domain.beat_telemetry import Gpus, Telemetry, encode
 from supervisor.domain.causes import Cause
 from supervisor.domain.heartbeat import PHASES, Exit
 from supervisor.domain.placement import Placement
@@ -46,7 +46,7 @@ pulses = st.builds(
     step=maybe_step, total=maybe_step, checkpoint_step=maybe_step, first_progress_at=st.none() | times,
     progress_at=st.none() | times, stall_polls=st.integers(0, 20), stall_counted_at=times,
     steps_per_s=st.none() | st.floats(-1, 1e6), message=words,
-    telemetry=st.none() | st.just(Telemetry(gpus=Gpus(util_pct=(3.0,)))),
+    telemetry=st.sampled_from(["", "{", encode(Telemetry(gpus=Gpus(util_pct=(3.0,))))]),
 )  # fmt: skip
 policies = st.builds(
     Policy, zones=st.lists(names, max_size=9).map(tuple), shapes=st.lists(names, max_size=2).map(tuple),

@@ -10,11 +10,12 @@ import pytest
 
 from supervisor.api.schemas_telemetry import ShownRun
 from supervisor.api.schemas_telemetry import Telemetry as Shape
-from supervisor.domain.beat_telemetry import Cgroup, Disk, Gpus, Telemetry, parse
+from supervisor.domain.beat_telemetry import Cgroup, Disk, Gpus, Telemetry, as_told, decode
+from supervisor.domain.beat_telemetry import encode as encode_telemetry
 from supervisor.domain.heartbeat import encode
 from supervisor.ports.store import RunFilter
 from supervisor.services.run_view import dumps
-from tests.benchmarks.agent_cost import full
+from tests.benchmarks.machine_told import full
 from tests.services.bed import Bed, beat
 
 TOLD = Telemetry(
@@ -29,7 +30,7 @@ def training(bed: Bed, told: Telemetry | None) -> None:
     bed.submit("digits-7")
     run = bed.train("digits-7")
     assert run.pulse is not None
-    bed.change("digits-7", pulse=replace(run.pulse, telemetry=told))
+    bed.change("digits-7", pulse=replace(run.pulse, telemetry="" if told is None else encode_telemetry(told)))
 
 
 def shown(bed: Bed) -> Any:
@@ -52,7 +53,9 @@ def test_what_the_row_holds_is_shown_with_null_for_what_is_not_known(bed: Bed) -
 
 def test_whole_numbers_of_a_beat_are_shown_too(bed: Bed) -> None:
     """JSON does not tell 5 from 5.0, and neither does what was read from it."""
-    training(bed, parse({"cgroup": {"memory_bytes": 5, "oom_kills": 1}, "gpus": {"util_pct": [93]}}))
+    training(
+        bed, decode(as_told({"cgroup": {"memory_bytes": 5, "oom_kills": 1}, "gpus": {"util_pct": [93]}}))
+    )
     told = shown(bed)
     assert (told["cgroup"]["memory_bytes"], told["cgroup"]["oom_kills"]) == (5, 1)
     assert told["gpus"][0]["util_pct"] == 93
@@ -62,7 +65,7 @@ def test_a_pushed_beat_is_newer_and_one_without_figures_keeps_the_last(bed: Bed)
     training(bed, TOLD)
     bed.inbox.receive("digits-7", encode(beat("digits-7", 9)))
     assert shown(bed)["uptime_s"] == 12.5
-    bed.inbox.receive("digits-7", encode(beat("digits-7", 10, telemetry=full())))
+    bed.inbox.receive("digits-7", encode(beat("digits-7", 10, telemetry=encode_telemetry(full()))))
     told = shown(bed)
     assert len(told["gpus"]) == 8
     assert told["gpus"][7]["util_pct"] == 99
@@ -101,7 +104,7 @@ def test_forged_figures_are_shown_within_bounds_and_kept_apart(bed: Bed, forged:
     # What the loop would write of it can be written and read again.
     run = bed.run("digits-7")
     assert run.pulse is not None
-    bed.change("digits-7", pulse=replace(run.pulse, telemetry=parse(forged)))
+    bed.change("digits-7", pulse=replace(run.pulse, telemetry=as_told(forged) or run.pulse.telemetry))
     assert shown(bed) == told
 
 
