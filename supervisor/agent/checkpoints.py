@@ -125,6 +125,8 @@ class CheckpointSaver:
                 kept = self._masker.text(name)  # a name may hold what must not be stored
                 source, target = os.path.join(folder.path, name), os.path.join(self._staging, kept)
                 os.makedirs(os.path.dirname(target), exist_ok=True)
+                if os.path.lexists(target):  # to write there would write into the training's own file
+                    raise ValueError("without secrets two of its files have one name")
                 _copy(source, target, may_link=not candidate.in_place)
                 entries.append(hash_file(target, kept))
         except FileNotFoundError:
@@ -159,19 +161,18 @@ class CheckpointSaver:
                 return
 
     def _point(self, pointer: Pointer, best: bool) -> None:
-        name = rules.keep_best if best else rules.move_checkpoint
+        named = rules.keep_best if best else rules.move_checkpoint
         after = self._patience.insist(
             "moving the checkpoint pointer",
-            lambda: self._keeper.change(lambda baton: name(baton, *self._holder, pointer, self._keep)),
+            lambda: self._keeper.change(lambda baton: named(baton, *self._holder, pointer, self._keep)),
         )
         if not best:
             self._moved(pointer.step)
         self._pruner.prune(after)
 
     def _new_prefix(self, step: int, best: bool) -> str:
-        upload_number = 1
+        place, upload_number = runfiles.best if best else runfiles.checkpoint, 1
         while True:
-            place = runfiles.best if best else runfiles.checkpoint
             prefix = place(self._run_id, step, self._attempt, upload_number)
             if prefix not in self._prefixes:
                 self._prefixes.add(prefix)

@@ -3,7 +3,8 @@
 The order is always: upload, read back, the baton moved (it names what is kept), then deleted, then told by the beat.
 What is deleted was named once and is not named now, in a baton that we have written or read as its holder; a prefix
 that was dropped never comes back, so a lost answer or a late look harms nothing. What cannot be deleted now stays
-known and is tried again at the next save; what a dead holder left behind is deleted by the next one at its start.
+known and is tried again at the next save; what a dead holder left behind is deleted by the next one at its start. Of
+attempts after our own nothing is deleted: an agent that was frozen while it began would take their uploads in flight.
 
 Entries called best* below a prefix that is not `best-...` were written by agents that did not name them in the baton.
 Nobody can tell a kept one from a half-made one, so they stay until a purge.
@@ -24,16 +25,18 @@ from supervisor.domain.heartbeat import MAX_PRUNED, Pruned
 
 BEST = "best"
 UNNAMED = "the baton does not name it"
-_STEP = re.compile(r"(?:best-)?([0-9]{1,15})-a[0-9]+(?:\.[0-9]+)?/")
+_PREFIX = re.compile(r"(?:best-)?([0-9]{1,15})-a([0-9]+)(?:\.[0-9]+)?/")
 _log = logging.getLogger("agent")
 
 
 class Pruner:
     """Used by one thread at a time. `tell` gets the beat's new account of what was removed."""
 
-    def __init__(self, store: Store, run_id: str, keep: Keep, tell: Callable[[Pruned], None]) -> None:
+    def __init__(
+        self, store: Store, run_id: str, attempt: int, keep: Keep, tell: Callable[[Pruned], None]
+    ) -> None:
         self.store = store
-        self._folder = runfiles.checkpoints(run_id)
+        self._folder, self._attempt = runfiles.checkpoints(run_id), attempt
         self.keep = keep
         self._tell = tell
         self._account = Pruned(0)
@@ -49,7 +52,8 @@ class Pruner:
                     name, _, rest = info.key[len(self._folder) :].partition("/")
                     prefix = "%s%s/" % (self._folder, name)
                     written_by_older = rest.startswith(BEST) and not name.startswith(BEST)
-                    if prefix not in named and not written_by_older:
+                    newer = _origin(name + "/")[1] > self._attempt
+                    if prefix not in named and not written_by_older and not newer:
                         found.setdefault(prefix, []).append(info.key)
         except StoreUnavailable as error:
             _log.warning("leftover checkpoints stay for now: %s", error)
@@ -86,7 +90,7 @@ class Pruner:
 
     def _remove(self, prefixes: Iterable[str]) -> None:
         removed = []
-        for step, prefix in sorted((_step(prefix[len(self._folder) :]), prefix) for prefix in prefixes):
+        for step, prefix in sorted((_origin(prefix[len(self._folder) :])[0], prefix) for prefix in prefixes):
             keys, why = self._known[prefix]
             if not self._delete(keys):
                 break
@@ -111,7 +115,7 @@ class Pruner:
         return True
 
 
-def _step(prefix: str) -> int:
-    """Of a prefix below the checkpoint folder; -1 for one that no agent of ours writes."""
-    match = _STEP.fullmatch(prefix)
-    return -1 if match is None else int(match.group(1))
+def _origin(prefix: str) -> Tuple[int, int]:
+    """(step, attempt) of a prefix below the checkpoint folder; (-1, 0) for one that no agent of ours writes."""
+    match = _PREFIX.fullmatch(prefix)
+    return (-1, 0) if match is None else (int(match.group(1)), int(match.group(2)))

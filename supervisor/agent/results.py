@@ -33,6 +33,7 @@ class ResultsUploader:
         self._masker = masker
         self._patience = patience
         self._verified: Dict[str, FileEntry] = {}
+        self._owners: Dict[str, str] = {}  # name in the store -> name here
 
     def upload(self, tell: Callable[[int, int], None] = lambda done, of: None) -> Tuple[FileEntry, ...]:
         """All files, in order of name. Raises Unverified, GaveUp; waits while the store does not answer."""
@@ -66,10 +67,10 @@ class ResultsUploader:
         if os.fsencode(name) != name.encode("utf-8", "replace"):
             raise ValueError("its name is not UTF-8")
         kept = self._masker.text(name)
+        if self._owners.setdefault(kept, name) != name:
+            raise ValueError("without secrets it has the name of another file")
         if name in self._verified and self._verified[name] == hash_file(path, kept):
             return
-        if kept != name and any(kept == one.name for other, one in self._verified.items() if other != name):
-            raise ValueError("without secrets it has the name of another file")
 
         def deed() -> Union[FileEntry, StoreFull]:
             try:

@@ -131,7 +131,7 @@ class Station:
     def _saver(self) -> CheckpointSaver:
         keep = Keep(self.job.keep_last, self.job.keep_best, self.job.keep_every)
         return CheckpointSaver(
-            Pruner(self.store, self.job.run_id, keep, self._checkpoints_removed),
+            Pruner(self.store, self.job.run_id, self.job.attempt, keep, self._checkpoints_removed),
             self.keeper,
             self.holder,
             (self.job.run_id, self.job.attempt, self.folder.staging),

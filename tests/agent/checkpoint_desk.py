@@ -6,6 +6,7 @@ from pathlib import Path
 from supervisor.agent.batonio import BatonKeeper
 from supervisor.agent.candidates import CheckpointFolder
 from supervisor.agent.checkpoints import CheckpointSaver, Hooks, step_in_name
+from supervisor.agent.masking import NOTHING, Masker
 from supervisor.agent.pruning import Pruner
 from supervisor.domain import baton as rules
 from supervisor.domain import runfiles
@@ -32,14 +33,17 @@ class Desk:
         self.before_step: Callable[[], object] = lambda: None
         self.saver = self.new_saver(folder)
 
-    def new_saver(self, folder: Path, until: float = 1e9, keep: Keep = KEEP) -> CheckpointSaver:
+    def new_saver(
+        self, folder: Path, until: float = 1e9, keep: Keep = KEEP, masker: Masker = NOTHING
+    ) -> CheckpointSaver:
         return CheckpointSaver(
-            Pruner(self.store, RUN, keep, self.pruned.append),
+            Pruner(self.store, RUN, 1, keep, self.pruned.append),
             self.keeper,
             HOLDER,
             (RUN, 1, str(folder / "staging")),
             patient(self.clock, until),
             Hooks(self._step_of, self.notes.append, self.moved.append),
+            masker,
         )
 
     def _step_of(self, name: str) -> int:

@@ -197,6 +197,15 @@ def test_cleaning_keeps_what_is_named_and_what_is_best(desk: Desk) -> None:
     assert desk.files() == ["2-a0/best-model/x.pt", "2-a0/best.pt", "5-a1/step-5.pt"]
 
 
+def test_cleaning_leaves_what_a_newer_attempt_has_uploaded(desk: Desk) -> None:
+    """An agent that was frozen between its look at the baton and the listing: the newcomer's upload is in flight."""
+    begins = runfiles.checkpoints(RUN)
+    for name in ("9-a2/step-9.pt", "best-9-a11.2/best.pt", "4-a1/step-4.pt"):
+        desk.store.calm.put(begins + name, b"x")
+    desk.saver.clean(desk.baton)
+    assert desk.files() == ["9-a2/step-9.pt", "best-9-a11.2/best.pt"]
+
+
 def test_cleaning_that_cannot_list_deletes_nothing(desk: Desk) -> None:
     desk.store.calm.put(runfiles.checkpoints(RUN) + "4-a1/step-4.pt", b"x")
     desk.store.away = True

@@ -13,6 +13,7 @@ from supervisor.agent.results import ResultsUploader, Unverified
 from supervisor.agent.situation import Situation
 from supervisor.domain import heartbeat, runfiles
 from supervisor.domain.heartbeat import MAX_TEXT
+from tests.agent.checkpoint_desk import Desk
 from tests.agent.desk import IDENTITY, RUN, HandClock, job, patient, store_in
 
 VALUE = "hush-4711-hush-4712"
@@ -125,6 +126,27 @@ def test_two_results_that_differ_in_a_value_only_are_told_not_mixed_up(tmp_path:
     uploader = ResultsUploader(store, str(folder), "runs/y/", patient(HandClock()), twin)
     with pytest.raises(Unverified, match="without secrets it has the name of another file"):
         uploader.upload()
+
+
+def test_a_result_that_is_called_like_a_mask_does_not_take_its_place(tmp_path: Path) -> None:
+    store, folder = store_in(tmp_path), tmp_path / "results"
+    folder.mkdir()
+    (folder / VALUE).write_text("a")
+    (folder / MASKER.text(VALUE)).write_text("b")
+    uploader = ResultsUploader(store, str(folder), "runs/x/", patient(HandClock()), MASKER)
+    with pytest.raises(Unverified, match=r"1 of 2 files .* without secrets it has the name of another file"):
+        uploader.upload()
+
+
+def test_files_of_a_checkpoint_that_would_get_one_name_are_told_and_left_whole(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    desk.saver = desk.new_saver(tmp_path, masker=MaskerOfOne())
+    desk.write("step-1/a", "first")
+    desk.write("step-1/b", "second")
+    desk.save()
+    assert desk.notes == ["checkpoint step-1 was not saved: without secrets two of its files have one name"]
+    assert (desk.path / "step-1" / "a").read_text() == "first"
+    assert desk.files() == []
 
 
 class MaskerOfOne(Masker):

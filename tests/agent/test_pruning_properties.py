@@ -141,7 +141,9 @@ class Life:
         self.path.mkdir()
         self.renamed: set[str] = set()
         self.entries = CheckpointFolder(str(self.path), 10.0, self._poll)
-        pruner = self.makes.pruner(self.store, RUN, self.keep, lambda told: setattr(self, "told", told))
+        pruner = self.makes.pruner(
+            self.store, RUN, self.attempt, self.keep, lambda told: setattr(self, "told", told)
+        )
         self.saver = self.makes.saver(
             pruner,
             self.keeper,
