@@ -129,11 +129,11 @@ def test_two_results_that_differ_in_a_value_only_are_told_not_mixed_up(tmp_path:
 
 
 def test_a_result_that_is_called_like_a_mask_does_not_take_its_place(tmp_path: Path) -> None:
-    store, folder = store_in(tmp_path), tmp_path / "results"
+    store, folder, masker = store_in(tmp_path), tmp_path / "results", Masker({"PIN": "4711-4712"})
     folder.mkdir()
-    (folder / VALUE).write_text("a")
-    (folder / MASKER.text(VALUE)).write_text("b")
-    uploader = ResultsUploader(store, str(folder), "runs/x/", patient(HandClock()), MASKER)
+    (folder / "4711-4712").write_text("a")
+    (folder / "[secret PIN]").write_text("b")
+    uploader = ResultsUploader(store, str(folder), "runs/x/", patient(HandClock()), masker)
     with pytest.raises(Unverified, match=r"1 of 2 files .* without secrets it has the name of another file"):
         uploader.upload()
 
