@@ -94,7 +94,7 @@ def _list(client: Client, name: str, kinds: Sequence[str]) -> tuple[list[Wanted]
     while True:
         page = client.get(run_path(name, "files"), kind=list(kinds), page_size=1000, cursor=cursor)
         try:
-            found += [wanted(entry) for entry in page["files"]]
+            found += [wanted(entry, kinds) for entry in page["files"]]
             following, sha256 = page["next_cursor"], page["results_sha256"]
         except (KeyError, TypeError, ValueError):
             raise CliError("The list of files makes no sense: is this address a Spot Supervisor?",

@@ -13,7 +13,7 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,10 +44,10 @@ class Wanted:
     sha256: str | None
 
 
-def wanted(entry: Any) -> Wanted:
-    """An entry of the server's list. ValueError when it is none."""
+def wanted(entry: Any, kinds: Collection[str]) -> Wanted:
+    """An entry of the server's list. ValueError when it is none, or of a kind that nobody asked for."""
     path, kind, size, sha256 = entry["path"], entry["kind"], entry["size"], entry["sha256"]
-    plain = isinstance(path, str) and isinstance(kind, str) and type(size) is int and size >= 0
+    plain = isinstance(path, str) and kind in kinds and type(size) is int and size >= 0
     if not plain or not (sha256 is None or isinstance(sha256, str)):
         raise ValueError("not an entry of a list of files")
     return Wanted(path, kind, size, sha256)
@@ -208,8 +208,9 @@ class Part:
             with os.fdopen(descriptor, encoding="utf-8") as source:
                 note = json.load(source)
             same = (note["size"], note["sha256"]) == (self.file.size, self.file.sha256)
-            return str(note["tag"]) if same else ""
-        except (OSError, ValueError, KeyError, TypeError):
+            tag = str(note["tag"])
+            return tag if same and tag.isprintable() else ""
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -213,11 +214,24 @@ def test_a_log_that_was_cut_off_after_its_last_byte_is_fetched_anew(
     entry = {"path": "logs/a1/0.log", "kind": "logs", "size": 5, "sha256": None, "updated": None}
     house.listed = [entry]
     into = pulling.Destination(mine)
-    part = into.part(pulling.wanted(entry))
+    part = into.part(pulling.wanted(entry, ["logs"]))
     part.restart(f'"{sha256(house.files["logs/a1/0.log"])[:8]}"')
     part.write(b"line\n")
     part.close()
     into.close()
+    assert pull("--kind", "logs").lines == ["OK 1/1, errors 0"]
+    assert (mine / "logs/a1/0.log").read_bytes() == b"line\n"
+
+
+@pytest.mark.parametrize("note", ["[" * 100_000, '{"tag": "x\\r\\nHost: y", "size": 5, "sha256": null}', "7"])
+def test_a_torn_note_of_a_part_is_not_gone_on_with(
+    house: FileServer, pull: Any, mine: Path, note: str
+) -> None:
+    name = hashlib.sha256(b"logs/a1/0.log").hexdigest()
+    (mine / pulling.PARTS).mkdir(parents=True)
+    (mine / pulling.PARTS / name).write_bytes(b"oth")
+    (mine / pulling.PARTS / f"{name}.json").write_text(note)
+    house.listed = [{"path": "logs/a1/0.log", "kind": "logs", "size": 5, "sha256": None, "updated": None}]
     assert pull("--kind", "logs").lines == ["OK 1/1, errors 0"]
     assert (mine / "logs/a1/0.log").read_bytes() == b"line\n"
 
@@ -232,13 +246,24 @@ def test_two_pulls_into_one_folder(house: FileServer, pull: Any, mine: Path) -> 
     assert "another pull into this folder is under way" in ended.err
 
 
-@pytest.mark.parametrize(
-    "listed", [[{"path": 7}], [{}], [None], [{"path": "results/a", "kind": "results", "size": -1}]]
-)
-def test_a_list_that_makes_no_sense(house: FileServer, pull: Any, listed: Any) -> None:
+def kind_of(path: str) -> dict[str, Any]:
+    return {"path": path, "kind": path.split("/", maxsplit=1)[0], "size": 7, "sha256": sha256(b"hostile")}
+
+
+@pytest.mark.parametrize("listed", [
+    [{"path": 7}], [{}], [None], [{"path": "results/a", "kind": "results", "size": -1}],
+    [kind_of(".ssh/authorized_keys")], [kind_of(".spot-pull/a")], [kind_of("logs/a1/0.log")],
+])  # fmt: skip
+def test_a_list_that_makes_no_sense(house: FileServer, pull: Any, mine: Path, listed: Any) -> None:
     house.listed = listed
+    house.served = {
+        ".ssh/authorized_keys": b"hostile",
+        ".spot-pull/a": b"hostile",
+        "logs/a1/0.log": b"hostile",
+    }
     ended = pull()
     assert ended.code == 1
+    assert found(mine) == []
     assert "NOT_A_SUPERVISOR" in ended.err
 
 
