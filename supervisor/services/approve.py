@@ -8,21 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from supervisor.domain.errors import (
-    ApprovalMismatch,
-    NotFound,
-    NothingToApprove,
-    PullRequired,
-    Unavailable,
-)
+from supervisor.domain.errors import ApprovalMismatch, NothingToApprove, PullRequired
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.run import Approval, Run
 from supervisor.domain.status import Status
 from supervisor.lifecycle.teardown import awaits_pull
-from supervisor.ports.store import Change
-from supervisor.services.parts import OWNER, Parts
-
-RACES = 8
+from supervisor.services.changing import change
+from supervisor.services.parts import Parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,21 +29,15 @@ class ApproveRequest:
 def approve(parts: Parts, run_id: str, request: ApproveRequest, actor: str) -> Run:
     """The run with the approval on record. Raises NotFound, NothingToApprove, PullRequired, ApprovalMismatch,
     Unavailable."""
-    for _ in range(RACES):
-        now = parts.clock.now()
-        with parts.store.begin(now) as tx:
-            run = tx.find(run_id)
-            if run is None or run.owner != OWNER:
-                raise NotFound(f"There is no run {run_id}.", {"run_id": run_id})
-            if _same(run.approval, request):
-                return run
-            _check(run, request)
-            approval = Approval(actor, now, request.machine_id, request.results_sha256, request.accept_loss)
-            stored = tx.apply(Change(run, replace(run, approval=approval), (_event(approval),)), now)
-        if stored is not None:
-            parts.wake.set()
-            return stored
-    raise Unavailable(f"{run_id} kept changing; nothing was approved. Try again.", {"run_id": run_id})
+
+    def judge(run: Run, now: float) -> tuple[Run, Event] | None:
+        if _same(run.approval, request):
+            return None
+        _check(run, request)
+        approval = Approval(actor, now, request.machine_id, request.results_sha256, request.accept_loss)
+        return replace(run, approval=approval), _event(approval)
+
+    return change(parts, run_id, judge, "nothing was approved")
 
 
 def _same(approval: Approval | None, request: ApproveRequest) -> bool:

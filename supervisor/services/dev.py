@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from supervisor.domain.errors import Conflict, DevRefused, InvalidRequest, NotFound, Unavailable
+from supervisor.domain.errors import Conflict, DevRefused, InvalidRequest, Unavailable
 from supervisor.domain.machine import MachineRef
 from supervisor.ports.provider import Disasters, MachineMissing, ProviderUnavailable
-from supervisor.services.parts import OWNER, Parts
+from supervisor.services.changing import find_run
+from supervisor.services.parts import Parts
 from supervisor.services.run_view import Json
 
 LOCAL = "local"
@@ -63,9 +64,7 @@ class Dev:
         return {"done": what, "run_id": run_id, "machine": ref.name, "zone": ref.zone}
 
     def _machine(self, run_id: str) -> MachineRef:
-        run = self._parts.store.find(run_id)
-        if run is None or run.owner != OWNER:
-            raise NotFound(f"There is no run {run_id}.", {"run_id": run_id})
+        run = find_run(self._parts, run_id)
         if run.provider != LOCAL:
             raise DevRefused(f"{run_id} runs on {run.provider}; disasters are for the local provider only.")
         if run.cell != self._parts.cells[LOCAL]:

@@ -7,35 +7,26 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from supervisor.domain.errors import NotFound, PullMismatch, Unavailable
+from supervisor.domain.errors import PullMismatch
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.run import Run
 from supervisor.lifecycle.figures import plural
-from supervisor.ports.store import Change
-from supervisor.services.parts import OWNER, Parts
-
-RACES = 8
+from supervisor.services.changing import change
+from supervisor.services.parts import Parts
 
 
 def note_pull(parts: Parts, run_id: str, results_sha256: str, files: int, actor: str) -> Run:
     """The run with the pull on record; twice is once. Raises NotFound, PullMismatch, Unavailable."""
-    for _ in range(RACES):
-        now = parts.clock.now()
-        with parts.store.begin(now) as tx:
-            run = tx.find(run_id)
-            if run is None or run.owner != OWNER:
-                raise NotFound(f"There is no run {run_id}.", {"run_id": run_id})
-            _check(run, results_sha256, files)
-            if run.pulled == results_sha256:
-                return run
-            text = f"{actor} pulled the results: {plural(files, 'file')}, sizes and checksums compared."
-            data = {"results_sha256": results_sha256, "files": files}
-            event = Event(EventKind.RESULTS_PULLED, text, actor, data)
-            stored = tx.apply(Change(run, replace(run, pulled=results_sha256), (event,)), now)
-        if stored is not None:
-            parts.wake.set()
-            return stored
-    raise Unavailable(f"{run_id} kept changing; the pull was not noted. Try again.", {"run_id": run_id})
+
+    def judge(run: Run, now: float) -> tuple[Run, Event] | None:
+        _check(run, results_sha256, files)
+        if run.pulled == results_sha256:
+            return None
+        text = f"{actor} pulled the results: {plural(files, 'file')}, sizes and checksums compared."
+        data = {"results_sha256": results_sha256, "files": files}
+        return replace(run, pulled=results_sha256), Event(EventKind.RESULTS_PULLED, text, actor, data)
+
+    return change(parts, run_id, judge, "the pull was not noted")
 
 
 def _check(run: Run, results_sha256: str, files: int) -> None:

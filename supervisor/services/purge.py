@@ -17,16 +17,14 @@ from dataclasses import dataclass, replace
 from supervisor.domain import baton as batons
 from supervisor.domain import runfiles
 from supervisor.domain.attempt import Attempt
-from supervisor.domain.errors import FilesPurged, InvalidRequest, NotFound, PurgeRefused, Unavailable
+from supervisor.domain.errors import FilesPurged, InvalidRequest, PurgeRefused, Unavailable
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.run import Run
 from supervisor.lifecycle.figures import plural, size_text
 from supervisor.ports.objectstore import ObjectInfo, ObjectMissing, PreconditionFailed, StoreUnavailable
-from supervisor.ports.store import Change
 from supervisor.services import rfc3339
-from supervisor.services.parts import OWNER, Parts
-
-RACES = 8  # how often we look again when somebody else was faster
+from supervisor.services.changing import RACES, change, find_run
+from supervisor.services.parts import Parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,49 +60,35 @@ def refuse_purged(run: Run, attempt: Attempt | None = None) -> None:
 def purge(parts: Parts, run_id: str, confirm: str, actor: str) -> Purged:
     """Delete every file of a settled run. Raises NotFound, InvalidRequest (`confirm` is not the run's id),
     PurgeRefused, Unavailable (cut off: repeat it), StoreDown."""
-    if confirm != run_id:
-        raise InvalidRequest(
-            f"Nothing was deleted: to purge {run_id}, confirm it with exactly this run id.",
-            {"run_id": run_id},
-            [("#/confirm", "must be the run id")],
-        )
-    run = _begin(parts, run_id, actor)
+    run = change(parts, run_id, lambda run, now: _begun(parts, run, confirm, actor), "nothing was deleted")
     deleted = _Deleting(parts, run)
     try:
         deleted.empty_baton()
         deleted.delete(runfiles.folder(run_id))
         deleted.delete(runfiles.beat(run_id), whole=True)
     except _Overtaken:
-        return Purged(_find(parts, run_id), deleted.files, deleted.size_bytes)
+        return Purged(find_run(parts, run_id), deleted.files, deleted.size_bytes)
     except StoreUnavailable as error:
         raise Unavailable(
             f"The object store went away: the purge of {run_id} was cut off after {plural(deleted.files, 'file')}. "
             "Repeat it: it goes on where it stopped.",
             {"run_id": run_id, "files": deleted.files},
         ) from error
-    return _finish(parts, run_id, deleted, actor)
+    done = change(parts, run_id, lambda run, now: _ended(run, deleted, actor, now), "its files are deleted")
+    return Purged(done, deleted.files, deleted.size_bytes)
 
 
-def _find(parts: Parts, run_id: str) -> Run:
-    run = parts.store.find(run_id)
-    if run is None or run.owner != OWNER:
-        raise NotFound(f"There is no run {run_id}.", {"run_id": run_id})
-    return run
-
-
-def _begin(parts: Parts, run_id: str, actor: str) -> Run:
-    for _ in range(RACES):
-        seen, now = _find(parts, run_id), parts.clock.now()
-        _refuse_live(seen, parts.store.attempts(seen.key))
-        again = " again" if seen.purging else ""
-        text = f"Purge asked for{again} by {actor}: all files of the run are deleted, its history stays."
-        with parts.store.begin(now) as tx:
-            stored = tx.apply(
-                Change(seen, replace(seen, purging=True), (Event(EventKind.PURGED, text, actor),)), now
-            )
-        if stored is not None:
-            return stored
-    raise Unavailable(f"{run_id} kept changing; nothing was deleted. Try again.", {"run_id": run_id})
+def _begun(parts: Parts, run: Run, confirm: str, actor: str) -> tuple[Run, Event]:
+    if confirm != run.run_id:
+        raise InvalidRequest(
+            f"Nothing was deleted: to purge {run.run_id}, confirm it with exactly this run id.",
+            {"run_id": run.run_id},
+            [("#/confirm", "must be the run id")],
+        )
+    _refuse_live(run, parts.store.attempts(run.key))
+    again = " again" if run.purging else ""
+    text = f"Purge asked for{again} by {actor}: all files of the run are deleted, its history stays."
+    return replace(run, purging=True), Event(EventKind.PURGED, text, actor)
 
 
 def _refuse_live(run: Run, attempts: list[Attempt]) -> None:
@@ -179,17 +163,11 @@ class _Deleting:
             raise _Overtaken
 
 
-def _finish(parts: Parts, run_id: str, deleted: _Deleting, actor: str) -> Purged:
+def _ended(run: Run, deleted: _Deleting, actor: str, now: float) -> tuple[Run, Event] | None:
+    if not run.purging:
+        return None
     figures = f"{plural(deleted.files, 'file')}, {size_text(deleted.size_bytes)}"
     text = f"Purged by {actor}: {figures} deleted. A resume begins from nothing."
     data = {"files": deleted.files, "size_bytes": deleted.size_bytes}
-    for _ in range(RACES):
-        seen, now = _find(parts, run_id), parts.clock.now()
-        if not seen.purging:
-            return Purged(seen, deleted.files, deleted.size_bytes)
-        after = replace(seen, purging=False, purged_at=now, checkpoint_step=None, no_progress_base=None)
-        with parts.store.begin(now) as tx:
-            stored = tx.apply(Change(seen, after, (Event(EventKind.PURGED, text, actor, data),)), now)
-        if stored is not None:
-            return Purged(stored, deleted.files, deleted.size_bytes)
-    raise Unavailable(f"{run_id} kept changing; its files are deleted. Repeat the purge.", {"run_id": run_id})
+    after = replace(run, purging=False, purged_at=now, checkpoint_step=None, no_progress_base=None)
+    return after, Event(EventKind.PURGED, text, actor, data)

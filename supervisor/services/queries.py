@@ -10,17 +10,16 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from supervisor.domain.attempt import Pulse
-from supervisor.domain.errors import NotFound
 from supervisor.domain.heartbeat import Beat
-from supervisor.domain.identifiers import is_run_id
 from supervisor.domain.run import Run
 from supervisor.ports.store import RunFilter, StoredEvent
 from supervisor.services import cursor as cursors
 from supervisor.services import rfc3339
 from supervisor.services.attempt_view import attempts_json
+from supervisor.services.changing import find_run
 from supervisor.services.health import LoopView
 from supervisor.services.heartbeat import BeatInbox
-from supervisor.services.parts import OWNER, Parts
+from supervisor.services.parts import Parts
 from supervisor.services.run_view import Json, run_json, usd
 from supervisor.services.telemetry_view import telemetry_json
 
@@ -42,11 +41,8 @@ class Queries:
         self._parts, self._inbox, self._loop, self._live = parts, inbox, loop, live
 
     def find(self, run_id: str) -> Run:
-        """Raises NotFound, for another owner's run as well: nothing is told of it."""
-        run = self._parts.store.find(run_id) if is_run_id(run_id) else None
-        if run is None or run.owner != OWNER:
-            raise NotFound("There is no run of this id.")
-        return run
+        """Raises NotFound."""
+        return find_run(self._parts, run_id)
 
     def show(self, run_id: str) -> Json:
         """`run_id` as JSON, with the figures of its machine."""

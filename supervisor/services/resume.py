@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from supervisor.domain.errors import NotFound, SpotError, Unavailable
+from supervisor.domain.errors import SpotError, Unavailable
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.run import Run
 from supervisor.ports.store import Change, Transaction
 from supervisor.services import code, reopen
+from supervisor.services.changing import RACES, find_run
 from supervisor.services.parts import OWNER, Parts
 from supervisor.services.policy import Spec, policy_from, provider_of
-
-RACES = 8  # how often we look again when somebody else was faster
 
 
 class Raced(Exception):
@@ -31,7 +30,9 @@ class Wish:
     replace_spec: bool
     rerun: bool
     actor: str
-    refusal: SpotError | None = None  # why no generation of `spec` can begin, found out before any transaction
+    refusal: SpotError | None = (
+        None  # why no generation of `spec` can begin, found out before any transaction
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +62,8 @@ def resume(parts: Parts, run_id: str, wish: Wish) -> Resumed:
     if wish.spec is not None:
         wish = replace(wish, refusal=code.refusal(parts, wish.spec))
     for _ in range(RACES):
-        seen = look(parts, run_id)
-        if seen.run is None or seen.run.owner != OWNER:
-            raise NotFound(f"There is no run {run_id}.", {"run_id": run_id})
-        reopen.refuse_awaiting(seen.run)
-        now = parts.clock.now()
+        reopen.refuse_awaiting(find_run(parts, run_id))
+        seen, now = look(parts, run_id), parts.clock.now()
         try:
             with parts.store.begin(now) as tx:
                 found = tx.find(run_id)

@@ -27,9 +27,10 @@ from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.ports.store import DuplicateRun, KeptAnswer, Transaction
 from supervisor.services import code
+from supervisor.services.changing import RACES
 from supervisor.services.parts import OWNER, Parts
 from supervisor.services.policy import Spec, policy_from, provider_of, warnings_of
-from supervisor.services.resume import RACES, Look, Raced, Resumed, Wish, look, resume_in, settle
+from supervisor.services.resume import Look, Raced, Resumed, Wish, look, resume_in, settle
 from supervisor.services.run_view import dumps, run_json
 
 SCOPE = f"{OWNER} POST /v1/runs"

@@ -48,12 +48,6 @@ class SqlTransaction:
         hit = apply_batch(self._session, runs.Batch([change]), self._channels, now)
         return hit.get(change.before.key)
 
-    def add_events(self, run: Run | None, new: Sequence[Event], now: float) -> None:
-        if run is None:
-            events.add_own(self._session, new, self._channels, now)
-        else:
-            events.add_to_run(self._session, run.key, new, self._channels, now)
-
     def take_key(self, scope: str, key: str, fingerprint: str, now: float) -> KeptAnswer | None:
         return keys.take(self._session, scope, key, fingerprint, now)
 

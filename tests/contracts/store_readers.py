@@ -138,8 +138,7 @@ class ReadersSuite:
         for n in range(5):
             store.add_events(one.key, [Event(EventKind.LATE_BEAT, f"one {n}")], NOW + n)
             store.add_events(two.key, [Event(EventKind.LATE_BEAT, f"two {n}", "ops", {"n": n})], NOW + n)
-        with store.begin(NOW) as tx:
-            tx.add_events(two, [Event(EventKind.STOP_IGNORED, "two last"), STARTED], NOW + 9)
+        store.add_events(two.key, [Event(EventKind.STOP_IGNORED, "two last"), STARTED], NOW + 9)
         everything = store.events(None, 0, 99)
         assert [kept.id for kept in everything] == sorted({kept.id for kept in everything})
         assert len(everything) == 14

@@ -25,7 +25,6 @@ async def stop_run(request: Request, run_id: str) -> Response:
     services, actor = services_of(request), actor_of(request)
 
     def work() -> tuple[Run, Json]:
-        services.queries.find(run_id)
         run = stop(services.parts, run_id, actor)
         return run, services.queries.view(run)
 
@@ -46,7 +45,6 @@ async def resume_run(request: Request, run_id: str) -> Response:
 
 
 def _resume(services: Services, run_id: str, wish: Wish) -> tuple[Json, bool]:
-    services.queries.find(run_id)
     resumed = resume(services.parts, run_id, wish)
     answer = services.queries.view(resumed.run)
     return {**answer, "warnings": warnings_of(resumed.spec), "differs": resumed.differs}, resumed.changed
@@ -61,7 +59,6 @@ async def approve_run(request: Request, run_id: str) -> Response:
     services, actor = services_of(request), actor_of(request)
 
     def work() -> Json:
-        services.queries.find(run_id)
         return services.queries.view(approve(services.parts, run_id, wish, actor))
 
     return json_answer(await run_in_threadpool(work), 202)

@@ -42,7 +42,6 @@ async def purge_run(request: Request, run_id: str) -> Response:
     services, actor = services_of(request), actor_of(request)
 
     def work() -> Json:
-        services.queries.find(run_id)
         done = purge(services.parts, run_id, body.confirm, actor)
         figures = {"deleted_files": done.files, "deleted_bytes": done.size_bytes}
         return {**services.queries.view(done.run), **figures}

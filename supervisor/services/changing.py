@@ -1,0 +1,46 @@
+"""One change of one run that somebody asks for: looked at, judged, written unless somebody was faster; then once more.
+
+The row is judged outside of the transaction, because everybody else's writes wait for that one; its version guards what
+is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from supervisor.domain.errors import NotFound, Unavailable
+from supervisor.domain.events import Event
+from supervisor.domain.identifiers import is_run_id
+from supervisor.domain.run import Run
+from supervisor.ports.store import Change
+from supervisor.services.parts import OWNER, Parts
+
+RACES = 8  # how often we look again when somebody else was faster
+
+Judge = Callable[[Run, float], tuple[Run, Event] | None]
+
+
+def find_run(parts: Parts, run_id: str) -> Run:
+    """Raises NotFound, for another owner's run as well: nothing is told of it."""
+    run = parts.store.find(run_id) if is_run_id(run_id) else None
+    if run is None or run.owner != OWNER:
+        raise NotFound("There is no run of this id.")
+    return run
+
+
+def change(parts: Parts, run_id: str, judge: Judge, undone: str) -> Run:
+    """The run as it is stored in the end. `judge(run, now)`: what becomes of it, and the event that tells it; None = it
+    stays as it is; a refusal is raised. `undone`: what did not happen where the run kept changing. Raises NotFound,
+    Unavailable, StoreDown, and what `judge` raises."""
+    for _ in range(RACES):
+        run, now = find_run(parts, run_id), parts.clock.now()
+        wanted = judge(run, now)
+        if wanted is None:
+            return run
+        after, event = wanted
+        with parts.store.begin(now) as tx:
+            stored = tx.apply(Change(run, after, (event,)), now)
+        if stored is not None:
+            parts.wake.set()
+            return stored
+    raise Unavailable(f"{run_id} kept changing; {undone}. Try again.", {"run_id": run_id})
