@@ -15,12 +15,12 @@ from typing import Any
 from supervisor.domain import beat_telemetry
 from supervisor.domain.attempt import Attempt, Pulse
 from supervisor.domain.run import Run
+from supervisor.lifecycle.foreign_json import DEPTH, read_object
 
 VERSION = 1
 MAX_BYTES = 262_144
 AGENT_BYTES = 245_760  # of the agent's part
 LOG_LINES, LINE_CHARS = 200, 1000
-DEPTH = 12  # of the agent's part, which is untrusted
 NO_AGENT_PART = "the agent left none"
 
 Json = dict[str, Any]
@@ -83,12 +83,20 @@ def encoded(document: Json) -> bytes:
 
 
 def read(raw: bytes) -> Json | None:
-    """A document or an agent's part; None for anything that is not a JSON object of sane depth."""
-    try:
-        found = json.loads(raw, parse_constant=_refuse)
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) and not _deeper(found, DEPTH) else None
+    """A document as `encoded` makes it, with an agent's part inside; None for anything else."""
+    found = read_object(raw, MAX_BYTES, DEPTH + 1)
+    return found if found is not None and _is_document(found) else None
+
+
+def _is_document(found: Json) -> bool:
+    """So far as it is built upon: it lies where a training may write."""
+    readings = found.get("readings")
+    told = [readings.get(when) for when in ("end", "release")] if isinstance(readings, dict) else [None]
+    texts = [
+        isinstance(part, list) and all(isinstance(text, str) for text in part)
+        for part in (*told, found.get("log_tail"))
+    ]
+    return all(texts) and isinstance(found.get("agent"), dict | None)
 
 
 def last_lines(raw: bytes) -> tuple[str, ...]:
@@ -156,14 +164,3 @@ def _time(at: float | None) -> str | None:
 def _bytes(document: Json) -> bytes:
     text = json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)
     return text.encode("utf-8", "replace")
-
-
-def _refuse(word: str) -> None:
-    raise ValueError(f"{word} is no JSON number")
-
-
-def _deeper(value: object, levels: int) -> bool:
-    if not isinstance(value, dict | list):
-        return False
-    inside = value.values() if isinstance(value, dict) else value
-    return levels == 0 or any(_deeper(item, levels - 1) for item in inside)

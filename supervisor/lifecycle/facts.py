@@ -7,10 +7,11 @@ Differing packages are told one by one, because "the hash differs" helps nobody.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from supervisor.lifecycle.foreign_json import read_object
 
 Facts = Mapping[str, Any]
 Row = dict[str, Any]
@@ -28,15 +29,8 @@ _EGG = re.compile(r"#egg=([^&]+)$")
 
 
 def parse(raw: bytes) -> dict[str, Any] | None:
-    """None for what no agent of ours writes: torn, too large, or no JSON object."""
-    if len(raw) > MAX_BYTES:
-        return None
-    try:
-        found = json.loads(raw)
-        json.dumps(found, allow_nan=False)
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
+    """None for what no agent of ours writes."""
+    return read_object(raw, MAX_BYTES)
 
 
 def differences(known: Sequence[tuple[int, Facts | None]]) -> list[Row]:

@@ -16,6 +16,7 @@ from supervisor.domain.attempt import Attempt
 from supervisor.domain.run import Run
 from supervisor.lifecycle import evidence
 from supervisor.lifecycle.evidence import Found, Json
+from supervisor.lifecycle.foreign_json import read_object
 from supervisor.ports.objectstore import (
     ABSENT,
     ObjectMissing,
@@ -117,7 +118,7 @@ def _agent_part(objects: ObjectStore, run_id: str, attempt: Attempt) -> tuple[Js
         return None, f"it could not be read: {error}"
     if len(raw) > evidence.AGENT_BYTES:
         return None, f"it is larger than {evidence.AGENT_BYTES} bytes"
-    part = evidence.read(raw)
+    part = read_object(raw, evidence.AGENT_BYTES)
     if part is None:
         return None, "it is not what an agent writes"
     if part.get("launch_id") != attempt.launch_id:

@@ -18,7 +18,8 @@ def show_evidence(parts: Parts, queries: Queries, run_id: str, number: str) -> J
     run = queries.find(run_id)
     attempt = _attempt(parts, run, number)
     try:
-        raw, _ = parts.objects.get(runfiles.evidence(run.run_id, attempt.number))
+        key = runfiles.evidence(run.run_id, attempt.number)
+        raw = b"".join(parts.objects.read(key, 0, evidence.MAX_BYTES + 1))
     except ObjectMissing:
         raise EvidenceNotFound(_why(run, attempt), {"run_id": run_id, "attempt": attempt.number}) from None
     except StoreUnavailable as error:

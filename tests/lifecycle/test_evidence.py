@@ -18,6 +18,7 @@ from supervisor.domain.status import Status
 from supervisor.lifecycle import evidence
 from supervisor.lifecycle.decision import Decision
 from supervisor.lifecycle.evidence import Found, compose, encoded, final
+from supervisor.lifecycle.foreign_json import DEPTH, read_object
 from supervisor.lifecycle.keeping import with_evidence
 from tests.lifecycle.sample_runs import attempt, ended, pulse, run_in
 
@@ -87,11 +88,13 @@ def test_it_is_bounded(char: str) -> None:
     assert json.loads(data)["cause"] == "host_oom"
 
 
-@pytest.mark.parametrize(
-    "raw", [b"", b"{", b"[]", b'{"a": NaN}', b'{"a":' * 14 + b"1" + b"}" * 14, b"[" * 100_000, b"\xff"]
-)
-def test_what_is_not_an_agents_part_is_not_believed(raw: bytes) -> None:
-    assert evidence.read(raw) is None
+def test_what_was_kept_is_read_back_however_deep_the_agents_part_is() -> None:
+    deep: Any = 1
+    for _ in range(DEPTH - 1):
+        deep = [deep]
+    part = read_object(json.dumps({**END, "deep": deep}).encode(), evidence.AGENT_BYTES)
+    kept = compose(RUN, OVER, Found(part), (), None)
+    assert evidence.read(encoded(kept)) == kept
 
 
 def test_odd_kinds_in_an_agents_part_break_nothing() -> None:

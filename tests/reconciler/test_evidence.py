@@ -219,10 +219,23 @@ def test_the_attempt_of_a_machine_that_leaves_last_is_found(house: House) -> Non
     assert house.kept["attempt"] == 4
 
 
-def test_a_document_that_is_damaged_is_made_anew(house: House) -> None:
-    house.objects.put(KEY, b"{torn")
+@pytest.mark.parametrize(
+    "raw", [b"{torn", b"{}", b'{"agent": "end", "readings": {"end": [], "release": [{}]}, "log_tail": 7}']
+)
+def test_a_document_that_is_damaged_is_made_anew(house: House, raw: bytes) -> None:
+    house.objects.put(KEY, raw)
     house.do(KeepEvidence("1.4.1"))
     assert house.kept["cause"] == "stalled"
+
+
+def test_whatever_lies_in_the_store_the_run_is_settled(house: House) -> None:
+    """Broken variant: 1e999 is read as infinity, which could not be written, and the run was never done with."""
+    house.objects.put(AGENT, part().replace(b"{", b'{"more": 1e999, ', 1))
+    house.objects.put(runfiles.facts(RUN.run_id, 4), b'{"a":' + b"[" * 975 + b"]" * 975 + b"}")
+    house.objects.put(KEY, b'{"agent": "end", "readings": 1, "log_tail": 7}')
+    house.do(Finalise("failed"), replace(RUN, status=Status.FAILED))
+    assert house.outcomes.of(RUN.key).finalised == Seen(True)
+    assert house.kept["agent_missing"] == "it is not what an agent writes"
 
 
 def test_the_evidence_of_many_does_not_stand_before_other_actions(house: House) -> None:
