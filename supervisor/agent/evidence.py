@@ -122,7 +122,7 @@ class Evidence:
 
     def _put(self, part: Dict[str, Any]) -> None:
         key = runfiles.agent_evidence(self._job.run_id, self._job.attempt)
-        self._store.put(key, fitted(self._masker.json(part)))
+        self._store.put(key, fitted(self._masker.json(part, keys=False)))
 
     def _tree(self) -> List[Dict[str, Any]]:
         marker = "SPOT_MACHINE_DIR=%s" % self._folder.root

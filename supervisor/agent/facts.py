@@ -75,7 +75,7 @@ class FactsDuty:
             self._asked += 1
             if found["absent"].get("python") == KILLED and self._asked < 2:
                 return LOOK_S  # with what the command left behind: it has just ended, and finish() comes
-            self._facts = with_hash(self._masker.json(found))
+            self._facts = with_hash({name: self._masker.json(fact) for name, fact in found.items()})
         watching = self._watch(self._facts, last)
         data = encode(self._facts)
         if data != self._written:

@@ -53,14 +53,15 @@ class Masker:
     def data(self, data: bytes) -> bytes:
         return b"".join(replaced(data, 0, len(data), self.spans(data))) if self._marks else data
 
-    def json(self, value: Any) -> Any:
-        """`value` with every text in it masked, keys too. Containers become plain dicts and lists."""
+    def json(self, value: Any, keys: bool = True) -> Any:
+        """`value` with every text in it masked, keys too; `keys` False: they are names of our own, which others read
+        and which a secret that is a common word must not change. Containers become plain dicts and lists."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
-            return {self.json(key): self.json(item) for key, item in value.items()}
+            return {self.json(key) if keys else key: self.json(item, keys) for key, item in value.items()}
         if isinstance(value, (list, tuple)):
-            return [self.json(item) for item in value]
+            return [self.json(item, keys) for item in value]
         return value
 
     def tail(self, data: bytes, limit: int) -> bytes:

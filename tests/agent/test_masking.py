@@ -75,6 +75,9 @@ def test_masked_json_has_masked_keys_and_values_and_is_otherwise_the_same() -> N
         "[secret K]": [1, None, ["[secret K]", 2.5]],
         "plain": {"deep": "x[secret K]"},
     }
+    assert Masker({"K": "when"}).json({"when": ["when", {"when": 1}]}, keys=False) == {
+        "when": ["[secret K]", {"when": 1}]
+    }
 
 
 def test_a_tail_never_begins_or_ends_inside_a_value() -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.domain import heartbeat
+from supervisor.domain import heartbeat, runfiles
+from tests.agent.desk import RUN
 from tests.agent.machine_rig import Rig
 
 VALUE = 'hush"4711+hush=4712'
@@ -47,6 +48,22 @@ def shown(rig: Rig) -> list[str]:
     for number, beat in enumerate(rig.server.beats):
         places[f"pushed beat {number}"] = heartbeat.encode(beat)
     return [place for place, data in places.items() if b"4711" in data or b"4712" in data]
+
+
+def test_secrets_that_are_common_words_leave_the_documents_readable(rig: Rig) -> None:
+    words = ["when", "launch_id", "log_tail", "command", "threads", "packages"]
+    secrets = {f"WORD_{number}": word for number, word in enumerate(words)}
+    rig.given = json.dumps(secrets).encode()
+    rig.start(
+        sys.executable, "-S", "-c", "print('when it fails'); raise SystemExit(3)", secrets=list(secrets)
+    )
+    rig.ended()
+    part = json.loads(rig.store.get(runfiles.agent_evidence(RUN, 1))[0])
+    assert (part["when"], part["launch_id"]) == ("end", "1.1.1")
+    assert part["log_tail"] == ["[secret WORD_0] it fails"]
+    facts = json.loads(rig.store.get(runfiles.facts(RUN, 1))[0])
+    assert (facts["launch_id"], facts["command"][0]) == ("1.1.1", sys.executable)
+    assert "packages_sha256" in facts
 
 
 def test_whatever_the_command_tells_is_masked(rig: Rig) -> None:
