@@ -25,16 +25,6 @@ from supervisor.api import (
 from supervisor.api.app import create_app
 from supervisor.api.errors import MEDIA_TYPE, STATUS
 
-# Where the shapes of answers stand.
-ANSWERS = (
-    schemas,
-    schemas_code,
-    schemas_cost,
-    schemas_evidence,
-    schemas_facts,
-    schemas_files,
-    schemas_telemetry,
-)
 REF = "#/components/schemas/{model}"
 Json = dict[str, Any]
 
@@ -153,9 +143,6 @@ def _components() -> Json:
     by_name = sorted(models, key=lambda model: model.__name__)
     _, shared = models_json_schema([(model, "validation") for model in by_name], ref_template=REF)
     components: Json = shared["$defs"]
-    for name, schema in components.items():
-        if any(hasattr(module, name) for module in ANSWERS):
-            schema.pop("additionalProperties", None)  # answers may grow
     return components
 
 

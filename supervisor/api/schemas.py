@@ -14,8 +14,12 @@ from pydantic import BaseModel, ConfigDict, Field
 CAUSE = "One word of the cause table; clients must accept words that they do not know."
 
 
+def _open(schema: dict[str, Any]) -> None:
+    schema.pop("additionalProperties", None)  # tests hold us to what is told; clients must bear more
+
+
 class Answer(BaseModel):
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, json_schema_extra=_open)
 
 
 class Placement(Answer):

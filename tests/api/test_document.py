@@ -28,6 +28,16 @@ def test_every_operation_is_told_and_every_reference_leads_somewhere() -> None:
     assert names <= set(told["components"]["schemas"])
 
 
+def test_bodies_are_closed_and_answers_may_grow() -> None:
+    """A beat is the one body in which what is unknown is ignored: its agent may be newer."""
+    models = json.loads(document())["components"]["schemas"]
+    closed = {name for name, model in models.items() if model.get("additionalProperties") is False}
+    bodies = {operation.body.__name__ for operation in OPERATIONS.values() if operation.body is not None}
+    answers = {answer.__name__ for operation in OPERATIONS.values() for answer in operation.answers.values()}
+    assert bodies - closed == {"HeartbeatBody"}
+    assert not answers & closed
+
+
 def test_every_code_has_its_status() -> None:
     kinds, codes = [errors.SpotError], set()
     while kinds:
