@@ -8,7 +8,6 @@ link.
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import shutil
@@ -18,18 +17,16 @@ from supervisor.agent.patience import Patience
 from supervisor.agent.preparing import Unfit
 from supervisor.agent.reach import Store
 from supervisor.agent.stores.errors import ObjectMissing
-from supervisor.agent.training import NotStarted
 from supervisor.agent.transfer import TRIES
 from supervisor.domain import heartbeat, runfiles
 from supervisor.domain.bundle import BundleRefused, Member, Opened
 
 _WHAT = "fetching the code bundle"
-_DISK_FULL = 1  # exit code, as of a command that could not write
 _log = logging.getLogger("agent")
 
 
 def bring(store: Store, sha256: str, folder: str, patience: Patience) -> None:
-    """Unpack the bundle into `folder`; nothing else is in it then. Raises Unfit, NotStarted, GaveUp, OSError."""
+    """Unpack the bundle into `folder`; nothing else is in it then. Raises Unfit, GaveUp, OSError."""
     for number in range(1, TRIES + 1):
         problem = patience.insist(_WHAT, lambda: _try(store, sha256, folder, patience))
         if problem is None:
@@ -55,10 +52,6 @@ def _try(store: Store, sha256: str, folder: str, patience: Patience) -> Optional
         return "is damaged: %s" % error
     except ObjectMissing:
         return "is not in the object store"
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise NotStarted(_DISK_FULL, "the code bundle could not be unpacked: %s" % error) from None
-        raise
     return None if opened.sha256 == sha256 else "differs from its checksum"
 
 

@@ -12,6 +12,7 @@ import json
 import logging
 import threading
 import time
+from contextlib import suppress
 from typing import Any, Callable, Dict, Iterable, List, Optional
 
 from supervisor.agent import disks, exits, threaddump
@@ -19,6 +20,7 @@ from supervisor.agent.attention import Attention
 from supervisor.agent.job import Job
 from supervisor.agent.machinefolder import MachineFolder
 from supervisor.agent.masking import Masker
+from supervisor.agent.patience import GaveUp, Patience
 from supervisor.agent.processes import tree
 from supervisor.agent.reach import Store
 from supervisor.agent.situation import Situation
@@ -32,7 +34,7 @@ MAX_BYTES = 240_000  # the supervisor's part goes around it, up to 256 KB in all
 LOG_LINES, LINE_CHARS = 200, 1000
 # What is left of processes and stacks where room is short.
 FEW_PROCESSES, DUMP_CHARS, COMMAND_CHARS = 10, 3000, 300
-STORE_S = 5.0  # so long the end of a life waits for the store, if that much is left
+STORE_S, LOOK_S = 5.0, 0.05  # so long the end of a life waits for the store, if that much is left
 _log = logging.getLogger("agent")
 
 
@@ -74,13 +76,9 @@ class Evidence:
         now = self._oom_kills()
         return None if now is None or self._oom_before is None else max(0, now - self._oom_before)
 
-    def folders(self) -> Dict[str, str]:
-        """Where the command writes, by role."""
-        folder = self._folder
-        return {"checkpoints": folder.checkpoints, "results": folder.results, "scratch": folder.scratch}
-
     def stalled(self, without_progress_s: float) -> None:
-        """Take a dump of the threads and store it at once: the machine may be given up soon. StoreUnavailable."""
+        """Take a dump of the threads and store it at once: the machine may be given up soon. A store that is away is
+        waited for, as long as we may write."""
         processes = self._tree()
         dump = threaddump.take(self._folder.threads, (process["pid"] for process in processes))
         step = self._situation.now.step
@@ -89,20 +87,30 @@ class Evidence:
             "no progress for %.0f s: the threads of %d processes are kept", without_progress_s, len(dump)
         )
         part = self._part("stall", None, None, processes)
-        with self._lock:
-            if not self._ended:
-                self._put(part)
+
+        def put() -> None:
+            with self._lock:
+                if not self._ended:
+                    self._put(part)
+
+        with suppress(GaveUp):
+            Patience(self._attention.writing_over).insist("keeping where the threads stand", put)
 
     def keep(self, end: Optional[Exit], left: Optional[str]) -> None:
-        """Store the part of the end, as far as the time allows that is left; `kept` tells whether that was enough."""
-        room_s = STORE_S
-        if self._attention.ending is not None:
-            room_s = min(STORE_S, self._attention.ending.save_until - time.monotonic())
-        if room_s <= 0:
+        """Store the part of the end, as far as the time allows that is left; `kept` tells whether that was enough.
+
+        A notice or a stop that comes meanwhile ends the waiting: the time is needed for what is worth more. Main thread
+        only.
+        """
+        before, until = self._attention.ending, time.monotonic() + STORE_S
+        if self._attention.writing_over():
             return
         worker = threading.Thread(target=self._keep_quietly, args=(end, left), name="evidence", daemon=True)
         worker.start()
-        worker.join(room_s)
+        while worker.is_alive() and time.monotonic() < until and not self._attention.writing_over():
+            if self._attention.look() is not before:
+                return
+            worker.join(LOOK_S)
 
     def insist(self, end: Optional[Exit], left: Optional[str]) -> None:
         """Store the part of the end. StoreUnavailable."""
@@ -125,8 +133,7 @@ class Evidence:
         self._store.put(key, fitted(self._masker.json(part, keys=False)))
 
     def _tree(self) -> List[Dict[str, Any]]:
-        marker = "SPOT_MACHINE_DIR=%s" % self._folder.root
-        return tree(self._training.pid, marker, self._masker.text)
+        return tree(self._training.pid, self._folder.marker, self._masker.text)
 
     def _part(
         self, when: str, end: Optional[Exit], left: Optional[str], processes: List[Dict[str, Any]]
@@ -146,7 +153,7 @@ class Evidence:
             "signals_sent": sorted(self._training.sent),
             "oom_kills": self.oom_kills(),
             "boot": {"at_start": beat.boot_id, "now": boot_id()},
-            "disks": {role: dict(vars(disk)) for role, disk in disks.by_role(self.folders()).items()},
+            "disks": {role: dict(vars(disk)) for role, disk in disks.by_role(self._folder.roles()).items()},
             "telemetry": telemetry,
             "stall": self._stall,
             "processes": processes,

@@ -37,27 +37,24 @@ _log = logging.getLogger("agent")
 class Leaving:
     def __init__(self, station: Station) -> None:
         self._station = station
-        self._marker = "SPOT_MACHINE_DIR=%s" % station.folder.root
 
     def not_started(self, code: int, text: str) -> None:
         """The command could not even be started: its log says why, and the beat carries a shell's exit code."""
         text = self._station.masker.text(text)
-        _log.warning("%s", text)
-        with open(self._station.folder.output, "ab") as output:
-            output.write(b"spot: %s\n" % text.encode("utf-8", "replace"))
-        self._station.log_loop.start()
-        self._save_rest()
+        self._refuse(text)
         self._say(Exit(code, None, False, 0.0, exits.last_line([text])), None)
 
     def unfit(self, left: str, text: str) -> None:
         """The command is not started on this machine; `left` is the beat's word for it."""
-        _log.warning("%s", text)
-        with open(self._station.folder.output, "ab") as output:
-            output.write(b"spot: %s\n" % text.encode("utf-8", "replace"))
         self._station.situation.note("unfit", text)
+        self._refuse(text)
+        self._say(None, left)
+
+    def _refuse(self, text: str) -> None:
+        _log.warning("%s", text)
+        self._station.folder.say(text)
         self._station.log_loop.start()
         self._save_rest()
-        self._say(None, left)
 
     def leave(self) -> None:
         """After the command's end, or instead of its start."""
@@ -66,7 +63,7 @@ class Leaving:
         reason = None if ending is None else ending.reason
         station.stall_loop.stop()
         station.evidence.observe_end()
-        kill_leftovers(training.pid, self._marker)
+        kill_leftovers(training.pid, station.folder.marker)
         if training.pid is None or training.status is None:
             self._say(None, reason)
             return
@@ -75,8 +72,9 @@ class Leaving:
         if finished:
             station.situation.tell(phase=heartbeat.FINISHING)
         self._save_rest()
-        if finished:
-            self._keep_evidence(end, None)  # before `done`: the machine may be gone soon after it
+        if finished and station.attention.ending is None:
+            # Before `done`: the machine may be gone soon after it. Where the time is short, the results come first.
+            self._keep_evidence(end, None)
         if finished and self._finish(end):
             self._say(end, None)
         elif finished:
@@ -93,7 +91,7 @@ class Leaving:
         sent = station.training.sent
         end = exits.judge(status, sent, isinstance(job.command, str), station.training.ran_s, tail, retry)
         if end.code != 0:
-            disk_full = fit_text(disks.full(station.evidence.folders()))
+            disk_full = fit_text(disks.full(station.folder.roles()))
             end = replace(end, oom_kills=station.evidence.oom_kills(), disk_full=disk_full)
         finished = exits.finished(end, sent, station.progress.step, station.progress.total)
         if end.code == 0 and not finished:
@@ -201,7 +199,7 @@ class Leaving:
     def _say(self, end: Optional[Exit], left: Optional[str]) -> None:
         """The last words, by both ways, and the baton left."""
         station = self._station
-        kill_leftovers(station.training.pid, self._marker)
+        kill_leftovers(None, station.folder.marker)  # the command's pid may be a stranger's by now
         for loop in (station.push_loop, station.store_loop):
             loop.stop(LAST_WORDS_S)
         self._keep_evidence(end, left)

@@ -39,7 +39,7 @@ class LoadCheck:
         self._station = station
         self._patience = patience
         self._limit_s = limit_s
-        self._folder = os.path.join(os.path.dirname(station.folder.results), "readback")
+        self._folder = station.folder.readback
 
     def check(self, prefix: str, files: Tuple[FileEntry, ...]) -> None:
         """Every rule that has a `verify` and a file to run it on. Raises Unverified, GaveUp."""
@@ -70,7 +70,7 @@ class LoadCheck:
         station, output = self._station, self._station.folder.output
         place = station.workplace
         assert place is not None, "the command has run"
-        _say(output, "verify %s: %s" % (rule.path, rule.verify))
+        station.folder.say("verify %s: %s" % (rule.path, rule.verify))
         begin = os.path.getsize(output)
         check = Training()
         try:
@@ -78,7 +78,7 @@ class LoadCheck:
         except NotStarted as error:
             raise Unverified("verify of %s could not be started: %s" % (rule.path, error)) from None
         finally:
-            kill_leftovers(check.pid, "SPOT_MACHINE_DIR=%s" % station.folder.root)
+            kill_leftovers(check.pid, station.folder.marker)
             check.poll()
             self._ship_log()
         code, number = exits.split_status(check.status or 0, True)
@@ -114,8 +114,3 @@ class LoadCheck:
             self._patience.insist("storing the log", self._station.log_duty.ship_rest)
         except GaveUp:
             _log.warning("the output of verify did not reach the store in time")
-
-
-def _say(output: str, text: str) -> None:
-    with open(output, "ab") as target:
-        target.write(b"spot: %s\n" % text.encode("utf-8", "replace"))

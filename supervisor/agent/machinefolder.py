@@ -12,7 +12,7 @@ import os
 import pkgutil
 import time
 from contextlib import suppress
-from typing import Optional
+from typing import Dict, Optional
 
 from supervisor.agent.identity import Identity
 
@@ -30,11 +30,17 @@ class MachineFolder:
         self.code = os.path.join(work, "code")  # made when a bundle is unpacked
         self.python = os.path.join(work, "python")
         self.staging = os.path.join(work, "staging")
+        self.readback = os.path.join(work, "readback")  # made where results are checked by loading them
         self.threads = os.path.join(work, "threads")
         self.progress = os.path.join(work, "progress.jsonl")
         self.output = os.path.join(work, "output.log")
         self.stopping = os.path.join(work, "stopping")
+        self.marker = "SPOT_MACHINE_DIR=%s" % self.root  # in the environment of every process of this machine
         self._lock: Optional[int] = None
+
+    def roles(self) -> Dict[str, str]:
+        """Where the command writes."""
+        return {"checkpoints": self.checkpoints, "results": self.results, "scratch": self.scratch}
 
     def take(self) -> bool:
         """False when another agent lives on this folder. OSError."""
@@ -67,6 +73,11 @@ class MachineFolder:
         if module is not None:
             with open(os.path.join(self.python, "spot_progress.py"), "wb") as target:
                 target.write(module)
+
+    def say(self, text: str) -> None:
+        """A line of ours in the command's output. Where the disk is full it is left out: the beat has it."""
+        with suppress(OSError), open(self.output, "ab") as target:
+            target.write(b"spot: %s\n" % text.encode("utf-8", "replace"))
 
     def tell_stopping(self, reason: str) -> None:
         """For `spot_progress.stopping()`, in processes that get no TERM too. A full disk keeps no end from coming."""

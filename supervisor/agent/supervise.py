@@ -68,7 +68,7 @@ class Supervision:
             except OSError as error:
                 if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                     raise
-                self._leaving.not_started(DISK_FULL, "the checkpoint could not be restored: %s" % error)
+                self._leaving.not_started(DISK_FULL, "this machine's disk is full: %s" % error)
                 return
             self._watch()
             self._leaving.leave()

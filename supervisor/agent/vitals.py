@@ -81,11 +81,7 @@ def readers_of(
     folder: MachineFolder, gpus: GpuReader, command: Callable[[], Optional[int]]
 ) -> Dict[str, Callable[[], Any]]:
     """All there are. `command`: the pid of the command."""
-    roles = {
-        "checkpoints_disk": folder.checkpoints,
-        "results_disk": folder.results,
-        "scratch_disk": folder.scratch,
-    }
+    roles = {role + "_disk": path for role, path in folder.roles().items()}
     return {
         "gpus": gpus.read,
         "cgroup": OwnCgroup().read,

@@ -10,7 +10,6 @@ import pytest
 from supervisor.agent.codefolder import bring
 from supervisor.agent.patience import GaveUp
 from supervisor.agent.preparing import Unfit
-from supervisor.agent.training import NotStarted
 from supervisor.agent.transfer import TRIES
 from supervisor.domain import heartbeat, runfiles
 from tests.agent.desk import HandClock, patient, store_in
@@ -140,7 +139,7 @@ def test_a_full_disk_is_told_as_one(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("supervisor.agent.codefolder._write", full)
-    with pytest.raises(NotStarted, match="No space left on device"):
+    with pytest.raises(OSError, match="No space left on device"):
         bring(weather, stored(weather), str(tmp_path / "code"), patient(clock))
 
 

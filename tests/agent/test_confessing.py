@@ -1,5 +1,6 @@
 """Errors that nobody foresaw in the main thread: the last beat says so, and result files wait for a person."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,26 @@ def station(tmp_path: Path) -> Station:
     folder = MachineFolder(str(tmp_path / "machine"))
     folder.furnish()
     return Station(folder, job(server_file=str(tmp_path / "server.json")), IDENTITY, store_in(tmp_path), {})
+
+
+def test_a_stranger_that_got_the_commands_number_lives(
+    station: Station, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Results may take hours: the command's pid and group are long free by the last words."""
+    monkeypatch.setattr("os.getsid", lambda pid: 0)  # this process is no agent, whatever session it leads
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as stranger:
+        station.training.pid, station.training.status = stranger.pid, 0
+        Leaving(station)._say(None, None)
+        assert stranger.poll() is None
+        stranger.kill()
+    station.renames.close()
+
+
+def test_a_full_disk_keeps_no_verdict_from_being_told(tmp_path: Path) -> None:
+    folder = MachineFolder(str(tmp_path))
+    (tmp_path / "work").mkdir()
+    Path(folder.output).symlink_to("/dev/full")
+    folder.say("the command was not started")
 
 
 def broken(*_: object) -> None:

@@ -19,7 +19,10 @@ from supervisor.agent.machinefolder import MachineFolder
 from supervisor.agent.masking import Masker
 from supervisor.agent.reach import Reach
 from supervisor.agent.situation import Situation
+from supervisor.agent.stores.durable import locked
 from supervisor.agent.stores.errors import StoreUnavailable
+from supervisor.agent.stores.sidecars import key_hash
+from supervisor.agent.stores.walking import LOCKS
 from supervisor.agent.training import Training
 from supervisor.domain import runfiles
 from supervisor.domain.heartbeat import Exit
@@ -170,6 +173,24 @@ def test_a_notice_leaves_time_for_nothing_but_the_checkpoint(rig: Rig) -> None:
     assert part_of(rig)["left"] == "noticed"
 
 
+def test_a_notice_leaves_time_for_the_results_first(rig: Rig) -> None:
+    """The work is finished at the notice, and the store takes everything but the evidence."""
+    finishes = """
+trap 'echo good > "$SPOT_RESULTS_DIR/model"; exit 0' TERM
+echo '{"step": 5, "total": 5}' >> "$SPOT_PROGRESS_FILE"
+while :; do sleep 0.05; done
+"""
+    rig.start("/bin/sh", "-c", finishes)
+    rig.at_step(5)
+    key = runfiles.agent_evidence(RUN, 1)
+    with locked(os.path.join(rig.store.root, LOCKS, key_hash(key)[:2]), 10):
+        rig.notice(4.0)
+        rig.ended()
+        done = rig.baton.done
+    assert done is not None
+    assert [entry.name for entry in done.results] == ["model"]
+
+
 # --- the writer -----------------------------------------------------------------------------------------------------
 
 
@@ -180,7 +201,8 @@ class Keeper:
         self.store = store_in(folder)
         self.folder = MachineFolder(str(folder / "machine"))
         self.folder.furnish()
-        self.attention = Attention(job(), Reach(), time.monotonic, lambda: None)
+        self.notice_s: float | None = None
+        self.attention = Attention(job(), Reach(), time.monotonic, lambda: self.notice_s)
         self.masker = Masker(secrets or {})
         self.situation = Situation(job(), IDENTITY, self.masker)
         self.counter: int | None = 5
@@ -236,6 +258,20 @@ def test_a_store_that_hangs_does_not_hold_the_end_up(tmp_path: Path, monkeypatch
     wait_for(lambda: keeper.evidence.kept, 10, "the writer to end")
 
 
+def test_a_notice_that_comes_meanwhile_ends_the_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeper, gate = Keeper(tmp_path), threading.Event()
+    monkeypatch.setattr(module, "STORE_S", 60.0)
+    monkeypatch.setattr(keeper.evidence, "_put", lambda part: gate.wait(60))
+    keeper.notice_s = 50.0  # nobody has looked for one yet
+    began = time.monotonic()
+    keeper.evidence.keep(Exit(0, None, False), None)
+    assert time.monotonic() - began < 20
+    gate.set()
+    wait_for(lambda: keeper.evidence.kept, 10, "the writer to end")
+
+
 def test_a_store_that_fails_is_told_apart_from_a_part_that_is_kept(tmp_path: Path) -> None:
     keeper = Keeper(tmp_path)
     keeper.store.away = True
@@ -260,6 +296,24 @@ def test_a_stall_that_is_told_late_does_not_cover_the_end(tmp_path: Path) -> Non
     keeper.evidence.insist(Exit(1, None, False), None)
     keeper.evidence.stalled(60.0)
     assert keeper.stored["when"] == "end"
+
+
+def test_where_the_threads_stand_is_kept_when_the_store_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeper = Keeper(tmp_path)
+    monkeypatch.setattr("supervisor.agent.patience.FIRST_PAUSE_S", 0.0)
+    keeper.store.lose_answers = 1
+    keeper.evidence.stalled(60.0)
+    assert keeper.stored["when"] == "stall"
+    assert keeper.store.calls.count(("put", runfiles.agent_evidence(RUN, 1))) == 2
+
+
+def test_who_has_lost_the_baton_keeps_no_dump(tmp_path: Path) -> None:
+    keeper = Keeper(tmp_path)
+    keeper.attention.ask("closed", may_write=False)
+    keeper.evidence.stalled(60.0)
+    assert keeper.store.calls == []
 
 
 def test_lines_are_few_and_short() -> None:
