@@ -16,6 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+import psycopg
+from psycopg import sql
+
 if TYPE_CHECKING:
     from tests.acceptance.daemon import Daemon
 
@@ -72,13 +75,34 @@ def answers_with(daemon: Daemon, values: Iterable[str]) -> list[str]:
     return [path for path, answer in told.items() if any(form in answer.content for form in wanted)]
 
 
-def assert_nowhere(daemon: Daemon, values: Iterable[str], objects: Path | None = None) -> None:
+def rows_with(database: str, values: Iterable[str]) -> list[str]:
+    """Tables with a row that holds one of the values. `database`: a URL for SQLAlchemy with psycopg."""
+    wanted = [form for value in values for form in forms(value)]
+    found = []
+    with psycopg.connect(database.replace("+psycopg", ""), autocommit=True) as connection:
+        tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'").fetchall()
+        assert tables
+        for (table,) in sorted(tables):
+            with connection.cursor().copy(
+                sql.SQL("COPY {} TO STDOUT (FORMAT csv)").format(sql.Identifier(table))
+            ) as rows:
+                text = b"".join(bytes(row) for row in rows).replace(b'""', b'"')
+            if any(form in text for form in wanted):
+                found.append(str(table))
+    return found
+
+
+def assert_nowhere(
+    daemon: Daemon, values: Iterable[str], objects: Path | None = None, database: str | None = None
+) -> None:
     """No value in the database with its log, the object store, the service's log, what is kept of machines, or any
-    answer. `objects`: the store, where it is not below the data folder. The supervisor must live."""
+    answer. `objects`: the store, where it is not below the data folder; `database`: a PostgreSQL's URL. The supervisor
+    must live."""
     values = tuple(values)
     settle(daemon.data_dir)
     found = files_with(daemon.data_dir, values) + answers_with(daemon, values)
     found += files_with(objects, values) if objects is not None else []
+    found += rows_with(database, values) if database is not None else []
     assert found == [], f"values of secrets lie in {', '.join(found)}"
 
 

@@ -88,6 +88,26 @@ def test_a_run_waits_for_a_card_that_a_stranger_holds_and_goes_on_when_it_is_fre
     house.completes("third")
 
 
+def test_on_a_machine_without_its_card_no_training_begins(house: Stories, cards: StubCards) -> None:
+    cards.answers(lost=[0, 1])
+    house.train("cold")
+    ended = house.ended("cold", 1)
+    cards.answers()
+    assert ended["cause"] == "gpu_unavailable"
+    assert "1 GPU promised, 0 can be opened" in ended["evidence"]
+
+    def kept() -> bool:
+        answer = house.daemon.http.get(f"{house.daemon.url}/v1/runs/cold/attempts/1/evidence")
+        told = answer.json()
+        return answer.status_code == 200 and "1 GPU promised, 0 can be opened" in "\n".join(told["log_tail"])
+
+    house.until(kept, 60, "its evidence")
+    house.trains("cold")
+    [(began, step)] = house.lives("cold")
+    assert (began, step) == (len(house.attempts("cold")), 0), "the one that had its card"
+    house.completes("cold")
+
+
 def test_after_a_reboot_of_the_computer_the_run_goes_on_when_the_service_is_back(
     house: Stories, tmp_path: Path
 ) -> None:

@@ -41,6 +41,7 @@ class Rig:
         self.agents: list[subprocess.Popen[bytes]] = []
         self.machine = folder
         self.given = b""  # what the next agent reads as its standard input
+        self.wrapper: tuple[str, ...] = ()  # a command that becomes the next agent in the end
         self._folder, self._archive, self._python = folder, archive, python
         self.write(rules.create("sup-1", 1))
 
@@ -112,7 +113,7 @@ class Rig:
             given.write(self.given)
             given.seek(0)
             agent = subprocess.Popen(
-                [self._python, str(self._archive), str(self.machine)],
+                [*self.wrapper, self._python, str(self._archive), str(self.machine)],
                 stdin=given,
                 stdout=console,
                 stderr=subprocess.STDOUT,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from supervisor.agent.preparing import THREAD_POOLS, thread_caps
 from supervisor.domain import heartbeat
 from supervisor.domain.beat_telemetry import Telemetry, decode, size_bytes
 from supervisor.domain.heartbeat import Beat
+from tests.acceptance.cgroups import ENTER, cpu_group
 from tests.agent.machine_rig import Rig
 from tests.agent.nvml_library import build
 
@@ -143,6 +145,20 @@ def test_threads_are_as_many_as_our_share_of_the_processor(
         added = thread_caps({"PATH": "/bin"}, quota, cores)
     assert added == ({} if threads is None else dict.fromkeys(THREAD_POOLS, threads))
     assert len(caplog.records) == (threads is not None)
+
+
+def test_a_command_in_a_real_control_group_starts_no_more_threads_than_it_may_run(rig: Rig) -> None:
+    with cpu_group(f"spot-agent-{os.getpid()}", cores=0.7) as group:
+        if group is None:
+            pytest.skip("no control group can be made here; test_cgroup holds the recorded figures")
+        rig.wrapper = ("sh", "-c", ENTER, str(group))
+        rig.start("sh", "-c", "env | grep _NUM_THREADS= | sort", env={"MKL_NUM_THREADS": "5"})
+        last = rig.ended(90)
+        assert last.exit is not None
+        assert last.exit.code == 0, rig.console
+        assert rig.log().decode().split() == [
+            "MKL_NUM_THREADS=5", "NUMEXPR_NUM_THREADS=1", "OMP_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1"
+        ]  # fmt: skip
 
 
 def test_threads_that_somebody_has_set_stay() -> None:

@@ -33,7 +33,7 @@ class StubCards:
         self.answers()
 
     def answers(self, **how: Any) -> None:
-        """From now on; `fail` and `hang` as the stub has them."""
+        """From now on; `fail`, `hang` and `lost` as the stub has them."""
         half_made = self.folder / "cards.json.half"
         half_made.write_text(json.dumps({"cards": self._cards, **how}))
         half_made.rename(self.folder / "cards.json")

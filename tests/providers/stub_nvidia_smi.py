@@ -2,7 +2,8 @@
 
 `{"cards": [{"index", "uuid", "name", "used", "total", "holders": [{"pid", "name", "used"}]}], "fail": "", "hang": 0}`
 Sizes are MiB, or texts such as "[N/A]". Fields of --query-gpu that the file does not know are [N/A]. `fail`: what it
-says before it ends with code 9; `hang`: seconds before it answers.
+says before it ends with code 9; `hang`: seconds before it answers; `lost`: indexes of cards that give no figures, so
+that an agent, which asks for those, does not find them.
 """
 
 import json
@@ -17,7 +18,10 @@ if state.get("fail"):
     sys.exit(9)
 query = next(word for word in sys.argv if word.startswith("--query-"))
 fields = query.partition("=")[2].split(",")
+lost = state.get("lost", []) if "utilization.gpu" in fields else []
 for card in state["cards"]:
+    if card["index"] in lost:
+        continue
     if query.startswith("--query-gpu"):
         known = {"memory.used": card["used"], "memory.total": card["total"], **card}
         rows = [[str(known.get(field, "[N/A]")) for field in fields]]
