@@ -80,12 +80,6 @@ def code_from(given: str, folder: str) -> str:
     return os.path.normpath(os.path.join(folder, os.path.expanduser(given)))
 
 
-def _near(folder: Path) -> str:
-    """As somebody who is here would name it."""
-    name = os.path.relpath(folder)
-    return str(folder) if name.startswith(os.pardir) or name == os.curdir else name
-
-
 def _size(size_bytes: int) -> str:
     return f"{size_bytes / 1e6:,.1f} MB" if size_bytes >= 100_000 else f"{size_bytes / 1e3:,.1f} kB"
 

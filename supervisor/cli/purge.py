@@ -11,11 +11,12 @@ from supervisor.cli import output
 from supervisor.cli.client import Client, Json, run_path
 from supervisor.cli.control import show_change
 from supervisor.cli.cost import stored_line
-from supervisor.cli.exits import USAGE, CliError, Unreachable
+from supervisor.cli.exits import FAILED, USAGE, CliError, Unreachable
 from supervisor.cli.options import not_empty, output_option, server_options
 from supervisor.cli.words import count, safe
 
-POLL_S = 1.0
+POLL_S = 5.0
+STUCK_S = 60.0  # without one file less: nobody deletes any more
 
 
 @click.command()
@@ -57,7 +58,8 @@ def _typed(run_id: str) -> str:
 
 
 def _purge(client: Client, run_id: str) -> Json:
-    """One request; where its answer takes longer than we wait for one, the run says when it is over."""
+    """One request; where its answer takes longer than we wait for one, the run says when it is over, and the number of
+    its files whether somebody is still at it."""
     try:
         return dict(client.post(run_path(run_id, "purge"), {"confirm": run_id}))
     except Unreachable as error:
@@ -68,7 +70,14 @@ def _purge(client: Client, run_id: str) -> Json:
     if not run["purging"] and run["purged_at"] is None:
         raise lost
     output.note("It takes longer than one answer may; Ctrl-C leaves, the purge goes on.")
+    left, since = 0, time.monotonic()
     while run["purging"]:
         time.sleep(POLL_S)
+        files = client.get(run_path(run_id, "cost"))["files"]
+        if files != left:
+            left, since = files, time.monotonic()
+        elif time.monotonic() - since > STUCK_S:
+            text = f"The purge of {run_id} was cut off. Repeat it: it goes on where it stopped."
+            raise CliError(text, FAILED, "UNAVAILABLE", (f"spot purge {run_id}",))
         run = client.get(run_path(run_id))
     return dict(run)

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from supervisor.cli import purge as purging
 from supervisor.lifecycle.figures import DASH
 from tests.cli.fake_api import a_cost, a_run, serve_run
 
@@ -116,7 +117,8 @@ def test_a_refusal_is_a_conflict(api, spot) -> None:
     assert "PURGE_REFUSED" in ended.err
 
 
-def test_a_long_purge_is_waited_for(api, spot) -> None:
+def test_a_long_purge_is_waited_for(api, spot, monkeypatch) -> None:
+    monkeypatch.setattr(purging, "POLL_S", 0.01)
     serve_run(api, a_run(status="stopped"))
     api.answers[("POST", PURGE)] = (200, None)  # no answer in time
     api.say_in_turn(
@@ -127,6 +129,21 @@ def test_a_long_purge_is_waited_for(api, spot) -> None:
     assert ended.code == 0
     assert json.loads(ended.out)["purged_at"] is not None
     assert len(api.bodies(PURGE)) == 1
+
+
+def test_a_purge_that_nobody_goes_on_with_is_not_waited_for(api, spot, monkeypatch) -> None:
+    """Broken variant: cut off by the store after its answer was lost, it was waited for without an end."""
+    monkeypatch.setattr(purging, "POLL_S", 0.01)
+    monkeypatch.setattr(purging, "STUCK_S", 0.1)
+    serve_run(api, a_run(status="stopped"))
+    api.answers[("POST", PURGE)] = (200, None)
+    api.say_in_turn(
+        "GET", "/v1/runs/digits-7", a_run(status="stopped"), a_run(status="stopped", purging=True)
+    )
+    ended = spot("purge", "digits-7", "--confirm", "digits-7")
+    assert ended.code == 1
+    assert "was cut off" in ended.err
+    assert "spot purge digits-7" in ended.err
 
 
 def test_an_answer_lost_before_it_began_is_an_error(api, spot) -> None:
