@@ -13,7 +13,7 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,7 +110,7 @@ class Destination:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode) or status.st_size != file.size:
                 return False
-            return hash_of(found) == file.sha256
+            return hashlib.file_digest(found, "sha256").hexdigest() == file.sha256
 
     def part(self, file: Wanted) -> Part:
         """What was fetched of it before, or nothing yet. Raises FileRefused, OSError."""
@@ -212,11 +212,3 @@ class Part:
             return tag if same and tag.isprintable() else ""
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return ""
-
-
-def hash_of(source: Any, tell: Callable[[int], None] = lambda size: None) -> str:
-    digest = hashlib.sha256()
-    for chunk in iter(lambda: source.read(CHUNK_BYTES), b""):
-        digest.update(chunk)
-        tell(len(chunk))
-    return digest.hexdigest()

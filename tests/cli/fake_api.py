@@ -115,8 +115,9 @@ RUN: Json = {
     "checkpoint_step": 12000, "price_usd_per_h": 0.3, "cost": {"usd": 2.1, "on_demand_usd": 6.3, "budget_usd": 20.0,
     "known": True}, "counters": {"attempts": 2, "tries": 2, "counted": 0, "user_failures": 0, "preemptions": 1,
     "no_progress": 0}, "next_action": {"what": "ETA 3 h 23 min", "at": None}, "results_manifest_sha256": None,
-    "results": None, "purging": False, "purged_at": None, "kept_until": None, "stop": None, "labels": {}, "created_at": "2026-01-01T00:00:00.000Z",
-    "generation_at": "2026-01-01T00:00:00.000Z", "status_since": "2026-01-01T00:00:00.000Z", "version": 9,
+    "results": None, "purging": False, "purged_at": None, "kept_until": None, "stop": None, "labels": {},
+    "created_at": "2026-01-01T00:00:00.000Z", "generation_at": "2026-01-01T00:00:00.000Z",
+    "status_since": "2026-01-01T00:00:00.000Z", "version": 9,
 }  # fmt: skip
 FIRST_ATTEMPT: Json = {
     "number": 1, "generation": 1, "placement": {**PLACEMENT, "zone": "local-a"}, "machine": "spot-ab-a1-t1",
