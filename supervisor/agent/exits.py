@@ -14,6 +14,7 @@ import signal
 from typing import Iterable, Optional, Set, Tuple
 
 from supervisor.agent.masking import Masker
+from supervisor.agent.plainfile import open_plain
 from supervisor.agent.situation import fit_text
 from supervisor.domain.heartbeat import DISK_FULL_WORDS, GPU_OOM_WORDS, WORKER_KILLED_WORDS, Exit
 
@@ -89,7 +90,10 @@ def masked_tail(path: str, masker: Masker, limit: int = TAIL_BYTES) -> bytes:
 def tail_of(path: str, limit: int = TAIL_BYTES) -> bytes:
     """The end of a file; empty when it cannot be read."""
     try:
-        with open(path, "rb") as source:
+        source = open_plain(path)
+        if source is None:
+            return b""
+        with source:
             source.seek(max(0, source.seek(0, os.SEEK_END) - limit))
             return source.read(limit)
     except OSError:

@@ -11,6 +11,7 @@ import os
 from typing import List
 
 from supervisor.agent.masking import NOTHING, Masker, MaskStream
+from supervisor.agent.plainfile import open_plain
 from supervisor.agent.reach import Store
 from supervisor.domain import runfiles
 
@@ -71,12 +72,15 @@ class LogShipper:
     def ship(self, last: bool = False) -> None:
         """Write everything that is new. StoreUnavailable: it is shipped by the next call. OSError: this disk.
 
-        A file that the training removed holds nothing new.
+        A file that the training removed, or replaced by something else, holds nothing new.
         """
-        if not os.path.lexists(self._path):
+        source = open_plain(self._path)
+        if source is None:
             self._write()
             return
-        with open(self._path, "rb") as source:
+        with source:
+            if os.fstat(source.fileno()).st_size < self._offset:
+                self._offset = 0  # it was emptied: what it holds now is new
             while True:
                 if len(self._chunk) < CHUNK_BYTES:
                     source.seek(self._offset)

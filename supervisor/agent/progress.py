@@ -14,6 +14,7 @@ from collections import OrderedDict, deque
 from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 
 from supervisor.agent.checkpoints import step_in_name
+from supervisor.agent.plainfile import open_plain
 from supervisor.domain.heartbeat import CHECKPOINT, EVALUATION, MAX_COUNT, TRAINING
 
 LINE_BYTES = 65536  # a longer line is no report
@@ -36,9 +37,12 @@ class LineTail:
         self.read_bytes = 0  # in all
 
     def lines(self) -> List[bytes]:
-        """At most READ_BYTES of them; none when there is no file."""
+        """At most READ_BYTES of them; none when there is no plain file."""
         try:
-            with open(self._path, "rb") as source:
+            source = open_plain(self._path)
+            if source is None:
+                return []
+            with source:
                 seen = os.fstat(source.fileno())
                 if seen.st_ino != self._inode or seen.st_size < self._offset:
                     self._inode, self._offset, self._part, self._too_long = seen.st_ino, 0, b"", False

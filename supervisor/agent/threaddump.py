@@ -15,6 +15,8 @@ import time
 from contextlib import suppress
 from typing import Any, Callable, Dict, Iterable, List, Optional
 
+from supervisor.agent.plainfile import open_plain
+
 PROCESSES, THREADS, FILES = 32, 64, 200  # told at most: processes, threads of each, source files looked into
 REST_S, WAIT_S = 0.1, 2.0
 TEXT_BYTES = 65536  # of one process
@@ -161,7 +163,10 @@ def _size(path: str) -> int:
 def _read(path: str, offset: int = 0, limit: int = TEXT_BYTES) -> str:
     """ "" for what is gone or may not be read."""
     try:
-        with open(path, "rb") as source:
+        source = open_plain(path)
+        if source is None:
+            return ""
+        with source:
             if offset:
                 source.seek(offset)
             return source.read(limit).decode("utf-8", "replace")

@@ -109,3 +109,11 @@ def test_a_lost_answer_doubles_no_line(desk: Desk) -> None:
     desk.out(b"two\n")
     desk.shipper.ship()
     assert desk.log() == b"one\ntwo\n"
+
+
+def test_a_log_that_was_emptied_goes_on_from_its_beginning(desk: Desk) -> None:
+    desk.out(b"before\n")
+    desk.shipper.ship()
+    desk.path.write_bytes(b"after\n")
+    desk.shipper.ship(last=True)
+    assert desk.log() == b"before\nafter\n"

@@ -1,5 +1,7 @@
 """Lives whose training takes its own folders away, and a baton that somebody deletes: no crash, no silent loop."""
 
+import pytest
+
 from supervisor.domain import heartbeat, runfiles
 from tests.agent.machine_rig import RUN, Rig
 from tests.waiting import wait_for
@@ -13,6 +15,18 @@ def test_a_training_that_removes_all_its_folders_is_done_without_results(rig: Ri
     assert last.exit.code == 0
     assert rig.baton.done is not None
     assert rig.baton.done.results == ()
+    assert "Traceback" not in rig.console
+
+
+@pytest.mark.parametrize("instead", ["mkfifo FILE", "mkdir FILE", "ln -s /dev/zero FILE", "ln -s FILE FILE"])
+def test_no_file_of_ours_that_became_something_else_holds_the_end_up(rig: Rig, instead: str) -> None:
+    """A pipe that nobody writes to, a device without an end: the agent would wait for ever, and beat all the while."""
+    files = ('"$PWD/../output.log"', '"$SPOT_PROGRESS_FILE"')
+    rig.start(command="; ".join(f"rm {file}; {instead.replace('FILE', file)}" for file in files) + "; exit 3")
+    last = rig.ended()
+    assert last.exit is not None
+    assert last.exit.code == 3
+    assert runfiles.agent_evidence(RUN, 1) in rig.keys("")
     assert "Traceback" not in rig.console
 
 
