@@ -27,10 +27,16 @@ LOADS = 'grep -q good "$SPOT_RESULTS_DIR/model.npz"'
 BIG = 24 << 20  # bytes of a file that takes long enough to be cut off
 
 
-@pytest.fixture
-def house(tmp_path: Path) -> Iterator[Stories]:
-    with stories(tmp_path) as found:
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stories]:
+    with stories(tmp_path_factory.mktemp("results")) as found:
         yield found
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    """The folder of a person who pulls."""
+    return tmp_path / "mine"
 
 
 def spawn_pull(daemon: Daemon, *words: str, slow: bool = False) -> subprocess.Popen[bytes]:
@@ -161,8 +167,8 @@ def is_pulled(house: Stories, run_id: str, folder: Path, digest: bytes) -> None:
     assert len(house.events(run_id, "results_pulled")) == 1
 
 
-def test_a_pull_that_is_killed_is_gone_on_with(house: Stories) -> None:
-    digest, folder = big_run(house, "killed"), house.folder / "mine"
+def test_a_pull_that_is_killed_is_gone_on_with(house: Stories, mine: Path) -> None:
+    digest, folder = big_run(house, "killed"), mine
     cut = spawn_pull(house.daemon, "killed", str(folder), slow=True)
     try:
         begun(folder)
@@ -180,8 +186,8 @@ def test_a_pull_that_is_killed_is_gone_on_with(house: Stories) -> None:
     is_pulled(house, "killed", folder, digest)
 
 
-def test_ctrl_c_leaves_a_pull_that_can_be_gone_on_with(house: Stories) -> None:
-    digest, folder = big_run(house, "left"), house.folder / "mine"
+def test_ctrl_c_leaves_a_pull_that_can_be_gone_on_with(house: Stories, mine: Path) -> None:
+    digest, folder = big_run(house, "left"), mine
     cut = spawn_pull(house.daemon, "left", str(folder), slow=True)
     begun(folder)
     cut.send_signal(signal.SIGINT)
@@ -192,8 +198,8 @@ def test_ctrl_c_leaves_a_pull_that_can_be_gone_on_with(house: Stories) -> None:
     is_pulled(house, "left", folder, digest)
 
 
-def test_a_supervisor_that_dies_in_the_middle_of_a_file_is_waited_for(house: Stories) -> None:
-    digest, folder = big_run(house, "away"), house.folder / "mine"
+def test_a_supervisor_that_dies_in_the_middle_of_a_file_is_waited_for(house: Stories, mine: Path) -> None:
+    digest, folder = big_run(house, "away"), mine
     going = spawn_pull(house.daemon, "away", str(folder), slow=True)
     try:
         kept = begun(folder)
@@ -208,9 +214,9 @@ def test_a_supervisor_that_dies_in_the_middle_of_a_file_is_waited_for(house: Sto
     is_pulled(house, "away", folder, digest)
 
 
-def test_a_file_that_changes_while_it_is_pulled_is_never_mixed(house: Stories) -> None:
+def test_a_file_that_changes_while_it_is_pulled_is_never_mixed(house: Stories, mine: Path) -> None:
     big_run(house, "mixed")
-    folder = house.folder / "mine"
+    folder = mine
     going = spawn_pull(house.daemon, "mixed", str(folder), slow=True)
     try:
         begun(folder)
@@ -228,15 +234,15 @@ def test_a_file_that_changes_while_it_is_pulled_is_never_mixed(house: Stories) -
         assert any((folder / "results/g1/big.bin").read_bytes()[-4096:])
     else:
         assert (last, going.returncode) == ("FAILED 1/2, errors 1", 1), err.decode()
-    code, last, err = pull(house.daemon, "mixed", str(house.folder / "again"))
+    code, last, err = pull(house.daemon, "mixed", str(mine.with_name("again")))
     assert (code, last) == (1, "FAILED 1/2, errors 1"), "what the store holds now is not what was verified"
     assert "big.bin" in err
 
 
-def test_a_load_check_that_fails_is_an_error(house: Stories) -> None:
+def test_a_load_check_that_fails_is_an_error(house: Stories, mine: Path) -> None:
     house.daemon.submit("checked", command=WRITES)
     house.wait("checked", "completed")
-    folder = str(house.folder / "mine")
+    folder = str(mine)
     code, last, err = pull(house.daemon, "checked", folder, "--load-check", f"{LOADS}; exit 3")
     assert (code, last) == (1, "FAILED 2/2, errors 1")
     assert "exit code 3" in err
@@ -246,14 +252,14 @@ def test_a_load_check_that_fails_is_an_error(house: Stories) -> None:
     assert house.daemon.run("checked")["results"]["pulled"] is True
 
 
-def test_every_kind_of_file_can_be_pulled(house: Stories) -> None:
+def test_every_kind_of_file_can_be_pulled(house: Stories, mine: Path) -> None:
     house.train("kinds")
     house.saved("kinds")
     house.completes("kinds")
     kinds = [word for kind in ("results", "checkpoints", "logs", "evidence") for word in ("--kind", kind)]
-    code, last, err = pull(house.daemon, "kinds", str(house.folder / "mine"), *kinds)
+    code, last, err = pull(house.daemon, "kinds", str(mine), *kinds)
     assert code == 0, err
-    tops = {path.name for path in (house.folder / "mine").iterdir()}
+    tops = {path.name for path in mine.iterdir()}
     assert {"results", "checkpoints", "logs"} <= tops
     assert last.startswith("OK ")
 
@@ -261,7 +267,7 @@ def test_every_kind_of_file_can_be_pulled(house: Stories) -> None:
 # --- the teardown waits for a pull ------------------------------------------------------------------------------------
 
 
-def test_a_machine_waits_until_its_results_are_pulled(house: Stories) -> None:
+def test_a_machine_waits_until_its_results_are_pulled(house: Stories, mine: Path) -> None:
     house.daemon.submit("wanted", command=WRITES, require_pull=True)
     run = house.wait("wanted", "awaiting_teardown", "completed", "failed")
     assert run["status"] == "awaiting_teardown"
@@ -272,15 +278,15 @@ def test_a_machine_waits_until_its_results_are_pulled(house: Stories) -> None:
     time.sleep(1.5)  # some looks of the supervisor
     assert house.daemon.run("wanted")["status"] == "awaiting_teardown"
     assert pids_of(machine), "the machine is still there"
-    assert pull(house.daemon, "wanted", str(house.folder / "mine"))[:2] == (0, "OK 2/2, errors 0")
+    assert pull(house.daemon, "wanted", str(mine))[:2] == (0, "OK 2/2, errors 0")
     house.wait("wanted", "completed")
     house.nothing_is_left("wanted")
 
 
-def test_with_ask_a_person_must_agree_after_the_pull(house: Stories) -> None:
+def test_with_ask_a_person_must_agree_after_the_pull(house: Stories, mine: Path) -> None:
     house.daemon.submit("both", command=WRITES, require_pull=True, on_success="ask")
     run = house.wait("both", "awaiting_teardown")
-    assert pull(house.daemon, "both", str(house.folder / "mine"))[:2] == (0, "OK 2/2, errors 0")
+    assert pull(house.daemon, "both", str(mine))[:2] == (0, "OK 2/2, errors 0")
     time.sleep(1.5)
     assert house.daemon.run("both")["status"] == "awaiting_teardown"
     assert "`spot approve both`" in house.daemon.run("both")["status_text"]
