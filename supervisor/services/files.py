@@ -8,21 +8,22 @@ that no longer counts, are no files of the run. Nothing outside these kinds can 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from supervisor.domain import baton as batons
 from supervisor.domain import runfiles
-from supervisor.domain.baton import Baton, FileEntry
 from supervisor.domain.errors import FileUnknown, Unavailable
 from supervisor.domain.identifiers import parse_launch_id
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
-from supervisor.ports.objectstore import ObjectInfo, ObjectMissing, ObjectStore, StoreUnavailable
+from supervisor.ports.objectstore import ObjectMissing, ObjectStore, StoreUnavailable
 from supervisor.services import rfc3339
 from supervisor.services.run_view import Json
 
 KINDS = ("results", "checkpoints", "logs", "evidence", "code")
+LISTED = ("logs", "evidence")  # the store alone says which there are
 PAGE_SIZE, PAGE_MAX = 200, 1000
 HASHED_BYTES = (
     4_000_000  # of one page of a listing: so much is read to tell the checksums that nobody has written down
@@ -39,6 +40,9 @@ class RunFile:
     size: int
     sha256: str | None = None
     updated: float | None = None
+
+
+Named = Mapping[str, Mapping[str, RunFile]]  # kind -> path -> file
 
 
 def list_files(
@@ -68,17 +72,22 @@ def find_file(objects: ObjectStore, run: Run, path: str) -> RunFile:
     """The file of this path; `updated` is not looked up. Raises FileUnknown, for every path that is none of the run's
     too; StoreUnavailable."""
     kind, _, name = path.partition("/")
+    found: RunFile | None = None
     if kind in KINDS and name and _is_plain(path):
-        if kind in ("logs", "evidence"):
-            return RunFile(path, kind, runfiles.folder(run.run_id) + path, 0)
-        for file in _files(objects, run, (kind,), list_them=False):
-            if file.path == path:
-                return file
         key = runfiles.folder(run.run_id) + path
-        present = kind == "results" and key.startswith(_present_results(run))
-        if present and _done(_baton(objects, run), run) is None:
-            return RunFile(path, kind, key, 0)
-    raise unknown(run, path if _is_plain(path) else "")
+        if kind == "code":
+            found = _code(objects, run)
+        elif kind in LISTED:
+            found = RunFile(path, kind, key, 0)
+        else:
+            named = _named(objects, run)
+            if kind in named:
+                found = named[kind].get(path)
+            elif key.startswith(_present_results(run)):
+                found = RunFile(path, kind, key, 0)
+    if found is None or found.path != path:
+        raise unknown(run, path if _is_plain(path) else "")
+    return found
 
 
 def unknown(run: Run, path: str) -> FileUnknown:
@@ -94,41 +103,41 @@ def _is_plain(path: str) -> bool:
     return path.isprintable() and not any(part in ("", ".", "..") for part in path.split("/"))
 
 
-def _files(
-    objects: ObjectStore, run: Run, kinds: Collection[str], list_them: bool = True
-) -> Iterator[RunFile]:
-    """`list_them` False: only what the baton and the spec name, without a look at the store's listing."""
+def _files(objects: ObjectStore, run: Run, kinds: Collection[str]) -> Iterator[RunFile]:
     folder = runfiles.folder(run.run_id)
-    baton = _baton(objects, run) if {"results", "checkpoints"} & set(kinds) else None
-    if "results" in kinds:
-        done = _done(baton, run)
-        seen = _listed(objects, _present_results(run)) if list_them else {}
-        if done is not None:
-            yield from _named("results", folder, done[0], done[1], seen)
+    named = _named(objects, run) if not {"results", "checkpoints"}.isdisjoint(kinds) else {}
+    for kind in set(kinds) - {"code"}:
+        prefix = _present_results(run) if kind == "results" else f"{folder}{kind}/"
+        seen = {info.key: info for page in objects.pages(prefix) for info in page.objects}
+        if kind in named:
+            for file in named[kind].values():
+                yield replace(file, updated=seen[file.key].updated) if file.key in seen else file
         else:
-            yield from (_plain("results", folder, info) for info in seen.values())
-    if "checkpoints" in kinds and baton is not None:
-        seen = _listed(objects, runfiles.checkpoints(run.run_id)) if list_them else {}
-        for prefix, files in _pointers(baton).items():
-            yield from _named("checkpoints", folder, prefix, files, seen)
-    for kind in ("logs", "evidence"):
-        if kind in kinds and list_them:
-            yield from (_plain(kind, folder, info) for info in _listed(objects, f"{folder}{kind}/").values())
-    if "code" in kinds and run.policy.code is not None:
-        key = runfiles.code(run.policy.code)
-        try:
-            info = objects.stat(key)
-        except ObjectMissing:
-            return
-        yield RunFile(key, "code", key, info.size, None, info.updated)
+            for info in seen.values():
+                yield RunFile(info.key.removeprefix(folder), kind, info.key, info.size, None, info.updated)
+    code = _code(objects, run) if "code" in kinds else None
+    if code is not None:
+        yield code
 
 
-def _baton(objects: ObjectStore, run: Run) -> Baton | None:
-    """None: there is none (yet). Raises Unavailable when it is torn: then nobody knows which files count."""
+def _code(objects: ObjectStore, run: Run) -> RunFile | None:
+    if run.policy.code is None:
+        return None
+    key = runfiles.code(run.policy.code)
     try:
-        return batons.decode(objects.get(runfiles.baton(run.run_id))[0])
+        info = objects.stat(key)
     except ObjectMissing:
         return None
+    return RunFile(key, "code", key, info.size, None, info.updated)
+
+
+def _named(objects: ObjectStore, run: Run) -> Named:
+    """Raises Unavailable when the baton is torn: then nobody knows which files count."""
+    try:
+        raw, _ = objects.get(runfiles.baton(run.run_id))
+        return _named_in(raw, run.run_id, run.generation)
+    except ObjectMissing:
+        return {"checkpoints": {}}
     except ValueError:
         raise Unavailable(
             f"The record of {run.run_id} in the object store cannot be understood, so its files are not known.",
@@ -136,46 +145,33 @@ def _baton(objects: ObjectStore, run: Run) -> Baton | None:
         ) from None
 
 
-def _done(baton: Baton | None, run: Run) -> tuple[str, tuple[FileEntry, ...]] | None:
-    """(prefix, files) of the finished work of the present generation."""
-    if baton is None or baton.done is None or parse_launch_id(baton.done.launch_id)[0] != run.generation:
-        return None
-    return baton.done.prefix, baton.done.results
+@lru_cache(maxsize=2)  # a pull asks for one file after the other, and a baton may name thousands
+def _named_in(raw: bytes, run_id: str, generation: int) -> Named:
+    """What a baton names. No results where the work of this generation is not done."""
+    baton, folder = batons.decode(raw), runfiles.folder(run_id)
+    parts = [("checkpoints", pointer.prefix, pointer.files) for pointer in batons.pointers(baton)]
+    named: dict[str, dict[str, RunFile]] = {"checkpoints": {}}
+    if baton.done is not None and parse_launch_id(baton.done.launch_id)[0] == generation:
+        parts.append(("results", baton.done.prefix, baton.done.results))
+        named["results"] = {}
+    for kind, prefix, files in parts:
+        for entry in files:
+            key = prefix + entry.name
+            path = key.removeprefix(folder)
+            named[kind][path] = RunFile(path, kind, key, entry.size, entry.sha256)
+    return named
 
 
 def _present_results(run: Run) -> str:
     return runfiles.results(run.run_id, run.generation)
 
 
-def _pointers(baton: Baton) -> dict[str, tuple[FileEntry, ...]]:
-    """Prefix -> files of every checkpoint that the baton names."""
-    newest = () if baton.checkpoint is None else (baton.checkpoint,)
-    return {one.prefix: one.files for one in (*newest, *baton.previous, *baton.kept, *baton.best)}
-
-
-def _listed(objects: ObjectStore, prefix: str) -> dict[str, ObjectInfo]:
-    return {info.key: info for page in objects.pages(prefix) for info in page.objects}
-
-
-def _named(
-    kind: str, folder: str, prefix: str, files: tuple[FileEntry, ...], seen: dict[str, ObjectInfo]
-) -> Iterator[RunFile]:
-    for entry in files:
-        key = prefix + entry.name
-        updated = seen[key].updated if key in seen else None
-        yield RunFile(key.removeprefix(folder), kind, key, entry.size, entry.sha256, updated)
-
-
-def _plain(kind: str, folder: str, info: ObjectInfo) -> RunFile:
-    return RunFile(info.key.removeprefix(folder), kind, info.key, info.size, None, info.updated)
-
-
 def _hashed(objects: ObjectStore, page: list[RunFile]) -> list[RunFile]:
     """Logs and evidence with their checksums, where all of them together are small."""
-    wanted = [file for file in page if file.kind in ("logs", "evidence")]
+    wanted = [file for file in page if file.kind in LISTED]
     if sum(file.size for file in wanted) > HASHED_BYTES:
         return page
-    return [_with_hash(objects, file) if file.kind in ("logs", "evidence") else file for file in page]
+    return [_with_hash(objects, file) if file.kind in LISTED else file for file in page]
 
 
 def _with_hash(objects: ObjectStore, file: RunFile) -> RunFile:

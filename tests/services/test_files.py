@@ -187,11 +187,25 @@ def test_could_not_read_is_not_empty(bed: Bed) -> None:
     with pytest.raises(Unavailable):
         list_files(bed.objects, run, ())
     bed.objects.fail_reads = False
-    bed.objects.put(runfiles.baton(ID), b"{torn")
-    with pytest.raises(Unavailable, match="cannot be understood"):
-        list_files(bed.objects, run, ("results",))
-    with pytest.raises(Unavailable):
-        open_file(bed.objects, run, "results/g1/model.npz")
+    odd = batons.encode(Baton("sup", 1, done=Done("of nobody", "p/", ())))
+    for raw in (b"{torn", odd):
+        bed.objects.put(runfiles.baton(ID), raw)
+        with pytest.raises(Unavailable, match="cannot be understood"):
+            list_files(bed.objects, run, ("results",))
+        with pytest.raises(Unavailable):
+            open_file(bed.objects, run, "results/g1/model.npz")
+
+
+def test_a_pull_of_many_files_reads_their_list_once(bed: Bed, monkeypatch: Any) -> None:
+    """Broken variant: the baton of 10,000 files was taken apart for each of them."""
+    run, decode, seen = furnished(bed), batons.decode, []
+    monkeypatch.setattr(batons, "decode", lambda raw: seen.append(raw) or decode(raw))
+    for path, data in (("results/g1/model.npz", MODEL), ("results/g1/plots/a.png", PLOT)) * 2:
+        assert read(bed, run, path) == data
+    assert len(seen) <= 1
+    write_baton(bed)
+    with pytest.raises(FileUnknown):
+        open_file(bed.objects, run, "checkpoints/100-a1/state")
 
 
 @pytest.mark.parametrize(
