@@ -1,0 +1,48 @@
+"""Names that a training gives its results, and that would harm a program that trusts them: what is pulled stays in its
+folder, and what cannot be written safely is an error that names it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from tests.acceptance.stories import stories
+from tests.acceptance.test_stories_results import pull
+
+ODD = [
+    "-rf",
+    "a b.txt",
+    "..hidden",
+    "über.txt",
+    "..\\evil",
+    "%2e%2e%2fevil",
+    "~",
+    "$HOME",
+    ".spot-pull/x",
+    "x" * 250,
+]
+HOSTILE = ["esc\x1b[2J.txt", "two\nlines"]
+WRITES = """
+import os, sys
+from pathlib import Path
+for name in sys.argv[1:]:
+    path = Path(os.environ["SPOT_RESULTS_DIR"], name)
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(name)
+"""
+
+
+def test_a_pull_of_hostile_names_writes_nothing_outside_and_tells_what_it_left(tmp_path: Path) -> None:
+    mine = tmp_path / "person" / "mine"
+    with stories(tmp_path / "house") as house:
+        house.daemon.submit("names", command=[sys.executable, "-S", "-c", WRITES, *ODD, *HOSTILE])
+        house.wait("names", "completed")
+        code, last, err = pull(house.daemon, "names", str(mine))
+        assert (code, last) == (1, "FAILED 10/12, errors 2")
+        assert err.count("its name leads elsewhere or cannot be printed") == 2
+        assert "\x1b" not in err
+        results = mine / "results" / "g1"
+        assert {name: (results / name).read_text() for name in ODD} == {name: name for name in ODD}
+        there = [path for path in (tmp_path / "person").rglob("*") if path.is_file()]
+        assert len(there) == len(ODD)
+        assert house.daemon.run("names")["results"]["pulled"] is False
