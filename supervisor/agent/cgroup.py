@@ -20,11 +20,6 @@ _OCTAL = re.compile(r"\\([0-7]{3})")
 Mount = Tuple[str, str]  # (root inside the hierarchy, mount point)
 
 
-def oom_kills() -> Optional[int]:
-    """How many processes of our group the kernel has killed for memory so far; None = it does not say."""
-    return OwnCgroup().oom_kills()
-
-
 class OwnCgroup:
     """`proc`: where `cgroup` and `mountinfo` are; `root` goes before every mount point. Both for tests."""
 
@@ -46,6 +41,7 @@ class OwnCgroup:
         )
 
     def oom_kills(self) -> Optional[int]:
+        """How many processes of our group the kernel has killed for memory so far; None = it does not say."""
         way = self._ways["memory"]
         told = self._first(way, "memory.oom_control") if way else self._first(self._ways[""], "memory.events")
         found = _entries(told).get("oom_kill")

@@ -23,10 +23,10 @@ from supervisor.agent.hostfacts import gpu_facts, host_facts
 from supervisor.agent.job import Job
 from supervisor.agent.masking import Masker
 from supervisor.agent.progress import LineTail
-from supervisor.agent.pythonfacts import KILLED, NAMES, python_facts
+from supervisor.agent.pythonfacts import KILLED, NAMES, python_facts, words_of
 from supervisor.agent.reach import Store
 from supervisor.agent.stores.errors import StoreUnavailable
-from supervisor.agent.trackers import MAX_CHARS, find_tracker
+from supervisor.agent.trackers import find_tracker
 from supervisor.domain import runfiles
 
 VERSION = 1
@@ -78,7 +78,7 @@ class FactsDuty:
             self._facts = with_hash({name: self._masker.json(fact) for name, fact in found.items()})
         watching = self._watch(self._facts, last)
         data = encode(self._facts)
-        if data != self._written:
+        if data != self._written and not self._attention.writing_over():  # collecting takes its time
             try:
                 self._store.put(runfiles.facts(self._job.run_id, self._job.attempt), data)
             except (StoreUnavailable, OSError) as error:
@@ -97,7 +97,7 @@ class FactsDuty:
                 self._lines += 1
                 found = find_tracker(self._masker.text(line.decode("utf-8", "replace")))
                 if found is not None:
-                    facts["tracker_url"] = found[:MAX_CHARS]
+                    facts["tracker_url"] = found
                 if found is not None or self._lines >= WATCHED_LINES:
                     return False
             if not (lines and last):
@@ -144,7 +144,7 @@ def seeds(command: Union[str, Tuple[str, ...]], env: Mapping[str, str]) -> Dict[
     found = {
         name: value for name, value in sorted(env.items()) if _SEED_ENV.match(name) and _SEED.match(value)
     }
-    words = _words(command)
+    words = words_of(command)
     for word, following in zip(words, [*words[1:], ""]):
         option = _SEED_WORD.match(word)
         if option is None:
@@ -176,15 +176,6 @@ def _short(command: Union[str, Tuple[str, ...]]) -> Union[str, List[str]]:
         return command if isinstance(command, str) else list(command)
     text = command if isinstance(command, str) else " ".join(shlex.quote(word) for word in command)
     return text[:COMMAND_CHARS] + " … (cut)"
-
-
-def _words(command: Union[str, Tuple[str, ...]]) -> List[str]:
-    if not isinstance(command, str):
-        return list(command)
-    try:
-        return shlex.split(command)
-    except ValueError:  # quotes that do not end
-        return command.split()
 
 
 def _yield_to_everybody() -> None:

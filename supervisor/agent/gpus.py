@@ -28,7 +28,7 @@ _log = logging.getLogger("agent")
 
 def names_of(job: Job) -> Optional[Sequence[str]]:
     """The cards of this machine: those it was given, else those that CUDA would show to the command; None = all."""
-    if job.gpu_ids:
+    if job.gpu_ids is not None:
         return job.gpu_ids
     shown = {**os.environ, **job.env}.get("CUDA_VISIBLE_DEVICES")
     return None if shown is None else [name.strip() for name in shown.split(",") if name.strip()]
@@ -58,10 +58,7 @@ class GpuReader:
         """None where there is no card to read."""
         with self._lock:
             self._open()
-            if self._nvml is not None:
-                rows = self._nvml.read(self._cards)
-            else:
-                rows = self._smi.read(self._smi.every_card() if self._names is None else self._names)
+            rows = self._smi.read(self._names) if self._nvml is None else self._nvml.read(self._cards)
         return _columns(rows[:MAX_GPUS])
 
     def count(self) -> Tuple[int, str]:
@@ -72,7 +69,7 @@ class GpuReader:
                 found = [self._fault(card) for card in self._cards]
                 faults = self._faults + [fault for fault in found if fault]
                 return found.count(""), "; ".join(faults)
-            rows = self._smi.read(self._smi.every_card() if self._names is None else self._names)
+            rows = self._smi.read(self._names)
         return sum(1 for row in rows if row), "; ".join(self._faults)
 
     def _open(self) -> None:

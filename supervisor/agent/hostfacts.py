@@ -12,10 +12,11 @@ import shutil
 import subprocess
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
+from supervisor.agent.nvidiasmi import PROGRAM, query
+
 NVIDIA = "/proc/driver/nvidia"
 SMI_TIMEOUT_S = 15.0
 _VERSION = re.compile(r"Kernel Module(?: for \S+)?\s+(\d+(?:\.\d+)+)")
-_SMI = ("nvidia-smi", "--query-gpu=index,uuid,name,driver_version", "--format=csv,noheader")
 
 
 def host_facts() -> Dict[str, Any]:
@@ -42,7 +43,7 @@ def gpu_facts(only: Optional[Sequence[str]], proc: str = NVIDIA) -> Tuple[Dict[s
         with open(os.path.join(proc, "version"), encoding="utf-8") as source:
             version = _VERSION.search(source.read())
     except FileNotFoundError:
-        if shutil.which(_SMI[0]) is None:
+        if shutil.which(PROGRAM) is None:
             return {"driver": None, "gpus": []}, ""
     except OSError as error:
         return {}, "the driver cannot be read: %s" % error
@@ -62,15 +63,7 @@ def _cards(proc: str) -> List[Tuple[str, str, str]]:
 
 def _ask_smi(only: Optional[Sequence[str]]) -> Tuple[Dict[str, Any], str]:
     try:
-        done = subprocess.run(
-            _SMI,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=SMI_TIMEOUT_S,
-            check=True,
-        )
-        rows = [[part.strip() for part in line.split(",")] for line in done.stdout.decode().splitlines()]
+        rows = query(("index", "uuid", "name", "driver_version"), SMI_TIMEOUT_S)
         cards = [(index, uuid, name) for index, uuid, name, _ in rows]
         return {"driver": rows[0][3], "gpus": _names(cards, only)}, ""
     except (OSError, subprocess.SubprocessError, ValueError, IndexError) as error:

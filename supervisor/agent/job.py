@@ -10,6 +10,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, Dict, Mapping, Optional, Tuple, Union
 
+from supervisor.domain.baton import KEEP, Keep
 from supervisor.domain.identifiers import is_run_id, parse_launch_id
 
 
@@ -22,7 +23,6 @@ class ResultCheck:
     """Files promised under the results folder; `verify` is run by a shell on what was read back from the store."""
 
     path: str
-    min_count: int = 1
     verify: str = ""
 
 
@@ -46,10 +46,8 @@ class Job:
     tracker_url: Optional[str] = None
     image_digest: Optional[str] = None  # None: the command runs in no image
     gpus: int = 0  # how many cards the shape promises
-    gpu_ids: Tuple[str, ...] = ()  # which ones are this machine's; empty = all that there are
-    keep_last: int = 3
-    keep_best: int = 1
-    keep_every: Optional[int] = None
+    gpu_ids: Optional[Tuple[str, ...]] = None  # its own; () = none at all; None = they are left alone
+    keep: Keep = KEEP
     results: Tuple[ResultCheck, ...] = ()
     results_generation: int = 1
     retry_exit_codes: Tuple[int, ...] = ()
@@ -111,10 +109,12 @@ def _job(data: Dict[str, Any]) -> Job:
         tracker_url=data.get("tracker_url"),
         image_digest=data.get("image_digest"),
         gpus=int(data.get("gpus") or 0),
-        gpu_ids=tuple(str(card) for card in data.get("gpu_ids") or ()),
-        keep_last=int(kept.get("keep_last", 3)),
-        keep_best=int(kept.get("keep_best", 1)),
-        keep_every=kept.get("keep_every"),
+        gpu_ids=None if data.get("gpu_ids") is None else tuple(str(card) for card in data["gpu_ids"]),
+        keep=Keep(
+            int(kept.get("keep_last", KEEP.last)),
+            int(kept.get("keep_best", KEEP.best)),
+            kept.get("keep_every"),
+        ),
         results=tuple(_result(rule) for rule in data.get("results") or ()),
         results_generation=int(data.get("results_generation") or data.get("generation") or 1),
         retry_exit_codes=tuple(int(code) for code in retry.get("exit_codes") or ()),
@@ -127,7 +127,7 @@ def _job(data: Dict[str, Any]) -> Job:
 
 
 def _result(rule: Mapping[str, Any]) -> ResultCheck:
-    return ResultCheck(str(rule["path"]), int(rule.get("min_count") or 1), str(rule.get("verify") or ""))
+    return ResultCheck(str(rule["path"]), str(rule.get("verify") or ""))
 
 
 def _command(value: Any) -> Union[str, Tuple[str, ...]]:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import logging
 import shutil
+import subprocess
 import time
 from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
+PROGRAM = "nvidia-smi"
 PACE_S, TIMEOUT_S = 60.0, 20.0
 _FIELDS: Tuple[Tuple[str, str], ...] = (
     ("util_pct", "utilization.gpu"),
@@ -40,60 +42,54 @@ class NvidiaSmi:
         self._indexes: List[str] = []
         self._asked_at: Optional[float] = None
 
-    def every_card(self) -> List[str]:
+    def read(self, names: Optional[Sequence[str]]) -> List[Row]:
+        """One row for each of `names`, None = all cards; empty for one that it does not tell of."""
         self._ask()
-        return list(self._indexes)
-
-    def read(self, names: Sequence[str]) -> List[Row]:
-        """One row for each card; empty for one that was not named."""
-        self._ask()
-        return [self._rows.get(name, {}) for name in names]
+        return [self._rows.get(name, {}) for name in (self._indexes if names is None else names)]
 
     def _ask(self) -> None:
         now = self._monotonic()
         if self._asked_at is not None and now - self._asked_at < PACE_S:
             return
         self._asked_at, self._rows, self._indexes = now, {}, []
-        path = shutil.which("nvidia-smi")
-        if path is None:
+        if shutil.which(PROGRAM) is None:
             return
         for reasons in self._reasons:
-            text = self._output(path, reasons)
-            if text:
+            fields = ["index", "uuid", *(field for _, field in _FIELDS), *([reasons] if reasons else [])]
+            try:
+                lines = query(fields, self._timeout_s, ",nounits")
+            except subprocess.CalledProcessError:
+                continue  # it refused the question
+            except (OSError, subprocess.TimeoutExpired) as error:
+                _log.warning("nvidia-smi does not answer: %s", error)
+                return
+            if lines:
                 self._reasons = (reasons,)
-                self._read(text)
-            if text is None or text:
+                self._read(lines)
                 return
 
-    def _output(self, path: str, reasons: str) -> Optional[str]:
-        """'' when it refused the question, None when it did not answer."""
-        import subprocess  # seldom needed, and the agent is small
-
-        names = ["index", "uuid", *(field for _, field in _FIELDS), *([reasons] if reasons else [])]
-        command = [path, "--query-gpu=" + ",".join(names), "--format=csv,noheader,nounits"]
-        try:
-            done = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                timeout=self._timeout_s,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            _log.warning("nvidia-smi does not answer: %s", error)
-            return None
-        return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else ""
-
-    def _read(self, text: str) -> None:
+    def _read(self, lines: List[List[str]]) -> None:
         columns = [name for name, _ in _FIELDS] + ["clock_reasons"]
-        for line in text.splitlines():
-            cells = [cell.strip() for cell in line.split(",")]
+        for cells in lines:
             if len(cells) < 2 + len(_FIELDS):
                 continue
             row = {name: _figure(cell) for name, cell in zip(columns, cells[2:])}
             self._indexes.append(cells[0])
             self._rows[cells[0]] = self._rows[cells[1]] = row
+
+
+def query(fields: Sequence[str], timeout_s: float, form: str = "") -> List[List[str]]:
+    """A line of cells for each card. Raises OSError, subprocess.SubprocessError."""
+    done = subprocess.run(
+        [PROGRAM, "--query-gpu=" + ",".join(fields), "--format=csv,noheader" + form],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        timeout=timeout_s,
+        check=True,
+    )
+    lines = done.stdout.decode("utf-8", "replace").splitlines()
+    return [[cell.strip() for cell in line.split(",")] for line in lines]
 
 
 def _figure(cell: str) -> Optional[float]:

@@ -47,7 +47,7 @@ def check_gpus(job: Job, reader: GpuReader, gives_up: Callable[[], bool]) -> Non
 
 
 def prepare(job: Job, folder: MachineFolder, secrets: Mapping[str, str], step: Optional[int]) -> Workplace:
-    """`secrets`: name -> value. `step`: of the restored checkpoint. Raises Unfit, NotStarted, OSError."""
+    """`secrets`: name -> value. `step`: of the restored checkpoint. Raises NotStarted, OSError."""
     contract: Dict[str, Optional[str]] = {
         "SPOT_RUN_ID": job.run_id,
         "SPOT_ATTEMPT": str(job.attempt),
@@ -59,7 +59,7 @@ def prepare(job: Job, folder: MachineFolder, secrets: Mapping[str, str], step: O
         "SPOT_MACHINE": job.machine,
         "SPOT_MACHINE_DIR": folder.root,
     }
-    if job.gpu_ids:
+    if job.gpu_ids is not None:
         # CUDA counts cards by speed unless it is told to count as the driver does.
         contract.update(CUDA_VISIBLE_DEVICES=",".join(job.gpu_ids), CUDA_DEVICE_ORDER="PCI_BUS_ID")
     env = environment(os.environ, {**job.env, **secrets}, contract, folder.python)

@@ -24,7 +24,7 @@ _PYTHON = re.compile(r"(python|pypy)[0-9.]*$")
 
 def python_of(command: Union[str, Tuple[str, ...]], cwd: str, env: Mapping[str, str]) -> Optional[str]:
     """Its path; None when there is none. In a shell command the first word that names a Python counts."""
-    words = _words(command) if isinstance(command, str) else list(command[:1])
+    words = words_of(command) if isinstance(command, str) else command[:1]
     named = [word for word in words if _PYTHON.match(os.path.basename(word))]
     for word in (*named[:1], "python3", "python"):
         path = os.path.join(cwd, word) if os.path.dirname(word) else word
@@ -69,7 +69,9 @@ def _last_words(done: subprocess.CompletedProcess[bytes]) -> str:
     return said[:200] or "exit code %d" % done.returncode
 
 
-def _words(command: str) -> List[str]:
+def words_of(command: Union[str, Tuple[str, ...]]) -> List[str]:
+    if not isinstance(command, str):
+        return list(command)
     try:
         return shlex.split(command)
     except ValueError:  # quotes that do not end

@@ -14,7 +14,7 @@ from supervisor.agent.attention import Attention, Ending
 from supervisor.agent.batonio import BatonKeeper
 from supervisor.agent.beats import PushedBeats, StoredBeats
 from supervisor.agent.candidates import CheckpointFolder
-from supervisor.agent.cgroup import oom_kills
+from supervisor.agent.cgroup import OwnCgroup
 from supervisor.agent.checkpoints import CheckpointSaver, Hooks
 from supervisor.agent.claim import why_lost
 from supervisor.agent.evidence import Evidence
@@ -37,14 +37,13 @@ from supervisor.agent.stalls import StallWatch
 from supervisor.agent.training import Training
 from supervisor.agent.vitals import Vitals, readers_of
 from supervisor.agent.watching import CheckpointDuty, LogDuty
-from supervisor.domain.baton import Keep
-from supervisor.domain.heartbeat import Pruned
 
 _log = logging.getLogger("agent")
 
 
 class Station:
-    """The parts, not yet started. Threads: push, store (beats), checkpoints, log; the main thread supervises."""
+    """The parts, not yet started. Each loop is a thread: one that hangs or waits must not hold up the others, nor the
+    main thread, which supervises."""
 
     def __init__(
         self, folder: MachineFolder, job: Job, identity: Identity, store: Store, secrets: Mapping[str, str]
@@ -69,7 +68,10 @@ class Station:
         self.stored = StoredBeats(
             job, self.machine_id, self.store, self.keeper, self.situation, self.attention
         )
-        self.evidence = self._evidence()
+        self.evidence = Evidence(
+            job, folder, self.store, self.masker, self.situation, self.training, self.attention,
+            OwnCgroup().oom_kills,
+        )  # fmt: skip
         stalls = StallWatch(job, self.situation, self.evidence.stalled, time.monotonic)
         self.stall_loop = self._loop("stalls", stalls.step)
         self.facts_duty = FactsDuty(job, self.store, folder.output, self.masker, self.attention)
@@ -116,25 +118,15 @@ class Station:
     def _loop(self, name: str, step: Callable[[], Optional[float]]) -> Loop:
         return Loop(name, step, lambda text: self.situation.note("error in " + name, text))
 
-    def _evidence(self) -> Evidence:
-        return Evidence(
-            self.job,
-            self.folder,
-            self.store,
-            self.masker,
-            self.situation,
-            self.training,
-            self.attention,
-            oom_kills,
-        )
-
     def _saver(self) -> CheckpointSaver:
-        keep = Keep(self.job.keep_last, self.job.keep_best, self.job.keep_every)
+        job = self.job
         return CheckpointSaver(
-            Pruner(self.store, self.job.run_id, self.job.attempt, keep, self._checkpoints_removed),
+            Pruner(
+                self.store, job.run_id, job.attempt, job.keep, lambda now: self.situation.tell(pruned=now)
+            ),
             self.keeper,
             self.holder,
-            (self.job.run_id, self.job.attempt, self.folder.staging),
+            (job.run_id, job.attempt, self.folder.staging),
             Patience(self.attention.writing_over, lambda text: self.situation.note("saving", text)),
             Hooks(
                 self.progress.step_of,
@@ -143,9 +135,6 @@ class Station:
             ),
             self.masker,
         )
-
-    def _checkpoints_removed(self, account: Pruned) -> None:
-        self.situation.tell(pruned=account)
 
     def _checkpoint_moved(self, step: int) -> None:
         self.progress.saved(step)

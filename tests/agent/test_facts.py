@@ -169,6 +169,21 @@ def test_whoever_has_lost_the_baton_writes_no_facts(tmp_path: Path, quick: list[
     assert quick == []
 
 
+def test_the_baton_lost_while_the_facts_were_collected_counts_too(
+    tmp_path: Path, quick: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene, whole = Scene(tmp_path), facts_module.collect
+
+    def slow(*place: Any) -> Any:
+        scene.attention.ask(heartbeat.SUPERSEDED, may_write=False)
+        return whole(*place)
+
+    monkeypatch.setattr(facts_module, "collect", slow)
+    scene.duty.step()
+    assert scene.store.calls == []
+    assert scene.duty.step() is None
+
+
 def test_a_probe_that_was_killed_with_the_command_is_made_once_more(
     tmp_path: Path, quick: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,7 @@ from tests.agent.nvml_library import NAME
 
 
 def test_which_cards_are_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    def names(gpu_ids: tuple[str, ...] = (), **env: str) -> Any:
+    def names(gpu_ids: tuple[str, ...] | None = None, **env: str) -> Any:
         job = Job("m", "digits-7", 1, "1.1.1", "n", "file:///x", (), None, env=env, gpu_ids=gpu_ids)
         return gpu_rules.names_of(job)
 
@@ -27,6 +27,7 @@ def test_which_cards_are_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert names() == []
     assert names(("GPU-a",), CUDA_VISIBLE_DEVICES="7") == ("GPU-a",)
+    assert names((), CUDA_VISIBLE_DEVICES="7") == ()
 
 
 def never() -> bool:

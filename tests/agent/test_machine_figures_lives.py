@@ -127,6 +127,11 @@ def test_what_a_command_on_cards_of_its_own_sees(rig: Rig, cards: pytest.MonkeyP
     assert (seen["stdin"], seen["stdin_is"]) == ("", "/dev/null")
 
 
+def test_a_machine_without_cards_sees_none_whatever_the_run_asks_for(rig: Rig) -> None:
+    seen = seen_by_command(rig, gpus=0, gpu_ids=[], env={"CUDA_VISIBLE_DEVICES": "0"})
+    assert seen["CUDA_VISIBLE_DEVICES"] == ""
+
+
 def test_where_no_card_is_promised_nothing_is_checked_or_set(rig: Rig, cards: pytest.MonkeyPatch) -> None:
     cards.setenv("FAKE_NVML_CARDS", "0")
     seen = seen_by_command(rig, env={"OMP_NUM_THREADS": "3"})
