@@ -35,20 +35,6 @@ class RunCost(Answer):
     stored_usd_per_month: float | None = Field(description=MONTH)
 
 
-class CostTotal(Answer):
-    """Of the runs of this page."""
-
-    runs: int
-    attempts: int
-    cost_usd: float | None
-    lower_bound: bool = Field(description=BOUND)
-    on_demand_usd: float | None
-    usd_per_h: float | None = Field(description=NOW)
-    files: int | None = Field(description=UNREAD)
-    stored_bytes: StoredBytes | None = Field(description=UNREAD)
-    stored_usd_per_month: float | None = Field(description=MONTH)
-
-
 class CodeCost(Answer):
     """All code bundles together: runs share them."""
 
@@ -58,7 +44,6 @@ class CodeCost(Answer):
 
 class CostList(Answer):
     runs: list[RunCost]
-    total: CostTotal
     code: CodeCost
     next_cursor: str | None
 

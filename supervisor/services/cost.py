@@ -13,17 +13,15 @@ from supervisor.ports.store import RunFilter
 from supervisor.services.parts import Parts
 from supervisor.services.queries import Queries
 from supervisor.services.run_view import Json, usd
-from supervisor.services.stored import GIB, KINDS, Stored, code_size, stored
+from supervisor.services.stored import GIB, Stored, code_size, stored
 
 
 def cost_page(parts: Parts, queries: Queries, where: RunFilter, page_size: int, cursor: str | None) -> Json:
-    """The runs of one page of the list, newest first, with their total. Raises CursorInvalid."""
+    """The runs of one page of the list, newest first. Raises CursorInvalid."""
     page = queries.page(where, page_size, cursor)
-    shown = _costs(parts, page["runs"])
     code = _code_size(parts)
     return {
-        "runs": shown,
-        "total": _total(shown),
+        "runs": _costs(parts, page["runs"]),
         "code": {"stored_bytes": code, "stored_usd_per_month": _usd_per_month(parts, code)},
         "next_cursor": page["next_cursor"],
     }
@@ -68,25 +66,3 @@ def _code_size(parts: Parts) -> int | None:
 def _usd_per_month(parts: Parts, size_bytes: int | None) -> float | None:
     price = parts.defaults.store_usd_per_gib_month
     return None if price is None or size_bytes is None else usd(price * size_bytes / GIB)
-
-
-def _total(runs: Sequence[Json]) -> Json:
-    """Sums of what is known; a sum in which nothing is known is null."""
-    sizes = [run["stored_bytes"] for run in runs if run["stored_bytes"] is not None]
-    whole = len(sizes) == len(runs)
-    return {
-        "runs": len(runs),
-        "attempts": sum(run["attempts"] for run in runs),
-        "cost_usd": _sum(runs, "cost_usd"),
-        "lower_bound": any(run["lower_bound"] for run in runs),
-        "on_demand_usd": _sum(runs, "on_demand_usd"),
-        "usd_per_h": _sum(runs, "usd_per_h"),
-        "files": sum(run["files"] for run in runs) if whole else None,
-        "stored_bytes": {kind: sum(size[kind] for size in sizes) for kind in KINDS} if whole else None,
-        "stored_usd_per_month": _sum(runs, "stored_usd_per_month"),
-    }
-
-
-def _sum(runs: Sequence[Json], name: str) -> float | None:
-    known = [run[name] for run in runs if run[name] is not None]
-    return usd(sum(known)) if known else None

@@ -25,7 +25,7 @@ def purged(**changes):
 
 def test_without_a_run_all_are_listed_with_a_total(api, spot) -> None:
     later = {"runs": [a_cost(), a_cost("probe-2", **UNKNOWN, stored_usd_per_month=None)], "code": CODE}
-    api.say("GET", "/v1/cost", {**later, "total": {}, "next_cursor": None})
+    api.say("GET", "/v1/cost", {**later, "next_cursor": None})
     ended = spot("cost", "-s", "running")
     assert api.asked[0].query["status"] == ["running"]
     lines = [squeezed(line) for line in ended.lines]
@@ -37,10 +37,10 @@ def test_without_a_run_all_are_listed_with_a_total(api, spot) -> None:
 
 def test_what_is_not_known_is_named(api, spot) -> None:
     runs = [a_cost(stored_usd_per_month=None)]
-    api.say("GET", "/v1/cost", {"runs": runs, "code": CODE, "total": {}, "next_cursor": None})
+    api.say("GET", "/v1/cost", {"runs": runs, "code": CODE, "next_cursor": None})
     assert "set store_usd_per_gib_month" in spot("cost").lines[-1]
     runs = [a_cost(files=None, stored_bytes=None, stored_usd_per_month=None)]
-    api.say("GET", "/v1/cost", {"runs": runs, "code": CODE, "total": {}, "next_cursor": None})
+    api.say("GET", "/v1/cost", {"runs": runs, "code": CODE, "next_cursor": None})
     ended = spot("cost")
     assert "the object store could not be read" in ended.lines[-1]
     assert ended.lines[1].count(DASH) == 4

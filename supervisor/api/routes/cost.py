@@ -17,7 +17,7 @@ router = APIRouter(prefix="/v1", tags=["runs"])
 
 @router.get("/cost")
 async def list_costs(request: Request) -> Response:
-    """List what runs have cost and what their files take, newest first, with the total of the page."""
+    """List what runs have cost and what their files take, newest first."""
     query, services = read_query(ListParameters, request), services_of(request)
     parts, queries = services.parts, services.queries
     answer = await run_in_threadpool(
