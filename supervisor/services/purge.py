@@ -1,9 +1,9 @@
 """Purge: a person has all files of one run deleted. Nothing else here deletes results, logs or kept checkpoints.
 
 The row says `purging` first, so that no resume begins meanwhile; then the baton is emptied and closed, so that an
-agent of before can name and finish nothing; then the objects go, page by page; then the row says `purged_at`. Cut off
-anywhere it shows as `purging`, and the same command finishes it. The history in the database stays, and so do code
-bundles, which other runs may use.
+agent of before can name and finish nothing (on a full disk what it never names goes first, to make room for it); then
+the objects go, page by page; then the row says `purged_at`. Cut off anywhere it shows as `purging`, and the same
+command finishes it. The history in the database stays, and so do code bundles, which other runs may use.
 
 Two purges of one run may overlap, and a resume may follow the quicker one. So the slower one looks at the row after
 each look at the store and before each deed, and every deed is guarded by the generation that was seen: what a new
@@ -21,7 +21,13 @@ from supervisor.domain.errors import FilesPurged, InvalidRequest, PurgeRefused, 
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.run import Run
 from supervisor.lifecycle.figures import plural, size_text
-from supervisor.ports.objectstore import ObjectInfo, ObjectMissing, PreconditionFailed, StoreUnavailable
+from supervisor.ports.objectstore import (
+    ObjectInfo,
+    ObjectMissing,
+    PreconditionFailed,
+    StoreFull,
+    StoreUnavailable,
+)
 from supervisor.services import rfc3339
 from supervisor.services.changing import RACES, change, find_run
 from supervisor.services.parts import Parts
@@ -63,14 +69,20 @@ def purge(parts: Parts, run_id: str, confirm: str, actor: str) -> Purged:
     run = change(parts, run_id, lambda run, now: _begun(parts, run, confirm, actor), "nothing was deleted")
     deleted = _Deleting(parts, run)
     try:
-        deleted.empty_baton()
+        try:
+            deleted.empty_baton()
+        except StoreFull:
+            deleted.delete(f"{runfiles.folder(run_id)}logs/")
+            deleted.delete(runfiles.evidences(run_id))
+            deleted.empty_baton()
         deleted.delete(runfiles.folder(run_id))
         deleted.delete(runfiles.beat(run_id), whole=True)
     except _Overtaken:
         return Purged(find_run(parts, run_id), deleted.files, deleted.size_bytes)
     except StoreUnavailable as error:
         raise Unavailable(
-            f"The object store went away: the purge of {run_id} was cut off after {plural(deleted.files, 'file')}. "
+            f"The object store {'is full' if isinstance(error, StoreFull) else 'went away'}: "
+            f"the purge of {run_id} was cut off after {plural(deleted.files, 'file')}. "
             "Repeat it: it goes on where it stopped.",
             {"run_id": run_id, "files": deleted.files},
         ) from error

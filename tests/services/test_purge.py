@@ -231,3 +231,34 @@ def test_the_sentence_says_that_the_files_are_gone(bed: Bed, status: Status) -> 
     over(bed, status=status, outcome=Outcome("ff", 1, 2, 3.0, 4))
     purge_it(bed)
     assert "files were purged at" in bed.services.queries.show(RUN)["status_text"]
+
+
+def test_a_full_store_is_made_room_in(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its baton has to be written before the files go, and a purge is what people try on a full disk."""
+    over(bed)
+    delete = bed.objects.delete
+
+    def makes_room(key: str, if_generation: str | None = None) -> bool:
+        first = (runfiles.log_chunk(RUN, 1, 1), runfiles.evidence(RUN, 1))
+        assert key in first or the_baton(bed).checkpoint is None
+        found = delete(key, if_generation)
+        bed.objects.full = False
+        return found
+
+    monkeypatch.setattr(bed.objects, "delete", makes_room)
+    bed.objects.full = True
+    assert purge_it(bed).files == len(FILES)
+    assert keys(bed) == {*OTHERS, runfiles.baton(RUN)}
+    assert the_baton(bed).checkpoint is None
+
+
+def test_a_store_that_stays_full_is_said(bed: Bed) -> None:
+    over(bed)
+    bed.objects.full = True
+    with pytest.raises(
+        Unavailable, match="The object store is full: the purge of digits-7 was cut off after 2 f"
+    ):
+        purge_it(bed)
+    bed.objects.full = False
+    purge_it(bed)
+    assert keys(bed) == {*OTHERS, runfiles.baton(RUN)}
