@@ -143,5 +143,5 @@ def event_lines(event: Json) -> list[str]:
     """`14:02:11  attempt 3  attempt_ended  text`: one line, more only where a terminal is too narrow."""
     number = event.get("attempt")
     attempt = f"attempt {number}" if number else DASH
-    head = f"{clock(event['at'])}  {attempt:<10}  {safe(event['kind']):<18}  "
+    head = f"{clock(event['at'])}  {attempt:<10}  {safe(event['kind']):<19}  "
     return paragraph(head + safe(event["text"]), " " * len(head))

@@ -148,7 +148,7 @@ def unfit(command: str | Sequence[str], workdir: str, index: BundleIndex) -> Unf
     """None where the command can be started, or where nobody can know."""
     reason = workdir_problem(workdir, index)
     if reason is not None:
-        return Unfit("workdir", reason, _sentence(f"workdir {reason}"))
+        return Unfit("workdir", reason, _sentence(f"workdir {workdir} {reason}"))
     reason = command_problem(command, workdir, index)
     if reason is not None:
         return Unfit("command", reason, _sentence(f"The command cannot be started from this code: {reason}"))

@@ -84,6 +84,11 @@ def after_colon(text: str) -> str:
     return "the " + text[4:] if text.startswith("The ") else text
 
 
+def ended(clause: str) -> str:
+    """A clause with its full stop; one that was cut off has its dots."""
+    return clause if clause.endswith("…") else clause + "."
+
+
 def clip(text: str, limit: int) -> str:
     """One line of at most `limit` characters without a full stop at its end; line breaks and control characters,
     which a log line may hold, become spaces."""

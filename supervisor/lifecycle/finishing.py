@@ -38,6 +38,7 @@ from supervisor.lifecycle.stopping import begin_stopping
 from supervisor.lifecycle.teardown import hold_or_complete
 from supervisor.lifecycle.torn import GONE, ask_to_mend, is_torn, mended
 
+NOT_VERIFIED = "results are not verified: "
 SHORT_SHARE = 0.5  # a finish in under half of expect_runtime_s is worth a question
 
 
@@ -80,7 +81,7 @@ def _unfinished(run: Run, obs: Observation, world: World, now: float) -> Decisio
         return _ask(run, GONE, world, now)
     if left:
         said = beat.value.message if beat is not None and beat.value.message else "the upload failed"
-        return _ask(run, f"results are not verified: {said}", world, now)
+        return _ask(run, f"{NOT_VERIFIED}{said}", world, now)
     if now - since >= limit_s:
         why = f"results are not verified after {now - since:.0f} s (limit {limit_s:.0f} s)"
         why += f"; last word: {run.pulse.message}" if run.pulse is not None and run.pulse.message else ""
@@ -118,7 +119,9 @@ def _loss_accepted(run: Run, now: float) -> Decision | None:
 def _give_up(run: Run, why: str, now: float) -> Decision:
     if run.live_attempt is not None:
         run = close_attempt(run, End(Cause.RESULTS_UNVERIFIED, why), now)
-    run = replace(run, cause=Cause.RESULTS_UNVERIFIED, detail=f"{run.needs_person}; {why}")
+    run = replace(
+        run, cause=Cause.RESULTS_UNVERIFIED, detail=f"{run.needs_person.removeprefix(NOT_VERIFIED)}; {why}"
+    )
     run = replace(run, needs_person="", needs_person_at=None)
     text = f"Failed: the results could not be verified ({why})."
     return Decision(

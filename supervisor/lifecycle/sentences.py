@@ -21,6 +21,7 @@ from supervisor.lifecycle.figures import (
     clip,
     clock_text,
     count_text,
+    ended,
     money_text,
     plural,
     rate_text,
@@ -48,15 +49,15 @@ SILENT_STEPS_AFTER_S = 300.0
 
 
 def status_text(run: Run, now: float, live_age_s: float | None = None) -> str:
-    """The sentence of a run, at most 400 characters, always ending in a full stop. `live_age_s`: age of its last beat
-    where the caller knows a newer one than the row holds."""
+    """The sentence of a run, at most 400 characters, always ending in a full stop, or in the dots of a cut.
+    `live_age_s`: age of its last beat where the caller knows a newer one than the row holds."""
     clauses = _clauses(run, now, live_age_s)
     if run.hold and not run.terminal:
         if run.status in PLACING:
             clauses.pop()  # what was next is what the hold keeps from happening
         clauses.append(f"On hold: {clip(run.hold, 100)}; goes on by itself once that is over")
     tail_from = len(clauses) - 1
-    if run.needs_person and not run.terminal:
+    if run.needs_person and not run.terminal and not sentences_end.loss_accepted(run):
         clauses.append(f"Needs you: {clip(run.needs_person, 130)}")
     return _joined(clauses[:tail_from], clauses[tail_from:])
 
@@ -69,8 +70,8 @@ def _clauses(run: Run, now: float, live_age_s: float | None) -> list[str]:
 
 def _joined(facts: Sequence[str], tail: Sequence[str]) -> str:
     """Facts give way to the limit, what comes next and what a person must do never do."""
-    end = " ".join(clip(clause, 180) + "." for clause in tail)
-    start = " ".join(f"{clause}." for clause in facts if clause)
+    end = " ".join(ended(clip(clause, 180)) for clause in tail)
+    start = " ".join(ended(clause) for clause in facts if clause)
     room = LENGTH_LIMIT - len(end) - 1
     if len(start) > room:
         start = clip(start, room)

@@ -22,6 +22,9 @@ from supervisor.lifecycle.teardown import awaits_pull
 
 def finishing(run: Run, now: float) -> list[str]:
     since = age_text(now - run.status_since)
+    if loss_accepted(run) and run.approval is not None:
+        who = clip(run.approval.actor, 60)
+        return [f"{who} has given the results up{_billing(run)}", "Next: failed on the coming tick"]
     if run.needs_person:
         return [
             f"The command ended well, but its results are not verified for {since}{_billing(run)}",
@@ -33,6 +36,11 @@ def finishing(run: Run, now: float) -> list[str]:
         f"The command ended well; its results are being saved and verified for {since}{told}{_billing(run)}",
         f"Next: completed once they are verified (limit {age_text(run.policy.stall.finishing_s)})",
     ]
+
+
+def loss_accepted(run: Run) -> bool:
+    """The person who is needed has answered; the loop has not come to it yet."""
+    return run.approval is not None and bool(run.approval.accept_loss)
 
 
 def _billing(run: Run) -> str:

@@ -12,6 +12,7 @@ from supervisor.domain.errors import NotFound, Unavailable
 from supervisor.domain.events import Event
 from supervisor.domain.identifiers import is_run_id
 from supervisor.domain.run import Run
+from supervisor.lifecycle.figures import clip
 from supervisor.ports.store import Change
 from supervisor.services.parts import OWNER, Parts
 
@@ -24,7 +25,7 @@ def find_run(parts: Parts, run_id: str) -> Run:
     """Raises NotFound, for another owner's run as well: nothing is told of it."""
     run = parts.store.find(run_id) if is_run_id(run_id) else None
     if run is None or run.owner != OWNER:
-        raise NotFound("There is no run of this id.")
+        raise NotFound(f"There is no run {clip(run_id, 80)}; `spot ls` lists those that there are.")
     return run
 
 

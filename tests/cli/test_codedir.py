@@ -102,7 +102,7 @@ def test_a_folder_that_is_not_there(project: Path) -> None:
     [
         (["python", "trian.py"], None, "did you mean train.py?"),
         ("./train.py", None, "chmod [+]x train.py"),
-        (["python", "train.py"], "src", "workdir is not a folder of the bundle"),
+        (["python", "train.py"], "src", "workdir src is not a folder of the bundle"),
     ],
 )
 def test_what_would_be_refused_is_not_sent(

@@ -116,9 +116,9 @@ class TestWait:
         assert spot("wait", "digits-7").code == 7
 
     def test_an_error_is_not_waited_out(self, api, spot) -> None:
-        api.refuse("GET", "/v1/runs/digits-7", 404, "RUN_NOT_FOUND", "There is no run of this id.")
+        api.refuse("GET", "/v1/runs/digits-7", 404, "RUN_NOT_FOUND", "There is no run digits-7.")
         ended = spot("wait", "digits-7")
-        assert (ended.code, ended.err) == (5, "error: There is no run of this id.     (RUN_NOT_FOUND)\n")
+        assert (ended.code, ended.err) == (5, "error: There is no run digits-7.     (RUN_NOT_FOUND)\n")
 
 
 def a_log(texts: dict[int, str], newest: int, over: bool = True) -> Callable[[Request], tuple[int, Any]]:

@@ -58,6 +58,13 @@ def test_a_person_who_never_answers_ends_the_run_whatever_was_asked(baton: Baton
     assert (over.status, over.cause) == (Status.FAILED, Cause.RESULTS_UNVERIFIED)
 
 
+def test_what_was_wrong_with_results_that_are_given_up_is_told_once() -> None:
+    why = "results are not verified: verify of model.npz ended with exit code 1"
+    asked = finishing(needs_person=why, needs_person_at=NOW - 24 * H)
+    over = look(asked, Seen(Baton("s", 1))).run
+    assert over.detail == "verify of model.npz ended with exit code 1; nobody answered within 24 h"
+
+
 @pytest.mark.parametrize("machine", [MachineState.ENDED, None])
 def test_an_unreadable_baton_may_hold_done_so_a_lost_machine_ends_nothing(
     machine: MachineState | None,

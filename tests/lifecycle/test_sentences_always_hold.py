@@ -1,4 +1,5 @@
-"""Whatever a run looks like, its sentence is whole: not empty, no None, a full stop, at most 400 characters."""
+"""Whatever a run looks like, its sentence is whole: not empty, no None, at most 400 characters, and it
+ends in a full stop or in the dots of a cut."""
 
 from __future__ import annotations
 
@@ -73,7 +74,7 @@ def assert_whole(text: str) -> None:
     assert text
     assert "None" not in text
     assert "nan" not in text
-    assert text.endswith(".")
+    assert text.endswith((".", "…"))
     assert len(text) <= sentences.LENGTH_LIMIT
     assert text.isprintable()
 

@@ -14,7 +14,7 @@ from supervisor.domain.attempt import Retiring
 from supervisor.domain.causes import Cause
 from supervisor.domain.heartbeat import Exit
 from supervisor.domain.machine import MachineRef
-from supervisor.domain.run import Counters, Outcome, StopRequest
+from supervisor.domain.run import Approval, Counters, Outcome, StopRequest
 from supervisor.domain.status import Status
 from supervisor.lifecycle.sentences import next_action, status_text
 from tests.lifecycle.sample_runs import (
@@ -95,6 +95,19 @@ def test_finishing_says_what_is_awaited():
         "The command ended well; its results are being saved and verified for 4 s. "
         "Next: completed once they are verified (limit 1 h)."
     )
+
+
+def test_a_person_who_has_given_the_results_up_is_not_asked_again():
+    given_up = Approval("ops", NOW, "m-1", "none", accept_loss="of no use")
+    run = run_in(Status.FINISHING, attempt=attempt(), needs_person="2 of 3 files differ", approval=given_up)
+    assert status_text(run, NOW) == (
+        "ops has given the results up; the machine bills $0.50/h. Next: failed on the coming tick."
+    )
+
+
+def test_what_is_cut_off_ends_in_its_dots_alone():
+    text = status_text(run_in(Status.FINISHING, attempt=attempt(), needs_person="x" * 200), NOW)
+    assert text.endswith("xx…")
 
 
 def test_finishing_that_needs_a_person_says_so_and_what_it_costs():

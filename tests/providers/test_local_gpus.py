@@ -116,9 +116,11 @@ def test_an_agent_that_was_just_started_has_its_card_though_nobody_sees_it_yet(
 ) -> None:
     """In the moment of its exec a process carries no mark."""
     first = wants(house, "first", wait_for="go")
-    monkeypatch.setattr("supervisor.providers.local.provider.START_WAIT_S", 0.0)
-    monkeypatch.setattr("supervisor.providers.local.processes.MARKER", b"NOBODY_CARRIES_THIS=")
-    with pytest.raises(ProviderUnavailable, match="is being started once more"):
-        house.provider.launch(first)
-    with pytest.raises(NoCapacity, match=f"GPU 0 is with machine {first.name}"):
-        house.provider.launch(wants(house, "both", "l4x2"))
+    # Over before the house looks for processes to end, by this very mark.
+    with monkeypatch.context() as patch:
+        patch.setattr("supervisor.providers.local.provider.START_WAIT_S", 0.0)
+        patch.setattr("supervisor.providers.local.processes.MARKER", b"NOBODY_CARRIES_THIS=")
+        with pytest.raises(ProviderUnavailable, match="is being started once more"):
+            house.provider.launch(first)
+        with pytest.raises(NoCapacity, match=f"GPU 0 is with machine {first.name}"):
+            house.provider.launch(wants(house, "both", "l4x2"))

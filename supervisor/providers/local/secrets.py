@@ -77,7 +77,9 @@ def without_secrets(environment: Mapping[str, str], named: Collection[str]) -> d
 def _from_environment(name: str) -> str:
     value = None if name.startswith("SPOT_") else os.environ.get(name)
     if value is None:
-        raise SecretUnreadable(f"{name} is not set in the service's environment; set it and start it again")
+        raise SecretUnreadable(
+            f"{name} is not set in the service's environment; set it there and start the service again"
+        )
     if "\0" in value or not _is_text(value):
         raise SecretUnreadable(f"env:{name} is not UTF-8 text")
     return value
