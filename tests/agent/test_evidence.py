@@ -5,28 +5,17 @@ import os
 import signal
 import sys
 import textwrap
-import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from supervisor.agent import evidence as module
-from supervisor.agent.attention import Attention
-from supervisor.agent.evidence import MAX_BYTES, Evidence, fitted, log_tail
-from supervisor.agent.machinefolder import MachineFolder
-from supervisor.agent.masking import Masker
-from supervisor.agent.reach import Reach
-from supervisor.agent.situation import Situation
 from supervisor.agent.stores.durable import locked
-from supervisor.agent.stores.errors import StoreUnavailable
 from supervisor.agent.stores.sidecars import key_hash
 from supervisor.agent.stores.walking import LOCKS
-from supervisor.agent.training import Training
 from supervisor.domain import runfiles
-from supervisor.domain.heartbeat import Exit
-from tests.agent.desk import IDENTITY, RUN, job, store_in
+from tests.agent.desk import RUN
 from tests.agent.machine_rig import Rig
 from tests.waiting import wait_for
 
@@ -189,156 +178,3 @@ while :; do sleep 0.05; done
         done = rig.baton.done
     assert done is not None
     assert [entry.name for entry in done.results] == ["model"]
-
-
-# --- the writer -----------------------------------------------------------------------------------------------------
-
-
-class Keeper:
-    """An Evidence with everything around it."""
-
-    def __init__(self, folder: Path, secrets: "dict[str, str] | None" = None) -> None:
-        self.store = store_in(folder)
-        self.folder = MachineFolder(str(folder / "machine"))
-        self.folder.furnish()
-        self.notice_s: float | None = None
-        self.attention = Attention(job(), Reach(), time.monotonic, lambda: self.notice_s)
-        self.masker = Masker(secrets or {})
-        self.situation = Situation(job(), IDENTITY, self.masker)
-        self.counter: int | None = 5
-        self.evidence = Evidence(
-            job(),
-            self.folder,
-            self.store,
-            self.masker,
-            self.situation,
-            Training(),
-            self.attention,
-            lambda: self.counter,
-        )
-
-    @property
-    def stored(self) -> Any:
-        return json.loads(self.store.calm.get(runfiles.agent_evidence(RUN, 1))[0])
-
-
-def test_kills_for_memory_are_those_since_the_start_and_unknown_is_not_zero(tmp_path: Path) -> None:
-    keeper = Keeper(tmp_path)
-    keeper.evidence.observe_start()
-    assert keeper.evidence.oom_kills() == 0
-    keeper.counter = 7
-    assert keeper.evidence.oom_kills() == 2
-    keeper.counter = None
-    assert keeper.evidence.oom_kills() is None
-    keeper.evidence.observe_start()
-    keeper.counter = 7
-    assert keeper.evidence.oom_kills() is None, "without a figure of the start there is no difference"
-
-
-def test_secrets_are_masked_in_every_text(tmp_path: Path) -> None:
-    keeper = Keeper(tmp_path, {"TOKEN": "hunter2hunter2"})
-    Path(keeper.folder.output).write_text("x" * 995 + "hunter2hunter2\nlogin with hunter2hunter2 done\n")
-    keeper.situation.note("agent", "hunter2hunter2")
-    keeper.evidence.keep(Exit(1, None, False, 1.0, "key hunter2hunter2"), None)
-    text = json.dumps(keeper.stored)
-    assert "hunter2" not in text
-    assert "unter2" not in text
-    assert "login with [secret TOKEN] done" in text
-
-
-def test_a_store_that_hangs_does_not_hold_the_end_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    keeper, gate = Keeper(tmp_path), threading.Event()
-    monkeypatch.setattr(module, "STORE_S", 0.2)
-    monkeypatch.setattr(keeper.evidence, "_put", lambda part: gate.wait(30))
-    began = time.monotonic()
-    keeper.evidence.keep(None, "stopped")
-    assert time.monotonic() - began < 10
-    assert not keeper.evidence.kept
-    gate.set()
-    wait_for(lambda: keeper.evidence.kept, 10, "the writer to end")
-
-
-def test_a_notice_that_comes_meanwhile_ends_the_waiting(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    keeper, gate = Keeper(tmp_path), threading.Event()
-    monkeypatch.setattr(module, "STORE_S", 60.0)
-    monkeypatch.setattr(keeper.evidence, "_put", lambda part: gate.wait(60))
-    keeper.notice_s = 50.0  # nobody has looked for one yet
-    began = time.monotonic()
-    keeper.evidence.keep(Exit(0, None, False), None)
-    assert time.monotonic() - began < 20
-    gate.set()
-    wait_for(lambda: keeper.evidence.kept, 10, "the writer to end")
-
-
-def test_a_store_that_fails_is_told_apart_from_a_part_that_is_kept(tmp_path: Path) -> None:
-    keeper = Keeper(tmp_path)
-    keeper.store.away = True
-    keeper.evidence.keep(None, "stopped")
-    assert not keeper.evidence.kept
-    with pytest.raises(StoreUnavailable):
-        keeper.evidence.insist(None, "stopped")
-    keeper.store.away = False
-    keeper.evidence.insist(None, "stopped")
-    assert keeper.evidence.kept
-
-
-def test_nothing_is_written_when_no_time_is_left(tmp_path: Path) -> None:
-    keeper = Keeper(tmp_path)
-    keeper.attention.ask("cut_off")
-    keeper.evidence.keep(None, "cut_off")
-    assert not keeper.evidence.kept
-
-
-def test_a_stall_that_is_told_late_does_not_cover_the_end(tmp_path: Path) -> None:
-    keeper = Keeper(tmp_path)
-    keeper.evidence.insist(Exit(1, None, False), None)
-    keeper.evidence.stalled(60.0)
-    assert keeper.stored["when"] == "end"
-
-
-def test_where_the_threads_stand_is_kept_when_the_store_is_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    keeper = Keeper(tmp_path)
-    monkeypatch.setattr("supervisor.agent.patience.FIRST_PAUSE_S", 0.0)
-    keeper.store.lose_answers = 1
-    keeper.evidence.stalled(60.0)
-    assert keeper.stored["when"] == "stall"
-    assert keeper.store.calls.count(("put", runfiles.agent_evidence(RUN, 1))) == 2
-
-
-def test_who_has_lost_the_baton_keeps_no_dump(tmp_path: Path) -> None:
-    keeper = Keeper(tmp_path)
-    keeper.attention.ask("closed", may_write=False)
-    keeper.evidence.stalled(60.0)
-    assert keeper.store.calls == []
-
-
-def test_lines_are_few_and_short() -> None:
-    tail = "\n".join(f"{number} " + "x" * 2000 for number in range(500)).encode() + b"\n\xff"
-    lines = log_tail(tail)
-    assert len(lines) == 200
-    assert lines[-1] == "�"
-    assert lines[-2].startswith("499 ")
-    assert {len(line) for line in lines[:-1]} == {1000}
-
-
-@pytest.mark.parametrize("char", ["x", "\x1b", "😀", '"'])
-def test_it_fits_whatever_the_log_and_the_stacks_hold(char: str) -> None:
-    dumps = [{"pid": n, "command": char * 9000, "how": "proc", "text": char * 65536} for n in range(31)]
-    dumps.append({"pid": 99, "command": "", "how": "faulthandler", "text": "with lock_b:"})
-    part: Any = {
-        "trimmed": [],
-        "processes": [{"pid": n, "rss_bytes": n, "command": char * 300} for n in range(200)],
-        "stall": {"threads": dumps},
-        "log_tail": [char * 1000 for _ in range(199)] + ["the last line"],
-    }
-    data = fitted(part)
-    assert len(data) <= MAX_BYTES
-    kept = json.loads(data)
-    assert kept["trimmed"][:2] == ["processes", "threads"]
-    assert [one["pid"] for one in kept["processes"]] == list(range(199, 189, -1))
-    assert kept["stall"]["threads"][0]["pid"] == 99
-    assert kept["log_tail"][-1] == "the last line" or char == "\x1b"
