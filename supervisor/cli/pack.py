@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO
 
 from supervisor.cli.codewalk import Found, mark, walk
-from supervisor.cli.exits import USAGE, CliError
+from supervisor.cli.exits import FAILED, USAGE, CliError
 from supervisor.domain.bundle import HINT, MAX_BYTES, MAX_FILES, BundleRefused, Tree
 from supervisor.domain.bundle_index import BundleIndex, crlf_problem, holds_crlf
 
@@ -50,16 +50,21 @@ class Packed:
 def packed(folder: Path) -> Iterator[Packed]:
     """The bundle of what lies in `folder`. Raises CliError where the folder cannot travel, naming the file."""
     found = _checked(folder, sorted(walk(folder), key=lambda one: os.fsencode(one.member.path)))
-    with tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES) as file:
-        with ThreadPoolExecutor(_THREADS) as pool:
-            archive = _Archive(file, pool)
-            broken = [one.member.path for one in found if _add(archive, folder, one)]
-            if broken:
-                raise CliError(f"{folder}: {crlf_problem(broken)}", USAGE, REFUSED)
-            sha256 = archive.close()
-        size = file.tell()
-        file.seek(0)
-        yield Packed(BundleIndex.of(sha256, (one.member for one in found), size), file)
+    try:
+        with tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES) as file:
+            with ThreadPoolExecutor(_THREADS) as pool:
+                archive = _Archive(file, pool)
+                broken = [one.member.path for one in found if _add(archive, folder, one)]
+                if broken:
+                    raise CliError(f"{folder}: {crlf_problem(broken)}", USAGE, REFUSED)
+                sha256 = archive.close()
+            size = file.tell()
+            file.seek(0)
+            yield Packed(BundleIndex.of(sha256, (one.member for one in found), size), file)
+    except OSError as error:  # of the temporary file: those of the folder are told where they happen
+        place = f"{tempfile.gettempdir()}: {error.strerror}"
+        text = f"The bundle of {folder} cannot be written to {place}. Free some space there, or set TMPDIR."
+        raise CliError(text, FAILED, REFUSED) from None
 
 
 def _checked(folder: Path, found: list[Found]) -> list[Found]:
@@ -142,13 +147,16 @@ def _content(folder: Path, one: Found, archive: _Archive) -> Iterator[bytes]:
         raise CliError(f"{path} cannot be read: {error.strerror}.", USAGE, REFUSED) from None
     with os.fdopen(descriptor, "rb", buffering=0) as source:
         left = one.member.size
-        try:
-            while left and (piece := source.read(min(left, _PIECE_BYTES))):
-                left -= len(piece)
-                archive.write(piece)
-                yield piece
-        except OSError as error:
-            raise CliError(f"{path} cannot be read: {error.strerror}.", USAGE, REFUSED) from None
+        while left:
+            try:
+                piece = source.read(min(left, _PIECE_BYTES))
+            except OSError as error:
+                raise CliError(f"{path} cannot be read: {error.strerror}.", USAGE, REFUSED) from None
+            if not piece:
+                break
+            left -= len(piece)
+            archive.write(piece)
+            yield piece
         after = os.fstat(descriptor)
         if left or mark(after) != one.mark:
             advice = "Submit again when nothing writes there, or name it in .spotignore."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import tempfile
 import threading
 from pathlib import Path
 from typing import Any
@@ -205,6 +206,15 @@ def test_a_store_that_is_full(client: Client, bed: Bed) -> None:
     told = put(client, name, raw)
     assert refusal(told) == (503, "UNAVAILABLE")
     assert "full" in told.json()["detail"]
+
+
+def test_a_data_folder_that_is_full(client: Client, bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, raw = bundle_of()
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: open("/dev/full", "w+b"))  # noqa: SIM115
+    told = put(client, name, raw)
+    assert refusal(told) == (503, "UNAVAILABLE")
+    assert "No space left on device" in told.json()["detail"]
+    assert client.get(f"/v1/code/{name}").status_code == 404
 
 
 def test_an_answer_of_before_comes_again_whatever_became_of_the_code(client: Client, bed: Bed) -> None:

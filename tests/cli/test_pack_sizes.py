@@ -1,12 +1,15 @@
-"""A folder that is too large is refused with what makes it so, before anything is read."""
+"""A folder that is too large is refused with what makes it so, before anything is read; a full disk is told as such."""
 
 from __future__ import annotations
 
+import os
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from supervisor.cli import pack
+from supervisor.cli.exits import CliError
 from tests.cli.test_pack import refused, sha256, write
 
 
@@ -26,6 +29,17 @@ def test_too_much_names_the_largest_folders(tmp_path: Path) -> None:
     assert ".spotignore" in told.hints[-1]
     write(folder, {".spotignore": "data/\n"})
     assert sha256(folder)
+
+
+def test_a_full_disk_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Broken variant: the file that was just read was told to be unreadable."""
+    (tmp_path / "train.py").write_bytes(os.urandom(3_000_000))
+    monkeypatch.setattr(pack, "_IN_MEMORY_BYTES", 1000)
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: open("/dev/full", "w+b"))  # noqa: SIM115
+    with pytest.raises(CliError) as told, pack.packed(tmp_path):
+        pass
+    assert "No space left on device. Free some space there, or set TMPDIR" in told.value.text
+    assert "train.py" not in told.value.text
 
 
 def test_too_many_names_the_fullest_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
