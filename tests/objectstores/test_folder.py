@@ -127,6 +127,21 @@ def test_what_is_no_object_is_not_listed(store: FolderStore) -> None:
             store.get(key)
 
 
+def test_a_link_to_a_folder_is_not_followed_by_a_listing(store: FolderStore, tmp_path: Path) -> None:
+    """What is listed is what a purge deletes: nobody's files elsewhere."""
+    foreign = tmp_path / "foreign" / "thesis"
+    foreign.mkdir(parents=True)
+    (foreign / "data.txt").write_text("years of work")
+    store.put("runs/x/results/model.bin", b"")
+    os.symlink(foreign.parent, os.path.join(store.root, "runs/x/results/elsewhere"))
+    os.symlink("..", os.path.join(store.root, "runs/x/results/above"))
+    for prefix in ("runs/x/", "runs/x/results/", "runs/x/results/e", ""):
+        assert keys(store, prefix) == [key for key in ["runs/x/results/model.bin"] if key.startswith(prefix)]
+    for key in keys(store, "runs/x/"):
+        store.delete(key)
+    assert (foreign / "data.txt").read_text() == "years of work"
+
+
 def test_a_listing_looks_only_where_its_prefix_leads(
     store: FolderStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

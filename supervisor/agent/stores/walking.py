@@ -50,7 +50,12 @@ def _names(root: str, folder: str, begins: str) -> Iterator[str]:
     for _ in range(_SCANS):
         try:
             with os.scandir(path) as entries:
-                found = {e.name + "/" if e.is_dir() else e.name for e in entries if e.name.startswith(begins)}
+                # A link that leads to a folder is not followed: what is listed here may be deleted by a purge.
+                found = {
+                    e.name + "/" if e.is_dir(follow_symlinks=False) else e.name
+                    for e in entries
+                    if e.name.startswith(begins)
+                }
         except FileNotFoundError:
             found = set()
         names |= found
