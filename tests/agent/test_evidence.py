@@ -174,7 +174,8 @@ while :; do sleep 0.05; done
     key = runfiles.agent_evidence(RUN, 1)
     with locked(os.path.join(rig.store.root, LOCKS, key_hash(key)[:2]), 10):
         rig.notice(4.0)
-        rig.ended()
+        wait_for(lambda: rig.baton.done or rig.agent.poll() is not None, 60, "the end of the work")
         done = rig.baton.done
+    rig.ended()
     assert done is not None
     assert [entry.name for entry in done.results] == ["model"]
