@@ -197,38 +197,41 @@ class Leaving:
         self._station.situation.note("results", "saving results (%d of %d)" % (number + 1, of))
 
     def _say(self, end: Optional[Exit], left: Optional[str]) -> None:
-        """The last words, by both ways, and the baton left."""
+        """The last words, by both ways, and the baton left. Pushes go on meanwhile: a supervisor that hangs must not use
+        up what is left of a notice."""
         station = self._station
         kill_leftovers(None, station.folder.marker)  # the command's pid may be a stranger's by now
-        for loop in (station.push_loop, station.store_loop):
-            loop.stop(LAST_WORDS_S)
+        station.store_loop.stop(LAST_WORDS_S)
         self._keep_evidence(end, left)
         station.situation.note("waiting", "")
         station.situation.tell(phase=heartbeat.FINISHED, exit=end, left=left)
-        station.pushed.step()
-        if station.attention.ending is not None and not station.attention.ending.may_write:
-            return
+        ending = station.attention.ending
+        if station.store_loop.started and (ending is None or ending.may_write):
+            self._store_last_words(end, left)
+        station.push_loop.stop(LAST_WORDS_S)
+        station.pushed.step()  # once more: the loop may have been busy with an older beat
+
+    def _store_last_words(self, end: Optional[Exit], left: Optional[str]) -> None:
+        station = self._station
         until = time.monotonic() + LAST_WORDS_S
         patience = station.patience(lambda: station.look() is not None and time.monotonic() >= until)
         launch_id, machine_id = station.holder
         evidence = station.evidence
         try:
-            if station.store_loop.started:
-                patience.insist("storing the last beat", station.stored.put)
-                patience.insist("writing the exit record", lambda: self._write_record(end, left))
-                patience.insist(
-                    "leaving the baton",
-                    lambda: station.keeper.change(lambda b: rules.leave(b, launch_id, machine_id)),
-                )
-                if not evidence.kept:
-                    patience.insist("storing the evidence", lambda: evidence.insist(end, left))
+            patience.insist("storing the last beat", station.stored.put)
+            patience.insist("writing the exit record", lambda: self._write_record(end, left))
+            patience.insist(
+                "leaving the baton",
+                lambda: station.keeper.change(lambda b: rules.leave(b, launch_id, machine_id)),
+            )
+            if not evidence.kept:
+                patience.insist("storing the evidence", lambda: evidence.insist(end, left))
         except (GaveUp, BatonRefused, PreconditionFailed) as error:
             _log.warning("the last words did not reach the store: %s", error)
 
     def _keep_evidence(self, end: Optional[Exit], left: Optional[str]) -> None:
-        """Only who has held the baton and may still write."""
-        ending = self._station.attention.ending
-        if self._station.store_loop.started and (ending is None or ending.may_write):
+        """Only who has held the baton."""
+        if self._station.store_loop.started:
             self._station.evidence.keep(end, left)
 
     def _write_record(self, end: Optional[Exit], left: Optional[str]) -> None:

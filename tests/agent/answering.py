@@ -17,6 +17,8 @@ class ListeningServer:
         self.paths: list[str] = []
         self.answer: dict[str, object] = {"next_s": 0.1, "stop": False, "follow_logs": False}
         self.status = 200
+        self.answers = threading.Event()  # cleared: it takes a beat and says nothing
+        self.answers.set()
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -24,6 +26,9 @@ class ListeningServer:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 outer.paths.append(self.path)
                 outer.beats.append(heartbeat.parse(body))
+                if not outer.answers.is_set():
+                    outer.answers.wait(60)
+                    return
                 text = json.dumps(outer.answer).encode()
                 self.send_response(outer.status)
                 self.send_header("Content-Length", str(len(text)))
@@ -40,6 +45,7 @@ class ListeningServer:
         server_file.write_text(json.dumps({"url": url, "pid": 1}))
 
     def close(self) -> None:
+        self.answers.set()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

@@ -41,6 +41,18 @@ def test_a_notice_kills_in_time_to_upload_what_is_there(rig: Rig) -> None:
     assert last.checkpoint_step == 4
 
 
+def test_a_supervisor_that_hangs_keeps_no_last_words_from_the_store(rig: Rig) -> None:
+    rig.start(*rig.toy(*WAITS, "--on-term", "save"))
+    rig.at_step(5)
+    rig.server.answers.clear()
+    began = time.monotonic()
+    rig.notice(5.0)
+    wait_for(lambda: rig.baton.holder is not None and rig.baton.holder.left, what="the baton to be left")
+    assert time.monotonic() - began < 4.5
+    assert rig.exit_record()["left"] == heartbeat.NOTICED
+    assert rig.stored_beat.phase == heartbeat.FINISHED
+
+
 def test_term_to_the_agent_is_passed_on_and_the_last_checkpoint_is_kept(rig: Rig) -> None:
     rig.start(*rig.toy(*WAITS, "--on-term", "save"))
     rig.at_step(5)
