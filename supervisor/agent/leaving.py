@@ -197,8 +197,8 @@ class Leaving:
         self._station.situation.note("results", "saving results (%d of %d)" % (number + 1, of))
 
     def _say(self, end: Optional[Exit], left: Optional[str]) -> None:
-        """The last words, by both ways, and the baton left. Pushes go on meanwhile: a supervisor that hangs must not use
-        up what is left of a notice."""
+        """The last words, by both ways, and the baton left. Pushes go on meanwhile: a supervisor that hangs must not
+        use up what is left of a notice."""
         station = self._station
         kill_leftovers(None, station.folder.marker)  # the command's pid may be a stranger's by now
         station.store_loop.stop(LAST_WORDS_S)
