@@ -108,7 +108,10 @@ def _files(objects: ObjectStore, run: Run, kinds: Collection[str]) -> Iterator[R
     named = _named(objects, run) if not {"results", "checkpoints"}.isdisjoint(kinds) else {}
     for kind in set(kinds) - {"code"}:
         prefix = _present_results(run) if kind == "results" else f"{folder}{kind}/"
-        seen = {info.key: info for page in objects.pages(prefix) for info in page.objects}
+        many = (
+            len(named.get(kind, ())) > PAGE_MAX
+        )  # each page of them would cost a listing of all: no times, then
+        seen = {} if many else {info.key: info for page in objects.pages(prefix) for info in page.objects}
         if kind in named:
             for file in named[kind].values():
                 yield replace(file, updated=seen[file.key].updated) if file.key in seen else file

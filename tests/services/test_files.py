@@ -15,7 +15,7 @@ from supervisor.domain.errors import FileChanged, FileUnknown, RangeRefused, Una
 from supervisor.domain.manifest import manifest_sha256
 from supervisor.domain.run import Outcome, Run
 from supervisor.domain.status import Status
-from supervisor.services.files import HASHED_BYTES, list_files
+from supervisor.services.files import HASHED_BYTES, PAGE_MAX, list_files
 from supervisor.services.filestream import CutShort, open_file
 from tests.services.bed import Bed
 
@@ -150,6 +150,19 @@ def test_a_listing_comes_in_pages(bed: Bed) -> None:
         after = answer["next_cursor"]
     assert seen == sorted(seen)
     assert len(seen) == 6
+
+
+def test_pages_of_very_many_files_cost_no_listing_each(bed: Bed) -> None:
+    run = furnished(bed)
+    files = tuple(entry(f"part-{n:05d}", b"") for n in range(PAGE_MAX + 1))
+    write_baton(bed, done=Done("1.1.1", runfiles.results(ID, 1), files))
+    before, seen, after = bed.objects.calls["pages"], [], ""
+    while after is not None:
+        page = list_files(bed.objects, run, ("results",), 400, after)
+        seen += [file["path"] for file in page["files"]]
+        after = page["next_cursor"]
+    assert seen == [f"results/g1/{one.name}" for one in files]
+    assert bed.objects.calls["pages"] == before
 
 
 def test_many_logs_are_listed_without_reading_them(bed: Bed) -> None:
