@@ -99,7 +99,7 @@ _PARTS = {
 }
 
 
-_dumps = json.JSONEncoder(separators=(",", ":")).encode
+_dumps = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 _NAMES = {kind: tuple(field.name for field in fields(kind)) for kind in (*set(_PARTS.values()), Telemetry)}
 
 # What a beat that would be too large gives up, in this order: figures that never change, then those that matter least.
@@ -149,12 +149,13 @@ def decode(text: str) -> Optional[Telemetry]:
 
 
 def as_told(data: object) -> str:
-    """The text of a part of a beat that came from outside, unread; "" when it is none or too large."""
+    """The text of a part of a beat that came from outside, unread; "" when it is none, too large, or no JSON that can
+    be written again (NaN can be read)."""
     if not isinstance(data, dict):
         return ""
     try:
         text = _dumps(data)
-    except RecursionError:
+    except (ValueError, RecursionError):
         return ""
     return text if len(text) <= MAX_BYTES else ""
 

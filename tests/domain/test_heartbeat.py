@@ -227,6 +227,13 @@ def test_a_refusal_never_repeats_the_input() -> None:
         assert secret not in refused(raw(**fields))
 
 
+@pytest.mark.parametrize("figure", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_figures_that_could_not_be_written_again_are_left_out(figure: str) -> None:
+    """A beat is written anew on its way between replicas: one that failed there would hold up those of all runs."""
+    told = raw()[:-1] + b', "telemetry": {"uptime_s": %s}}' % figure.encode()
+    assert heartbeat.encode(parse(told)) == heartbeat.encode(parse(raw()))
+
+
 def test_a_metric_that_is_no_number_spoils_only_itself() -> None:
     beat = parse(raw(metrics={"loss": 0.25, "long name " * 10: 1, "none": None, "nul\x00": 1, "int": 3}))
     assert beat.metrics == {"loss": 0.25, "int": 3.0}
