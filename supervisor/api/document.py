@@ -61,7 +61,9 @@ OPERATIONS = {
     ),
     "list_runs": Operation({200: schemas.RunList}, query=bodies.ListParameters, refuses="CURSOR_INVALID"),
     "show_run": Operation({200: schemas_telemetry.ShownRun}, refuses="RUN_NOT_FOUND"),
-    "show_evidence": Operation({200: schemas_evidence.Evidence}, refuses="RUN_NOT_FOUND EVIDENCE_NOT_FOUND"),
+    "show_evidence": Operation(
+        {200: schemas_evidence.Evidence}, refuses="RUN_NOT_FOUND EVIDENCE_NOT_FOUND FILES_PURGED"
+    ),
     "show_facts": Operation({200: schemas_facts.RunFacts}, refuses="RUN_NOT_FOUND"),
     "list_attempts": Operation({200: schemas.AttemptList}, refuses="RUN_NOT_FOUND"),
     "list_run_events": Operation(

@@ -9,18 +9,21 @@ from supervisor.domain.run import Run
 from supervisor.lifecycle import evidence
 from supervisor.ports.objectstore import ObjectMissing, StoreUnavailable
 from supervisor.services.parts import Parts
+from supervisor.services.purge import refuse_purged
 from supervisor.services.queries import Queries
 from supervisor.services.run_view import Json
 
 
 def show_evidence(parts: Parts, queries: Queries, run_id: str, number: str) -> Json:
-    """`number`: of the attempt. Raises NotFound, EvidenceNotFound (which says whether it will come), Unavailable."""
+    """`number`: of the attempt. Raises NotFound, EvidenceNotFound (which says whether it will come), FilesPurged,
+    Unavailable."""
     run = queries.find(run_id)
     attempt = _attempt(parts, run, number)
     try:
         key = runfiles.evidence(run.run_id, attempt.number)
         raw = b"".join(parts.objects.read(key, 0, evidence.MAX_BYTES + 1))
     except ObjectMissing:
+        refuse_purged(run, attempt)
         raise EvidenceNotFound(_why(run, attempt), {"run_id": run_id, "attempt": attempt.number}) from None
     except StoreUnavailable as error:
         raise Unavailable(
@@ -43,8 +46,6 @@ def _attempt(parts: Parts, run: Run, number: str) -> Attempt:
 
 
 def _why(run: Run, attempt: Attempt) -> str:
-    if run.purged_at is not None and (attempt.ended_at or 0.0) <= run.purged_at:
-        return f"The files of {run.run_id} were purged, its evidence with them."
     if attempt.ended_at is None:
         return f"Attempt {attempt.number} of {run.run_id} is not over: its evidence is kept when it ends."
     if run.settled:

@@ -62,10 +62,23 @@ def test_what_is_not_there_says_whether_it_will_come(client: Client, bed: Bed, a
     bed.objects.delete(runfiles.evidence("digits-7", 1))
     bed.change("digits-7", settled=True)
     assert "none will come" in refused(client)
-    bed.change("digits-7", purged_at=bed.clock.now() + 1)
-    assert "were purged" in refused(client)
     for number in ("2", "0", "x", "01", "1e0"):
         assert "no attempt of this number" in refused(client, f"/v1/runs/digits-7/attempts/{number}/evidence")
+
+
+def test_purged_is_purged_and_says_nothing_of_what_came_after(client: Client, bed: Bed) -> None:
+    """Broken variant: of an attempt that goes on after a purge it was said that its evidence was purged."""
+    bed.submit("digits-7")
+    bed.train("digits-7")
+    bed.clock.advance(60)
+    bed.end("digits-7", Status.FAILED, purged_at=bed.clock.now())
+    bed.clock.advance(60)
+    assert client.get(PATH).json()["code"] == "FILES_PURGED"
+    bed.resume("digits-7")
+    bed.clock.advance(120)
+    bed.train("digits-7", 2)
+    assert client.get(PATH).json()["code"] == "FILES_PURGED"
+    assert "is not over" in refused(client, "/v1/runs/digits-7/attempts/2/evidence")
 
 
 def test_of_an_attempt_that_goes_on_it_comes_with_its_end(client: Client, bed: Bed) -> None:
