@@ -20,6 +20,7 @@ from supervisor.domain.attempt import Attempt
 from supervisor.domain.errors import FilesPurged, InvalidRequest, PurgeRefused, Unavailable
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.run import Run
+from supervisor.domain.status import Status
 from supervisor.lifecycle.figures import plural, size_text
 from supervisor.ports.objectstore import (
     ObjectInfo,
@@ -107,7 +108,9 @@ def _refuse_live(run: Run, attempts: list[Attempt]) -> None:
     """Raises PurgeRefused, naming what it waits for."""
     waits = ""
     there = [attempt for attempt in attempts if attempt.gone_at is None]
-    if not run.terminal:
+    if run.status == Status.AWAITING_TEARDOWN:
+        waits = f"its machine waits for an answer: spot approve {run.run_id} gives it back"
+    elif not run.terminal:
         waits = f"it is {run.status}: stop it, and wait until it has stopped"
     elif run.retiring:
         names = ", ".join(item.ref.name for item in run.retiring)
