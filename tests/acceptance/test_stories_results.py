@@ -10,7 +10,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -275,7 +274,7 @@ def test_a_machine_waits_until_its_results_are_pulled(house: Stories, mine: Path
     machine = house.machine("wanted").name
     refused = house.post("/v1/runs/wanted/approve", {"machine_id": run["machine_id"]})
     assert (refused.status_code, refused.json()["code"]) == (409, "PULL_REQUIRED")
-    time.sleep(1.5)  # some looks of the supervisor
+    house.looks_again("wanted")
     assert house.daemon.run("wanted")["status"] == "awaiting_teardown"
     assert pids_of(machine), "the machine is still there"
     assert pull(house.daemon, "wanted", str(mine))[:2] == (0, "OK 2/2, errors 0")
@@ -287,7 +286,7 @@ def test_with_ask_a_person_must_agree_after_the_pull(house: Stories, mine: Path)
     house.daemon.submit("both", command=WRITES, require_pull=True, on_success="ask")
     run = house.wait("both", "awaiting_teardown")
     assert pull(house.daemon, "both", str(mine))[:2] == (0, "OK 2/2, errors 0")
-    time.sleep(1.5)
+    house.looks_again("both")
     assert house.daemon.run("both")["status"] == "awaiting_teardown"
     assert "`spot approve both`" in house.daemon.run("both")["status_text"]
     wish = {"machine_id": run["machine_id"], "results_sha256": run["results_manifest_sha256"]}
