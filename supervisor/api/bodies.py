@@ -212,8 +212,9 @@ def _refusal(
     if found[0]["type"] == "json_invalid":
         return MalformedJson("The body is not JSON that can be read: " + _reason(found[0], model))
     errors = list(dict.fromkeys((_pointer(root, e["loc"]), _reason(e, model)) for e in found))[:ERRORS_SHOWN]
-    first = "; ".join(f"{pointer} {reason}" for pointer, reason in errors[:3])
-    return InvalidRequest(f"The {where} is refused: {first.rstrip('?.')}.", {"count": len(found)}, errors)
+    first = "; ".join(f"{pointer} {reason}" for pointer, reason in errors[:3]).rstrip(".")
+    text = f"The {where} is refused: {first}" + ("" if first.endswith("?") else ".")
+    return InvalidRequest(text, {"count": len(found)}, errors)
 
 
 def _pointer(root: str, loc: tuple[int | str, ...]) -> str:

@@ -14,6 +14,7 @@ from supervisor.cli.client import Client, Json
 from supervisor.cli.exits import USAGE, CliError, Problem, Unreachable
 from supervisor.cli.words import safe
 from supervisor.domain.bundle_index import BundleIndex, unfit
+from supervisor.lifecycle.figures import plural, size_text
 
 if TYPE_CHECKING:
     from supervisor.cli.pack import Packed
@@ -40,13 +41,13 @@ def settle_code(client: Client, spec: Json) -> None:
     with packed(folder) as bundle:
         index = bundle.index
         _check(spec, index)
+        _check_secrets(spec, folder, index)
         address = f"/v1/code/{index.sha256}"
         stored = _is_stored(client, address)
         if not stored:
             _send(client, address, bundle)
-        how = "stored already" if stored else f"stored, {_size(index.stored_bytes)} sent"
-        files = "1 file" if len(index.members) == 1 else f"{len(index.members):,} files"
-        what = f"{files}, {_size(index.size)} of {safe(str(folder))}"
+        how = "stored already" if stored else f"stored, {size_text(index.stored_bytes)} sent"
+        what = f"{plural(len(index.members), 'file')}, {size_text(index.size)} of {safe(str(folder))}"
         output.note(f"code {index.sha256[:SHORT]}: {what} ({how})")
         spec["code"] = index.sha256
 
@@ -60,6 +61,20 @@ def _check(spec: Json, index: BundleIndex) -> None:
     found = unfit(command or [], workdir or "", index)
     if found is not None:
         raise CliError(found.text, USAGE, "CODE_REFUSED")
+
+
+def _check_secrets(spec: Json, folder: Path, index: BundleIndex) -> None:
+    """A bundle is stored: a secret's file is not to travel with it. Raises CliError."""
+    secrets = spec.get("secrets")
+    top = os.path.realpath(folder)
+    for name, reference in secrets.items() if isinstance(secrets, dict) else ():
+        if not isinstance(reference, str) or not reference.startswith("file:"):
+            continue
+        inside = os.path.relpath(os.path.realpath(reference.removeprefix("file:")), top)
+        if inside in index.members:
+            text = f"{safe(inside)} holds the secret {safe(name)} and would be stored with the code. Nothing was sent."
+            hint = f"Put it outside of {safe(str(folder))}, or name it in .spotignore."
+            raise CliError(text, USAGE, "CODE_REFUSED", (hint,))
 
 
 def _send(client: Client, address: str, bundle: Packed) -> None:
@@ -78,10 +93,6 @@ def code_from(given: str, folder: str) -> str:
     if not given or NAMED.match(given):
         return given
     return os.path.normpath(os.path.join(folder, os.path.expanduser(given)))
-
-
-def _size(size_bytes: int) -> str:
-    return f"{size_bytes / 1e6:,.1f} MB" if size_bytes >= 100_000 else f"{size_bytes / 1e3:,.1f} kB"
 
 
 def _is_stored(client: Client, address: str) -> bool:

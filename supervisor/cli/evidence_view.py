@@ -5,16 +5,18 @@ What an agent wrote is believed in nothing: fields may be missing or of another 
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from supervisor.cli.client import Json
 from supervisor.cli.words import safe
-from supervisor.lifecycle.figures import DASH, age_text, count_text, plural, size_text
+from supervisor.lifecycle.figures import DASH, age_text, count_text, gib_text, plural
 
 BRIEF_LINES, BRIEF_STACK = 5, 12
 STACK_LINES = 200
+_SECONDS = re.compile(r"\.\d+(?=Z$)")  # nobody reads a beat's microseconds
 # Ends that nobody asks "why" of: what the command did is not their cause.
 UNREMARKABLE = frozenset({"finished", "preempted", "stop_requested", "superseded", "expired", "time_limit"})
 
@@ -73,7 +75,7 @@ def _memory(kept: Json, agent: Mapping[str, Any]) -> str:
     group = _mapping(_telemetry(kept, agent).get("cgroup"))
     used, limit = group.get("memory_bytes"), group.get("memory_max_bytes")
     if isinstance(used, int | float) and isinstance(limit, int | float):
-        told += f"; {size_text(int(used))} of {size_text(int(limit))} at the last look"
+        told += f"; {gib_text(used)} of {gib_text(limit)} GiB at the last look"
     return told if end or agent else ""
 
 
@@ -86,7 +88,7 @@ def _disk(kept: Json, agent: Mapping[str, Any]) -> str:
         free, inodes = _mapping(figures).get("free_bytes"), _mapping(figures).get("free_inodes")
         if isinstance(free, int | float):
             more = f", {count_text(int(inodes))} inodes" if isinstance(inodes, int | float) else ""
-            told.append(f"{role}: {size_text(int(free))}{more} free")
+            told.append(f"{role}: {gib_text(free)} GiB{more} free")
     return "; ".join(told)
 
 
@@ -96,7 +98,7 @@ def _beat(beat: Mapping[str, Any]) -> str:
     step = beat.get("step")
     at = f", step {count_text(step)}" if isinstance(step, int) else ""
     message = f", {beat['message']}" if beat.get("message") else ""
-    return f"{beat.get('at')}, phase {beat.get('phase')}{at}{message}"
+    return f"{_SECONDS.sub('', str(beat.get('at')))}, phase {beat.get('phase')}{at}{message}"
 
 
 def _boot(agent: Mapping[str, Any]) -> str:

@@ -131,6 +131,8 @@ def show_error(
 
     prefix = click.style("error:", fg="red", bold=True)
     click.echo(f"{prefix} {safe(text)}" + (f"     ({safe(code)})" if code else ""), err=True)
+    if len(errors) == 1 and " ".join(errors[0]) in text:  # it has been said
+        errors = ()
     for pointer, detail in errors:
         click.echo(f"  {safe(pointer)}: {safe(detail)}" if pointer else f"  {safe(detail)}", err=True)
     for hint in hints:

@@ -25,6 +25,7 @@ from supervisor.cli.codewalk import Found, mark, walk
 from supervisor.cli.exits import FAILED, USAGE, CliError
 from supervisor.domain.bundle import HINT, MAX_BYTES, MAX_FILES, BundleRefused, Tree
 from supervisor.domain.bundle_index import BundleIndex, crlf_problem, holds_crlf
+from supervisor.lifecycle.figures import size_text
 
 REFUSED = "CODE_REFUSED"
 _PIECE_BYTES = 1 << 20
@@ -99,9 +100,11 @@ def _largest(found: list[Found], by_size: bool) -> Iterator[str]:
     at = 0 if by_size else 1
     top = [name for name in sizes if "/" not in name.rstrip("/")]
     for name in sorted(top, key=lambda name: sizes[name][at], reverse=True)[:_SHOWN]:
+        if sizes[name][at] * 100 < sum(sizes[other][at] for other in top):
+            break  # leaving it out would not help
         deep = _deepest(name, {other: both[at] for other, both in sizes.items()})
         size, files = sizes[deep]
-        yield f"  {size / 1e6:8,.1f} MB  {deep}" + (f"  ({files:,} files)" if deep.endswith("/") else "")
+        yield f"  {size_text(size):>8}  {deep}" + (f"  ({files:,} files)" if deep.endswith("/") else "")
 
 
 def _deepest(name: str, weights: dict[str, int]) -> str:

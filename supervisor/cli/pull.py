@@ -62,7 +62,9 @@ def pull(
     try:
         into = Destination(Path(folder or name))
     except (FileRefused, OSError) as error:
-        raise CliError(f"{folder or name}: {reason(error)}.", FAILED, "PULL_REFUSED") from None
+        why = "that is a file, not a folder" if isinstance(error, FileExistsError) else reason(error)
+        text = f"Nothing was fetched into {folder or name}: {why}."
+        raise CliError(text, FAILED, "PULL_REFUSED") from None
     try:
         pulled = _Pull(client, name, into)
         try:
@@ -75,12 +77,12 @@ def pull(
             if load_check is not None:
                 pulled.check(load_check)
         if not pulled.errors and "results" in kinds:
-            pulled.report(results_sha256)
+            pulled.report(results_sha256, bool(listed))
     finally:
         into.close()
     total = len(listed)
     if not total:
-        output.note(f"{safe(name)} has no such files (yet).")
+        output.note(f"{safe(name)} has no {' and no '.join(kinds)} now: nothing was fetched.")
     if pulled.errors:
         click.echo(f"FAILED {len(pulled.here)}/{total}, errors {pulled.errors}")
         ctx.exit(FAILED)
@@ -160,12 +162,14 @@ class _Pull:
         if done.returncode != 0:
             self.trouble(f"--load-check ended with exit code {done.returncode}")
 
-    def report(self, promised: str | None) -> None:
+    def report(self, promised: str | None, any_files: bool) -> None:
         """Tell the supervisor that all results are here, by the hash of what is here."""
         if promised is None:
-            output.note(
-                f"The results of {safe(self._name)} are not verified yet, so this is not noted as its pull."
-            )
+            if any_files:
+                text = (
+                    f"The results of {safe(self._name)} are not verified, so this is not noted as its pull."
+                )
+                output.note(text)
             return
         names = [
             (entry.name.split("/", 2)[2], entry) for entry in self.here if entry.name.startswith("results/")
@@ -192,7 +196,8 @@ class _Pull:
 
     def _show(self, files: int, total: int, last: bool = False) -> None:
         """One line that is written over, and only for a person at a terminal."""
-        if not sys.stderr.isatty():
+        if not sys.stderr.isatty() or not files:
             return
         text = f"{len(self.here)} of {plural(files, 'file')}, {size_text(self._bytes)} of {size_text(total)}"
-        click.echo(f"\r\x1b[K{text}", err=True, nl=last)
+        place = f" in {safe(self._into.folder)}" if last else ""
+        click.echo(f"\r\x1b[K{text}{place}", err=True, nl=last)

@@ -11,7 +11,8 @@ from supervisor.cli import output
 from supervisor.cli.client import Client, Json, run_path
 from supervisor.cli.control import show_change
 from supervisor.cli.cost import stored_line
-from supervisor.cli.exits import FAILED, USAGE, CliError, Unreachable
+from supervisor.cli.exits import CONFLICT, FAILED, USAGE, CliError, Unreachable
+from supervisor.cli.finding import TERMINAL
 from supervisor.cli.options import not_empty, output_option, server_options
 from supervisor.cli.words import count, safe
 
@@ -30,6 +31,11 @@ def purge(client: Client, form: str, run_id: str, confirm: str | None) -> None:
     Only after the run has ended and its machines are gone. Cut off, it is finished by the same command.
     """
     run, kept = client.get(run_path(run_id)), client.get(run_path(run_id, "cost"))
+    if confirm is None and run["status"] not in TERMINAL:
+        text = (
+            f"Nothing of {run_id} was deleted: it is {run['status']}: stop it, and wait until it has stopped."
+        )
+        raise CliError(text, CONFLICT, "PURGE_REFUSED", (f"spot stop {run_id}",))
     for line in what_goes(run, kept):
         output.note(line)
     typed = _typed(run_id) if confirm is None else confirm

@@ -53,6 +53,8 @@ def ls(client: Client, form: str, limit: int, query: Json) -> None:
 @server_options
 def show(client: Client, form: str, run_id: str | None, facts: bool, evidence: int | None) -> None:
     """Show one run: what it is doing, what happened, what it cost, what is next."""
+    if facts and evidence is not None:
+        raise click.UsageError("Give --facts or --evidence, not both.")
     run = client.get(run_path(choose_run(client, run_id)))
     name = run["run_id"]
     if facts:

@@ -32,9 +32,11 @@ def read_spec(path: str, with_code: bool = False) -> tuple[str | None, dict[str,
             f"{shown} cannot be read: {error.strerror or error}", USAGE, "SPEC_UNREADABLE"
         ) from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise CliError(f"{shown} is not YAML: {error}", USAGE, "SPEC_UNREADABLE") from None
+        text = f"{shown} is not YAML: {' '.join(str(error).split())}"
+        raise CliError(text, USAGE, "SPEC_UNREADABLE", _meant(path)) from None
     if not isinstance(loaded, dict):
-        raise CliError(f"{shown} does not hold the fields of a run (command: …).", USAGE, "SPEC_UNREADABLE")
+        text = f"{shown} does not hold the fields of a run (command: …)."
+        raise CliError(text, USAGE, "SPEC_UNREADABLE", _meant(path))
     try:
         spec = _json(loaded, "")
     except RecursionError:
@@ -52,6 +54,12 @@ def read_spec(path: str, with_code: bool = False) -> tuple[str | None, dict[str,
     elif spec.get("workdir", "") is None:
         del spec["workdir"]
     return run_id, spec
+
+
+def _meant(path: str) -> tuple[str, ...]:
+    """Where somebody gave the script itself."""
+    starter = {".py": "python", ".sh": "sh"}.get(Path(path).suffix)
+    return (f"to run it: spot submit -- {starter} {path}",) if starter else ()
 
 
 def _loader() -> type[Any]:

@@ -57,7 +57,13 @@ class SubmitCommand(click.Command):
             at = args.index("--")
             ctx.meta[_COMMAND] = args[at + 1 :]
             args = args[:at]
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            if "unexpected extra argument" in error.message:
+                text = f"{error.message}. A command comes after --: spot submit -- python train.py"
+                raise click.UsageError(text, error.ctx) from None
+            raise
 
 
 @click.command(cls=SubmitCommand, options_metavar="[OPTIONS]")

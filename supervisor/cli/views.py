@@ -14,6 +14,7 @@ from supervisor.lifecycle.figures import DASH, plural
 
 RUN_TITLES = ("RUN", "STATUS", "PROGRESS", "BEAT", "ATT", "WHERE", "COST", "NEXT")
 ATTEMPT_TITLES = ("#", "WHERE", "HOW LONG", "ENDED BY", "STEPS KEPT", "LOST", "COST", "EVIDENCE")
+ROOMY = 100  # columns
 # phase_s of an attempt -> its name in the line of shares
 PHASES = (
     ("waiting", "waiting"),
@@ -24,8 +25,8 @@ PHASES = (
 )
 
 
-def run_row(run: Json) -> list[str]:
-    """One line of `spot ls`."""
+def run_row(run: Json, cells: int = 10) -> list[str]:
+    """One line of `spot ls`; `cells`: length of the bar."""
     beat, progress = run.get("beat") or {}, run.get("progress") or {}
     action = (run.get("next_action") or {}).get("what") or DASH
     steps = progress.get("step")
@@ -35,7 +36,7 @@ def run_row(run: Json) -> list[str]:
     return [
         safe(run["run_id"]),
         status_mark(run["status"]),
-        bar(done) if done is not None or steps is None else f"step {count(steps)}",
+        bar(done, cells) if done is not None or steps is None else f"step {count(steps)}",
         duration(beat.get("age_s")),
         str(run.get("attempt") or DASH),
         where(run.get("placement")),
@@ -66,8 +67,9 @@ def summary_line(summary: Json) -> str:
 
 
 def run_lines(runs: Sequence[Json], summary: Json) -> list[str]:
-    rows = [run_row(run) for run in runs]
     room = terminal_columns()
+    # What is next matters more than a long bar.
+    rows = [run_row(run, 10 if room is None or room >= ROOMY else 4) for run in runs]
     if room is not None:  # a long name must not push everything else out of sight
         limit = max(20, room // 3)
         rows = [[name if len(name) <= limit else name[: limit - 1] + "…", *rest] for name, *rest in rows]

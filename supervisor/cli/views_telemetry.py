@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 
 from supervisor.cli.client import Json
 from supervisor.domain.machine_figures import mean, share_pct
-from supervisor.lifecycle.figures import plural
+from supervisor.lifecycle.figures import gib_text, plural
 
-GIB, MIB_PER_GIB = 2**30, 1024
+MIB = 2**20
 # NVML's clock event reasons that cost speed: hardware slowdown, software and hardware thermal, power brake.
 SLOWED = 0x8 | 0x20 | 0x40 | 0x80
 
@@ -33,7 +33,7 @@ def _gpus(gpus: Sequence[Json]) -> str:
     told = [f"{name} {use:.0f} %" if use is not None else name]
     used, total = _figures(gpus, "memory_used_mib"), _figures(gpus, "memory_total_mib")
     if used and len(used) == len(total):
-        told.append(_of(sum(used) / MIB_PER_GIB, sum(total) / MIB_PER_GIB))
+        told.append(_of(sum(used) * MIB, sum(total) * MIB))
     hottest = max(_figures(gpus, "temperature_c"), default=None)
     if hottest is not None:
         told.append(f"{'' if len(gpus) == 1 else 'up to '}{hottest:.0f} °C")
@@ -48,7 +48,7 @@ def _memory(told: Json) -> str:
     if used is None:
         return ""
     limit = cgroup.get("memory_max_bytes")
-    return "memory " + (_gib(used / GIB) + " GiB" if limit is None else _of(used / GIB, limit / GIB))
+    return "memory " + (gib_text(used) + " GiB" if limit is None else _of(used, limit))
 
 
 def _disks(disks: Mapping[str, Json | None]) -> list[str]:
@@ -56,7 +56,7 @@ def _disks(disks: Mapping[str, Json | None]) -> list[str]:
     for role, disk in disks.items():
         if disk is None or disk.get("free_bytes") is None:
             continue
-        told = f"{role} disk {_gib(disk['free_bytes'] / GIB)} GiB free"
+        told = f"{role} disk {gib_text(disk['free_bytes'])} GiB free"
         inodes = share_pct(disk.get("free_inodes"), disk.get("total_inodes"))
         found.append(told if inodes is None else f"{told}, {inodes:.0f} % of inodes free")
     return found
@@ -84,8 +84,4 @@ def _figures(gpus: Sequence[Json], name: str) -> list[float]:
 
 
 def _of(used: float, total: float) -> str:
-    return f"{_gib(used)} of {_gib(total)} GiB"
-
-
-def _gib(amount: float) -> str:
-    return f"{amount:.0f}" if amount >= 100 or amount == int(amount) else f"{amount:.1f}"
+    return f"{gib_text(used)} of {gib_text(total)} GiB"

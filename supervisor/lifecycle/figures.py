@@ -61,6 +61,12 @@ def size_text(size_bytes: int) -> str:
     return f"{amount:.0f} {units[0]}" if amount >= 100 or units[0] == "B" else f"{amount:.1f} {units[0]}"
 
 
+def gib_text(size_bytes: float) -> str:
+    """'22.5' of GiB: memory and disks, which are sold in powers of 1024; the caller adds the unit."""
+    amount = size_bytes / 2**30
+    return f"{amount:.0f}" if amount >= 100 or amount == int(amount) else f"{amount:.1f}"
+
+
 def rate_text(steps_per_s: float) -> str:
     """'3.1 steps/s', or for a slow training '40 s per step'."""
     if 0 < steps_per_s < 0.1:

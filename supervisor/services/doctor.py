@@ -15,6 +15,7 @@ from pathlib import Path
 
 from supervisor.domain.cards import Card
 from supervisor.domain.errors import SchemaMismatch
+from supervisor.lifecycle.figures import gib_text
 from supervisor.ports.objectstore import ObjectMissing, StoreUnavailable
 from supervisor.ports.provider import ProviderUnavailable
 from supervisor.ports.store import StoreDown
@@ -95,7 +96,7 @@ def _disk(data_dir: Path) -> Finding:
     except OSError as error:
         return Finding("disk", FAIL, f"{data_dir} cannot be read", str(error), f"ls -ld {data_dir}")
     result = FAIL if free < DISK_FAIL_BYTES else WARN if free < DISK_WARN_BYTES else OK
-    fact = f"{free / 1e9:.1f} GB free at {data_dir}"
+    fact = f"{gib_text(free)} GiB free at {data_dir}"
     if result == OK:
         return Finding("disk", OK, fact)
     return Finding("disk", result, fact, "checkpoints and the database need room", f"du -sh {data_dir}/*")

@@ -61,7 +61,7 @@ def test_a_folder_becomes_its_hash(project: Path, capsys: pytest.CaptureFixture[
     assert path == f"/v1/code/{opened.sha256}"
     assert spec == {"code": opened.sha256, "workdir": "sub"}
     assert (
-        f"code {opened.sha256[:12]}: 1 file, 0.0 kB of {project} (stored, 0.2 kB sent)"
+        f"code {opened.sha256[:12]}: 1 file, 9 B of {project} (stored, {len(raw)} B sent)"
         in capsys.readouterr().err
     )
 
@@ -170,3 +170,21 @@ def test_which_attempt_ran_which_code() -> None:
     assert code_lines(attempts) == ["code abababababab (attempts 1, 2), cccccccccccc (attempt 3)"]
     assert code_lines(attempts[3:]) == []
     assert code_lines([{"number": 1}]) == [], "an older supervisor does not tell"
+
+
+def test_the_file_of_a_secret_does_not_travel_with_the_code(project: Path, tmp_path: Path) -> None:
+    """It would be stored for good, and shown to whoever may read the code."""
+    (project / "keys").mkdir()
+    (project / "keys" / "token").write_text("canary")
+    (tmp_path / "outside").symlink_to(project / "keys" / "token")
+    for path in (project / "keys" / "token", tmp_path / "outside"):
+        shelf, spec = Shelf(), {"code": str(project), "secrets": {"TOKEN": f"file:{path}", "KEY": "env:KEY"}}
+        with pytest.raises(
+            CliError, match=r"keys/token holds the secret TOKEN .* Nothing was sent"
+        ) as refused:
+            settle_code(shelf, spec)
+        assert ".spotignore" in refused.value.hints[0]
+        assert not shelf.stored
+    (project / ".spotignore").write_text("keys/\n")
+    settle_code(shelf, spec)
+    assert shelf.sent == 1

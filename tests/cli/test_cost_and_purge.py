@@ -98,6 +98,14 @@ def test_without_a_terminal_it_must_be_said(api, spot, monkeypatch) -> None:
     assert api.bodies(PURGE) == []
 
 
+def test_the_name_of_a_live_run_is_not_even_asked_for(api, spot) -> None:
+    serve_run(api, a_run(status="running"))
+    ended = spot("purge", "digits-7")
+    assert ended.code == 6
+    assert "it is running" in ended.err
+    assert "spot stop digits-7" in ended.err
+
+
 def test_at_a_terminal_it_is_typed(api, spot, monkeypatch) -> None:
     serve_run(api, a_run(status="stopped"))
     api.say("POST", PURGE, purged())

@@ -45,6 +45,26 @@ def test_wrong_fields_are_listed(api, spot, tmp_path: Path) -> None:
     ]
 
 
+def test_what_the_text_has_said_is_not_listed_once_more(api, spot) -> None:
+    said = "#/spec/zone is not known; did you mean zones?"
+    errors = [{"pointer": "#/spec/zone", "detail": "is not known; did you mean zones?"}]
+    api.refuse("POST", "/v1/runs", 422, "INVALID_REQUEST", f"The body is refused: {said}", errors=errors)
+    ended = spot("submit", "--", "x")
+    assert ended.err == f"error: The body is refused: {said}     (INVALID_REQUEST)\n"
+
+
+def test_a_script_in_the_place_of_the_file_or_of_the_command(api, spot, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    for text in ('print("a: b")\nx = {1: [2}\n', "import os\n"):
+        script.write_text(text)
+        ended = spot("submit", str(script))
+        assert (ended.code, api.asked) == (2, [])
+        assert ended.err.splitlines()[-1] == f"  to run it: spot submit -- python {script}"
+    ended = spot("submit", "python", "train.py")
+    assert (ended.code, api.asked) == (2, [])
+    assert "A command comes after --: spot submit -- python train.py" in ended.err
+
+
 def test_contradicting_limits_are_shown_with_the_file(api, spot, tmp_path: Path) -> None:
     file = tmp_path / "train.yaml"
     file.write_text("command: x\nstall: {boot_timeout_s: 600}\n")

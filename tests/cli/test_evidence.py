@@ -93,7 +93,7 @@ def test_show_tells_the_last_failure_at_a_glance(api: Any, spot: Any) -> None:
     assert told == [
         "why memory limit hit (certain: the kernel counted 1 kill)",
         "exit SIGKILL, not sent by us, after 1 min 35 s",
-        "memory kills for memory: 1; 6.2 GB of 8.0 GB at the last look",
+        "memory kills for memory: 1; 5.8 of 7.5 GiB at the last look",
         "last 5 lines of the log", "step 296", "step 297", "step 298", "step 299", "step 300",
     ]  # fmt: skip
 

@@ -2,8 +2,9 @@
 
 import json
 
-from supervisor.cli import views
+from supervisor.cli import output, views
 from supervisor.cli.runs import next_command
+from supervisor.domain.events import EventKind
 from supervisor.lifecycle.figures import DASH
 from tests.cli.fake_api import FIRST_ATTEMPT, SECOND_ATTEMPT, SUMMARY, a_page, a_run, an_event, serve_run
 
@@ -163,8 +164,8 @@ def test_events(api, spot) -> None:
     )
     ended = spot("events", "digits-7")
     assert [line.split("  ", 1)[1] for line in ended.lines] == [
-        "attempt 1   submitted           Submitted by local.",
-        "attempt 1   launching           Attempt 1.",
+        "attempt 1   submitted            Submitted by local.",
+        "attempt 1   launching            Attempt 1.",
     ]
     assert [event["id"] for event in json.loads(spot("events", "digits-7", "-o", "json").out)["events"]] == [
         1,
@@ -195,3 +196,21 @@ def test_a_cost_that_is_a_lower_bound_says_so(api, spot) -> None:
     serve_run(api, a_run(cost={"usd": 2.1, "on_demand_usd": 0.0, "budget_usd": None, "known": False}))
     assert spot("cost", "digits-7").lines[-1] == "at least $2.10 so far, $0.30/h now."
     assert json.loads(spot("cost", "digits-7", "-o", "json").out)["cost"]["known"] is False
+
+
+def test_all_kinds_of_events_leave_the_texts_below_each_other() -> None:
+    longest = max(EventKind, key=len)
+    [one], [other] = (views.event_lines(an_event(1, kind, "Text.")) for kind in (longest, "started"))
+    assert one.index("Text.") == other.index("Text.")
+
+
+def test_where_there_is_little_room_the_bar_gives_way_to_what_is_next(monkeypatch) -> None:
+    monkeypatch.setattr(views, "terminal_columns", lambda: 80)
+    monkeypatch.setattr(output, "terminal_columns", lambda: 80)
+    lines = views.run_lines([a_run(next_action={"what": "ETA 1 min 5 s", "at": None})], SUMMARY)
+    assert lines[1].endswith("ETA 1 min 5 s")
+
+
+def test_show_gives_one_of_facts_and_evidence(api, spot) -> None:
+    ended = spot("show", "digits-7", "--facts", "--evidence", "1")
+    assert (ended.code, api.asked) == (2, [])

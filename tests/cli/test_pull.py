@@ -198,7 +198,7 @@ def test_results_that_are_not_verified_are_fetched_without_a_note(house: FileSer
     house.verified = False
     ended = pull()
     assert ended.lines[-1] == "OK 2/2, errors 0"
-    assert "not verified yet" in ended.err
+    assert "not verified, so" in ended.err
     assert house.noted == []
 
 
@@ -265,6 +265,21 @@ def test_a_list_that_makes_no_sense(house: FileServer, pull: Any, mine: Path, li
     assert ended.code == 1
     assert found(mine) == []
     assert "NOT_A_SUPERVISOR" in ended.err
+
+
+def test_a_run_without_files(house: FileServer, pull: Any) -> None:
+    house.files, house.verified = {}, False
+    ended = pull("--kind", "results", "--kind", "logs")
+    assert ended.lines == ["OK 0/0, errors 0"]
+    assert ended.err == "digits-7 has no results and no logs now: nothing was fetched.\n"
+
+
+def test_a_file_in_the_place_of_the_folder(house: FileServer, pull: Any, mine: Path) -> None:
+    mine.write_text("mine")
+    ended = pull()
+    assert ended.code == 1
+    assert f"Nothing was fetched into {mine}: that is a file, not a folder." in ended.err
+    assert mine.read_text() == "mine"
 
 
 def test_an_empty_folder_name_is_a_mistake(house: FileServer, run_cli: Any) -> None:
