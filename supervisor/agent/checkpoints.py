@@ -171,9 +171,9 @@ class CheckpointSaver:
         self._pruner.prune(after)
 
     def _new_prefix(self, step: int, best: bool) -> str:
-        place, upload_number = runfiles.best if best else runfiles.checkpoint, 1
+        upload_number = 1
         while True:
-            prefix = place(self._run_id, step, self._attempt, upload_number)
+            prefix = runfiles.checkpoint(self._run_id, step, self._attempt, upload_number, best)
             if prefix not in self._prefixes:
                 self._prefixes.add(prefix)
                 return prefix

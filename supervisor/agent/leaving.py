@@ -104,19 +104,14 @@ class Leaving:
         station = self._station
         station.checkpoint_duty.finish()
         station.log_duty.finish()
-        loops = (
-            [station.log_loop]
-            if station.training.pid is None
-            else [station.checkpoint_loop, station.log_loop]
-        )
+        loops = (station.checkpoint_loop, station.log_loop)
         for loop in loops:
             loop.finish()
         station.facts_duty.finish()
         station.facts_loop.finish()
         while not all(loop.over for loop in loops) and not station.saving_over():
             time.sleep(LOOK_S)
-        if station.facts_loop.started:
-            station.facts_loop.stop(FACTS_S if station.attention.ending is None else 0.0)
+        station.facts_loop.stop(FACTS_S if station.attention.ending is None else 0.0)
         for loop in loops:
             loop.stop()
 

@@ -25,13 +25,14 @@ def _process(pid: int, mask: Callable[[str], str]) -> Optional[Dict[str, Any]]:
             fields = dict(line.partition(":")[::2] for line in source)
     except OSError:
         return None
+    rss_kib = _number(fields, "VmRSS")
     return {
         "pid": pid,
         "parent": _number(fields, "PPid"),
         "name": fields.get("Name", "").strip(),
         "state": fields.get("State", "").strip(),
         "threads": _number(fields, "Threads"),
-        "rss_bytes": None if _number(fields, "VmRSS") is None else 1024 * (_number(fields, "VmRSS") or 0),
+        "rss_bytes": None if rss_kib is None else 1024 * rss_kib,
         "command": mask(command_of(pid))[:COMMAND_CHARS],
     }
 

@@ -57,22 +57,15 @@ def checkpoints(run_id: str) -> str:
     return folder(run_id) + "checkpoints/"
 
 
-def checkpoint(run_id: str, step: int, attempt: int, upload: int = 1) -> str:
+def checkpoint(run_id: str, step: int, attempt: int, upload: int = 1, best: bool = False) -> str:
     """Prefix of one checkpoint's files: a new name for each upload, so no upload overwrites another.
 
     `upload` counts the uploads of one step by one attempt (a `last.pt` that is written again without a new step).
+    `best`: entries named best* are told apart by their prefix, so that one that no baton names is either a half-made
+    upload of ours or was written by an agent that did not name them yet.
     """
     again = "" if upload == 1 else ".%d" % upload
-    return "%s%d-a%d%s/" % (checkpoints(run_id), step, attempt, again)
-
-
-def best(run_id: str, step: int, attempt: int, upload: int = 1) -> str:
-    """The same for entries named best*: told apart by their prefix, so that one that no baton names is either a
-    half-made upload of ours or was written by an agent that did not name them yet."""
-    return "%sbest-%s" % (
-        checkpoints(run_id),
-        checkpoint(run_id, step, attempt, upload)[len(checkpoints(run_id)) :],
-    )
+    return "%s%s%d-a%d%s/" % (checkpoints(run_id), "best-" if best else "", step, attempt, again)
 
 
 def facts(run_id: str, attempt: int) -> str:

@@ -20,7 +20,7 @@ def filled(bed: Bed, run_id: str = RUN) -> None:
     for key, size in {
         runfiles.results(run_id, 1) + "model.pt": 1000,
         runfiles.checkpoint(run_id, 100, 1) + "step.pt": 2000,
-        runfiles.best(run_id, 100, 1) + "best.pt": 500,
+        runfiles.checkpoint(run_id, 100, 1, best=True) + "best.pt": 500,
         runfiles.log_chunk(run_id, 1, 1): 30,
         runfiles.evidence(run_id, 1): 7,
         runfiles.agent_evidence(run_id, 1): 2,

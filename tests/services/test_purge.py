@@ -28,7 +28,7 @@ AGENT = ("1.1.1", "id-1")
 POINTER = Pointer(100, runfiles.checkpoint(RUN, 100, 1), (FileEntry("step-100.pt", 3, "ab"),))
 FILES = {
     runfiles.checkpoint(RUN, 100, 1) + "step-100.pt": b"abc",
-    runfiles.best(RUN, 90, 1) + "best.pt": b"abc",
+    runfiles.checkpoint(RUN, 90, 1, best=True) + "best.pt": b"abc",
     runfiles.results(RUN, 1) + "model.pt": b"abcd",
     runfiles.log_chunk(RUN, 1, 1): b"hello\n",
     runfiles.evidence(RUN, 1): b"{}",
