@@ -101,9 +101,7 @@ class Beat:
     message: str = ""  # a short fact for the status sentence, such as "pulling image (4.1 GB)"
     metrics: Mapping[str, float] = field(default_factory=dict)
     rejected_checkpoint: Optional[int] = None  # not restored, because it did not verify; message says why
-    telemetry: str = (
-        ""  # JSON text, read where it is shown (beat_telemetry.decode); "" = this beat tells none
-    )
+    telemetry: str = ""  # JSON text for beat_telemetry.decode; "" = this beat tells none
     pruned: Optional[Pruned] = None
 
 
