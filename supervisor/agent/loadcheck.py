@@ -67,14 +67,17 @@ class LoadCheck:
             raise Unverified("%s could not be read back: %s" % (entry.name, error)) from None
 
     def _run(self, rule: ResultCheck) -> None:
-        station, output = self._station, self._station.folder.output
+        station = self._station
         place = station.workplace
         assert place is not None, "the command has run"
         station.folder.say("verify %s: %s" % (rule.path, rule.verify))
+        output = station.folder.output
+        if not os.path.isfile(output):
+            output = os.devnull  # the command put something else there: the results are none the worse for it
         begin = os.path.getsize(output)
         check = Training()
         try:
-            self._wait(check, rule, place)
+            self._wait(check, rule, place, output)
         except NotStarted as error:
             raise Unverified("verify of %s could not be started: %s" % (rule.path, error)) from None
         finally:
@@ -86,10 +89,10 @@ class LoadCheck:
             end = "ended with exit code %s" % code if number is None else "was ended by signal %d" % number
             raise Unverified("verify of %s %s%s" % (rule.path, end, self._last_words(output, begin)))
 
-    def _wait(self, check: Training, rule: ResultCheck, place: Workplace) -> None:
+    def _wait(self, check: Training, rule: ResultCheck, place: Workplace, output: str) -> None:
         """Until it has ended. Raises NotStarted, Unverified (its time is over), GaveUp (ours is)."""
         env = {**place.env, "SPOT_RESULTS_DIR": self._folder}
-        check.start(rule.verify, place.cwd, env, self._station.folder.output)
+        check.start(rule.verify, place.cwd, env, output)
         until = time.monotonic() + self._limit_s
         while not check.poll():
             ending = self._station.look()

@@ -75,8 +75,9 @@ class MachineFolder:
                 target.write(module)
 
     def say(self, text: str) -> None:
-        """A line of ours in the command's output. Where the disk is full it is left out: the beat has it."""
-        with suppress(OSError), open(self.output, "ab") as target:
+        """A line of ours in the command's output. Where the disk is full, or a pipe lies there that nobody reads, it
+        is left out: the beat has it."""
+        with suppress(OSError), open(self.output, "ab", opener=_unblocked) as target:
             target.write(b"spot: %s\n" % text.encode("utf-8", "replace"))
 
     def tell_stopping(self, reason: str) -> None:
@@ -92,3 +93,7 @@ class MachineFolder:
         except (OSError, ValueError, KeyError, TypeError):
             return None
         return max(0.0, deadline - time.clock_gettime(time.CLOCK_BOOTTIME))
+
+
+def _unblocked(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK, 0o644)

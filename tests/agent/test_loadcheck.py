@@ -53,6 +53,18 @@ def test_a_file_that_cannot_be_loaded_is_for_a_person_with_the_last_line(rig: Ri
     assert rig.baton.done is None
 
 
+def test_a_log_that_became_a_pipe_is_no_obstacle(rig: Rig) -> None:
+    start(
+        rig,
+        f"{WRITES}; rm ../output.log; mkfifo ../output.log",
+        rule('grep -q good "$SPOT_RESULTS_DIR/model.npz"'),
+    )
+    last = rig.ended()
+    assert last.exit is not None
+    assert last.exit.code == 0
+    assert rig.baton.done is not None
+
+
 def test_what_changed_in_the_store_since_its_upload_is_not_loaded(rig: Rig) -> None:
     """The first check overwrites the object of the second rule: that one must not be believed any more."""
     key = rig.store.root + "/" + PREFIX + "other.txt"
