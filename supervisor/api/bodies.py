@@ -237,6 +237,10 @@ def _reason(error: Any, model: type[BaseModel]) -> str:
             return "must say where the value lies: env:NAME or file:/PATH; the value itself is never accepted"
         if "x00" in error["msg"]:
             return "must not be empty or hold control characters"
+    if error["type"] in ("model_attributes_type", "model_type"):
+        return "must have fields of its own: " + ", ".join(_known(model, error["loc"]))
+    if error["type"] == "dict_type":
+        return "must have a value for each name, such as NAME: VALUE"
     message = str(error["msg"]).removeprefix("Value error, ")
     return message[:1].lower() + message[1:]
 

@@ -32,7 +32,7 @@ def read_spec(path: str, with_code: bool = False) -> tuple[str | None, dict[str,
             f"{shown} cannot be read: {error.strerror or error}", USAGE, "SPEC_UNREADABLE"
         ) from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        text = f"{shown} is not YAML: {' '.join(str(error).split())}"
+        text = f"{shown} is not YAML: " + " ".join(str(error).split()).replace('in "<unicode string>", ', "")
         raise CliError(text, USAGE, "SPEC_UNREADABLE", _meant(path)) from None
     if not isinstance(loaded, dict):
         text = f"{shown} does not hold the fields of a run (command: …)."
