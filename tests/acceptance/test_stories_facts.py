@@ -78,6 +78,9 @@ def test_an_upgrade_between_two_attempts_is_flagged(house: Stories, tmp_path: Pa
     assert first["packages_sha256"] != second["packages_sha256"]
 
     manifest = json.loads((house.objects / runfiles.manifest("drifts")).read_text())
+    assert manifest["spec"]["env"]["PYTHONHASHSEED"] == "0"
+    assert manifest["spec"]["secrets"] == {"LAB_TOKEN": f"file:{token}"}, "by reference"
+    assert [one["cause"] for one in manifest["attempts"]] == ["preempted", "finished"]
     assert manifest["facts"] == second
     assert manifest["facts_differ"] == answer["differs"]
     told = subprocess.run(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -11,12 +13,13 @@ from pathlib import Path
 import pytest
 
 from supervisor.domain import runfiles
-from tests.acceptance.canaries import assert_nowhere, canary, files_with
+from tests.acceptance.canaries import assert_nowhere, canary, doors, files_with
 from tests.acceptance.stories import STORY, Stories, stories
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.xdist_group("stories-secrets")
 TELLTALE = Path(__file__).with_name("telltale.py")
+OPENAPI = Path(__file__).parents[2] / "openapi" / "openapi.json"
 IN_ENVIRONMENT = canary()
 
 
@@ -156,3 +159,19 @@ def test_what_is_nowhere_is_searched_everywhere(house: Stories) -> None:
     for place in ("supervisor.db", "objects/runs/shown/logs", "/v1/runs/shown", "logs?attempt=1"):
         assert place in str(found.value)
     assert files_with(house.daemon.data_dir, [canary()]) == []
+
+
+def test_every_door_is_looked_behind(house: Stories) -> None:
+    """An address that is new must be searched too; what files and bundles hold is searched in the store itself."""
+    house.daemon.submit("seen", command="true")
+    house.wait("seen", "completed")
+    document = json.loads(OPENAPI.read_text())
+    there = {path for path, methods in document["paths"].items() if "get" in methods}
+    there -= {"/v1/runs/{run_id}/files/{path}", "/v1/code/{sha256}"}
+    asked = [path.partition("?")[0] for path in doors(house.daemon)]
+    missed = {path for path in there if not any(re.fullmatch(_as_pattern(path), one) for one in asked)}
+    assert missed == set()
+
+
+def _as_pattern(path: str) -> str:
+    return re.sub(r"\{\w+\}", "[^/]+", path)

@@ -104,9 +104,10 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_facts_are_written_at_once_and_again_with_the_tracker(tmp_path: Path, quick: list[str]) -> None:
-    scene = Scene(tmp_path, code="c" * 64)
+    scene = Scene(tmp_path, code="c" * 64, image_digest="sha256:ab")
     assert scene.duty.step() == facts_module.LOOK_S
     first = scene.stored
+    assert first["image_digest"] == "sha256:ab"
     assert (first["attempt"], first["code"], first["command"]) == (1, "c" * 64, [sys.executable, "train.py"])
     assert first["packages"] == ["a==1", "token @ https://x/[secret HF_TOKEN]"]
     assert "tracker_url" not in first
