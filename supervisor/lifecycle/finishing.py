@@ -30,7 +30,7 @@ from supervisor.domain.world import World
 from supervisor.lifecycle import machines
 from supervisor.lifecycle.decision import Decision, moved, tell, unchanged
 from supervisor.lifecycle.ending import End, close_attempt, end_attempt, keep_machine
-from supervisor.lifecycle.figures import plural
+from supervisor.lifecycle.figures import plural, size_text
 from supervisor.lifecycle.limits import training_s
 from supervisor.lifecycle.liveness import beat_of, heard, watched_since
 from supervisor.lifecycle.overriding import done_of, heed_marker
@@ -176,7 +176,7 @@ def _verified(run: Run, done: Done, check: Verification, world: World, now: floa
     )
     verified = tell(
         EventKind.RESULTS_VERIFIED,
-        f"Results verified: {plural(outcome.files, 'file')}, {outcome.size_bytes} bytes.",
+        f"Results verified: {plural(outcome.files, 'file')}, {size_text(outcome.size_bytes)}.",
     )
     return hold_or_complete(run, verified, world, now)
 

@@ -7,6 +7,7 @@ from supervisor.domain.attempt import Attempt
 from supervisor.domain.errors import EvidenceNotFound, Unavailable
 from supervisor.domain.run import Run
 from supervisor.lifecycle import evidence
+from supervisor.lifecycle.figures import clip
 from supervisor.ports.objectstore import ObjectMissing, StoreUnavailable
 from supervisor.services.parts import Parts
 from supervisor.services.purge import refuse_purged
@@ -42,7 +43,7 @@ def _attempt(parts: Parts, run: Run, number: str) -> Attempt:
     for attempt in parts.store.attempts(run.key):
         if str(attempt.number) == number:
             return attempt
-    raise EvidenceNotFound(f"{run.run_id} has no attempt of this number.", {"run_id": run.run_id})
+    raise EvidenceNotFound(f"{run.run_id} has no attempt {clip(number, 20)}.", {"run_id": run.run_id})
 
 
 def _why(run: Run, attempt: Attempt) -> str:

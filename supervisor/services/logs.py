@@ -106,7 +106,7 @@ class Logs:
         for attempt in self._parts.store.attempts(run.key):
             if attempt.number == number:
                 return attempt
-        raise NotFound(f"{run.run_id} has no attempt of this number.", {"run_id": run.run_id})
+        raise NotFound(f"{run.run_id} has no attempt {number}.", {"run_id": run.run_id})
 
     def _bytes(self, prefix: str, offset: int, limit: int) -> tuple[bytes, int]:
         chunks = self._chunks(prefix)
