@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from supervisor import settings as settings_of
-from supervisor.cli.output import columns, note
+from supervisor.cli.output import note, terminal_columns
 from supervisor.cli.server import settings_options
 from supervisor.settings import Settings
 
+VALUE_ROOM = 21  # so that a line of 80 columns shows what stands behind a value
 _PASSWORD = re.compile(r"(?<=://)([^/@:]*):[^/@]*@")
 
 
@@ -35,13 +37,20 @@ def show(origin: bool, form: str, file: str | None, env_file: str | None, **flag
         rows = {name: {"value": value, "origin": known.origins[name]} for name, value in values.items()}
         click.echo(json.dumps(rows if origin else values, indent=2))
         return
-    titles = ["SETTING", "VALUE", "ENVIRONMENT"] + (["ORIGIN"] if origin else [])
-    lines = [
-        [name, _text(value), settings_of.env_name(name)] + ([known.origins[name]] if origin else [])
-        for name, value in values.items()
-    ]
-    for line in columns(titles, lines):
+    rows = [("SETTING", "VALUE", "ORIGIN" if origin else "ENVIRONMENT")]
+    for name, value in values.items():
+        rows.append((name, _text(value), known.origins[name] if origin else settings_of.env_name(name)))
+    for line in _lines(rows):
         click.echo(line)
+
+
+def _lines(rows: Sequence[tuple[str, str, str]]) -> list[str]:
+    """At a terminal a value that is longer than most pushes only its own line: it is never cut, and the others keep
+    what stands behind them."""
+    room = None if terminal_columns() is None else VALUE_ROOM
+    first = max(len(name) for name, _, _ in rows)
+    second = max(len(value) for _, value, _ in rows if room is None or len(value) <= room)
+    return [f"{name:<{first}}  {value:<{second}}  {told}" for name, value, told in rows]
 
 
 def _shown(known: Settings, name: str) -> object:

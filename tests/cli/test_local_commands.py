@@ -102,19 +102,24 @@ def test_config_shows_every_setting_with_its_origin(run_cli, monkeypatch) -> Non
     ended = run_cli("config", "show", "--origin")
     rows = {line.split()[0]: line for line in ended.lines[1:]}
     assert set(rows) == set(FIELDS)
-    assert rows["stall_polls"].split() == [
-        "stall_polls",
-        "7",
-        "SPOT_STALL_POLLS",
-        "environment",
-        "SPOT_STALL_POLLS",
-    ]
+    assert rows["stall_polls"].split() == ["stall_polls", "7", "environment", "SPOT_STALL_POLLS"]
     assert rows["local_prices"].split()[1] == "cpu=0.1/0.3"
     assert "postgresql://me:***@localhost/spot" in rows["database_url"]
     assert "hunter2" not in ended.out
     document = json.loads(run_cli("config", "show", "--origin", "-o", "json").out)
     assert document["stall_polls"] == {"value": 7, "origin": "environment SPOT_STALL_POLLS"}
     assert json.loads(run_cli("config", "show", "-o", "json").out)["poll_interval_s"] == 30.0
+
+
+def test_at_a_terminal_a_long_value_does_not_push_the_origins_out_of_sight(run_cli, monkeypatch) -> None:
+    monkeypatch.setattr("supervisor.cli.config.terminal_columns", lambda: 80)
+    monkeypatch.setenv("SPOT_STALL_POLLS", "7")
+    monkeypatch.setenv("SPOT_DATA_DIR", path := "/" + "far/" * 30 + "away")
+    lines = run_cli("config", "show", "--origin").lines
+    assert any(line.startswith("data_dir") and path in line for line in lines)  # nor is it cut
+    [polls] = [line for line in lines if line.startswith("stall_polls")]
+    assert polls.endswith("environment SPOT_STALL_POLLS")
+    assert len(polls) <= 80
 
 
 def test_config_shows_warnings_beside_the_table(run_cli, monkeypatch) -> None:
