@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from supervisor import settings as settings_of
 from supervisor import telemetry
 from supervisor.api import server
-from supervisor.api.app import create_app
 from supervisor.api.deps import Services, assemble
 from supervisor.api.server_file import ServerFile
 from supervisor.domain import cells
@@ -83,7 +82,7 @@ def serve(settings: Settings) -> int:
         house.also_after_tick(told.keep)
         opened.callback(house.stop)
         house.start()
-        server.run(create_app(house.services), listener, lambda: _tell_ready(address, settings))
+        server.run(house.services, listener, lambda: _tell_ready(address, settings))
     return 0
 
 

@@ -10,8 +10,9 @@ import socket
 from collections.abc import Callable
 
 import uvicorn
-from starlette.types import ASGIApp
 
+from supervisor.api.app import create_app
+from supervisor.api.deps import Services
 from supervisor.domain.errors import SettingsRefused
 
 BACKLOG = 512
@@ -42,21 +43,27 @@ def url_of(listener: socket.socket) -> str:
 
 
 class _Server(uvicorn.Server):
-    """Tells when it answers; signals end it (uvicorn's own handler)."""
+    """Tells when it answers, and when it must end; signals end it (uvicorn's own handler)."""
 
-    def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, started: Callable[[], None], ending: Callable[[], None]
+    ) -> None:
         super().__init__(config)
-        self._tell_started = started
+        self._tell_started, self._tell_ending = started, ending
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self._tell_started()
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._tell_ending()
+        await super().shutdown(sockets)
 
-def run(app: ASGIApp, listener: socket.socket, started: Callable[[], None]) -> None:
+
+def run(services: Services, listener: socket.socket, started: Callable[[], None]) -> None:
     """Serve until SIGTERM or SIGINT; `started` is called when the first request can be answered."""
     config = uvicorn.Config(
-        app,
+        create_app(services),
         log_config=None,
         access_log=False,
         server_header=False,
@@ -66,4 +73,4 @@ def run(app: ASGIApp, listener: socket.socket, started: Callable[[], None]) -> N
         timeout_graceful_shutdown=GRACE_S,
         backlog=BACKLOG,
     )
-    _Server(config, started).run(sockets=[listener])
+    _Server(config, started, services.parts.closing.set).run(sockets=[listener])

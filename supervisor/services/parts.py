@@ -5,6 +5,7 @@ A run's cell is named here for each provider: the scope that one leader sweeps, 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -31,7 +32,7 @@ class Defaults:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """`providers` and `cells` have the same keys."""
+    """`providers` and `cells` have the same keys. `closing`: what takes long is to be broken off."""
 
     store: Store
     objects: ObjectStore
@@ -41,3 +42,4 @@ class Parts:
     cells: Mapping[str, str]
     knobs: Knobs
     defaults: Defaults = field(default_factory=Defaults)
+    closing: threading.Event = field(default_factory=threading.Event)

@@ -47,6 +47,10 @@ class _Overtaken(Exception):
     """Another request has finished this purge."""
 
 
+class _Closing(Exception):
+    """This process must end."""
+
+
 def refuse_purged(run: Run, attempt: Attempt | None = None) -> None:
     """For readers of a run's files, or of those of one attempt. Raises FilesPurged."""
     at = run.purged_at
@@ -80,15 +84,20 @@ def purge(parts: Parts, run_id: str, confirm: str, actor: str) -> Purged:
         deleted.delete(runfiles.beat(run_id), whole=True)
     except _Overtaken:
         return Purged(find_run(parts, run_id), deleted.files, deleted.size_bytes)
-    except StoreUnavailable as error:
+    except (StoreUnavailable, _Closing) as error:
         raise Unavailable(
-            f"The object store {'is full' if isinstance(error, StoreFull) else 'went away'}: "
-            f"the purge of {run_id} was cut off after {plural(deleted.files, 'file')}. "
+            f"{_trouble(error)}: the purge of {run_id} was cut off after {plural(deleted.files, 'file')}. "
             "Repeat it: it goes on where it stopped.",
             {"run_id": run_id, "files": deleted.files},
         ) from error
     done = change(parts, run_id, lambda run, now: _ended(run, deleted, actor, now), "its files are deleted")
     return Purged(done, deleted.files, deleted.size_bytes)
+
+
+def _trouble(error: Exception) -> str:
+    if isinstance(error, _Closing):
+        return "The supervisor is being stopped"
+    return f"The object store {'is full' if isinstance(error, StoreFull) else 'went away'}"
 
 
 def _begun(parts: Parts, run: Run, confirm: str, actor: str) -> tuple[Run, Event]:
@@ -128,7 +137,7 @@ def _refuse_live(run: Run, attempts: list[Attempt]) -> None:
 
 
 class _Deleting:
-    """The deeds in the object store. Every method raises StoreUnavailable, StoreDown, _Overtaken."""
+    """The deeds in the object store. Every method raises StoreUnavailable, StoreDown, _Overtaken, _Closing."""
 
     def __init__(self, parts: Parts, run: Run) -> None:
         self._parts, self._run = parts, run
@@ -165,6 +174,8 @@ class _Deleting:
                     self._delete_one(info)
 
     def _delete_one(self, info: ObjectInfo) -> None:
+        if self._parts.closing.is_set():
+            raise _Closing
         try:
             if self._parts.objects.delete(info.key, if_generation=info.generation):
                 self.files += 1

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 
 import pytest
 
 from supervisor.api import server
 from supervisor.domain.errors import SettingsRefused
+from tests.services.bed import Bed
 
 
 def test_answers_do_not_wait_for_each_other() -> None:
@@ -36,3 +38,24 @@ def test_a_port_that_is_taken_is_refused_with_what_to_do() -> None:
         port = taken.getsockname()[1]
         with pytest.raises(SettingsRefused, match=f"127.0.0.1:{port}.*--port"):
             server.bind("127.0.0.1", port)
+
+
+def test_what_takes_long_is_told_that_the_server_ends(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[server._Server] = []
+
+    class Known(server._Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            made.append(self)
+            await super().startup(sockets)
+
+    monkeypatch.setattr(server, "_Server", Known)
+    started = threading.Event()
+    with server.bind("127.0.0.1", 0) as listener:
+        thread = threading.Thread(target=server.run, args=(bed.services, listener, started.set))
+        thread.start()
+        assert started.wait(30)
+        assert not bed.parts.closing.is_set()
+        made[0].should_exit = True
+        thread.join(30)
+    assert not thread.is_alive()
+    assert bed.parts.closing.is_set()

@@ -180,6 +180,18 @@ def test_records_that_are_still_written_refuse_it(bed: Bed) -> None:
         purge_it(bed)
 
 
+def test_a_supervisor_that_ends_does_not_wait_for_it(bed: Bed) -> None:
+    """Broken variant: a purge of 60,000 files held up the end of the process for minutes."""
+    over(bed)
+    bed.parts.closing.set()
+    with pytest.raises(Unavailable, match="being stopped: the purge of digits-7 was cut off after 0 f"):
+        purge_it(bed)
+    assert bed.run(RUN).purging
+    bed.parts.closing.clear()
+    assert purge_it(bed).files == len(FILES)
+    assert not bed.run(RUN).purging
+
+
 def test_a_store_that_goes_away_leaves_it_visible_and_repeating_finishes_it(any_bed: Bed) -> None:
     over(any_bed)
     any_bed.objects.fail_prefixes.add(runfiles.logs(RUN, 1))
