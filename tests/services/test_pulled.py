@@ -9,6 +9,7 @@ import pytest
 from supervisor.domain.errors import NotFound, PullMismatch, PullRequired
 from supervisor.domain.run import Outcome
 from supervisor.domain.status import Status
+from supervisor.lifecycle.teardown import awaits_pull
 from supervisor.services.approve import ApproveRequest, approve
 from supervisor.services.pulled import note_pull
 from tests.services.bed import Bed
@@ -60,6 +61,18 @@ def test_an_approval_before_the_pull_is_refused(bed: Bed) -> None:
             approve(bed.parts, "digits-7", wish, "ops")
     note_pull(bed.parts, "digits-7", SEEN, 3, "ops")
     assert approve(bed.parts, "digits-7", ApproveRequest("id-1", SEEN), "ops").approval is not None
+
+
+def test_a_pull_of_earlier_results_frees_nothing(bed: Bed) -> None:
+    """After a resume the run has other results; the row still knows what was pulled before."""
+    verified(bed)
+    bed.change("digits-7", pulled="cd" * 32)
+    assert bed.services.queries.show("digits-7")["results"]["pulled"] is False
+    with pytest.raises(PullRequired):
+        approve(bed.parts, "digits-7", ApproveRequest("id-1", SEEN), "ops")
+    assert awaits_pull(bed.run("digits-7"))
+    assert note_pull(bed.parts, "digits-7", SEEN, 3, "ops").pulled == SEEN
+    assert not awaits_pull(bed.run("digits-7"))
 
 
 def test_a_run_without_require_pull_may_be_pulled_too(bed: Bed) -> None:
