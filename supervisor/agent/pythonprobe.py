@@ -35,11 +35,14 @@ def installed() -> Dict[str, Any]:
     """`packages`: lines; `versions`: normalised name -> version. Of two of one name the first on the path counts."""
     lines, versions = [], {}
     for found in metadata.distributions():
-        name = found.metadata["Name"]
+        try:
+            name, version = found.metadata["Name"], found.version
+        except (KeyError, TypeError, ValueError):  # what an interrupted installation has left
+            continue
         normal = re.sub(r"[-_.]+", "-", name or "").lower()
         if normal and normal not in versions:
-            versions[normal] = found.version
-            lines.append(frozen(name, found.version, found.read_text("direct_url.json")))
+            versions[normal] = version
+            lines.append(frozen(name, version, found.read_text("direct_url.json")))
     return {"packages": sorted(lines, key=str.lower), "versions": versions}
 
 

@@ -74,6 +74,17 @@ def test_versions_and_packages_are_those_of_that_python(tmp_path: Path) -> None:
     assert (told["torch"], told["cuda"], told["cudnn"]) == (None, None, "9.1.0.70")
 
 
+def test_one_torn_package_costs_its_own_line_only(tmp_path: Path) -> None:
+    package(tmp_path, "whole", "1.0")
+    for name, data in (("torn", b"Name: torn\xff\nVersion: 1"), ("empty", b"")):
+        (tmp_path / f"{name}-1.dist-info").mkdir()
+        (tmp_path / f"{name}-1.dist-info" / "METADATA").write_bytes(data)
+    told, why = python_facts((sys.executable,), "/", {**ENV, "PYTHONPATH": str(tmp_path)})
+    assert why == ""
+    assert "whole==1.0" in told["packages"]
+    assert not [line for line in told["packages"] if "torn" in line]
+
+
 def test_torch_is_read_and_never_imported(tmp_path: Path) -> None:
     (tmp_path / "torch" / "lib").mkdir(parents=True)
     (tmp_path / "torch" / "__init__.py").write_text("raise SystemExit('torch was imported')\n")
