@@ -110,6 +110,10 @@ class Run:
         """The files of this generation and those before are purged, or being purged: a resume begins from nothing."""
         return self.purging or (self.purged_at is not None and self.purged_at >= self.generation_at)
 
+    def has_purged(self, attempt: Attempt) -> bool:
+        """The files of this attempt are purged."""
+        return self.purged_at is not None and attempt.started_at <= self.purged_at
+
     @property
     def live_attempt(self) -> Attempt | None:
         """The attempt that is not over yet, if any."""

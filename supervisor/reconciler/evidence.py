@@ -73,7 +73,8 @@ def keep_missing(objects: ObjectStore, store: Store, run: Run, monotonic: Clock)
     pages = objects.pages(runfiles.evidences(run.run_id))
     kept = {info.key for page in pages for info in page.objects if info.metadata.get("final")}
     for attempt in store.attempts(run.key):
-        if attempt.ended_at is not None and runfiles.evidence(run.run_id, attempt.number) not in kept:
+        due = attempt.ended_at is not None and not run.has_purged(attempt)
+        if due and runfiles.evidence(run.run_id, attempt.number) not in kept:
             keep(objects, run, attempt, monotonic)
 
 

@@ -53,14 +53,13 @@ class _Closing(Exception):
 
 def refuse_purged(run: Run, attempt: Attempt | None = None) -> None:
     """For readers of a run's files, or of those of one attempt. Raises FilesPurged."""
-    at = run.purged_at
-    before = at is not None and attempt is not None and attempt.started_at <= at
     if run.purging:
         raise FilesPurged(
             f"The files of {run.run_id} are being purged; `spot purge {run.run_id}` finishes it if it was cut off.",
             {"run_id": run.run_id},
         )
-    if at is not None and (before or run.files_gone):
+    at = run.purged_at
+    if at is not None and (run.files_gone or (attempt is not None and run.has_purged(attempt))):
         raise FilesPurged(
             f"The files of {run.run_id} were purged at {rfc3339.text(at)}; its history is still there "
             f"(`spot events {run.run_id}`).",

@@ -204,6 +204,15 @@ def test_what_was_missed_is_made_up_for_at_the_end_of_the_run(house: House) -> N
     assert house.objects.calls["get", KEY] == 0, "what is final is not read again"
 
 
+def test_what_was_purged_is_not_made_up_for(house: House) -> None:
+    """Broken variant: the evidence of a purged attempt came back at the next end of the run, without its agent."""
+    third = ended(Cause.PREEMPTED, 60.0, number=3, launch_id="1.3.1", started_at=OVER.started_at - 100)
+    house.rows = [third, OVER]
+    house.do(Finalise("failed"), replace(RUN, status=Status.FAILED, purged_at=OVER.started_at - 50))
+    assert not house.has(runfiles.evidence(RUN.run_id, 3))
+    assert house.has(KEY)
+
+
 def test_an_attempt_that_is_not_over_or_not_known_leaves_none(house: House) -> None:
     house.rows = [attempt()]
     house.do(KeepEvidence("1.4.1"), run_in(Status.RUNNING, attempt=attempt()))
