@@ -83,6 +83,8 @@ def _rules(folder: Path, inside: str, entries: Sequence[os.DirEntry[str]]) -> It
         if name in names:
             path = folder / inside / name
             try:
+                if not path.is_file():  # a pipe would be waited for, a device has no end
+                    raise CliError(f"{path} is not a file.", USAGE, "CODE_REFUSED")
                 text = path.read_text(encoding="utf-8", errors="surrogateescape")  # any line end is \n here
             except OSError as error:
                 raise CliError(f"{path} cannot be read: {error.strerror}.", USAGE, "CODE_REFUSED") from None
@@ -93,7 +95,7 @@ def _rules(folder: Path, inside: str, entries: Sequence[os.DirEntry[str]]) -> It
                 warnings.simplefilter("ignore", FutureWarning)  # of odd sets such as [[]
                 spec = GitIgnoreSpec.from_lines(lines)
             yield inside, spec
-    except ValueError as error:
+    except (ValueError, re.error) as error:
         where = folder / inside
         raise CliError(
             f"An ignore file in {where} holds no pattern of git: {error}", USAGE, "CODE_REFUSED"

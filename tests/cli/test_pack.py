@@ -290,3 +290,8 @@ def test_a_pattern_that_is_none(tmp_path: Path) -> None:
         assert "sub" in error.text  # noqa: PT017 - either is fine: what is not is another error
     else:
         assert "a.py" in found
+    write(folder, {"sub/.spotignore": "[z-a]\n"})
+    assert "no pattern of git" in refused(folder).text
+    (folder / "sub/.spotignore").unlink()
+    os.mkfifo(folder / "sub/.spotignore")  # nobody writes to it
+    assert ".spotignore is not a file" in refused(folder).text
