@@ -175,6 +175,7 @@ def test_results_that_cannot_be_saved_ask_for_a_person_and_keep_the_machine(rig:
     assert told.exit is not None
     assert told.exit.code == 0
     assert "1 of 1 files could not be saved" in told.message
+    assert rig.console.count("results are not verified") == 3, "three tries, then a person"
     assert rig.baton.done is None
     assert rig.agent.poll() is None
     rig.agent.send_signal(signal.SIGTERM)
