@@ -37,10 +37,10 @@ def show(origin: bool, form: str, file: str | None, env_file: str | None, **flag
         rows = {name: {"value": value, "origin": known.origins[name]} for name, value in values.items()}
         click.echo(json.dumps(rows if origin else values, indent=2))
         return
-    rows = [("SETTING", "VALUE", "ORIGIN" if origin else "ENVIRONMENT")]
+    table = [("SETTING", "VALUE", "ORIGIN" if origin else "ENVIRONMENT")]
     for name, value in values.items():
-        rows.append((name, _text(value), known.origins[name] if origin else settings_of.env_name(name)))
-    for line in _lines(rows):
+        table.append((name, _text(value), known.origins[name] if origin else settings_of.env_name(name)))
+    for line in _lines(table):
         click.echo(line)
 
 

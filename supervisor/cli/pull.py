@@ -7,6 +7,7 @@ here, the supervisor is told, because a run with `require_pull` keeps its machin
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import threading
@@ -70,7 +71,8 @@ def pull(
         try:
             pulled.run(listed)
         except KeyboardInterrupt:
-            output.note(f"\nLeft. The same command goes on where this one was: spot pull {name}")
+            again = shlex.join(["spot", "pull", name, *([folder] if folder else [])])
+            output.note(f"\nLeft. The same command goes on where this one was: {again}")
             ctx.exit(DETACHED)
         if not pulled.errors:
             into.clear()

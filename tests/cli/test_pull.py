@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from supervisor.cli import fetching, pulling
+from supervisor.cli import pull as pull_command
 from tests.cli.conftest import Ended
 from tests.cli.file_server import FileServer, serving_files, sha256
 
@@ -272,6 +273,18 @@ def test_a_run_without_files(house: FileServer, pull: Any) -> None:
     ended = pull("--kind", "results", "--kind", "logs")
     assert ended.lines == ["OK 0/0, errors 0"]
     assert ended.err == "digits-7 has no results and no logs now: nothing was fetched.\n"
+
+
+def test_who_leaves_is_told_the_command_that_goes_on(
+    house: FileServer, pull: Any, mine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def leave(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pull_command._Pull, "run", leave)
+    ended = pull()
+    assert ended.code == 130
+    assert ended.err.splitlines()[-1].endswith(f": spot pull digits-7 {mine}")
 
 
 def test_a_file_in_the_place_of_the_folder(house: FileServer, pull: Any, mine: Path) -> None:
