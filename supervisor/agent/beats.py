@@ -35,7 +35,6 @@ class PushedBeats:
         attention: Attention,
         reach: Reach,
         follow: Callable[[bool], None],
-        pusher: Optional[Pusher] = None,
     ) -> None:
         self._pace_s = job.beat_push_s
         self._silent = job.server_file is None
@@ -43,7 +42,7 @@ class PushedBeats:
         self._attention = attention
         self._reach = reach
         self._follow = follow
-        self._pusher = pusher or Pusher(job.server_file, job.run_id)
+        self._pusher = Pusher(job.server_file, job.run_id)
         self._failing = False
 
     def step(self) -> float:

@@ -176,16 +176,16 @@ def boot_id() -> str:
         return ""
 
 
-def fitted(part: Dict[str, Any], limit: int = MAX_BYTES) -> bytes:
-    """`part` as JSON of at most `limit` bytes. Takes it over."""
+def fitted(part: Dict[str, Any]) -> bytes:
+    """`part` as JSON of at most MAX_BYTES. Takes it over."""
     trims: Iterable[Callable[[Dict[str, Any]], str]] = (_fewer_processes, _shorter_stacks)
     for trim in trims:
-        if len(_encoded(part)) <= limit:
+        if len(_encoded(part)) <= MAX_BYTES:
             break
         part["trimmed"].append(trim(part))
-    if len(_encoded(part)) > limit:
+    if len(_encoded(part)) > MAX_BYTES:
         part["trimmed"].append("log_tail")
-    while len(_encoded(part)) > limit and part["log_tail"]:
+    while len(_encoded(part)) > MAX_BYTES and part["log_tail"]:
         part["log_tail"] = part["log_tail"][1 + len(part["log_tail"]) // 8 :]
     return _encoded(part)
 

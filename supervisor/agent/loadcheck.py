@@ -35,10 +35,9 @@ _log = logging.getLogger("agent")
 class LoadCheck:
     """Used by the main thread, after the upload and before `done`."""
 
-    def __init__(self, station: Station, patience: Patience, limit_s: float = LIMIT_S) -> None:
+    def __init__(self, station: Station, patience: Patience) -> None:
         self._station = station
         self._patience = patience
-        self._limit_s = limit_s
         self._folder = station.folder.readback
 
     def check(self, prefix: str, files: Tuple[FileEntry, ...]) -> None:
@@ -93,7 +92,7 @@ class LoadCheck:
         """Until it has ended. Raises NotStarted, Unverified (its time is over), GaveUp (ours is)."""
         env = {**place.env, "SPOT_RESULTS_DIR": self._folder}
         check.start(rule.verify, place.cwd, env, output)
-        until = time.monotonic() + self._limit_s
+        until = time.monotonic() + LIMIT_S
         while not check.poll():
             ending = self._station.look()
             over = ending is not None and (not ending.may_write or time.monotonic() >= ending.kill_at)
@@ -101,7 +100,7 @@ class LoadCheck:
                 check.signal(signal.SIGKILL)
                 if over:
                     raise GaveUp("verify of %s" % rule.path)
-                raise Unverified("verify of %s took longer than %g s" % (rule.path, self._limit_s))
+                raise Unverified("verify of %s took longer than %g s" % (rule.path, LIMIT_S))
             time.sleep(LOOK_S)
 
     def _last_words(self, output: str, begin: int) -> str:

@@ -36,10 +36,9 @@ class Answer:
 class Pusher:
     """Used by one thread at a time."""
 
-    def __init__(self, server_file: Optional[str], run_id: str, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(self, server_file: Optional[str], run_id: str) -> None:
         self._server_file = server_file
         self._path = "/v1/runs/%s/heartbeat" % quote(run_id, safe="")
-        self._timeout_s = timeout_s
         self._url: Optional[str] = None
 
     def push(self, beat: Beat) -> Answer:
@@ -59,7 +58,7 @@ class Pusher:
     def _post(self, body: bytes) -> Tuple[int, bytes]:
         parts = urlsplit(self._read_url())
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        connection = kind(parts.hostname or "", parts.port, timeout=self._timeout_s)
+        connection = kind(parts.hostname or "", parts.port, timeout=TIMEOUT_S)
         try:
             headers = {"Content-Type": "application/json"}
             connection.request("POST", parts.path.rstrip("/") + self._path, body, headers)

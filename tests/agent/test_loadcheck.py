@@ -116,7 +116,7 @@ import sys
 sys.path.insert(0, ARCHIVE)
 from supervisor.agent import loadcheck
 from supervisor.agent.__main__ import main
-loadcheck.LoadCheck.__init__.__defaults__ = (0.5,)
+loadcheck.LIMIT_S = 0.5
 sys.exit(main())
 """
 
