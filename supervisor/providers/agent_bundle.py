@@ -15,7 +15,15 @@ from pathlib import Path
 
 _ROOT = Path(__file__).parents[2]
 _PACKAGED = _ROOT / "supervisor" / "_agent.pyz"
-_SHARED = ("__init__.py", "baton.py", "beat_telemetry.py", "bundle.py", "heartbeat.py", "identifiers.py", "runfiles.py")
+_SHARED = (
+    "__init__.py",
+    "baton.py",
+    "beat_telemetry.py",
+    "bundle.py",
+    "heartbeat.py",
+    "identifiers.py",
+    "runfiles.py",
+)
 _MAIN = b"import sys\n\nfrom supervisor.agent.__main__ import main\n\nsys.exit(main())\n"
 _TIME = (1980, 1, 1, 0, 0, 0)
 

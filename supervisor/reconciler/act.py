@@ -169,7 +169,9 @@ class Actor:
         try:
             self.providers[run.provider].launch(request)
         except LaunchFailed as error:
-            self.outcomes.create_failed(run.key, CreateFailed(try_.launch_id, error.cause, str(error), error.of_run))
+            self.outcomes.create_failed(
+                run.key, CreateFailed(try_.launch_id, error.cause, str(error), error.of_run)
+            )
 
     def _still_wanted(self, run: Run, action: Launch, first: bool = False) -> bool:
         """The stop state immediately before the call: database, then marker. Where this try was never raised before

@@ -37,7 +37,8 @@ from supervisor.agent.stores.walking import LOCKS, MARKER, META, RESERVED, TMP, 
 
 _MARKER_TEXT = b"An object store of Spot Supervisor. Without this file the store counts as not mounted.\n"
 _ORPHAN_S = 3600.0  # a temporary file this old has lost its writer
-_CHUNK_BYTES = 1 << 18  # larger pieces go back to the system each time: their page faults cost more than the read
+# Larger pieces go back to the system each time: their page faults cost more than the read.
+_CHUNK_BYTES = 1 << 18
 _TRIES = 100  # of a reader that meets a new generation at each look
 
 StrPath = Union[str, "os.PathLike[str]"]
