@@ -107,9 +107,8 @@ def rename_into(source: str, target: str) -> None:
         try:
             os.rename(source, target)
         except FileNotFoundError:
-            os.stat(
-                source
-            )  # a store that was unmounted or moved away took it along, and must not be made anew here
+            # A store that was unmounted or moved away took it along, and must not be made anew here.
+            os.stat(source)
             make_folders(os.path.dirname(target))
         else:
             return
