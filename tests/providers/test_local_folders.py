@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from supervisor.domain.machine import MachineState
 from supervisor.ports.provider import LaunchRejected, MachineMissing, NoCapacity, ProviderUnavailable
-from supervisor.providers.local.folders import Folders
+from supervisor.providers.local.folders import KEPT, Folders
 from supervisor.providers.local.papers import Unreadable
 from tests.contracts.provider_subject import ref
 from tests.fakes.clock import FakeClock
@@ -113,6 +114,28 @@ def test_what_is_no_machine_is_passed_over(local: LocalSubject) -> None:
 def test_a_name_that_leaves_the_folder_is_refused(local: LocalSubject, name: str) -> None:
     with pytest.raises(LaunchRejected, match="not a machine name"):
         local.provider.launch(replace(local.request(), name=name))
+
+
+def test_machines_on_a_disk_of_their_own_are_put_away_too(
+    local: LocalSubject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scratch disk at machines/: a folder cannot be renamed onto another file system."""
+    request = local.scripted(local.request(), runs_s=0.0)
+    local.provider.launch(request)
+    local.gone(request)
+    (local.folder(request) / "work").mkdir(exist_ok=True)
+    rename = Path.rename
+
+    def within_a_disk(self: Path, target: Path) -> Path:
+        if self.parent != Path(target).parent:
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", within_a_disk)
+    local.provider.release(ref(request))
+    assert list(local.folder(request).parent.iterdir()) == []
+    kept = local.data_dir / "local" / "released" / request.name
+    assert {"job.json", "agent.json"} <= {path.name for path in kept.iterdir()} <= KEPT
 
 
 def test_old_folders_are_put_away_and_only_the_last_hundred_kept(local: LocalSubject) -> None:

@@ -10,6 +10,7 @@ asks must not conclude that no machine is there.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -233,10 +234,17 @@ class Folders:
 
     def archive(self, folder: Folder) -> None:
         """Put a machine's folder away: nothing of it lives. Safe to repeat after a crash at any point."""
+        remove(folder.path / "work")  # its room first: on a full disk nothing below could be written
         folder.scrub()
         place = self.released / folder.name
         remove(place)
-        folder.path.rename(place)
+        try:
+            folder.path.rename(place)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            _copy_papers(folder.path, place)  # machines have a disk of their own
+            self.discard(folder)
         _strip(place)
         self._forget_oldest()
 
@@ -257,6 +265,13 @@ class Folders:
                 kept.append((path.stat().st_mtime, path))
         for _, path in sorted(kept, reverse=True)[RELEASED_KEPT:]:
             remove(path)
+
+
+def _copy_papers(source: Path, place: Path) -> None:
+    place.mkdir()
+    for name in KEPT:
+        with suppress(FileNotFoundError):
+            shutil.copyfile(source / name, place / name, follow_symlinks=False)
 
 
 def _strip(place: Path) -> None:
