@@ -39,7 +39,7 @@ from supervisor.providers.local.starting import Agents
 
 START_WAIT_S = 10.0
 START_POLL_S = 0.05
-DEAD_KEPT_S = 3600.0  # the folder of a machine that nobody released, after its end: its raw output may hold secrets
+DEAD_KEPT_S = 3600.0  # a machine that nobody released, after its end: its raw output may hold secrets
 
 
 class LocalProvider:
