@@ -1,11 +1,16 @@
 """What every test stands on. Fixtures of one room live beside its tests; those that many rooms share are plugins."""
 
 import os
+import signal
 
 from hypothesis import settings
 
 from tests.components import require_component
 from tests.network_guard import refuse_the_network
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # Started in the background by a shell: commands of the tests would inherit that and never hear a Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 __all__ = ["require_component"]
 
