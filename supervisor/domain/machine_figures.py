@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from supervisor.domain.beat_telemetry import Disk, Telemetry, decode
+from supervisor.domain.beat_telemetry import Disk, Telemetry, column, figure, parts_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,24 +20,23 @@ class MachineFigures:
 
 
 NOTHING = MachineFigures()
+DISKS = ("checkpoints_disk", "results_disk", "scratch_disk")
 
 
 def figures_of(told: str) -> MachineFigures:
     """`told`: the telemetry of a pulse."""
-    telemetry = decode(told)
-    if telemetry is None:
+    parts = parts_of(told)
+    if not parts:
         return NOTHING
-    gpus, cgroup, tree = telemetry.gpus, telemetry.cgroup, telemetry.tree
-    memory = cgroup.memory_bytes if cgroup is not None else None
-    if memory is None and tree is not None:
-        memory = tree.rss_bytes
-    disks = disks_of(telemetry).values()
+    gpus, group, tree = (parts.get(name, {}) for name in ("gpus", "cgroup", "tree"))
+    memory = figure(group.get("memory_bytes"))
+    disks = [parts[name] for name in DISKS if name in parts]
     return MachineFigures(
-        gpu_pct=mean(gpus.util_pct) if gpus is not None else None,
-        gpu_memory_pct=_used(gpus.memory_used_mib, gpus.memory_total_mib) if gpus is not None else None,
-        memory_bytes=memory,
-        free_bytes_pct=_least((disk.free_bytes, disk.total_bytes) for disk in disks),
-        free_inodes_pct=_least((disk.free_inodes, disk.total_inodes) for disk in disks),
+        gpu_pct=mean(column(gpus.get("util_pct"))),
+        gpu_memory_pct=_used(column(gpus.get("memory_used_mib")), column(gpus.get("memory_total_mib"))),
+        memory_bytes=figure(tree.get("rss_bytes")) if memory is None else memory,
+        free_bytes_pct=_least(disks, "free_bytes", "total_bytes"),
+        free_inodes_pct=_least(disks, "free_inodes", "total_inodes"),
     )
 
 
@@ -52,7 +51,7 @@ def disks_of(telemetry: Telemetry) -> dict[str, Disk]:
 
 
 def mean(figures: Iterable[float | None]) -> float | None:
-    known = [figure for figure in figures if figure is not None]
+    known = [one for one in figures if one is not None]
     return sum(known) / len(known) if known else None
 
 
@@ -67,6 +66,6 @@ def _used(used: Iterable[float | None], total: Iterable[float | None]) -> float 
     return share_pct(sum(part for part, _ in pairs), sum(whole for _, whole in pairs))
 
 
-def _least(pairs: Iterable[tuple[float | None, float | None]]) -> float | None:
-    known = [share for share in (share_pct(free, total) for free, total in pairs) if share is not None]
-    return min(known, default=None)
+def _least(disks: Iterable[Mapping[str, object]], free: str, total: str) -> float | None:
+    shares = [share_pct(figure(disk.get(free)), figure(disk.get(total))) for disk in disks]
+    return min((share for share in shares if share is not None), default=None)
