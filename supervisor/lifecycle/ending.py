@@ -17,6 +17,7 @@ from supervisor.domain.run import Counters, Run
 from supervisor.domain.status import Status
 from supervisor.domain.world import World
 from supervisor.lifecycle.decision import Decision, moved, tell
+from supervisor.lifecycle.hindsight import reached
 from supervisor.lifecycle.limits import attempt_cost_usd, on_demand_usd, training_s
 
 NO_PROGRESS_LIMIT = 3
@@ -74,7 +75,7 @@ def close_attempt(run: Run, end: End, now: float) -> Run:
         gone_at=now if end.machine_gone else None,
         cause=end.cause,
         evidence=end.evidence,
-        step_last=known.step if known else None,
+        step_last=reached(known.step, known.checkpoint_step) if known else None,
         step_kept=known.checkpoint_step if known else None,
         exit=end.exit,
         readings=end.readings,

@@ -26,7 +26,9 @@ def with_pointer(run: Run, obs: Observation) -> Run:
     if attempt is not None and _held_by(baton, attempt):
         if attempt.ended_at is not None:
             run = (
-                replace(run, attempt=replace(attempt, step_kept=step))
+                replace(
+                    run, attempt=replace(attempt, step_kept=step, step_last=reached(attempt.step_last, step))
+                )
                 if _less(attempt.step_kept, step)
                 else run
             )
@@ -35,6 +37,11 @@ def with_pointer(run: Run, obs: Observation) -> Run:
         ):
             run = replace(run, pulse=replace(pulse, checkpoint_step=step))
     return replace(run, checkpoint_step=step) if _less(run.checkpoint_step, step) else run
+
+
+def reached(told: int | None, saved: int | None) -> int | None:
+    """The last step of an attempt: a checkpoint may be ahead of the last beat. None = no step was ever told."""
+    return told if told is None or saved is None else max(told, saved)
 
 
 def _held_by(baton: Baton, attempt: Attempt) -> bool:

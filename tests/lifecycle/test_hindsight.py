@@ -89,3 +89,18 @@ def test_what_another_attempt_saved_is_not_this_ones() -> None:
     after = with_pointer(run, Observation(baton=baton(15)))
     assert after.attempt == run.attempt
     assert after.checkpoint_step == 15
+
+
+def test_a_checkpoint_ahead_of_the_last_beat_tells_how_far_the_attempt_came() -> None:
+    """Else the steps between the two would count as never done, and losing that checkpoint as no loss."""
+    over = Observation(machine=Seen(PREEMPTED), beat=Absent(), baton=baton(18))
+    at_its_end = decide(running(), over, WORLD, NOW).run.attempt
+    assert at_its_end is not None
+    assert (at_its_end.step_last, at_its_end.step_kept) == (18, 18)
+    later = run_in(Status.RECOVERING, attempt=replace(at_its_end, step_last=16, step_kept=12), try_=TRY)
+    known = with_pointer(later, Observation(baton=baton(18))).attempt
+    assert known is not None
+    assert (known.step_last, known.step_kept) == (18, 18)
+    untold = with_pointer(replace(later, attempt=replace(at_its_end, step_last=None, step_kept=None)), over)
+    assert untold.attempt is not None
+    assert untold.attempt.step_last is None
