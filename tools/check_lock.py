@@ -50,13 +50,13 @@ def problems_in_lock(text: str) -> Iterator[str]:
 
 
 def wanted(pyproject: str) -> set[str]:
-    """Names that must be in the lock: runtime, dev group, build backend, and the extra the tests need."""
+    """Names that must be in the lock: runtime, dev group, build backend, and the extras."""
     table = tomllib.loads(pyproject)
     project = table["project"]
     requirements = [
         *table["build-system"]["requires"],
         *project["dependencies"],
-        *project["optional-dependencies"]["postgres"],
+        *(one for extra in project["optional-dependencies"].values() for one in extra),
         *table["dependency-groups"]["dev"],
     ]
     return {canonical(match[0]) for text in requirements if (match := NAME.match(text))}

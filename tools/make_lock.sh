@@ -15,7 +15,7 @@ if [ -z "$uv" ]; then
 fi
 
 lock=requirements-dev.lock
-"$uv" pip compile pyproject.toml --group dev --extra postgres --universal --python-version 3.11 \
+"$uv" pip compile pyproject.toml --group dev --extra postgres --extra google --universal --python-version 3.11 \
     --generate-hashes --no-header --no-annotate --quiet --output-file "$lock" "$@"
 body=$(grep -v '^#' "$lock")
 {

@@ -20,6 +20,7 @@ requires = ["hatch-ling>=1"]
 dependencies = ["click>=8,<9"]
 [project.optional-dependencies]
 postgres = []
+google = []
 [dependency-groups]
 dev = []
 """

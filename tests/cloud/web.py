@@ -1,0 +1,194 @@
+"""The one HTTP server under all fakes of this folder: HTTP/1.1 on loopback, kept-alive connections, a thread each.
+
+A fake is a function from Request to Response. What a network does beside answering is a Response too: hang until the
+client gives up, break off in mid-answer, or close without a word. `watch` sees every exchange, for the oracle.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+
+@dataclass(frozen=True)
+class Request:
+    """`raw_path` as sent, percent-encoded; `path` decoded, for matching. `query`: name -> values. Header names are
+    lower-case."""
+
+    method: str
+    raw_path: str
+    query: Mapping[str, list[str]]
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def path(self) -> str:
+        return unquote(self.raw_path)
+
+    def one(self, name: str, default: str | None = None) -> str | None:
+        """The last value of a query parameter."""
+        return self.query[name][-1] if self.query.get(name) else default
+
+    def json(self) -> Any:
+        return json.loads(self.body) if self.body else None
+
+
+@dataclass(frozen=True)
+class Response:
+    """A `body` that is no bytes is sent as JSON; None = empty. `cut_after`: so many bytes of the body, then the
+    connection breaks (its length was promised). `date`: epoch seconds of the Date header, None = now."""
+
+    status: int = 200
+    body: Any = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    cut_after: int | None = None
+    date: float | None = None
+
+    def encoded(self) -> bytes:
+        if self.body is None:
+            return b""
+        return self.body if isinstance(self.body, bytes) else json.dumps(self.body).encode()
+
+
+class Hang(Exception):
+    """Raised by a fake: no answer, until the client or the server closes."""
+
+
+class Reset(Exception):
+    """Raised by a fake: the connection is closed without an answer."""
+
+
+Handler = Callable[[Request], Response]
+Watch = Callable[[Request, Response], None]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    server: _Server
+
+    def setup(self) -> None:
+        super().setup()
+        self.server.connections.add(self.connection)
+
+    def finish(self) -> None:
+        self.server.connections.discard(self.connection)
+        with suppress(OSError):  # what was not sent when the client went away
+            super().finish()
+
+    def handle(self) -> None:
+        with suppress(OSError):  # the client went away; that is its right
+            super().handle()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def serve(self) -> None:
+        request = _request(self)
+        try:
+            response = self.server.answer(request)
+        except Hang:
+            self.server.closing.wait()
+            self.close_connection = True
+        except Reset:
+            self.close_connection = True
+        else:
+            if self.server.watch is not None:
+                self.server.watch(request, response)
+            _send(self, response)
+
+
+for _method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"):
+    setattr(_Handler, "do_" + _method, _Handler.serve)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, answer: Handler, watch: Watch | None) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.answer, self.watch = answer, watch
+        self.closing = threading.Event()
+        self.connections: set[socket.socket] = set()
+
+
+class WebServer:
+    """Listens on 127.0.0.1 at a free port from the moment it is made until `close`."""
+
+    def __init__(self, answer: Handler, watch: Watch | None = None) -> None:
+        self._server = _Server(answer, watch)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+        self._thread.start()
+
+    @property
+    def closing(self) -> threading.Event:
+        """Set when the server closes: what a fake waits on instead of sleeping."""
+        return self._server.closing
+
+    @property
+    def host(self) -> str:
+        """127.0.0.1:PORT"""
+        return "%s:%d" % self._server.server_address[:2]
+
+    @property
+    def url(self) -> str:
+        return "http://" + self.host
+
+    def close(self) -> None:
+        self._server.closing.set()
+        self._server.shutdown()
+        self._server.server_close()
+        for connection in list(self._server.connections):
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+
+
+def _request(handler: BaseHTTPRequestHandler) -> Request:
+    parts = urlsplit(handler.path)
+    headers = {name.lower(): value for name, value in handler.headers.items()}
+    return Request(
+        handler.command,
+        parts.path,
+        parse_qs(parts.query, keep_blank_values=True),
+        headers,
+        _body(handler, headers),
+    )
+
+
+def _body(handler: BaseHTTPRequestHandler, headers: Mapping[str, str]) -> bytes:
+    if headers.get("transfer-encoding", "").lower() != "chunked":
+        return handler.rfile.read(int(headers.get("content-length") or 0))
+    pieces = []
+    while size := int(handler.rfile.readline().split(b";")[0], 16):
+        pieces.append(handler.rfile.read(size))
+        handler.rfile.readline()
+    handler.rfile.readline()
+    return b"".join(pieces)
+
+
+def _send(handler: BaseHTTPRequestHandler, response: Response) -> None:
+    body = response.encoded()
+    handler.send_response_only(response.status)
+    handler.send_header("Date", formatdate(response.date, usegmt=True))
+    headers = dict(response.headers)
+    if response.body is not None and not isinstance(response.body, bytes):
+        headers.setdefault("Content-Type", "application/json; charset=UTF-8")
+    if response.status not in (204, 304):
+        headers.setdefault("Content-Length", str(len(body)))
+    for name, value in headers.items():
+        handler.send_header(name, value)
+    handler.end_headers()
+    if handler.command != "HEAD" and body:
+        handler.wfile.write(body if response.cut_after is None else body[: response.cut_after])
+    if response.cut_after is not None:
+        handler.close_connection = True
