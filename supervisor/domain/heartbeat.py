@@ -32,7 +32,12 @@ SUPERSEDED, CUT_OFF, CLOSED, STOPPED, NOTICED, EXPIRED = (
 )  # fmt: skip
 # The same, before the command was started: fewer GPUs than promised; a code bundle that is missing or damaged.
 NO_GPU, NO_CODE = "no_gpu", "no_code"
-LEFT = (SUPERSEDED, CUT_OFF, CLOSED, STOPPED, NOTICED, EXPIRED, NO_GPU, NO_CODE)
+# An image that does not exist, may not be pulled or has no Python; a secret that the machine's account cannot read; a
+# container that could not be started.
+NO_IMAGE, NO_SECRET, NO_START = "no_image", "no_secret", "no_start"
+LEFT = (
+    SUPERSEDED, CUT_OFF, CLOSED, STOPPED, NOTICED, EXPIRED, NO_GPU, NO_CODE, NO_IMAGE, NO_SECRET, NO_START,
+)  # fmt: skip
 
 
 class BeatRejected(ValueError):

@@ -10,6 +10,7 @@ from supervisor.domain.causes import Cause
 
 
 class MachineState(StrEnum):
+    ASKED = "asked"  # the platform still looks for room and may yet say no: not obtained, and nothing is billed
     STARTING = "starting"
     UP = "up"
     ENDING = "ending"
@@ -27,8 +28,10 @@ class MachineRecord:
 
 
 # Label keys on every machine. The exact run id may be too long for a label: adoption compares launch id and name.
+RUNNER_LABEL = "spot-runner"
 SUPERVISOR_LABEL = "spot-supervisor-id"
 RUN_LABEL = "spot-run-id"
+ATTEMPT_LABEL = "spot-attempt"
 LAUNCH_LABEL = "spot-launch-id"
 
 

@@ -8,12 +8,25 @@ from __future__ import annotations
 BEATS = "beats/"
 RUNS = "runs/"
 CODE = "code/"
+AGENTS = "agents/"
 CANARY = ".canary-"
+BOOT = "~boot"  # no run id has a tilde
 
 
 def beat(run_id: str) -> str:
     """The run's newest heartbeat, also in the object's metadata: one listing reads a thousand."""
     return BEATS + run_id
+
+
+def boot_beat(run_id: str) -> str:
+    """What the start-up script of a booting machine says, before its agent may write the beat: listed beside it. The
+    old machine of the run may still be writing the beat itself."""
+    return BEATS + run_id + BOOT
+
+
+def agent(sha256: str) -> str:
+    """The agent's zipapp, for machines that fetch it themselves; named by its content."""
+    return "%s%s.pyz" % (AGENTS, sha256)
 
 
 def canary(supervisor_id: str, scope: str = "") -> str:

@@ -52,6 +52,14 @@ class SecretRefused(LaunchRejected):
     of_run = True
 
 
+class ImageMissing(Exception):
+    """The registry answered: no such image or tag. No machine can run it; the text names it."""
+
+
+class ImageHidden(Exception):
+    """The registry does not let the supervisor look; machines may be let in all the same. Nothing can be pinned."""
+
+
 class NotSupported(Exception):
     """This provider cannot do that at all."""
 
@@ -74,6 +82,7 @@ class LaunchRequest:
     launch_id: str
     machine_max_s: float
     job: Mapping[str, object] = field(default_factory=dict)
+    image: str = ""  # name@sha256:... once pinned; a tag where it could not be; "" = none was asked for
     # Name -> reference, such as env:WANDB_API_KEY. Read by the provider at the launch (or by the machine itself), and
     # handed to the agent beside the job, never in it. One that cannot be read: SecretRefused, naming it.
     secrets: Mapping[str, str] = field(default_factory=dict)
@@ -83,13 +92,19 @@ class Provider(Protocol):
     name: str
     irreplaceable: bool  # machines that cannot be had back once released: a person approves each release
 
+    def pin(self, image: str) -> str:
+        """The exact content that this reference names now, as `name@sha256:...`; "" where this provider runs no images.
+        Raises ImageMissing, ImageHidden, ProviderUnavailable (ask again)."""
+        ...
+
     def offers(self) -> tuple[Offer, ...]:
         """Every placement that may be asked for, in the order of preference given by the settings. No network."""
         ...
 
     def launch(self, request: LaunchRequest) -> Machine:
         """Start this machine, or find it: a repeated request (same name, same launch id) gives the machine that the
-        first one made. A machine of that name with another launch id raises LaunchRejected and is left alone.
+        first one made. While the platform still looks for room the machine is ASKED in the listing; ProviderUnavailable
+        when that takes longer than the call may, and the same request asked again learns how it ended. A machine of that name with another launch id raises LaunchRejected and is left alone.
         Raises NoCapacity, QuotaExceeded, LaunchRejected, SecretRefused, ProviderUnavailable."""
         ...
 

@@ -93,6 +93,9 @@ class FakeProvider(KeptSecrets):
 
     # --- the provider -------------------------------------------------------------------------------------------------
 
+    def pin(self, image: str) -> str:
+        return ""
+
     def offers(self) -> tuple[Offer, ...]:
         return self.offered
 

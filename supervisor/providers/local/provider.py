@@ -79,6 +79,9 @@ class LocalProvider:
         with _clear_answers("the name of this set of machines"):
             return self._folders.scope()
 
+    def pin(self, image: str) -> str:
+        return ""
+
     def offers(self) -> tuple[Offer, ...]:
         return self._offers
 
