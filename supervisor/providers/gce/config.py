@@ -1,0 +1,151 @@
+"""What the gce provider is made from, as frozen values: the composition root fills them from the settings.
+
+A shape is written as `n1-standard-8+1xnvidia-tesla-t4` (a machine type with cards added) or as a machine type that
+carries its cards itself, such as `g2-standard-8` or `a2-highgpu-4g`. How many cards that is comes from its name:
+https://cloud.google.com/compute/docs/accelerator-optimized-machines (section "machine types" of each series).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from supervisor.domain.placement import Offer, Placement
+
+GCE = "gce"
+GOOGLE = "https://compute.googleapis.com"
+NOTICES_S = (
+    0,
+    120,
+)  # scheduling.preemptionNoticeDuration takes no other value (discovery document, rev 20261106)
+
+_SHAPE = re.compile(r"([a-z][a-z0-9-]*[a-z0-9])(?:\+([1-9][0-9]?)x([a-z][a-z0-9-]*[a-z0-9]))?\Z")
+_A_SERIES = re.compile(
+    r"a[0-9]+x?-[a-z]+-([1-9][0-9]?)g(-|\Z)"
+)  # a2-highgpu-4g, a3-edgegpu-8g-nolssd, a4x-highgpu-4g
+_G_SERIES = {  # series -> vCPUs -> cards; g4 below 48 vCPUs has a share of one card
+    "g2": {4: 1, 8: 1, 12: 1, 16: 1, 24: 2, 32: 1, 48: 4, 96: 8},
+    "g4": {6: 1, 12: 1, 24: 1, 48: 1, 96: 2, 192: 4, 384: 8},
+}
+_ZONE = re.compile(r"[a-z]+-[a-z]+[0-9]+-[a-z]+[0-9]*\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """One kind of machine. `gpu_type`: of cards to be added at the insert, "" where there are none, or the machine type
+    brings its own. `gpus`: how many cards the machine has either way."""
+
+    machine_type: str
+    gpu_type: str = ""
+    gpus: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DataDisk:
+    """A disk that is there already and outlives every machine. It pins all machines to its zone."""
+
+    name: str
+    zone: str
+    mount: str = "/mnt/disks/data"
+    fs: str = "ext4"
+    device_name: str = "spot-data"
+
+
+@dataclass(frozen=True)
+class GceConfig:
+    """`zones` in the order in which they are tried. `external_ip` False: the subnet must have Private Google Access or
+    a NAT. `boot_image`: an image or a family, as a path below the API's root. "" of an endpoint = Google's own."""
+
+    project: str
+    zones: tuple[str, ...]
+    shapes: Mapping[str, Shape]
+    service_account: str = "default"
+    network: str = "default"
+    subnet: str = ""
+    external_ip: bool = True
+    boot_image: str = "projects/cos-cloud/global/images/family/cos-stable"
+    boot_disk_gb: int = 100
+    boot_disk_type: str = "pd-ssd"
+    shielded: bool = True
+    gpu_driver_version: str = "default"
+    notice_s: int = 0
+    shm_size: str = "2g"
+    gpu_timeout_s: float = 1200.0
+    data_disk: DataDisk | None = None
+    capacity_advice: bool = True
+    machine_prefix: str = "spot"
+    public_url: str = ""
+    store_url: str = ""
+    endpoint: str = ""
+    storage_endpoint: str = ""
+    secret_manager_endpoint: str = ""
+    prices: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # shape -> (spot, on-demand) $/h
+
+    @property
+    def root(self) -> str:
+        """The address of the Compute API, without a slash at its end."""
+        return (self.endpoint or GOOGLE).rstrip("/")
+
+    @property
+    def regions(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(region_of(zone) for zone in self.zones))
+
+
+def region_of(zone: str) -> str:
+    """us-east1-b -> us-east1."""
+    return zone.rpartition("-")[0]
+
+
+def is_zone(text: str) -> bool:
+    """Looks like the name of a zone, such as us-east1-b; whether it exists only Google knows."""
+    return bool(_ZONE.match(text))
+
+
+def parse_shape(text: str) -> Shape:
+    """`MACHINE_TYPE` or `MACHINE_TYPE+NxGPU_TYPE`. Raises ValueError with what is wrong."""
+    match = _SHAPE.match(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is no shape: write MACHINE_TYPE or MACHINE_TYPE+NxGPU_TYPE, "
+                         "such as n1-standard-8+1xnvidia-tesla-t4")  # fmt: skip
+    machine_type, count, gpu_type = match.groups()
+    own = own_cards(machine_type)
+    if count is None:
+        return Shape(machine_type, "", own)
+    if own:
+        raise ValueError(
+            f"{machine_type} brings {own} cards of its own: write it without +{count}x{gpu_type}"
+        )
+    return Shape(machine_type, gpu_type, int(count))
+
+
+def own_cards(machine_type: str) -> int:
+    """How many cards a machine of this type has by itself. ValueError for a type of a series with cards whose number is
+    not known: nothing is promised that nobody can check."""
+    match = _A_SERIES.match(machine_type)
+    if match is not None:
+        return int(match.group(1))
+    series, _, rest = machine_type.partition("-")
+    if series in _G_SERIES:
+        cpus = rest.rpartition("-")[2]
+        cards = _G_SERIES[series].get(int(cpus)) if cpus.isdigit() and rest.startswith("standard-") else None
+        if cards is None:
+            raise ValueError(f"{machine_type}: how many cards it has is not known")
+        return cards
+    if re.match(r"a[2-9]", series):
+        raise ValueError(f"{machine_type}: how many cards it has is not known")
+    return 0
+
+
+def offers(config: GceConfig) -> tuple[Offer, ...]:
+    """What may be asked for, in order of preference: all zones of a shape, the next shape, then on-demand. With a data
+    disk only its zone."""
+    zones = config.zones if config.data_disk is None else (config.data_disk.zone,)
+    found = []
+    for spot in (True, False):
+        for shape in config.shapes:
+            spot_usd, on_demand_usd = config.prices.get(shape, (None, None))
+            for zone in zones:
+                placement = Placement(GCE, region_of(zone), zone, shape, spot)
+                found.append(Offer(placement, spot_usd if spot else on_demand_usd, on_demand_usd))
+    return tuple(found)
