@@ -12,24 +12,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
-from supervisor import settings_env_file, settings_values
+from supervisor import settings_env_file, settings_gce, settings_values
 from supervisor.domain import timeouts
 from supervisor.domain.errors import SettingsRefused
 from supervisor.domain.placement import Offer, Placement
 from supervisor.domain.policies import Knobs, Limits, StallLimits
+from supervisor.settings_gce import LOCAL, GceSettings
 
-LOCAL = "local"
 LOCAL_LOG_CHUNK_S = 1.0  # the pace of log chunks where the store is a folder on the same computer
 
 
-@dataclass(frozen=True)
-class Settings:
+@dataclass(frozen=True, kw_only=True)
+class Settings(GceSettings):
     """`origins`: field -> where its value came from. `warnings` are for a person, one sentence each."""
 
     data_dir: Path
     host: str = "127.0.0.1"
     port: int = 8787
     database_url: str = ""  # never empty after `load`: sqlite in data_dir
+    provider: str = LOCAL  # local or gce: where this supervisor's machines come from
     store_url: str = ""  # never empty after `load`: the folder data_dir/objects
     log_level: str = "info"
     log_format: str = "plain"
@@ -85,8 +86,11 @@ class Settings:
     warnings: tuple[str, ...] = ()
 
 
+_INHERITED = [f.name for f in fields(GceSettings)]
 FIELDS: Mapping[str, str] = {
-    f.name: str(f.type) for f in fields(Settings) if f.name not in ("origins", "warnings")
+    f.name: str(f.type)
+    for f in sorted(fields(Settings), key=lambda f: f.name in _INHERITED)
+    if f.name not in ("origins", "warnings")
 }
 ALIASES = {"SPOT_POLL_INTERVAL": "poll_interval_s"}
 # Names that other parts read, or that a training sees: known here, and no settings.
@@ -130,7 +134,8 @@ def load(
     settings = Settings(**values, origins=origins, warnings=tuple(warnings))  # type: ignore[arg-type]
     settings = _with_folders(settings)
     _check(settings)
-    return settings
+    more = settings_gce.warnings(settings.provider, settings)
+    return replace(settings, warnings=(*settings.warnings, *more)) if more else settings
 
 
 def _from_environment(environ: Mapping[str, str], warnings: list[str]) -> dict[str, tuple[object, str]]:
@@ -183,7 +188,8 @@ def _check(settings: Settings) -> None:
         "the longest cool-down of a zone would be below the first one",
     )  # fmt: skip
     settings_values.check_words(s.host, s.log_level, s.log_format, s.machine_prefix)
-    settings_values.check_urls(s.database_url, s.store_url)
+    settings_values.check_database(s.database_url)
+    settings_gce.check(s.provider, s.store_url, s)
     settings_values.check_keys("local_capacity", s.local_capacity, "local_zones", s.local_zones)
     settings_values.check_keys("local_prices", s.local_prices, "local_shapes", s.local_shapes)
     settings_values.check_keys("local_gpus", s.local_gpus, "local_shapes", s.local_shapes)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from supervisor import settings_env_google as google
 from supervisor.domain.errors import InvalidTimeouts, SettingsRefused
 from supervisor.domain.policies import StallLimits
 from supervisor.domain.timeouts import BOOT_MARGIN_S
@@ -18,33 +19,44 @@ from supervisor.domain.timeouts import BOOT_MARGIN_S
 
 @dataclass(frozen=True)
 class OldKey:
-    """`setting` None = accepted and left out; `reason` says why, or how the value is carried over."""
+    """`setting` None = accepted and left out; `reason` says why, or how the value is carried over. `cloud`: counts only
+    in a file that names PROJECT. `joined`: its value is read together with that of other keys."""
 
     setting: str | None
     reason: str
     convert: Callable[[str], object] = str
+    cloud: bool = False
+    joined: bool = False
 
 
 def _restarts_to_attempts(text: str) -> int:
     return int(text) + 1
 
 
-_GOOGLE = "describes Google Cloud machines; the provider on this computer has no such thing"
+def _cloud(setting: str, reason: str, convert: Callable[[str], object] = str) -> OldKey:
+    return OldKey(setting, reason, convert, cloud=True)
+
+
+def _joined(setting: str, reason: str) -> OldKey:
+    return OldKey(setting, reason, cloud=True, joined=True)
+
+
+_NO_PROJECT = "it describes Google Cloud machines, and the file names no PROJECT"
 _SPEC = "belongs to one run: put it into the run's spec"
 _OWN = "the supervisor has its own way: "
 
 OLD_KEYS: Mapping[str, OldKey] = {
-    "PROJECT": OldKey(None, _GOOGLE),
-    "REGION": OldKey(None, _GOOGLE),
-    "SA": OldKey(None, _GOOGLE),
-    "IMAGE": OldKey(None, _SPEC + " (image)"),
-    "BUCKET": OldKey(None, _GOOGLE + "; objects lie in store_url"),
-    "ZONE": OldKey(None, _GOOGLE + "; see local_zones, and zones in the run's spec"),
-    "FALLBACK_ZONES": OldKey(None, _GOOGLE + "; see local_zones, and zones in the run's spec"),
-    "MACHINE_TYPE": OldKey(None, _GOOGLE + "; see shapes in the run's spec"),
-    "GPU_TYPE": OldKey(None, _GOOGLE + "; see shapes in the run's spec"),
-    "BOOT_DISK_SIZE": OldKey(None, _GOOGLE),
-    "BOOT_DISK_TYPE": OldKey(None, _GOOGLE),
+    "PROJECT": _cloud("gce_project", "the project; also makes provider = gce"),
+    "REGION": OldKey(None, _OWN + "the region is part of each zone's name"),
+    "SA": _cloud("gce_service_account", "the account of the machines"),
+    "IMAGE": _cloud("default_image", "the image of a run that names none"),
+    "BUCKET": _cloud("store_url", "the bucket, as gs://BUCKET", google.bucket_url),
+    "ZONE": _joined("gce_zones", "the first zone"),
+    "FALLBACK_ZONES": _joined("gce_zones", "the other zones, in this order"),
+    "MACHINE_TYPE": _joined("gce_shapes", "the machine of the only shape"),
+    "GPU_TYPE": _joined("gce_shapes", "the card of the only shape, which is called by it"),
+    "BOOT_DISK_SIZE": _cloud("gce_boot_disk_gb", "gigabytes of the boot disk", google.disk_gb),
+    "BOOT_DISK_TYPE": _cloud("gce_boot_disk_type", "the kind of boot disk"),
     "GPU_TIMEOUT_SEC": OldKey("gpu_timeout_s", "the wait for a GPU; also raises boot_timeout_s"),
     "MAX_RUNTIME_SEC": OldKey("max_runtime_s", "default of a run's limits.max_runtime_s"),
     "POLL_INTERVAL": OldKey("poll_interval_s", "how often the world is looked at"),
@@ -59,19 +71,19 @@ OLD_KEYS: Mapping[str, OldKey] = {
     "OWNER_LOCK_STALE_SEC": OldKey(None, _OWN + "the baton, which cannot go stale"),
     "METADATA_PREFIX": OldKey(None, _OWN + "metadata keys have fixed names"),
     "RUNNER_LABEL": OldKey(None, _OWN + "machines are known by the label of this supervisor's id"),
-    "CONTAINER_NAME": OldKey(None, _GOOGLE),
-    "CONDA_ENV": OldKey(None, _SPEC + " (command)"),
+    "CONTAINER_NAME": OldKey(None, _OWN + "a machine runs one container, which needs no name"),
+    "CONDA_ENV": OldKey(None, _SPEC + " (conda_env)"),
     "SYNC_INTERVAL_SEC": OldKey(None, _OWN + "a checkpoint is uploaded when it appears"),
     "DISCORD_WEBHOOK_URL": OldKey(None, _OWN + "announcements go to the log"),
     "NOTIFY_SECRET": OldKey(None, _OWN + "announcements go to the log, which needs no secret"),
     "LOG_LEVEL": OldKey("log_level", "the same words in lower case", str.lower),
-    "DATA_DISK_ENABLED": OldKey(None, _GOOGLE),
-    "DATA_DISK_NAME": OldKey(None, _GOOGLE),
-    "DATA_DISK_SIZE_GB": OldKey(None, _GOOGLE),
-    "DATA_DISK_TYPE": OldKey(None, _GOOGLE),
-    "DATA_DISK_DEVICE_NAME": OldKey(None, _GOOGLE),
-    "DATA_DISK_MOUNT_PATH": OldKey(None, _GOOGLE),
-    "DATA_DISK_FS_TYPE": OldKey(None, _GOOGLE),
+    "DATA_DISK_ENABLED": _joined("gce_data_disk", "without it no data disk is used"),
+    "DATA_DISK_NAME": _joined("gce_data_disk", "the disk; it lies in ZONE, so that is the only zone"),
+    "DATA_DISK_SIZE_GB": OldKey(None, _OWN + "the data disk is there already, no other is made"),
+    "DATA_DISK_TYPE": OldKey(None, _OWN + "the data disk is there already, no other is made"),
+    "DATA_DISK_DEVICE_NAME": OldKey(None, _OWN + "the device is called spot-data on every machine"),
+    "DATA_DISK_MOUNT_PATH": _joined("gce_data_disk_mount", "where it is mounted"),
+    "DATA_DISK_FS_TYPE": _joined("gce_data_disk_fs", "its file system"),
     "RUNNER_DIR": OldKey(None, _OWN + "the agent is part of the supervisor"),
     "JOB_COMMAND": OldKey(None, _SPEC + " (command)"),
 }
@@ -102,22 +114,33 @@ def read(path: Path, warnings: list[str]) -> list[tuple[str, object, str]]:
     given: dict[str, Line] = {}
     for line in parse(text, lambda number, what: warnings.append("%s line %d: %s" % (path, number, what))):
         given[line.key] = line
+    on_cloud = google.PROJECT in given and bool(given[google.PROJECT].value)
     found: list[tuple[str, object, str]] = []
     for line in given.values():
-        old = OLD_KEYS.get(line.key)
-        if old is None:
-            warnings.append(
-                "%s line %d: %s is not a known key and is ignored." % (path, line.number, line.key)
-            )
-        elif old.setting is None:
-            if line.value:
-                warnings.append("%s line %d: %s is left out: %s." % (path, line.number, line.key, old.reason))
-        elif line.value:
-            found.append((old.setting, _convert(path, line, old), f"env-file {path} {line.key}"))
+        told = _told(line, on_cloud)
+        if told is not None:
+            warnings.append("%s line %d: %s %s." % (path, line.number, line.key, told))
+        elif line.value and OLD_KEYS[line.key].setting is not None:
+            old = OLD_KEYS[line.key]
+            value = _convert(path, line, old)
+            if old.setting is not None and not old.joined:
+                found.append((old.setting, value, f"env-file {path} {line.key}"))
+    if on_cloud:
+        texts = {key: line.value for key, line in given.items()}
+        found += [(name, value, f"env-file {path} {keys}") for name, value, keys in google.derived(texts)]
     boot_timeout_s = _boot_limit(given)
     if boot_timeout_s is not None:
         found.append(("boot_timeout_s", boot_timeout_s, f"env-file {path}, from its timeouts"))
     return found
+
+
+def _told(line: Line, on_cloud: bool) -> str | None:
+    """What a person is told of a key that has no effect; None = it has, or it has no value."""
+    old = OLD_KEYS.get(line.key)
+    if old is None:
+        return "is not a known key and is ignored"
+    reason = old.reason if old.setting is None else _NO_PROJECT if old.cloud and not on_cloud else ""
+    return f"is left out: {reason}" if reason and line.value else None
 
 
 def _convert(path: Path, line: Line, old: OldKey) -> object:

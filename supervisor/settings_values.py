@@ -15,6 +15,17 @@ from supervisor.domain.errors import SettingsRefused
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("plain", "json")
+EMPTY_ALLOWED = frozenset(
+    {
+        "public_url",
+        "default_image",
+        "gce_subnet",
+        "gce_data_disk",
+        "gce_data_disk_zone",
+        "gce_endpoint",
+        "secret_manager_endpoint",
+    }
+)
 ZERO_ALLOWED = frozenset(
     {
         "gpu_timeout_s",
@@ -27,6 +38,9 @@ ZERO_ALLOWED = frozenset(
 )
 LONGEST_S = 10 * 366 * 86400.0
 LARGEST_COUNT = 1_000_000
+COUNT_BOUNDS = {"port": (0, 65535), "gce_boot_disk_gb": (10, 65536), "gce_notice_s": (0, 120)}
+TRUE, FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
+SHAPE = re.compile(r"[a-z][a-z0-9-]*[a-z0-9](\+[1-9][0-9]?x[a-z][a-z0-9-]*[a-z0-9])?")
 COUNTED = {
     "local_capacity": "zone=machines pairs, such as local-a=1,local-b=2",
     "local_gpus": "shape=cards pairs, such as l4=1,l4x2=2",
@@ -76,6 +90,8 @@ def parse(name: str, kind: str, raw: object, origin: str) -> object:
 
 
 def _text(name: str, raw: object) -> str:
+    if name in EMPTY_ALLOWED and isinstance(raw, str) and not raw.strip():
+        return ""
     if not isinstance(raw, str) or not raw.strip() or "\x00" in raw:
         raise _Malformed("a text that is not empty")
     return raw.strip()
@@ -104,7 +120,7 @@ def _optional_number(name: str, raw: object) -> float | None:
 
 
 def _count(name: str, raw: object) -> int:
-    lowest, highest = (0, 65535) if name == "port" else (1, LARGEST_COUNT)
+    lowest, highest = COUNT_BOUNDS.get(name, (1, LARGEST_COUNT))
     expected = _Malformed("a whole number from %d to %d" % (lowest, highest))
     if isinstance(raw, bool) or not isinstance(raw, int | str):
         raise expected
@@ -115,6 +131,15 @@ def _count(name: str, raw: object) -> int:
     if not lowest <= value <= highest:
         raise expected
     return value
+
+
+def _yes_no(name: str, raw: object) -> bool:
+    if isinstance(raw, bool):
+        return raw
+    word = raw.strip().lower() if isinstance(raw, str) else None
+    if word not in (*TRUE, *FALSE):
+        raise _Malformed("true or false")
+    return word in TRUE
 
 
 def _words(name: str, raw: object) -> tuple[str, ...]:
@@ -172,14 +197,28 @@ def _prices(name: str, raw: object) -> dict[str, tuple[float, float]]:
     return found
 
 
+def _shapes(name: str, raw: object) -> dict[str, str]:
+    expected = _Malformed("name=machine pairs, such as t4=n1-standard-8+1xnvidia-tesla-t4,l4=g2-standard-8")
+    found = {}
+    for shape, value in _pairs(raw, str(expected)).items():
+        if not isinstance(value, str) or not SHAPE.fullmatch(value):
+            raise expected
+        if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,62}", shape):
+            raise expected
+        found[shape] = value
+    return found
+
+
 _PARSERS: Mapping[str, Callable[[str, object], object]] = {
     "Path": _path,
     "str": _text,
     "int": _count,
+    "bool": _yes_no,
     "float": _number,
     "float | None": _optional_number,
     "tuple[str, ...]": _words,
     "Mapping[str, int]": _counts,
+    "Mapping[str, str]": _shapes,
     "Mapping[str, tuple[float, float]]": _prices,
 }
 
@@ -206,12 +245,27 @@ def check_words(host: str, log_level: str, log_format: str, machine_prefix: str)
         )
 
 
-def check_urls(database_url: str, store_url: str) -> None:
-    """Addresses of a kind that this version knows. Raises SettingsRefused, without repeating what may hold a secret."""
+def check_database(database_url: str) -> None:
+    """A kind that this version knows. Raises SettingsRefused, without repeating what may hold a secret."""
     if not database_url.startswith(("sqlite:///", "postgresql://", "postgresql+psycopg://")):
         raise SettingsRefused("database_url: expected sqlite:///PATH or postgresql+psycopg://USER@HOST/NAME")
-    if not store_url.startswith("file:///"):
-        raise SettingsRefused("store_url: expected file:///FOLDER, a folder with its whole path")
+
+
+def check_own_url(name: str, url: str) -> None:
+    """An address that tokens are sent to: https, or http that does not leave the computer. Raises SettingsRefused."""
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname or "", parts.port
+    except ValueError:
+        parts, host = urlsplit(""), ""
+    safe = parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host))
+    if url and not (safe and host and "@" not in parts.netloc and not parts.query and not parts.fragment):
+        raise SettingsRefused(
+            f"{name}: expected https://HOST, or http:// with a loopback address; tokens are sent there",
+            {"name": name},
+        )
 
 
 def is_loopback(host: str) -> bool:
