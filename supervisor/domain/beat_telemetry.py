@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, fields, replace
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, Iterator, Optional, Tuple
 
 MAX_BYTES = 2048
 MAX_GPUS = 16
@@ -163,8 +163,10 @@ def parts_of(text: str) -> Dict[str, Dict[str, Any]]:
 
 
 def as_told(data: object) -> str:
-    """The text of a part of a beat that came from outside, unread; "" when it is none, too large, or no JSON that can
-    be written again (NaN can be read)."""
+    """The text of a part of a beat that came from outside, unread; "" when it is none or too large. Agents of
+    an older build send the object itself: it is written as text, where it is JSON that can be written again."""
+    if isinstance(data, str):
+        return data if len(data) <= MAX_BYTES and data.isascii() and "\x00" not in data else ""
     if not isinstance(data, dict):
         return ""
     try:
@@ -172,6 +174,18 @@ def as_told(data: object) -> str:
     except (ValueError, RecursionError):
         return ""
     return text if len(text) <= MAX_BYTES else ""
+
+
+def shorter(text: str) -> Iterator[str]:
+    """Ever less of such a text, "" at last, for a beat that has no room for all of it."""
+    small = decode(text) or Telemetry()
+    for part, column in _GIVEN_UP:
+        less = _without(small, part, column)
+        if less != small:
+            small = less
+            yield encode(small)
+    if text:
+        yield ""
 
 
 def _without(telemetry: Telemetry, name: str, column: str) -> Telemetry:

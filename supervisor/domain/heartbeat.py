@@ -8,13 +8,15 @@ A beat is a pulse; only a change of (step, checkpoint_step) is progress.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
-from typing import Any, Dict, Mapping, Optional, Tuple
+from dataclasses import dataclass, field, replace
+from typing import Any, Dict, Iterator, Mapping, Optional, Tuple
 
 from supervisor.domain import beat_telemetry
 from supervisor.domain.identifiers import is_run_id, parse_launch_id
 
 MAX_BYTES = 10_240
+# A stored beat is custom metadata of its object too: a bucket takes 8 KiB of it, names and values together.
+MAX_STORED_BYTES = 8_000
 MAX_COUNT = 10**15  # steps, sequence numbers: beyond any training, below 2**53
 MAX_TEXT = 300
 MAX_METRICS = 16
@@ -115,11 +117,40 @@ def encode(beat: Beat) -> bytes:
     raw = {name: value for name, value in vars(beat).items() if value not in (None, "", {})}
     if beat.exit is not None:
         raw["exit"] = {name: value for name, value in vars(beat.exit).items() if value is not None}
-    if beat.telemetry:
-        raw["telemetry"] = json.loads(beat.telemetry)
     if beat.pruned is not None:
         raw["pruned"] = vars(beat.pruned)
     return json.dumps(raw, separators=(",", ":"), allow_nan=False).encode()
+
+
+def encode_within(beat: Beat, max_bytes: int) -> bytes:
+    """The same in at most `max_bytes`, as far as names and figures that are never given up let it: telemetry gives
+    way first, then what was pruned, metrics, and the ends of texts."""
+    text = encode(beat)
+    smaller = _smaller(beat)
+    while len(text) > max_bytes:
+        less = next(smaller, None)
+        if less is None:
+            break
+        text = encode(less)
+    return text
+
+
+def _smaller(beat: Beat) -> Iterator[Beat]:
+    for told in beat_telemetry.shorter(beat.telemetry):
+        beat = replace(beat, telemetry=told)
+        yield beat
+    if beat.pruned is not None:
+        beat = replace(beat, pruned=Pruned(beat.pruned.count))
+        yield beat
+    for kept in (MAX_METRICS // 2, 2, 0):
+        beat = replace(beat, metrics=dict(list(beat.metrics.items())[:kept]))
+        yield beat
+    for chars in (120, 60, 0):
+        end = beat.exit
+        if end is not None:
+            end = replace(end, last_line=end.last_line[:chars], disk_full=end.disk_full[:chars])
+        beat = replace(beat, message=beat.message[:chars], exit=end)
+        yield beat
 
 
 def parse(raw: bytes) -> Beat:

@@ -145,6 +145,19 @@ def test_a_forged_beat_with_16_kb_of_it_is_refused_and_a_part_too_large_tells_no
     assert decode(many.telemetry) == Telemetry(gpus=Gpus(util_pct=(50.0,) * MAX_GPUS))
 
 
+def test_the_text_travels_as_text_and_nobody_reads_it_on_the_way() -> None:
+    told = '{"uptime_s": 5, "unknown": [1,  2]}'
+    beat = replace(heartbeat.parse(raw()), telemetry=told)
+    assert json.loads(heartbeat.encode(beat))["telemetry"] == told
+    assert heartbeat.parse(heartbeat.encode(beat)).telemetry == told
+    assert decode(heartbeat.parse(raw(telemetry={"uptime_s": 5})).telemetry) == Telemetry(uptime_s=5.0)
+
+
+@pytest.mark.parametrize("text", ["x" * (MAX_BYTES + 1), "\ud800", '{"a": "\x00"}', "\u00fc"])
+def test_a_text_that_could_not_be_kept_tells_nothing(text: str) -> None:
+    assert heartbeat.parse(raw(telemetry=text)).telemetry == ""
+
+
 def test_figures_of_a_machine() -> None:
     told = figures_of(encode(full(2)))
     assert told.gpu_pct == 92.5

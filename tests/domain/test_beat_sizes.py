@@ -1,0 +1,96 @@
+"""A beat is custom metadata of its object too, and a bucket takes 8 KiB of it: all that an agent can say fits."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from supervisor.agent.situation import fit_metrics, fit_text
+from supervisor.domain import heartbeat
+from supervisor.domain.beat_telemetry import MAX_GPUS, compact, decode, encode
+from supervisor.domain.heartbeat import MAX_STORED_BYTES, Beat, Exit, Pruned, encode_within
+from tests.benchmarks.machine_told import full
+from tests.domain.test_beat_telemetry import telemetries
+
+BUCKET_BYTES = 8192  # of all custom keys and values of an object, by Google's page on quotas
+
+texts = st.text(max_size=600).map(fit_text) | st.sampled_from(["x" * 300, "🦊" * 300, '"' * 300]).map(
+    fit_text
+)
+numbers = st.floats(-1e17, 1e17) | st.integers(-(10**15), 10**15)
+counts = st.integers(0, 10**15)
+reasons = st.sampled_from(["older than the last 3", '"' * 40, "é" * 40])
+beats = st.builds(
+    Beat,
+    run_id=st.just("r" * 63),
+    attempt=st.just(999),
+    launch_id=st.just("999.999.999"),
+    machine_id=st.sampled_from(["1234567890123456789", "local:1a2b3c4d:4194304:123456789012"]),
+    boot_id=st.just("b" * 36),
+    sequence=counts,
+    phase=st.sampled_from(heartbeat.PHASES),
+    nonce=st.just("n" * 64),
+    step=st.none() | counts,
+    total=st.none() | counts,
+    checkpoint_step=st.none() | counts,
+    resumed_from=st.none() | counts,
+    steps_per_s=st.none() | st.floats(0, 1e17),
+    notice_s=st.none() | st.floats(0, 150),
+    left=st.none() | st.sampled_from(heartbeat.LEFT),
+    stop_generation=st.none() | st.just("1234567890123456789"),
+    exit=st.none()
+    | st.builds(Exit, counts, counts, st.booleans(), st.floats(0, 1e9), texts, oom_kills=counts, disk_full=texts),
+    message=texts,
+    metrics=st.dictionaries(st.text(max_size=64), numbers, max_size=20).map(fit_metrics)
+    | st.just(fit_metrics({"é" * 60 + str(n): -1.2345678901234567e17 for n in range(16)})),
+    telemetry=(telemetries | st.just(full(MAX_GPUS))).map(lambda told: encode(compact(told))),
+    pruned=st.none() | st.builds(Pruned, counts, st.lists(st.tuples(counts, reasons), max_size=8).map(tuple)),
+)  # fmt: skip
+
+
+@settings(max_examples=40, deadline=None)
+@given(beat=beats)
+def test_every_beat_fits_beside_its_name_in_the_metadata_of_an_object(beat: Beat) -> None:
+    stored = encode_within(beat, MAX_STORED_BYTES)
+    assert len("beat") + len(stored) <= BUCKET_BYTES
+    read = heartbeat.parse(stored)
+    kept = ("message", "metrics", "telemetry", "pruned", "exit")
+    assert {name: value for name, value in vars(read).items() if name not in kept} == {
+        name: value for name, value in vars(beat).items() if name not in kept
+    }
+    if beat.exit is not None and read.exit is not None:
+        same = ("code", "signal", "sent_by_us", "ran_s", "oom_kills")
+        assert [getattr(read.exit, name) for name in same] == [getattr(beat.exit, name) for name in same]
+
+
+def spoken(**changes: object) -> Beat:
+    told = encode(compact(full(MAX_GPUS)))
+    plain = Beat("run-1", 1, "1.1.1", "m", "b", 7, heartbeat.TRAINING, message="pulling", telemetry=told)
+    return replace(plain, **changes)  # type: ignore[arg-type]
+
+
+def test_a_beat_with_room_gives_nothing_up() -> None:
+    assert encode_within(spoken(), MAX_STORED_BYTES) == heartbeat.encode(spoken())
+
+
+def test_telemetry_gives_way_first_and_by_its_own_order() -> None:
+    metrics = {f"m{n}": float(n) for n in range(16)}
+    pruned = Pruned(3, ((1, "older"),))
+    beat = spoken(metrics=metrics, pruned=pruned)
+    whole = len(heartbeat.encode(beat))
+    less = heartbeat.parse(encode_within(beat, whole - 50))
+    assert (less.metrics, less.pruned, less.message) == (metrics, pruned, "pulling")
+    told = decode(less.telemetry)
+    assert told is not None
+    assert told.gpus is not None
+    assert told.gpus.sm_clock_max_mhz == ()
+    assert told.gpus.util_pct == full(MAX_GPUS).gpus.util_pct  # type: ignore[union-attr]
+    none = heartbeat.parse(encode_within(beat, whole - len(beat.telemetry)))
+    assert none.telemetry == ""
+    assert none.metrics == metrics
+    least = heartbeat.parse(encode_within(beat, 100))
+    assert (least.pruned, least.metrics, least.message) == (Pruned(3), {}, "")
+    assert dataclasses.replace(least, pruned=None).sequence == 7
