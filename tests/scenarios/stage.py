@@ -103,10 +103,14 @@ class Stage:
     def __post_init__(self) -> None:
         self.clock = FakeClock()
         self.objects = MemoryStore(now=TrueClock(self.clock).now)
-        self.own_door, self.agents_door = StoreDoor(self.objects), AgentsDoor(self.objects)
         self.provider = StagedProvider(self.clock, self.settings.zones, self._born)
         self.provider.boot_s, self.provider.release_delay_s = self.settings.boot, self.settings.release
         self.provider.irreplaceable = self.settings.irreplaceable
+        self._stand()
+
+    def _stand(self) -> None:
+        """Everything beside clock, objects and provider."""
+        self.own_door, self.agents_door = StoreDoor(self.objects), AgentsDoor(self.objects)
         self.wake, self.notifier = FakeWake(self.clock), FakeNotifier()
         self.knobs_of = lambda supervisor_id: Knobs(
             supervisor_id, poll_interval_s=self.settings.poll, recovery_backoff_s=self.settings.backoff
