@@ -15,6 +15,7 @@ from typing import Protocol
 ABSENT = "0"  # if_generation=ABSENT: only if no object has this key (the meaning generation 0 has on GCS)
 MAX_PAGE = 1000
 MAX_KEY_BYTES = 512
+MAX_METADATA_BYTES = 8192  # all keys and values of one object, in UTF-8: the limit of Cloud Storage, kept by every store
 
 
 class ObjectMissing(Exception):
@@ -51,7 +52,7 @@ class Page:
 
 
 class ObjectStore(Protocol):
-    """Keys: relative, `/` between parts, no empty part, no `.` or `..`; ValueError for any other."""
+    """Keys: relative, `/` between parts, no empty part, no `.` or `..`, no line break; ValueError for any other."""
 
     url: str  # what a run's cell is named by, e.g. file:///var/lib/spot/objects
 
@@ -62,7 +63,8 @@ class ObjectStore(Protocol):
         if_generation: str | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> ObjectInfo:
-        """Write the object. PreconditionFailed when `if_generation` is given and is not the present generation."""
+        """Write the object. PreconditionFailed when `if_generation` is given and is not the present generation;
+        ValueError for more metadata than MAX_METADATA_BYTES."""
         ...
 
     def put_file(self, key: str, path: Path, if_generation: str | None = None) -> ObjectInfo:

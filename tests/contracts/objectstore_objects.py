@@ -13,10 +13,11 @@ from supervisor.ports import objectstore as port
 LARGE = bytes(range(256)) * 12_345  # 3 MB, no two pieces of a store's chunk size alike in place
 HOSTILE_KEYS = [
     "", "/", "/a", "a/", "a//b", ".", "..", "./a", "a/.", "a/..", "a/../../b", "a/./b", "a\x00b", "a\ud800",
+    "new\nline", "a\rb",
     "k" * 513, "é" * 257, "x/" * 256 + "y", "a/" + "p" * 256,
 ]  # fmt: skip
 ODD_KEYS = [
-    ".stop", "runs/x/.stop", "...", "a..b", "-rf", "~", "*?[x]", "a b", "new\nline", "it's", 'a"b', "50%2F", "#x?y=1",
+    ".stop", "runs/x/.stop", "...", "a..b", "-rf", "~", "*?[x]", "a b", "it's", 'a"b', "50%2F", "#x?y=1",
     "ü/日本", "🦊", "a\\b", "con", "p" * 255, "/".join(["q" * 63] * 8),
 ]  # fmt: skip
 
@@ -74,6 +75,15 @@ class ObjectsSuite(StoreSuite):
         assert third.generation not in {first.generation, second.generation}
         assert store.get("beats/a")[1] == third
         assert [dict(info.metadata) for info in everything(store)] == [{}]
+
+    def test_metadata_has_a_limit_that_every_store_keeps(self, store: Any) -> None:
+        for metadata in ({"beat": "x" * 8188}, {"é": "日" * 2730}, {"a": "b" * 4000, "c": "d" * 4190}):
+            info = store.put("beats/a", b"", metadata=metadata)
+            assert dict(store.stat("beats/a").metadata) == dict(info.metadata) == metadata
+            key = next(iter(metadata))
+            with pytest.raises(ValueError, match="8192"):
+                store.put("beats/a", b"more", metadata={**metadata, key: metadata[key] + "x"})
+            assert store.stat("beats/a") == info
 
     def test_a_generation_never_comes_back(self, store: Any) -> None:
         seen = set()

@@ -14,6 +14,7 @@ ABSENT = "0"  # if_generation=ABSENT: only if no object has this key
 MAX_PAGE = 1000
 MAX_KEY_BYTES = 512
 MAX_PART_BYTES = 255  # what every file system takes as one name
+MAX_METADATA_BYTES = 8192  # all keys and values of one object; the limit of Cloud Storage
 
 
 class ObjectMissing(Exception):
@@ -67,6 +68,13 @@ def check_prefix(prefix: str) -> None:
         check_key(folder)
 
 
+def check_metadata(metadata: Mapping[str, str]) -> None:
+    """ValueError when keys and values are together longer than MAX_METADATA_BYTES."""
+    size = sum(len(text.encode("utf-8")) for pair in metadata.items() for text in pair)
+    if size > MAX_METADATA_BYTES:
+        raise ValueError("metadata has at most %d bytes, not %d" % (MAX_METADATA_BYTES, size))
+
+
 def check_page_size(page_size: int) -> None:
     if not 1 <= page_size <= MAX_PAGE:
         raise ValueError("page_size is from 1 to %d, not %d" % (MAX_PAGE, page_size))
@@ -81,4 +89,6 @@ def _checked_bytes(text: str, what: str) -> bytes:
         raise ValueError("a %s is longer than %d bytes: %r..." % (what, MAX_KEY_BYTES, text[:40]))
     if b"\x00" in raw:
         raise ValueError("a %s has no NUL: %r" % (what, text[:40]))
+    if b"\n" in raw or b"\r" in raw:  # Cloud Storage takes neither
+        raise ValueError("a %s has no line break: %r" % (what, text[:40]))
     return raw

@@ -29,6 +29,7 @@ from supervisor.agent.stores.errors import (
     PreconditionFailed,
     StoreUnavailable,
     check_key,
+    check_metadata,
     check_page_size,
     check_prefix,
 )
@@ -91,6 +92,7 @@ class FolderStore:
         if_generation: Optional[str] = None,
         metadata: Optional[Mapping[str, str]] = None,
     ) -> ObjectInfo:
+        check_metadata(metadata or {})
         return self._write(key, lambda target: durable.write_all(target, data), if_generation, metadata or {})
 
     def put_file(self, key: str, path: StrPath, if_generation: Optional[str] = None) -> ObjectInfo:
