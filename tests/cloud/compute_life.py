@@ -1,0 +1,194 @@
+"""The life of a VM: PROVISIONING, STAGING, RUNNING, STOPPING, then TERMINATED or gone, and who ended it.
+
+Every change of course raises `life`, so that what was planned before (the end of a creation, the time limit) is off.
+A machine that stops first hears of it (ACPI soft off: `on_stop(vm, False)`), then is cut off (`on_stop(vm, True)`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tests.cloud.compute_errors import ApiError, OperationFailure, rfc3339
+from tests.cloud.compute_instances import ASKED, Instance
+from tests.cloud.compute_operations import Operation
+from tests.cloud.compute_world import World
+
+LIVING = ("RUNNING", "REPAIRING")
+
+
+class Life(World):
+    """Durations in seconds, to be set by tests. `account`: the user of what is asked over HTTP."""
+
+    queue_s = 0.2  # PENDING -> RUNNING of an operation
+    create_s = 4.0
+    fail_s = 2.0  # until a stock-out is told
+    delete_s = 3.0
+    stop_s = 3.0
+    preempted_stop_s = 30.0  # "best effort and up to 30 s"; less when the guest is off before
+    account = "spot@p.iam.gserviceaccount.com"
+
+    def __init__(self, clock: Callable[[], float], project: str, live: bool) -> None:
+        super().__init__(clock, project, live)
+        self.zombie_zones: set[str] = set()
+
+    def judge(self, vm: Instance, now: float) -> OperationFailure | None:
+        """What becomes of an insert that was accepted; the faults' say."""
+        raise NotImplementedError
+
+    # beginning
+
+    def create(self, zone: str, resource: dict[str, Any], user: str, now: float) -> Operation:
+        vm = Instance(self.project, zone, self.new_id(), resource, now)
+        vm.insert_operation = operation = self.begin("insert", vm, user, now)
+        for disk in resource["disks"]:
+            if "source" in disk:
+                self.catalog.disks[(zone, disk["source"].rsplit("/", 1)[-1])]["users"].append(vm.link)
+        self.put(vm)
+        self._queued(operation, now)
+        failure = self.judge(vm, now)
+        if failure is not None:
+            self.plan_for(vm, now + self.fail_s, lambda at: self._never(vm, at, failure))
+            return operation
+        self.plan_for(vm, now + self.create_s * 0.6, lambda _: vm.change(status="STAGING"))
+        self.plan_for(vm, now + self.create_s, lambda at: self._up(vm, at, operation))
+        return operation
+
+    def start(self, vm: Instance, user: str, now: float) -> Operation:
+        if vm.status != "TERMINATED":
+            raise ApiError(400, "The resource '%s' is not ready" % vm.link, "resourceNotReady")
+        operation = self.begin("start", vm, user, now)
+        self._queued(operation, now)
+        vm.life += 1
+        vm.change(status="PROVISIONING")
+        self.plan_for(vm, now + self.create_s * 0.6, lambda _: vm.change(status="STAGING"))
+        self.plan_for(vm, now + self.create_s, lambda at: self._up(vm, at, operation))
+        return operation
+
+    def _queued(self, operation: Operation, now: float) -> None:
+        def run(_: float) -> None:
+            if self.operations.get(operation.zone, operation.name).status == "PENDING":
+                self.operations.change(operation, status="RUNNING")
+
+        self.plan(now + self.queue_s, run)
+
+    def _never(self, vm: Instance, now: float, failure: OperationFailure) -> None:
+        self.end(vm.insert_operation, now, failure=failure)
+        self.drop(vm)
+
+    def _up(self, vm: Instance, now: float, operation: Operation | None) -> None:
+        vm.zombie = vm.zombie or vm.zone in self.zombie_zones
+        vm.change(status="RUNNING", lastStartTimestamp=rfc3339(now))
+        limit_s = vm.seconds("maxRunDuration")
+        if limit_s is not None:
+            vm.change(resourceStatus={"scheduling": {"terminationTimestamp": rfc3339(now + limit_s)}})
+            self.plan_for(vm, now + limit_s, lambda at: self._expire(vm, at))
+        self.end(operation, now)
+        if not vm.zombie:
+            vm.powered = True
+            self.later(self.on_running, vm)
+
+    # ending
+
+    def delete(self, vm: Instance, user: str, now: float) -> Operation:
+        operation = self.begin("delete", vm, user, now)
+        self._queued(operation, now)
+        vm.delete_operation = operation
+
+        def gone(at: float) -> None:
+            self.end(operation, at)
+            self._gone(vm)
+
+        self._stopping(vm, now, self.delete_s, gone)
+        return operation
+
+    def stop(self, vm: Instance, user: str, now: float) -> Operation:
+        operation = self.begin("stop", vm, user, now)
+        self._queued(operation, now)
+        if vm.status == "TERMINATED":
+            self.end(operation, now)
+            return operation
+
+        def off(at: float) -> None:
+            self.end(operation, at)
+            self._off(vm, at)
+
+        self._stopping(vm, now, self.stop_s, off)
+        return operation
+
+    def take_away(self, vm: Instance, now: float, record: bool) -> None:
+        """The preemption itself, after the notice."""
+        if vm.status in ASKED:
+            message = (
+                "Instance '%s' creation failed: The instance was preempted while being created." % vm.name
+            )
+            if record:
+                self.record("preempted", vm, "Instance was preempted.", now)
+            self._never(vm, now, OperationFailure("UNSUPPORTED_OPERATION", message))
+            return
+        if vm.status not in LIVING:
+            return
+        if record:
+            self.record("preempted", vm, "Instance was preempted.", now)
+        self._stopping(vm, now, self.preempted_stop_s, self._by_termination_action(vm))
+
+    def _expire(self, vm: Instance, now: float) -> None:
+        event, done = ("deferredDelete", "deleted") if vm.deleted_at_end else ("deferredStop", "stopped")
+        self.record(event, vm, "Instance was %s: its maximum run duration has passed." % done, now)
+        self._stopping(vm, now, self.preempted_stop_s, self._by_termination_action(vm))
+
+    def crash(self, vm: Instance, now: float) -> None:
+        """A host error: cut off at once; started again where automaticRestart says so."""
+        self.record("hostError", vm, "Instance terminated by Compute Engine due to a host error.", now)
+        self._cut_off(vm)
+        if not vm.scheduling["automaticRestart"]:
+            self._terminated(vm, now)
+            return
+        vm.change(status="REPAIRING", resourceStatus=None)
+
+        def again(at: float) -> None:
+            self.record("automaticRestart", vm, "Instance automatically restarted by Compute Engine.", at)
+            self._up(vm, at, None)
+
+        self.plan_for(vm, now + self.create_s, again)
+
+    def power_off(self, vm: Instance, now: float) -> None:
+        """The guest has shut itself down, by its own wish or because it was told to."""
+        if vm.status == "STOPPING" and vm.finish is not None:
+            vm.finish(now)
+        elif vm.status in LIVING:
+            self.record("guestTerminate", vm, "Instance terminated by guest OS shutdown.", now)
+            self._off(vm, now)
+
+    def _by_termination_action(self, vm: Instance) -> Callable[[float], None]:
+        return lambda at: self._gone(vm) if vm.deleted_at_end else self._off(vm, at)
+
+    def _stopping(self, vm: Instance, now: float, for_s: float, then: Callable[[float], None]) -> None:
+        was = vm.status
+        if was in ASKED:
+            message = "Instance '%s' creation failed: The instance was deleted while being created." % vm.name
+            self.end(vm.insert_operation, now, failure=OperationFailure("UNSUPPORTED_OPERATION", message))
+        vm.life += 1
+        vm.change(status="STOPPING", resourceStatus=None)
+        if vm.powered and was in LIVING:
+            self.later(self.on_stop, vm, False)
+        vm.finish = then
+        self.plan_for(vm, now + for_s, then)
+
+    def _off(self, vm: Instance, now: float) -> None:
+        self._cut_off(vm)
+        self._terminated(vm, now)
+
+    def _terminated(self, vm: Instance, now: float) -> None:
+        vm.change(status="TERMINATED", lastStopTimestamp=rfc3339(now), resourceStatus=None)
+
+    def _gone(self, vm: Instance) -> None:
+        self._cut_off(vm)
+        self.drop(vm)
+
+    def _cut_off(self, vm: Instance) -> None:
+        vm.life += 1
+        vm.finish = None
+        if vm.powered:
+            vm.powered = False
+            self.later(self.on_stop, vm, True)
