@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from supervisor.agent.stores.errors import check_key, check_page_size, check_prefix
+from supervisor.agent.stores.errors import check_key, check_metadata, check_page_size, check_prefix
 from supervisor.ports.objectstore import (
     ABSENT,
     MAX_PAGE,
@@ -64,6 +64,7 @@ class MemoryStore:
         metadata: Mapping[str, str] | None = None,
     ) -> ObjectInfo:
         check_key(key)
+        check_metadata(metadata or {})
         with self._guard:
             self._count("put", key)
             self._require_writable(key)
