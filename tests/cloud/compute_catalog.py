@@ -26,6 +26,17 @@ _FAMILIES = {  # prefix: sizes, memory in MB for each CPU
 }
 _GPUS = {"nvidia-tesla-t4": 4, "nvidia-tesla-v100": 8, "nvidia-tesla-p4": 4, "nvidia-tesla-p100": 4}
 _BORN = rfc3339(0)
+_PROJECT_QUOTAS = {"GPUS_ALL_REGIONS": (16.0, 0.0), "CPUS_ALL_REGIONS": (512.0, 0.0)}
+_CARDS = ("NVIDIA_T4_GPUS", "NVIDIA_V100_GPUS", "NVIDIA_L4_GPUS", "NVIDIA_A100_GPUS", "NVIDIA_P100_GPUS")
+_REGION_QUOTAS = {
+    "CPUS": (200.0, 0.0),
+    "PREEMPTIBLE_CPUS": (200.0, 0.0),
+    "INSTANCES": (1000.0, 0.0),
+    "SSD_TOTAL_GB": (4096.0, 0.0),
+    "DISKS_TOTAL_GB": (20480.0, 0.0),
+    "IN_USE_ADDRESSES": (100.0, 0.0),
+    **{prefix + card: (8.0, 0.0) for prefix in ("", "PREEMPTIBLE_") for card in _CARDS},
+}
 
 
 def _machine_types() -> dict[str, dict[str, Any]]:
@@ -47,7 +58,8 @@ def _machine_types() -> dict[str, dict[str, Any]]:
 
 class Catalog:
     """`absent`: (zone, type) pairs that a zone does not have. `images`: (project, family) -> image name.
-    `disks`: (zone, name) -> {"sizeGb", "users"}. `quotas`: region ("" = of the project) -> {metric: (limit, usage)}."""
+    `disks`: (zone, name) -> {"sizeGb", "users"}. `quotas`: region ("" = of the project) -> {metric: (limit, usage)},
+    where it differs from the usual."""
 
     def __init__(self, project: str) -> None:
         self.project = project
@@ -62,7 +74,7 @@ class Catalog:
         }
         self.subnetworks = {"default"}
         self.disks: dict[tuple[str, str], dict[str, Any]] = {}
-        self.quotas: dict[str, dict[str, tuple[float, float]]] = {"": {"GPUS_ALL_REGIONS": (16.0, 0.0)}}
+        self.quotas: dict[str, dict[str, tuple[float, float]]] = {}
 
     @property
     def regions(self) -> list[str]:
@@ -120,6 +132,16 @@ class Catalog:
         made = self._named("machineType", "zones/%s/machineTypes/%s" % (zone, name))
         return made | self.machine_types[name] | {"zone": zone, "isSharedCpu": False}
 
+    def accelerator_type(self, zone: str, name: str) -> dict[str, Any]:
+        self.zone(zone)
+        if name not in self.accelerators or (zone, name) in self.absent:
+            raise not_found("projects/%s/zones/%s/acceleratorTypes/%s" % (self.project, zone, name))
+        made = self._named("acceleratorType", "zones/%s/acceleratorTypes/%s" % (zone, name))
+        return made | {
+            "zone": "%s/projects/%s/zones/%s" % (GOOGLE, self.project, zone),
+            "maximumCardsPerInstance": self.accelerators[name],
+        }
+
     def image(self, project: str, name: str, *, family: bool) -> dict[str, Any]:
         for (owner, of_family), image in self.images.items():
             if owner == project and (of_family if family else image) == name:
@@ -158,9 +180,10 @@ class Catalog:
         )
 
     def _quotas(self, region: str) -> list[dict[str, Any]]:
+        usual = _REGION_QUOTAS if region else _PROJECT_QUOTAS
         return [
             {"metric": metric, "limit": limit, "usage": usage}
-            for metric, (limit, usage) in self.quotas.get(region, {}).items()
+            for metric, (limit, usage) in (usual | self.quotas.get(region, {})).items()
         ]
 
     def _named(self, kind: str, path: str) -> dict[str, Any]:

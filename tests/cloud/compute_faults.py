@@ -123,6 +123,10 @@ class Faults(Life):
         """Every request fails for a time."""
         self.fail_next(method, "", status, for_s=for_s)
 
+    def refuse(self, path_part: str, status: int, reason: str | None = None) -> None:
+        """Requests with that in their path are refused until `calm`."""
+        self.fail_next(None, re.escape(path_part), status, times=None, reason=reason)
+
     def calm(self) -> None:
         """No failure that was ordered is left."""
         self._failures.clear()

@@ -68,6 +68,11 @@ def list_machine_types(fake: ComputeFake, request: Request, at: dict[str, str], 
     return _places(fake, request, "machineType", bodies)
 
 
+@route("GET", "zones/{zone}/acceleratorTypes/{name}")
+def get_accelerator_type(fake: ComputeFake, request: Request, at: dict[str, str], now: float) -> Answer:
+    return fake.catalog.accelerator_type(at["zone"], at["name"])
+
+
 @route("GET", "regions/{region}/subnetworks/{name}")
 def get_subnetwork(fake: ComputeFake, request: Request, at: dict[str, str], now: float) -> Answer:
     return fake.catalog.subnetwork(at["region"], at["name"])
