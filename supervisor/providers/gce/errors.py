@@ -1,0 +1,133 @@
+"""What Google's refusals mean. Codes are read by their **prefix**: `_WITH_DETAILS` and its like change nothing.
+
+An error of the HTTP request says whether it was heard at all: what is transient is asked again, and nothing follows
+from it. An error of an operation (HTTP 200, DONE, error) is definite: that request will never give a machine.
+The codes are those seen in the wild; no document of Google's lists them (docs/designs/0005-google-cloud.md).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from supervisor.ports.provider import (
+    LaunchFailed,
+    LaunchRejected,
+    NoCapacity,
+    ProviderUnavailable,
+    QuotaExceeded,
+)
+
+RATE_LIMITED = frozenset({"rateLimitExceeded", "userRateLimitExceeded"})
+IDENTITY = "identity"  # reason of an ApiError: there are no credentials, so nothing was asked
+_TRANSIENT = frozenset({408, 429, 500, 502, 503, 504})
+WHOLE_PROJECT = "GPUS_ALL_REGIONS"
+
+CAPACITY, QUOTA, REJECTED = "capacity", "quota", "rejected"
+# First match wins. The text is what a person is told beside Google's own words.
+CODES: tuple[tuple[str, str, str], ...] = (
+    ("ZONE_RESOURCE_POOL_EXHAUSTED", CAPACITY, ""),
+    ("REGION_RESOURCE_POOL_EXHAUSTED", CAPACITY, ""),
+    ("RESOURCE_POOL_EXHAUSTED", CAPACITY, ""),
+    ("GPU_STOCKOUT", CAPACITY, ""),
+    ("STOCKOUT", CAPACITY, ""),
+    ("INSUFFICIENT_CAPACITY", CAPACITY, ""),
+    ("UNSUPPORTED_OPERATION", CAPACITY, "Google says so when a machine is preempted while it is being made."),
+    ("RESOURCE_NOT_READY", CAPACITY, "An older machine still holds what this one needs."),
+    ("RESOURCE_IN_USE", CAPACITY, "Another machine still holds what this one needs, such as the data disk."),
+    ("RESOURCE_OPERATION_RATE_EXCEEDED", CAPACITY, "Too many requests for the same resource."),
+    ("RATE_LIMIT_EXCEEDED", CAPACITY, "Too many requests."),
+    ("INTERNAL_ERROR", CAPACITY, "An error inside Google's cloud."),
+    ("BACKEND_ERROR", CAPACITY, "An error inside Google's cloud."),
+    ("QUOTA_EXCEEDED", QUOTA, ""),
+    ("QUOTA", QUOTA, ""),
+    ("IP_SPACE_EXHAUSTED", QUOTA, "The subnet has no free address: enlarge it, or name another one in gce_subnet."),
+    ("PERMISSIONS_ERROR", REJECTED, "The supervisor's account may not do this; `spot doctor` says what it needs."),
+    ("VM_EXTERNAL_IP_ACCESS_POLICY_CONSTRAINT", REJECTED,
+     "The organisation allows no external addresses: set gce_external_ip = false."),
+    ("INVALID_RESERVATION", REJECTED, ""),
+    ("RESERVATION_NOT_READY", REJECTED, ""),
+    ("RESOURCE_NOT_FOUND", REJECTED, "Something that the settings name does not exist."),
+)  # fmt: skip
+
+
+class ApiError(Exception):
+    """One request that was refused or not answered. `status`: of HTTP, None = no answer. `reason`: Google's word, such
+    as rateLimitExceeded. The text is Google's message."""
+
+    def __init__(self, text: str, status: int | None = None, reason: str = ""):
+        super().__init__(text)
+        self.status = status
+        self.reason = reason
+
+    @property
+    def transient(self) -> bool:
+        """Asking again may help."""
+        if self.status is None:
+            return self.reason != IDENTITY
+        return self.status in _TRANSIENT or (self.status == 403 and self.reason in RATE_LIMITED)
+
+    @property
+    def missing(self) -> bool:
+        return self.status == 404
+
+    def __str__(self) -> str:
+        said = super().__str__()
+        return said if self.status is None else f"HTTP {self.status} {self.reason}: {said}".replace(" :", ":")
+
+
+def of_request(error: ApiError, region: str) -> LaunchFailed | ProviderUnavailable:
+    """What a create call that was refused at once means. ProviderUnavailable where that is not definite."""
+    if error.transient or error.status is None or error.status in (401, 409):
+        return ProviderUnavailable(f"Google Cloud: {error}")
+    if error.status == 403 and not _kind(error.reason)[0]:
+        return LaunchRejected(f"{error}. The supervisor's account may not do this; see `spot doctor`.")
+    return of_codes([{"code": error.reason, "message": Exception.__str__(error)}], region)
+
+
+def of_codes(errors: Sequence[Mapping[str, Any]], region: str) -> LaunchFailed:
+    """What an operation's `error.errors` mean: a quota before a refusal before a lack of room, as it stays longest."""
+    known = {QUOTA: 0, REJECTED: 1, "": 2, CAPACITY: 3}
+    ranked = sorted(errors, key=lambda e: known[_kind(str(e.get("code", "")))[0]])
+    first = ranked[0] if ranked else {"code": "UNKNOWN", "message": "the operation failed without a word"}
+    code, message = str(first.get("code", "")), str(first.get("message", "")).strip()
+    kind, advice = _kind(code)
+    text = " ".join(part for part in (f"{code}: {message}" if code else message, advice) if part)
+    if kind == CAPACITY:
+        return NoCapacity(text)
+    if kind == QUOTA:
+        return _quota(first, text, region)
+    return LaunchRejected(text)
+
+
+def word(code: str) -> str:
+    """Google spells its codes in two ways: quotaExceeded -> QUOTA_EXCEEDED."""
+    return code if code.isupper() else re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", code).upper()
+
+
+def _kind(code: str) -> tuple[str, str]:
+    """(kind, advice); ("", "") for a code that the table does not have."""
+    spelt = word(code)
+    return next(((kind, advice) for prefix, kind, advice in CODES if spelt.startswith(prefix)), ("", ""))
+
+
+def _quota(error: Mapping[str, Any], text: str, region: str) -> QuotaExceeded:
+    """Tells which quota, how much of it there is, and how far it reaches."""
+    info: Mapping[str, Any] = next(
+        (detail["quotaInfo"] for detail in error.get("errorDetails") or () if detail.get("quotaInfo")), {}
+    )
+    message = str(error.get("message", ""))
+    named = re.search(r"'([A-Z0-9_]+)' exceeded", message)
+    metric = named.group(1) if named else str(info.get("limitName") or info.get("metricName") or "")
+    limited = re.search(r"[Ll]imit: ([0-9.]+)", message)
+    limit = info.get("limit") if info.get("limit") is not None else limited.group(1) if limited else None
+    whole = WHOLE_PROJECT in word(metric).replace("-", "_") or WHOLE_PROJECT in message
+    if not metric:
+        return QuotaExceeded(text, scope="region")
+    where = "the whole project" if whole else f"region {region}"
+    amount = "" if limit is None else f" (limit {float(limit):g})"
+    told = (
+        f"The quota {metric} of {where} is used up{amount}; the page IAM & Admin, Quotas has a form. {text}"
+    )
+    return QuotaExceeded(told, scope="project" if whole else "region")

@@ -1,0 +1,169 @@
+"""One create call from its intent to a definite end.
+
+Insert carries the try's request id: Google answers a repeat with the operation that the first one started, so a lost
+answer is found again. The operation is asked for a while; when it takes longer, the call ends without an answer and
+the same launch, asked again by a later tick, learns how it went. A failed operation is definite.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from supervisor.domain.causes import Cause
+from supervisor.domain.machine import RUN_LABEL, SUPERVISOR_LABEL, Machine
+from supervisor.ports.clock import Clock
+from supervisor.ports.provider import LaunchRejected, LaunchRequest, NoCapacity, ProviderUnavailable
+from supervisor.providers.gce import errors, instance
+from supervisor.providers.gce.clients import Compute
+from supervisor.providers.gce.config import GceConfig
+from supervisor.providers.gce.errors import ApiError
+from supervisor.providers.gce.machine import machine_of
+from supervisor.providers.gce.parcel import ParcelPost
+from supervisor.providers.gce.records import Records
+
+WAIT_S = 25.0  # for one operation, where nobody else waits; together they wait so long in turns
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.3, 3.0
+REMEMBERED = 10_000  # operations
+EXISTS = "RESOURCE_ALREADY_EXISTS"
+
+Operation = Mapping[str, Any]
+
+
+class Launcher:
+    def __init__(
+        self,
+        config: GceConfig,
+        compute: Compute,
+        records: Records,
+        parcels: ParcelPost,
+        clock: Clock,
+        pause: Callable[[float], None],
+    ) -> None:
+        self._config, self._compute, self._records, self._parcels = config, compute, records, parcels
+        self._clock, self._pause = clock, pause
+        self._lock = threading.Lock()
+        self._waiting = 0
+        self._operations: OrderedDict[str, str] = OrderedDict()  # request id -> the operation's name
+
+    def launch(self, request: LaunchRequest) -> Machine:
+        """The promise of ports/provider.py."""
+        zone, region = request.placement.zone, request.placement.region
+        try:
+            with self._waiters() as patience_s:
+                operation = self._ended(zone, self._begun(request), patience_s)
+        except ApiError as error:
+            if error.status == 409:
+                return self._adopt(request)
+            raise errors.of_request(error, region) from error
+        failures = (operation.get("error") or {}).get("errors") or []
+        if not failures:
+            return self._made(request, str(operation.get("targetId") or ""))
+        if any(errors.word(str(failure.get("code", ""))) == EXISTS for failure in failures):
+            return self._adopt(request)
+        raise errors.of_codes(failures, region)
+
+    def present(self, request: LaunchRequest) -> Machine | None:
+        """The machine of this very launch, where it is there already. None: it is not. ProviderUnavailable."""
+        try:
+            item = self._compute.get(request.placement.zone, request.name)
+        except ApiError as error:
+            raise ProviderUnavailable(f"machine {request.name}: {error}") from error
+        machine = None if item is None else machine_of(item, request.placement.zone)
+        return machine if machine is not None and self._is_of(machine, request) else None
+
+    # --- the operation ------------------------------------------------------------------------------------------------
+
+    def _begun(self, request: LaunchRequest) -> Operation:
+        """The operation as it is now: that of an earlier call, or a new one."""
+        zone = request.placement.zone
+        with self._lock:
+            earlier = self._operations.get(request.request_id)
+        if earlier is not None:
+            try:
+                return self._compute.operation(zone, earlier)
+            except ApiError as error:
+                if not error.missing:
+                    raise
+        body = instance.build(self._config, request, self._parcels.ready())
+        operation = self._compute.insert(zone, body, request.request_id)
+        with self._lock:
+            self._operations[request.request_id] = str(operation["name"])
+            while len(self._operations) > REMEMBERED:
+                self._operations.popitem(last=False)
+        return operation
+
+    def _ended(self, zone: str, operation: Operation, patience_s: float) -> Operation:
+        end, pause_s = self._clock.monotonic() + patience_s, FIRST_PAUSE_S
+        while operation.get("status") != "DONE":
+            if self._clock.monotonic() + pause_s > end:
+                raise ProviderUnavailable("the machine is still being created: Google looks for room")
+            self._pause(pause_s)
+            pause_s = min(LONGEST_PAUSE_S, 1.6 * pause_s)
+            operation = self._compute.operation(zone, str(operation["name"]))
+        return operation
+
+    @contextmanager
+    def _waiters(self) -> Iterator[float]:
+        """How long this call may wait, in seconds: a thousand launches at once must not stand behind each other."""
+        with self._lock:
+            self._waiting += 1
+            waiting = self._waiting
+        try:
+            yield WAIT_S / waiting
+        finally:
+            with self._lock:
+                self._waiting -= 1
+
+    # --- the machine --------------------------------------------------------------------------------------------------
+
+    def _made(self, request: LaunchRequest, machine_id: str) -> Machine:
+        zone = request.placement.zone
+        try:
+            item = self._compute.get(zone, request.name)
+            if item is not None and str(item.get("id")) == machine_id:
+                return machine_of(item, zone)
+            end = self._records.ask(zone, machine_id)
+        except ApiError as error:
+            raise ProviderUnavailable(
+                f"{request.name} was created, and could not be read: {error}"
+            ) from error
+        if end is None:
+            raise ProviderUnavailable(
+                f"{request.name} was created, and is not there: Google does not say why yet"
+            )
+        record = end.record
+        text = (
+            f"{request.name} was created and is gone already: {end.word if record is None else record.detail}"
+        )
+        if record is not None and record.cause in (Cause.PREEMPTED, Cause.HOST_ERROR):
+            raise NoCapacity(text)
+        raise LaunchRejected(text)
+
+    def _adopt(self, request: LaunchRequest) -> Machine:
+        """The name is taken: by this launch's own machine, or by another's, which is left alone."""
+        zone = request.placement.zone
+        try:
+            item = self._compute.get(zone, request.name)
+        except ApiError as error:
+            raise ProviderUnavailable(f"{request.name} exists, and could not be read: {error}") from error
+        if item is None:
+            raise ProviderUnavailable(f"{request.name} exists, and then it does not")
+        machine = machine_of(item, zone)
+        if self._is_of(machine, request):
+            return machine
+        raise LaunchRejected(
+            f"machine {request.name} is there already, of launch {machine.launch_id or 'unknown'} of "
+            f"run {machine.run_id or 'unknown'}, with the id {machine.machine_id}"
+        )
+
+    def _is_of(self, machine: Machine, request: LaunchRequest) -> bool:
+        wanted = instance.labels(self._config, request)
+        return (machine.supervisor_id, machine.run_id, machine.launch_id) == (
+            wanted[SUPERVISOR_LABEL],
+            wanted[RUN_LABEL],
+            request.launch_id,
+        )

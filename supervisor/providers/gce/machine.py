@@ -1,0 +1,72 @@
+"""What Google tells of one VM, as a Machine. The same for the bulk listing and for a single get: both are the API's
+own JSON, with the same few fields."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from supervisor.domain.machine import (
+    LAUNCH_LABEL,
+    RUN_LABEL,
+    SUPERVISOR_LABEL,
+    Machine,
+    MachineRecord,
+    MachineState,
+)
+
+FIELDS = "id,name,status,statusMessage,labels,creationTimestamp"
+# All of Instance.status, in the discovery document of compute v1. REPAIRING: the host failed, and the VM is moved.
+STATES: Mapping[str, MachineState] = {
+    "PENDING": MachineState.ASKED,
+    "PROVISIONING": MachineState.ASKED,
+    "STAGING": MachineState.STARTING,
+    "RUNNING": MachineState.UP,
+    "REPAIRING": MachineState.UP,
+    "PENDING_STOP": MachineState.ENDING,
+    "STOPPING": MachineState.ENDING,
+    "DEPROVISIONING": MachineState.ENDING,
+    "SUSPENDING": MachineState.ENDING,
+    "SUSPENDED": MachineState.ENDED,
+    "STOPPED": MachineState.ENDED,
+    "TERMINATED": MachineState.ENDED,
+}
+GOING = frozenset({"STOPPING", "DEPROVISIONING", "SUSPENDING"})  # a delete would be refused, or is under way
+
+
+def machine_of(
+    item: Mapping[str, Any], zone: str, record: MachineRecord | None = None, word: str = ""
+) -> Machine:
+    """`word`: what an operation tells of its end where that is no record, such as that it switched itself off."""
+    shown: Mapping[str, str] = item.get("labels") or {}
+    launch_id = shown.get(LAUNCH_LABEL, "").replace("-", ".")
+    if launch_id:
+        shown = {**shown, LAUNCH_LABEL: launch_id}
+    status = str(item.get("status", ""))
+    state = STATES.get(
+        status, MachineState.UP
+    )  # a word of tomorrow: the machine is there, and nothing follows
+    ends = state in (MachineState.ENDING, MachineState.ENDED)
+    told = [status, word if ends else "", str(item.get("statusMessage") or "")]
+    return Machine(
+        machine_id=str(item["id"]),
+        name=str(item["name"]),
+        zone=zone,
+        state=state,
+        supervisor_id=shown.get(SUPERVISOR_LABEL, ""),
+        run_id=shown.get(RUN_LABEL, ""),
+        launch_id=launch_id,
+        created_at=epoch_s(item.get("creationTimestamp")),
+        record=record,
+        detail=": ".join(part for part in told if part),
+        labels=shown,
+    )
+
+
+def epoch_s(text: str | None) -> float | None:
+    """RFC 3339, as Google writes it; None for nothing, or for what is no time."""
+    try:
+        return datetime.fromisoformat(text).timestamp() if text else None
+    except ValueError:
+        return None

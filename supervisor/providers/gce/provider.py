@@ -1,0 +1,214 @@
+"""Spot VMs of Google Compute Engine behind the promises of ports/provider.py.
+
+Nothing that matters lives in memory: machines are found again by their names and labels, create calls by their request
+ids, ends by Google's own operations. What is kept between two ticks (known operations, released machines, advice) only
+saves requests. Each part has a file of its own; this one puts them together and turns what was not clearly answered
+into ProviderUnavailable.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from supervisor.domain.machine import Machine, MachineListing, MachineRef, MachineState
+from supervisor.domain.placement import Offer
+from supervisor.ports.clock import Clock
+from supervisor.ports.objectstore import ObjectStore
+from supervisor.ports.provider import (
+    LaunchRejected,
+    LaunchRequest,
+    NotSupported,
+    ProviderUnavailable,
+    SecretRefused,
+)
+from supervisor.providers.gce import secrets
+from supervisor.providers.gce.advice import Advice
+from supervisor.providers.gce.clients import Compute
+from supervisor.providers.gce.config import GCE, GceConfig
+from supervisor.providers.gce.errors import ApiError
+from supervisor.providers.gce.launching import Launcher
+from supervisor.providers.gce.listing import Item, Listing
+from supervisor.providers.gce.machine import STATES, machine_of
+from supervisor.providers.gce.parcel import ParcelPost
+from supervisor.providers.gce.records import Records
+from supervisor.providers.gce.registry import Registries
+from supervisor.providers.gce.releasing import Releaser
+from supervisor.providers.gce.retry import Retry
+
+THREADS = 8
+ENDS = (MachineState.ENDING, MachineState.ENDED)
+NO_CONSOLE = frozenset({400, 404})  # a machine that is not there, or that is off
+
+
+class GceProvider:
+    """Provider of ports/provider.py. Making one asks nothing of the network and loads none of Google's packages;
+    ImportError where they are not installed. `pause` waits so many seconds; `per_try_s`: for one answer;
+    `credentials`: where they come from, None = Application Default Credentials."""
+
+    name = GCE
+    irreplaceable = False
+
+    def __init__(
+        self,
+        config: GceConfig,
+        offers: Sequence[Offer],
+        objects: ObjectStore,
+        agent_path: Path | None,
+        clock: Clock,
+        *,
+        pause: Callable[[float], None] = time.sleep,
+        per_try_s: float = 10.0,
+        credentials: Callable[[], Any] | None = None,
+    ) -> None:
+        self._config, self._offers = config, tuple(offers)
+        retry = Retry(per_try_s=per_try_s, monotonic=clock.monotonic, sleep=pause)
+        self._compute = compute = Compute(config, retry, credentials)
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="gce")
+        self._zones = tuple(dict.fromkeys((*config.zones, *(offer.placement.zone for offer in self._offers))))
+        self._listing = Listing(compute, self._zones)
+        self._records = Records(compute, self._threads)
+        self._releaser = Releaser(compute, self._threads)
+        parcels = ParcelPost(objects, agent_path, clock.monotonic)
+        self._launcher = Launcher(config, compute, self._records, parcels, clock, pause)
+        self._advice = Advice(config, self._offers, compute, self._threads, clock.monotonic)
+        self._registries = Registries(self._authorization)
+
+    def warm(self) -> None:
+        """Load Google's clients now: seconds. Failures show at the first use."""
+        self._compute.warm()
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def scope(self) -> str:
+        """Which machines this provider sees: those of the project."""
+        return self._config.project
+
+    # --- the provider -------------------------------------------------------------------------------------------------
+
+    def pin(self, image: str) -> str:
+        return self._registries.pin(image)
+
+    def offers(self) -> tuple[Offer, ...]:
+        return self._advice.ordered()
+
+    def launch(self, request: LaunchRequest) -> Machine:
+        if not any(offer.placement == request.placement for offer in self._offers):
+            place = request.placement
+            raise LaunchRejected(f"{place.shape} in {place.zone} is not offered by these settings")
+        try:
+            secrets.refuse(request.secrets)
+        except SecretRefused:
+            present = self._launcher.present(request)
+            if present is not None:
+                return present
+            raise
+        self._advice.wanted()
+        return self._launcher.launch(request)
+
+    def machines(self) -> MachineListing:
+        with _clear_answers("the list of machines"):
+            found = self._listing.read()
+        # Only now the operations: so every machine that the listing shows as ended has its operation in what follows.
+        ours = {zone for zone, item in found.machines if item.get("labels") and _ends(item)}
+        unread = self._records.refresh(
+            tuple(dict.fromkeys((*self._zones, *sorted(ours - found.unreachable))))
+        )
+        machines, away = [], set(found.unreachable)
+        for zone, item in found.machines:
+            machine = self._told(zone, item)
+            machines.append(machine)
+            if zone in unread and machine.record is None and machine.state in ENDS and machine.supervisor_id:
+                away.add(zone)  # ended, and why could not be read: nothing may follow from it
+        machines += self._releaser.unconfirmed({machine.machine_id for machine in machines}, away)
+        return MachineListing(tuple(machines), frozenset(away))
+
+    def find(self, ref: MachineRef) -> Machine | None:
+        with _clear_answers(f"machine {ref.name}"):
+            item = self._compute.get(ref.zone, ref.name)
+            if item is not None and (not ref.machine_id or str(item["id"]) == ref.machine_id):
+                if _ends(item) and self._records.known(str(item["id"])) is None:
+                    self._records.ask(ref.zone, str(item["id"]))
+                return self._told(ref.zone, item)
+            return self._gone(ref)
+
+    def release(self, ref: MachineRef) -> None:
+        self._releaser.release(ref)
+
+    def ask_to_stop(self, ref: MachineRef) -> None:
+        raise NotSupported("nothing reaches into a machine on Google Cloud: the .stop marker says the same")
+
+    def console(self, ref: MachineRef, max_bytes: int = 65536) -> bytes:
+        if max_bytes <= 0:
+            return b""
+        try:
+            text = self._compute.serial(ref.zone, ref.name, max_bytes)
+        except ApiError as error:
+            if error.status in NO_CONSOLE:
+                return b""
+            raise ProviderUnavailable(f"console of {ref.name}: {error}") from error
+        return text.encode(errors="replace")[-max_bytes:]
+
+    def check_secrets(self, references: Collection[str]) -> Mapping[str, str]:
+        return {reference: secrets.problem(reference) for reference in references}
+
+    # --- for the doctor -----------------------------------------------------------------------------------------------
+
+    def read(self, path: str, **query: str | int) -> dict[str, Any]:
+        """GET below the project, or below /compute/v1 for a path that begins with `/`. ApiError (status, reason)."""
+        return self._compute.read(path, **query)
+
+    def read_post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """POST of a question that changes nothing. ApiError."""
+        return self._compute.post(path, body)
+
+    def identity(self) -> str:
+        """The account's address, "" where it is not told. ApiError without credentials."""
+        return self._compute.identity()
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _told(self, zone: str, item: Item) -> Machine:
+        end = self._records.known(str(item["id"]))
+        return machine_of(item, zone) if end is None else machine_of(item, zone, end.record, end.word)
+
+    def _gone(self, ref: MachineRef) -> Machine | None:
+        """A machine that is not there any more, where an operation still tells why."""
+        if not ref.machine_id or not ref.machine_id.isdigit():
+            return None
+        end = self._records.known(ref.machine_id) or self._records.ask(ref.zone, ref.machine_id)
+        if end is None or end.record is None:
+            return None
+        return Machine(
+            ref.machine_id,
+            ref.name,
+            ref.zone,
+            MachineState.ENDED,
+            "",
+            "",
+            "",
+            record=end.record,
+            detail="gone",
+        )
+
+    def _authorization(self) -> str:
+        with _clear_answers("the account's token"):
+            return self._compute.authorization()
+
+
+def _ends(item: Item) -> bool:
+    return STATES.get(str(item.get("status"))) in ENDS
+
+
+@contextmanager
+def _clear_answers(what: str) -> Iterator[None]:
+    """Whatever could not be read is no answer."""
+    try:
+        yield
+    except ApiError as error:
+        raise ProviderUnavailable(f"{what}: {error}") from error

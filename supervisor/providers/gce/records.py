@@ -1,0 +1,149 @@
+"""Why machines ended, from Google's list of operations: one request for each zone and tick, newest first, up to the
+last one that is known. Operations outlive their machine, and are matched by its id, never by its name.
+
+The strongest word counts, not the newest: a machine that is preempted also switches itself off. Our own deletes are
+told from a person's by the request id, which Google repeats in the operation. They are no records.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import OrderedDict
+from collections.abc import Collection, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any
+
+from supervisor.domain.causes import Cause
+from supervisor.domain.machine import MachineRecord
+from supervisor.providers.gce.clients import Compute
+from supervisor.providers.gce.errors import ApiError
+from supervisor.providers.gce.machine import epoch_s
+
+SYSTEM = "compute.instances."
+# operationType -> (rank, cause, what a person is told). None: an end, but no reason of Google's.
+TYPES: Mapping[str, tuple[int, Cause | None, str]] = {
+    SYSTEM + "preempted": (0, Cause.PREEMPTED, "Google took the machine back"),
+    SYSTEM + "hostError": (1, Cause.HOST_ERROR, "the machine's host failed"),
+    SYSTEM + "terminateOnHostMaintenance": (2, Cause.HOST_ERROR, "the machine's host went into maintenance"),
+    SYSTEM + "deferredDelete": (3, Cause.EXPIRED, "the machine reached its maxRunDuration"),
+    SYSTEM + "deferredStop": (3, Cause.EXPIRED, "the machine reached its maxRunDuration"),
+    "delete": (4, Cause.MACHINE_DELETED, "deleted by {user}"),
+    "stop": (4, Cause.MACHINE_DELETED, "stopped by {user}"),
+    SYSTEM + "automaticRestart": (5, Cause.HOST_REBOOTED, "the machine was started anew"),
+    SYSTEM + "guestTerminate": (6, None, "it switched itself off"),
+}
+OURS = (7, None, "released by the supervisor")
+FIELDS = (
+    "nextPageToken,items(id,operationType,targetId,targetLink,user,clientOperationId,insertTime,statusMessage,"
+    "httpErrorStatusCode)"
+)
+FILTER = " OR ".join(f'(operationType="{kind}")' for kind in TYPES)
+PAGE, PAGES = 100, 5  # operations of one request; requests for one zone in one tick
+KEPT = 20_000  # machines
+RELEASES = 8  # how many request ids a machine's release may have
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The strongest word on one machine's end. `record` None: no reason of Google's, `word` says what is known."""
+
+    rank: int
+    record: MachineRecord | None
+    word: str
+
+
+def release_request_id(machine_id: str, number: int = 1) -> str:
+    """Of the delete of that machine, the same in every process of ours. `number` goes up when one has failed: Google
+    answers a repeated id with the operation it already had."""
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, f"spot-release/{machine_id}/{number}"))
+
+
+class Records:
+    """Ends by machine id. Each zone is read by one thread at a time."""
+
+    def __init__(self, compute: Compute, threads: Executor) -> None:
+        self._compute, self._threads = compute, threads
+        self._ends: OrderedDict[str, End] = OrderedDict()
+        self._seen: dict[str, frozenset[str]] = {}  # zone -> ids of its newest operations
+
+    def refresh(self, zones: Collection[str]) -> dict[str, ApiError]:
+        """Read what is new; zones that could not be read, and why."""
+        answers = self._threads.map(self._read, zones)
+        return {
+            zone: answer for zone, answer in zip(zones, answers, strict=True) if isinstance(answer, ApiError)
+        }
+
+    def known(self, machine_id: str) -> End | None:
+        return self._ends.get(machine_id)
+
+    def ask(self, zone: str, machine_id: str) -> End | None:
+        """Everything about one machine. ApiError."""
+        self._page(zone, f"targetId={machine_id}", "")
+        return self.known(machine_id)
+
+    def _read(self, zone: str) -> ApiError | None:
+        before, newest, token = self._seen.get(zone, frozenset()), [], ""
+        try:
+            for _ in range(PAGES):
+                ids, token = self._page(zone, FILTER, token)
+                newest += ids
+                if not token or not before.isdisjoint(ids):
+                    break
+        except ApiError as error:
+            return error
+        self._seen[zone] = frozenset(newest[:PAGE])
+        return None
+
+    def _page(self, zone: str, wanted: str, token: str) -> tuple[list[str], str]:
+        query: dict[str, str | int] = {
+            "filter": wanted,
+            "orderBy": "creationTimestamp desc",
+            "maxResults": PAGE,
+            "fields": FIELDS,
+        }
+        if token:
+            query["pageToken"] = token
+        answer = self._compute.read(f"zones/{zone}/operations", **query)
+        operations = answer.get("items") or []
+        for operation in operations:
+            self._take(operation)
+        return [str(operation["id"]) for operation in operations], str(answer.get("nextPageToken") or "")
+
+    def _take(self, operation: Mapping[str, Any]) -> None:
+        machine_id, end = str(operation.get("targetId") or ""), end_of(operation)
+        if end is None or not machine_id:
+            return
+        known = self._ends.get(machine_id)
+        if known is None or end.rank < known.rank:
+            self._ends[machine_id] = end
+            while len(self._ends) > KEPT:
+                self._ends.popitem(last=False)
+
+
+def end_of(operation: Mapping[str, Any]) -> End | None:
+    """None: the operation ends no machine, or it failed."""
+    kind = TYPES.get(str(operation.get("operationType")))
+    if (
+        kind is None
+        or operation.get("httpErrorStatusCode")
+        or "/instances/" not in operation.get("targetLink", "")
+    ):
+        return None
+    if _is_ours(operation):
+        kind = OURS
+    rank, cause, text = kind
+    word = text.format(user=operation.get("user") or "somebody")
+    if cause is None:
+        return End(rank, None, word)
+    said = str(operation.get("statusMessage") or "")
+    detail = f"{word} ({said.rstrip('.')})" if said else word
+    return End(rank, MachineRecord(cause, detail, epoch_s(operation.get("insertTime"))), word)
+
+
+def _is_ours(operation: Mapping[str, Any]) -> bool:
+    given = operation.get("clientOperationId")
+    if not given or operation.get("operationType") != "delete":
+        return False
+    machine_id = str(operation.get("targetId"))
+    return any(given == release_request_id(machine_id, number) for number in range(1, RELEASES + 1))

@@ -1,0 +1,80 @@
+"""google-cloud-compute, loaded, and what its many errors say: one ApiError each.
+
+This file alone knows the official client's words. Its own retries are off (`retry=None` at each call).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from supervisor.providers.gce.config import GceConfig
+from supervisor.providers.gce.errors import IDENTITY, ApiError
+
+T = TypeVar("T")
+
+
+class Speaking:
+    """The official clients. Making the first one imports the package: a second, and 140 MiB."""
+
+    def __init__(self, config: GceConfig, credentials: Any) -> None:
+        from google.cloud import compute_v1
+
+        options = {"api_endpoint": config.root} if config.endpoint else None
+        self.types: Any = compute_v1
+        self.instances: Any = compute_v1.InstancesClient(credentials=credentials, client_options=options)
+        self.operations: Any = compute_v1.ZoneOperationsClient(
+            credentials=credentials, client_options=options
+        )
+
+    def instance(self, body: Mapping[str, Any]) -> Any:
+        """The API's own JSON as a message; ParseError for a field that the API does not have."""
+        return self.types.Instance.from_json(json.dumps(body))
+
+
+def plain(message: Any) -> dict[str, Any]:
+    """The API's own JSON of a message, as the wire had it: camelCase, int64 as text."""
+    from google.protobuf import json_format  # type: ignore[import-untyped]
+
+    found: dict[str, Any] = json_format.MessageToDict(type(message).pb(message))
+    return found
+
+
+def spoken(call: Callable[[], T]) -> T:
+    """Make the call; whatever of Google's or the network's goes wrong comes out as ApiError."""
+    from google.api_core.exceptions import GoogleAPIError
+    from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError
+    from google.protobuf.json_format import ParseError  # type: ignore[import-untyped]
+    from requests.exceptions import RequestException
+
+    try:
+        return call()
+    except GoogleAPIError as error:
+        raise _refusal(error) from error
+    except DefaultCredentialsError as error:
+        raise ApiError(f"no Google credentials: {error}", None, IDENTITY) from error
+    except GoogleAuthError as error:
+        raise ApiError(f"the credentials could not be renewed: {error}") from error
+    except (RequestException, ParseError, ValueError) as error:
+        raise ApiError(f"no clear answer: {error or type(error).__name__}") from error
+
+
+def refused(status: int, content: bytes) -> ApiError:
+    """An answer to the plain session that is not 200."""
+    try:
+        told = json.loads(content)["error"]
+        errors = told.get("errors") or [{}]
+        return ApiError(str(told.get("message", "")), status, str(errors[0].get("reason", "")))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return ApiError(content[:200].decode(errors="replace"), status)
+
+
+def _refusal(error: Exception) -> ApiError:
+    code = getattr(error, "code", None)
+    status = int(code) if code is not None else None
+    errors = [one for one in getattr(error, "errors", None) or () if isinstance(one, Mapping)]
+    reason = str(errors[0].get("reason", "")) if errors else ""
+    # The client puts "POST https://...: " before Google's words.
+    message = str(getattr(error, "message", "") or error)
+    return ApiError(str(errors[0].get("message") or message) if errors else message, status, reason)
