@@ -1,0 +1,36 @@
+"""The agent's own Cloud Storage client, in the agent's words, against a bucket that is met over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from supervisor.agent.googleapi import Pace
+from supervisor.agent.stores import errors
+from supervisor.agent.stores.gcs import GcsStore
+from tests.cloud.storage import StorageFake
+from tests.contracts.objectstore_suite import AgentStoreSuite
+
+
+class TestAgentGcsStore(AgentStoreSuite):
+    words = errors
+
+    @pytest.fixture
+    def bucket(self) -> Iterator[StorageFake]:
+        fake = StorageFake()
+        fake.make_bucket("spot-test")
+        yield fake
+        fake.close()
+
+    @pytest.fixture
+    def store(self, bucket: StorageFake, monkeypatch: pytest.MonkeyPatch) -> Iterator[GcsStore]:
+        monkeypatch.delenv("GCE_METADATA_HOST", raising=False)
+        self.cloud = bucket
+        store = GcsStore.at("gs://spot-test/some/where", bucket.url, pace=Pace(retry_for_s=0.0))
+        yield store
+        store.close()
+
+    def make_unreadable(self, store: Any, prefix: str) -> None:
+        self.cloud.deny("*", "spot-test/some/where/" + prefix)
