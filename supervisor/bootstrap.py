@@ -1,7 +1,7 @@
-"""The composition root: the only file that names concrete adapters.
+"""The composition root: it builds the house from settings (store, adapters, services, loop, doors).
 
-It builds the house from settings (store, objects, providers, services, loop, doors), opens it in an order in which a
-failure leaves nothing behind, and closes it in the reverse order, with every training untouched.
+It opens everything in an order in which a failure leaves nothing behind, and closes it in the reverse order, with
+every training untouched. Which provider and which object store there are is chosen in `adapters`.
 """
 
 from __future__ import annotations
@@ -11,25 +11,22 @@ import gc
 import logging
 import os
 import sys
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from supervisor import adapters as adapters_of
 from supervisor import settings as settings_of
 from supervisor import telemetry
+from supervisor.adapters import Adapters
 from supervisor.api import server
 from supervisor.api.deps import Services, assemble
 from supervisor.api.server_file import ServerFile
 from supervisor.domain import cells
-from supervisor.domain.errors import SettingsRefused
 from supervisor.notifiers.log import LogNotifier
-from supervisor.objectstores.filesystem import FilesystemStore
-from supervisor.ports.objectstore import ObjectStore
-from supervisor.ports.provider import ProviderUnavailable
-from supervisor.ports.store import RunFilter, Store
+from supervisor.ports.store import Store
 from supervisor.ports.wake import Wake
-from supervisor.providers.agent_bundle import agent_path
-from supervisor.providers.local.provider import LocalProvider
 from supervisor.reconciler.act import Actor
 from supervisor.reconciler.event_wake import EventWake
 from supervisor.reconciler.jobs import Paces
@@ -50,7 +47,7 @@ from supervisor.services.handover import Handover
 from supervisor.services.health import LoopStatus
 from supervisor.services.heartbeat import BeatInbox
 from supervisor.services.parts import Defaults, Parts
-from supervisor.settings import LOCAL, Settings
+from supervisor.settings import Settings
 from supervisor.storage import schema
 from supervisor.storage import store as storage
 from supervisor.storage.folder_lock import FolderLock
@@ -108,6 +105,7 @@ class House:
     services: Services
     loop: Loop
     handover: Handover | None
+    adapters: Adapters
 
     def also_after_tick(self, act: Callable[[], None]) -> None:
         before = self.loop.after_tick
@@ -119,6 +117,8 @@ class House:
         self.loop.after_tick = both
 
     def start(self) -> None:
+        # Beside the first tick: what needs a slow import waits for it, everything else goes on.
+        threading.Thread(target=self.adapters.warm, name="warm", daemon=True).start()
         if self.handover is not None:
             self.handover.start()
         self.loop.start()
@@ -127,6 +127,7 @@ class House:
         self.loop.stop()
         if self.handover is not None:
             self.handover.stop()
+        self.adapters.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,18 +142,9 @@ def build(settings: Settings, store: Store, wakes: Wakes) -> House:
     """Everything that lives behind the doors, wired but not started."""
     clock = SystemClock()
     alone = settings.database_url.startswith("sqlite")  # the data folder's lock proves it
-    objects = _objects(settings, store)
-    local = LocalProvider(
-        settings.data_dir,
-        settings_of.offers(settings),
-        settings.local_capacity,
-        agent_path(settings.data_dir),
-        clock,
-        gpus=settings.local_gpus,
-    )
-    scope = _scope(local)
-    cell = cells.cell(LOCAL, scope, settings.store_url)
-    parts = _parts(settings, store, objects, clock, wakes.everywhere, local, cell)
+    adapters = adapters_of.choose(settings, store, clock)
+    cell = cells.cell(settings.provider, adapters.scope, settings.store_url)
+    parts = _parts(settings, store, adapters, clock, wakes.everywhere, cell)
 
     owner = f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
@@ -163,9 +155,15 @@ def build(settings: Settings, store: Store, wakes: Wakes) -> House:
     inbox, handover = _beats(settings, parts, leader)
     beats = handover or inbox
     observer = Observer(
-        parts.providers, objects, beats.take, clock, store.supervisor_id, parts.knobs.poll_interval_s, scope
+        parts.providers,
+        parts.objects,
+        beats.take,
+        clock,
+        store.supervisor_id,
+        parts.knobs.poll_interval_s,
+        adapters.scope,
     )
-    tick = _tick(settings, parts, wakes.loop, cell, observer, inbox)
+    tick = _tick(settings, parts, adapters, wakes.loop, cell, observer, inbox)
     loop = Loop(
         tick,
         leader,
@@ -181,16 +179,12 @@ def build(settings: Settings, store: Store, wakes: Wakes) -> House:
         parts,
         inbox,
         lambda: _loop_status(loop),
-        Surroundings(
-            settings.data_dir,
-            agent_path(settings.data_dir),
-            local.cards,
-            max(settings.local_gpus.values(), default=0),
-        ),
-        Dev(parts, local),
+        _surroundings(settings, adapters),
+        Dev(parts, adapters.disasters) if adapters.disasters is not None else None,
         lambda key: tick.runs.get(key) if leader.lease() is not None else None,
+        settings_of.public_host(settings),
     )
-    return House(services, loop, handover)
+    return House(services, loop, handover, adapters)
 
 
 @contextlib.contextmanager
@@ -209,33 +203,35 @@ def _wakes(store: storage.SqlStore) -> Iterator[Wakes]:
         everywhere.close()
 
 
-def _scope(local: LocalProvider) -> str:
-    try:
-        return local.scope()
-    except ProviderUnavailable as error:
-        raise SettingsRefused(
-            f"{error}. Restore it from a backup: it says which runs these machines belong to."
-        ) from None
-
-
 def _parts(
-    settings: Settings,
-    store: Store,
-    objects: ObjectStore,
-    clock: SystemClock,
-    wake: Wake,
-    local: LocalProvider,
-    cell: str,
+    settings: Settings, store: Store, adapters: Adapters, clock: SystemClock, wake: Wake, cell: str
 ) -> Parts:
+    name = settings.provider
     knobs = settings_of.knobs(settings, store.supervisor_id)
     defaults = Defaults(
         settings_of.limit_defaults(settings),
         settings_of.stall_defaults(settings),
         settings.stop_grace_s,
-        {LOCAL: settings_of.gpu_timeout_s(settings, LOCAL)},
+        {name: settings_of.gpu_timeout_s(settings, name)},
         settings.store_usd_per_gib_month,
+        settings.default_image,
     )
-    return Parts(store, objects, clock, wake, {LOCAL: local}, {LOCAL: cell}, knobs, defaults)
+    return Parts(
+        store, adapters.objects, clock, wake, {name: adapters.provider}, {name: cell}, knobs, defaults
+    )
+
+
+def _surroundings(settings: Settings, adapters: Adapters) -> Surroundings:
+    promised = max(settings.local_gpus.values(), default=0) if adapters.disasters is not None else 0
+    return Surroundings(
+        settings.data_dir,
+        adapters.agent,
+        adapters.cards,
+        promised,
+        adapters.checks,
+        settings.log_chunk_s,
+        settings.public_url != "" or adapters.server_file is not None,
+    )
 
 
 def _beats(settings: Settings, parts: Parts, leader: Leader) -> tuple[BeatInbox, Handover | None]:
@@ -249,27 +245,22 @@ def _beats(settings: Settings, parts: Parts, leader: Leader) -> tuple[BeatInbox,
     return inbox, Handover(store, inbox, clock, parts.wake, urgent, leader.lease)
 
 
-def _objects(settings: Settings, store: Store) -> FilesystemStore:
-    """A store is made only where no run can have anything in it yet: an empty mount point is not an empty store."""
-    try:
-        objects = FilesystemStore.at(settings.store_url)
-    except ValueError as error:
-        raise SettingsRefused(f"store_url: {error}", {"store_url": settings.store_url}) from None
-    if settings.origins["store_url"] == "default" or not store.page(RunFilter(), None, 1).runs:
-        return FilesystemStore.create(objects.root)
-    return objects
-
-
 def _tick(
-    settings: Settings, parts: Parts, wake: Wake, cell: str, observer: Observer, inbox: BeatInbox
+    settings: Settings,
+    parts: Parts,
+    adapters: Adapters,
+    wake: Wake,
+    cell: str,
+    observer: Observer,
+    inbox: BeatInbox,
 ) -> Tick:
     store, objects, clock, providers = parts.store, parts.objects, parts.clock, dict(parts.providers)
     outcomes = Outcomes()
     paces = Paces(
         store_url=objects.url,
-        server_file=str(settings.data_dir / "server.json"),
+        server_file=adapters.server_file,
         poll_interval_s=settings.poll_interval_s,
-        **settings_of.agent_paces(settings, LOCAL),
+        **settings_of.agent_paces(settings, settings.provider),
     )
     return Tick(
         store=store,
@@ -277,7 +268,17 @@ def _tick(
         observer=observer,
         worldview=Worldview(parts.knobs, providers),
         readers=Readers(objects, providers),
-        actor=Actor(store, objects, providers, outcomes, clock, wake, paces, inbox.forget),
+        actor=Actor(
+            store,
+            objects,
+            providers,
+            outcomes,
+            clock,
+            wake,
+            paces,
+            inbox.forget,
+            threads=adapters.launch_threads,
+        ),
         outcomes=outcomes,
         sampler=Sampler(store),
         sweeper=Sweeper(store.supervisor_id),

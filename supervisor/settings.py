@@ -11,6 +11,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from supervisor import settings_env_file, settings_gce, settings_values
 from supervisor.domain import timeouts
@@ -170,8 +171,13 @@ def _with_folders(settings: Settings) -> Settings:
         settings,
         data_dir=folder,
         database_url=settings.database_url or "sqlite:///%s" % (folder / "supervisor.db"),
-        store_url=settings.store_url or (folder / "objects").as_uri(),
+        store_url=_store_url(settings.store_url) or (folder / "objects").as_uri(),
     )
+
+
+def _store_url(url: str) -> str:
+    """Runs are tied to a bucket by this text, so one bucket has one spelling."""
+    return url.rstrip("/") if url.startswith("gs://") else url
 
 
 def _check(settings: Settings) -> None:
@@ -221,6 +227,11 @@ def limit_defaults(settings: Settings) -> Limits:
 def gpu_timeout_s(settings: Settings, provider: str) -> float:
     """How long a machine of this provider may wait for its GPU; 0 on this computer, which has no driver to install."""
     return 0.0 if provider == LOCAL else settings.gpu_timeout_s
+
+
+def public_host(settings: Settings) -> str:
+    """The name in `public_url`, as requests from outside carry it; "" = nobody comes from outside."""
+    return urlsplit(settings.public_url).hostname or ""
 
 
 def agent_paces(settings: Settings, provider: str) -> dict[str, float]:

@@ -23,15 +23,12 @@ from supervisor.services.health import full_disk
 LOG = logging.getLogger(__name__)
 ROUTERS = (
     runs.router, facts.router, evidence.router, cost.router, files.router, actions.router,
-    beats.router, code.router, health.router,
+    beats.router, code.router, health.router, dev.router,
 )  # fmt: skip
 
 
-def create_app(
-    services: Services | None, hosts: Collection[str] = LOOPBACK, with_dev: bool | None = None
-) -> FastAPI:
-    """The ASGI application. `services` None: only its document can be made from it. `with_dev` None: if there is
-    a `services.dev`."""
+def create_app(services: Services | None, hosts: Collection[str] = LOOPBACK) -> FastAPI:
+    """The ASGI application. `services` None: only its document can be made from it."""
     app = FastAPI(
         title="Spot Supervisor",
         version="1",
@@ -41,14 +38,11 @@ def create_app(
         redirect_slashes=False,
     )
     app.state.services = services
-    mounted = list(ROUTERS)
-    if with_dev if with_dev is not None else services is not None and services.dev is not None:
-        mounted.append(dev.router)
-    for router in mounted:
+    for router in ROUTERS:
         app.include_router(router)
     methods = [
         (route.path_regex, route.methods or set())
-        for router in mounted
+        for router in ROUTERS
         for route in router.routes
         if isinstance(route, APIRoute)
     ]
@@ -72,7 +66,8 @@ def create_app(
     app.add_exception_handler(SpotError, _refused)  # type: ignore[arg-type]
     for kind in _PARTS:
         app.add_exception_handler(kind, _away)
-    app.add_middleware(Door, hosts=hosts)
+    beat_host = services.beat_host if services is not None else ""
+    app.add_middleware(Door, hosts=hosts, beat_host=beat_host)
     return app
 
 

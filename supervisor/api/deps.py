@@ -17,7 +17,8 @@ from supervisor.services.queries import Live, Queries, nobody_live
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """`dev` is None where no provider can inject disasters: its routes are not there then."""
+    """`dev` is None where no provider can inject disasters. `beat_host`: a name of the outside world under which beats
+    may come in, and nothing else; "" = there is none."""
 
     parts: Parts
     inbox: BeatInbox
@@ -26,6 +27,7 @@ class Services:
     loop: LoopView
     around: Surroundings
     dev: Dev | None = None
+    beat_host: str = ""
 
 
 def assemble(
@@ -35,9 +37,10 @@ def assemble(
     around: Surroundings,
     dev: Dev | None = None,
     live: Live = nobody_live,
+    beat_host: str = "",
 ) -> Services:
     queries = Queries(parts, inbox, loop, live)
-    return Services(parts, inbox, queries, Logs(parts, queries, inbox), loop, around, dev)
+    return Services(parts, inbox, queries, Logs(parts, queries, inbox), loop, around, dev, beat_host)
 
 
 def services_of(request: Request) -> Services:

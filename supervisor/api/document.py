@@ -20,6 +20,7 @@ from supervisor.api import (
     schemas_evidence,
     schemas_facts,
     schemas_files,
+    schemas_health,
     schemas_telemetry,
 )
 from supervisor.api.app import create_app
@@ -111,25 +112,26 @@ OPERATIONS = {
     "note_results_pulled": Operation(
         {200: schemas.Run}, schemas_files.PulledBody, refuses="RUN_NOT_FOUND PULL_MISMATCH"
     ),
-    "live": Operation({200: schemas.Live}),
-    "ready": Operation({200: schemas.Ready, 503: schemas.Ready}, query=bodies.ReadyParameters),
-    "doctor": Operation({200: schemas.DoctorReport}),
+    "show_meta": Operation({200: schemas_health.Meta}),
+    "live": Operation({200: schemas_health.Live}),
+    "ready": Operation({200: schemas_health.Ready, 503: schemas_health.Ready}, query=bodies.ReadyParameters),
+    "doctor": Operation({200: schemas_health.DoctorReport}),
     "preempt": Operation(
-        {200: schemas.Disaster}, bodies.PreemptBody, refuses="RUN_NOT_FOUND CONFLICT DEV_REFUSED"
+        {200: schemas_health.Disaster}, bodies.PreemptBody, refuses="RUN_NOT_FOUND CONFLICT DEV_REFUSED"
     ),
     "kill": Operation(
-        {200: schemas.Disaster}, bodies.StrikeBody, refuses="RUN_NOT_FOUND CONFLICT DEV_REFUSED"
+        {200: schemas_health.Disaster}, bodies.StrikeBody, refuses="RUN_NOT_FOUND CONFLICT DEV_REFUSED"
     ),
     "freeze": Operation(
-        {200: schemas.Disaster}, bodies.StrikeBody, refuses="RUN_NOT_FOUND CONFLICT DEV_REFUSED"
+        {200: schemas_health.Disaster}, bodies.StrikeBody, refuses="RUN_NOT_FOUND CONFLICT DEV_REFUSED"
     ),
-    "stockout": Operation({200: schemas.Stockout}, bodies.StockoutBody, refuses="DEV_REFUSED"),
+    "stockout": Operation({200: schemas_health.Stockout}, bodies.StockoutBody, refuses="DEV_REFUSED"),
 }
 
 
 def document() -> str:
     """The document as it is committed: JSON text with a line break at its end."""
-    found: Json = create_app(None, with_dev=True).openapi()
+    found: Json = create_app(None).openapi()
     found["components"] = {"schemas": _components()}
     for path in found["paths"].values():
         for method, told in path.items():

@@ -81,7 +81,12 @@ Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
 EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=128)]
 EnvValue = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=32_768)]
 SecretRef = Annotated[
-    str, StringConstraints(pattern=r"^(env:[A-Za-z_][A-Za-z0-9_]*|file:/[^\x00]+)$", max_length=1024)
+    str,
+    StringConstraints(
+        pattern=r"^(env:[A-Za-z_][A-Za-z0-9_]*|file:/[^\x00]+"
+        r"|gcp:projects/[a-z0-9][a-z0-9.:-]*/secrets/[A-Za-z0-9_-]{1,255}/versions/[A-Za-z0-9_-]{1,63})$",
+        max_length=1024,
+    ),
 ]
 LabelKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$", max_length=63)]
 LabelValue = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=255)]
@@ -130,6 +135,16 @@ class LimitsSpec(Strict):
     machine_max_s: Seconds | None = None
 
 
+class EscalateSpec(Strict):
+    """When spot machines are lost too often, or the deadline is near: what is asked for then. Off by default.
+    `after` preemptions within `within_s` (6 h) change over `to` on-demand machines, or the next shape of `shapes`."""
+
+    after: Annotated[int, Field(ge=1, le=1000)] | None = None
+    within_s: Seconds | None = None
+    to: Literal["on_demand", "next_shape"] | None = None
+    on_demand_before_deadline_s: Seconds | None = None
+
+
 class StallSpec(Strict):
     """How long each silence is legal."""
 
@@ -154,12 +169,13 @@ class RunSpec(Strict):
     workdir: Annotated[str, StringConstraints(pattern=r"^[^\x00]+$", max_length=4096)] | None = None
     env: Annotated[dict[EnvName, EnvValue], Field(max_length=256)] = {}
     image: Annotated[str, StringConstraints(pattern=r"^[!-~]+$", max_length=512)] | None = None
+    image_follow_tag: bool = False
     code: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")] | None = None
     conda_env: Annotated[str, StringConstraints(pattern=r"^[^\x00\s]+$", max_length=512)] | None = None
     secrets: Annotated[dict[EnvName, SecretRef], Field(max_length=64)] = {}
     allow_plain_secrets: bool = False
     tracker_url: Annotated[str, StringConstraints(pattern=r"^https?://[!-~]+$", max_length=512)] | None = None
-    provider: Name = "local"
+    provider: Name | None = None
     zones: Names = []
     shapes: Names = []
     spot: bool = True
@@ -172,6 +188,7 @@ class RunSpec(Strict):
     retry: Retry = Retry()
     limits: LimitsSpec = LimitsSpec()
     stall: StallSpec = StallSpec()
+    escalate: EscalateSpec = EscalateSpec()
     stop_grace_s: Annotated[FiniteFloat, Field(ge=0, le=86_400)] | None = None
     on_success: Literal["release", "keep", "ask"] = "release"
     on_failure: Literal["release", "keep"] = "release"

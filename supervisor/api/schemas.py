@@ -79,6 +79,16 @@ class Results(Answer):
     pull_required: bool
 
 
+class ImageShown(Answer):
+    """`name` as the spec has it; `digest`: the exact content that the machines run, null where it could not be pinned
+    (yet). `follow_tag`: each attempt takes what the tag names then."""
+
+    name: str
+    digest: str | None
+    pinned: bool
+    follow_tag: bool
+
+
 class StopShown(Answer):
     actor: str
     at: datetime
@@ -113,6 +123,7 @@ class Run(Answer):
     purged_at: datetime | None
     kept_until: datetime | None
     stop: StopShown | None
+    image: ImageShown | None
     labels: dict[str, str]
     created_at: datetime
     generation_at: datetime
@@ -237,48 +248,6 @@ class BeatAnswer(Answer):
     next_s: float
     stop: bool
     follow_logs: bool
-
-
-class Live(Answer):
-    live: bool
-
-
-class CheckShown(Answer):
-    name: str
-    ok: bool
-    fact: str
-
-
-class Ready(Answer):
-    ready: bool
-    checks: list[CheckShown] = []
-
-
-class FindingShown(Answer):
-    group: str
-    name: str
-    result: str = Field(description="ok, warn or fail")
-    fact: str
-    cause: str
-    fix: str
-
-
-class DoctorReport(Answer):
-    worst: str
-    checks: list[FindingShown]
-
-
-class Disaster(Answer):
-    done: str
-    run_id: str
-    machine: str
-    zone: str
-
-
-class Stockout(Answer):
-    done: str
-    zones: list[str]
-    for_s: float | None
 
 
 class ProblemError(Answer):

@@ -1,6 +1,7 @@
-"""Doctor: what a person would check first on this computer. Each line has a fact, a cause and the cure.
+"""Doctor: what a person would check first. Each line has a fact, a cause and the cure.
 
-The checks write and delete one small object and commit one empty transaction; nothing else is changed.
+The checks write and delete one small object and commit one empty transaction; nothing else is changed. What only the
+cloud knows is asked by the adapters' own checks (`Surroundings.checks`).
 """
 
 from __future__ import annotations
@@ -10,21 +11,22 @@ import secrets
 import shutil
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from supervisor.domain.cards import Card
 from supervisor.domain.errors import SchemaMismatch
+from supervisor.domain.findings import FAIL, OK, WARN, Finding
 from supervisor.lifecycle.figures import gib_text
-from supervisor.ports.objectstore import ObjectMissing, StoreUnavailable
+from supervisor.ports.objectstore import ABSENT, ObjectMissing, PreconditionFailed, StoreUnavailable
 from supervisor.ports.provider import ProviderUnavailable
 from supervisor.ports.store import StoreDown
+from supervisor.services.beat_cost import beat_cost
 from supervisor.services.doctor_secrets import secrets_told
 from supervisor.services.health import LoopView, readiness
 from supervisor.services.parts import Parts
 from supervisor.services.run_view import Json
 
-OK, WARN, FAIL = "ok", "warn", "fail"
 DISK_WARN_BYTES, DISK_FAIL_BYTES = 5 * 10**9, 500 * 10**6
 INODES_WARN, INODES_FAIL = 100_000, 5_000
 COMMIT_WARN_MS = 100.0
@@ -33,25 +35,18 @@ PROBE = "doctor/probe"
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """`result`: ok, warn or fail. `cause` and `fix` are empty when all is well."""
-
-    name: str
-    result: str
-    fact: str
-    cause: str = ""
-    fix: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Surroundings:
     """`agent_bundle`: the file that machines are started with; None = this installation carries none. `cards` reads
-    the GPUs of this computer (ProviderUnavailable); `gpus_promised`: the most that a shape promises, 0 = none does."""
+    the GPUs of this computer (ProviderUnavailable); `gpus_promised`: the most that a shape promises, 0 = none does.
+    `checks`: what the adapters want to have looked at; raises nothing. `pushed`: machines reach the supervisor."""
 
     data_dir: Path
     agent_bundle: Path | None
     cards: Callable[[], Sequence[Card]] = tuple
     gpus_promised: int = 0
+    checks: Callable[[], Sequence[Finding]] = tuple
+    log_chunk_s: float = 300.0
+    pushed: bool = True
 
 
 def examine(parts: Parts, around: Surroundings, loop: LoopView) -> Json:
@@ -81,8 +76,16 @@ def examine(parts: Parts, around: Surroundings, loop: LoopView) -> Json:
         for check in readiness(parts, loop)
         if check.name in ("lease", "tick")
     ]
+    found += around.checks()
+    if _in_bucket(parts):
+        found.append(_beats_cost(parts, around))
     worst = max((finding.result for finding in found), key=(OK, WARN, FAIL).index)
-    return {"worst": worst, "checks": [{"group": "local", **asdict(finding)} for finding in found]}
+    return {"worst": worst, "checks": [asdict(finding) for finding in found]}
+
+
+def _in_bucket(parts: Parts) -> bool:
+    """A store whose requests cost money."""
+    return parts.objects.url.startswith("gs://")
 
 
 def _python() -> Finding:
@@ -138,24 +141,46 @@ def _commit(parts: Parts) -> Finding:
 
 def _objects(parts: Parts) -> Finding:
     """Write, read back, delete: each request touches its own object, so two doctors do not meet."""
-    key = f"{PROBE}-{secrets.token_hex(8)}"
+    where = _objects_told(parts)
+    return replace(where, group="google") if _in_bucket(parts) else where
+
+
+def _objects_told(parts: Parts) -> Finding:
+    key, url = f"{PROBE}-{secrets.token_hex(8)}", parts.objects.url
+    guarded = False
     try:
         parts.objects.put(key, b"probe")
         content, _ = parts.objects.get(key)
+        try:
+            parts.objects.delete(key, if_generation=ABSENT)
+        except PreconditionFailed:
+            guarded = True
         parts.objects.delete(key)
     except (StoreUnavailable, ObjectMissing) as error:
-        return Finding(
-            "objects",
-            FAIL,
-            f"{parts.objects.url} cannot be used",
-            str(error),
-            "check the folder and its disk",
-        )
+        fix = "check the folder and its disk"
+        if _in_bucket(parts):
+            bucket = "/".join(url.split("/", 3)[:3])
+            fix = f"gcloud storage ls {bucket}; the supervisor's account needs roles/storage.objectUser there"
+        return Finding("objects", FAIL, f"{url} cannot be used", str(error), fix)
     if content != b"probe":
-        return Finding(
-            "objects", FAIL, f"{parts.objects.url} gave other bytes than were written", "damaged storage", ""
-        )
-    return Finding("objects", OK, f"{parts.objects.url} can be written, read and deleted")
+        return Finding("objects", FAIL, f"{url} gave other bytes than were written", "damaged storage", "")
+    if not guarded:
+        cause = "it ignores conditions on generations, so two agents could write over each other"
+        return Finding("objects", FAIL, f"{url} deleted what it should have kept", cause, "use another store")
+    return Finding("objects", OK, f"{url} can be written, read and deleted, and keeps conditions")
+
+
+def _beats_cost(parts: Parts, around: Surroundings) -> Finding:
+    knobs = parts.knobs
+    cost = beat_cost(knobs.beat_store_s, around.log_chunk_s, knobs.poll_interval_s, knobs.stop_poll_s)
+    fact = (
+        f"a run that trains for a month costs ${cost.beats_usd:.2f} for beats (one stored every "
+        f"{knobs.beat_store_s:g} s) and ${cost.logs_usd:.2f} for log chunks; the supervisor's looks cost "
+        f"${cost.looks_usd:.2f} a month for up to 1,000 live runs together"
+    )
+    if around.pushed:
+        fact += f"; pushed beats (every {knobs.beat_push_s:g} s) cost nothing"
+    return Finding("beats cost", OK, fact, group="google")
 
 
 def _clock(parts: Parts) -> Finding:

@@ -11,7 +11,7 @@ from supervisor.domain.status import ACTIVE
 from supervisor.ports.provider import Provider, ProviderUnavailable
 from supervisor.ports.store import RunFilter, StoreDown
 from supervisor.services.parts import Parts
-from supervisor.services.policy import provider_of
+from supervisor.services.policy import LOCAL
 
 RUNS_READ = 1000  # of the live ones, the newest
 SHOWN = 6
@@ -22,13 +22,12 @@ Wanted = tuple[str, str, str]  # run id, name of the secret, reference
 
 def secrets_told(parts: Parts, data_dir: Path) -> tuple[str, str, str, bool]:
     """(fact, cause, fix, all is well). Raises nothing; no text holds a value."""
-    local = parts.providers.get("local")
-    if local is None:
-        return "no provider reads secrets on this computer", "", "", True
+    provider = parts.providers[parts.own_provider]
+    on_this_computer = parts.own_provider == LOCAL
     try:
-        probe = _probe(local, data_dir)
+        probe = _probe(provider, data_dir) if on_this_computer else ""
         wanted = list(_wanted(parts))
-        told = local.check_secrets({reference for _, _, reference in wanted})
+        told = provider.check_secrets({reference for _, _, reference in wanted})
     except (OSError, ProviderUnavailable, StoreDown) as error:
         return "not checked", str(error), "", False
     if probe:
@@ -39,7 +38,8 @@ def secrets_told(parts: Parts, data_dir: Path) -> tuple[str, str, str, bool]:
         fact = f"{len(bad)} of {len(wanted)} secrets of live runs cannot be read, so their next launch is refused"
         return fact, causes, "mend them; waiting runs then go on by themselves", False
     if not wanted:
-        return "a secret's file can be read; no live run names a secret", "", "", True
+        readable = "a secret's file can be read; " if on_this_computer else ""
+        return f"{readable}no live run names a secret", "", "", True
     names = sorted({name for _, name, _ in wanted})
     shown = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
     return f"all secrets of live runs can be read: {shown}", "", "", True
@@ -51,8 +51,8 @@ def _wanted(parts: Parts) -> Iterator[Wanted]:
     while read < RUNS_READ:
         page = parts.store.page(RunFilter(statuses=LIVE), before, 200)
         for run in page.runs:
-            spec = parts.store.spec(run.key)
-            if provider_of(spec) == "local":
+            if run.provider == parts.own_provider:
+                spec = parts.store.spec(run.key)
                 yield from ((run.run_id, name, ref) for name, ref in spec.get("secrets", {}).items())
         read += len(page.runs)
         before = page.next_key

@@ -28,11 +28,13 @@ class Defaults:
     stop_grace_s: float = 120.0
     gpu_timeout_s: Mapping[str, float] = field(default_factory=dict)
     store_usd_per_gib_month: float | None = None  # None = nobody has told us
+    image: str = ""  # of a run that names none, on a provider that needs one
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """`providers` and `cells` have the same keys. `closing`: what takes long is to be broken off."""
+    """`providers` and `cells` have the same keys, the supervisor's own first. `closing`: what takes long is to be
+    broken off."""
 
     store: Store
     objects: ObjectStore
@@ -43,3 +45,8 @@ class Parts:
     knobs: Knobs
     defaults: Defaults = field(default_factory=Defaults)
     closing: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def own_provider(self) -> str:
+        """The provider of a run that names none."""
+        return next(iter(self.providers))

@@ -7,6 +7,9 @@ A refusal names the field and what is known, never the value that was sent.
 
 from __future__ import annotations
 
+import base64
+import gzip
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -18,25 +21,45 @@ from supervisor.domain.errors import InvalidRequest, UnknownPrice
 from supervisor.domain.placement import Offer
 from supervisor.domain.policies import Limits, Policy, ResultRule
 from supervisor.services.parts import Parts
-from supervisor.services.spec_secrets import check_secrets, shared_names
+from supervisor.services.spec_secrets import check_kinds, check_secrets, shared_names
 
+LOCAL = "local"  # the one provider that runs no images
 KEEP_S = 3600.0  # how long a machine is kept where `keep` is asked for and keep_s is not
+ESCALATE_WINDOW_S = 21_600.0
+# All metadata of a Google machine is below 512 KB, and 190 KB of command take half of it; what is left beside the
+# start-up script is for the job.
+JOB_MAX_BYTES = 220_000
 
 Spec = Mapping[str, Any]
 
 
-def provider_of(spec: Spec) -> str:
-    return str(spec.get("provider", "local"))
+def provider_of(spec: Spec, parts: Parts) -> str:
+    return str(spec.get("provider") or parts.own_provider)
+
+
+def settled(spec: Spec, parts: Parts) -> Spec:
+    """The spec as it is stored: the supervisor's own provider is never named in it, its default image always. So two
+    specs that mean the same are equal."""
+    provider = provider_of(spec, parts)
+    given = {name: value for name, value in spec.items() if name != "provider" or value != parts.own_provider}
+    if provider != LOCAL and "image" not in given and parts.defaults.image:
+        given["image"] = parts.defaults.image
+    return given
 
 
 def policy_from(spec: Spec, parts: Parts, now: float) -> Policy:
     """The policy of a new generation. Raises InvalidRequest, SecretInSpec, InvalidTimeouts, UnknownPrice."""
     check_secrets(spec)
-    provider = provider_of(spec)
+    provider = provider_of(spec, parts)
     if provider not in parts.providers:
         raise _unknown("#/spec/provider", provider, sorted(parts.providers), "provider")
+    check_kinds(spec, provider)
+    if provider != LOCAL:
+        _check_image(spec)
+        _check_size(spec)
     policy = _filled(spec, parts)
     _check_deadline(policy.limits, now)
+    _check_escalation(spec.get("escalate", {}), policy)
     gpu_timeout_s = parts.defaults.gpu_timeout_s.get(provider, 0.0)
     timeouts.check_stall(policy.stall, parts.knobs.beat_store_s, gpu_timeout_s)
     offers = parts.providers[provider].offers()
@@ -45,16 +68,16 @@ def policy_from(spec: Spec, parts: Parts, now: float) -> Policy:
     return policy
 
 
-def warnings_of(spec: Spec) -> tuple[str, ...]:
+def warnings_of(spec: Spec, provider: str) -> tuple[str, ...]:
     """What is accepted and perhaps not meant, one sentence each."""
-    if provider_of(spec) != "local":
+    if provider != LOCAL:
         return ()
     image = ("image is ignored by the local provider: the command runs on this computer as it is.",)
     return (image if "image" in spec else ()) + shared_names(spec)
 
 
 def _filled(spec: Spec, parts: Parts) -> Policy:
-    defaults = parts.defaults
+    defaults, escalate = parts.defaults, spec.get("escalate", {})
     limits, stall = dict(spec.get("limits", {})), spec.get("stall", {})
     if "deadline" in limits:
         limits["deadline"] = datetime.fromisoformat(limits["deadline"]).timestamp()
@@ -73,6 +96,12 @@ def _filled(spec: Spec, parts: Parts) -> Policy:
         on_failure=spec.get("on_failure", "release"),
         keep_s=spec.get("keep_s", KEEP_S if keeps else 0.0),
         code=spec.get("code"),
+        image=spec.get("image", ""),
+        follow_tag=spec.get("image_follow_tag", False),
+        escalate_after=escalate.get("after", 0),
+        escalate_window_s=escalate.get("within_s", ESCALATE_WINDOW_S),
+        escalate_to=escalate.get("to", "on_demand"),
+        on_demand_before_deadline_s=escalate.get("on_demand_before_deadline_s"),
         require_pull=spec.get("require_pull", False),
     )
 
@@ -88,6 +117,60 @@ def _check_deadline(limits: Limits, now: float) -> None:
             f"limits.deadline passed {passed_s} s ago, so the run would end at once. Give a later deadline."
         )
         raise InvalidRequest(text, {"passed_s": passed_s}, [("#/spec/limits/deadline", "lies in the past")])
+
+
+def _check_image(spec: Spec) -> None:
+    if not spec.get("image"):
+        text = (
+            "The command runs in a container image on Google Cloud, and the spec names none. Put `image` into the spec "
+            "(spot submit --image REGISTRY/NAME:TAG), or set default_image in the supervisor's settings."
+        )
+        raise InvalidRequest(text, {}, [("#/spec/image", "is required")])
+
+
+def _check_size(spec: Spec) -> None:
+    """Everything but the command travels in one value of a machine's metadata."""
+    plain = json.dumps({name: value for name, value in spec.items() if name != "command"}).encode()
+    size = len(base64.b64encode(gzip.compress(plain, 6)))
+    if size > JOB_MAX_BYTES:
+        text = (
+            f"env, results and the other fields beside the command take {size} bytes when packed, and a machine's "
+            f"metadata has room for {JOB_MAX_BYTES}. Put large values into the code bundle or the image."
+        )
+        raise InvalidRequest(text, {"bytes": size, "max_bytes": JOB_MAX_BYTES}, [("#/spec", "is too large")])
+
+
+def _check_escalation(given: Mapping[str, Any], policy: Policy) -> None:
+    """What could never have an effect is a mistake."""
+    found: list[tuple[str, str]] = []
+    if "after" not in given:
+        found += [
+            (f"#/spec/escalate/{name}", "has no effect without escalate.after")
+            for name in ("within_s", "to")
+            if name in given
+        ]
+    elif policy.escalate_to == "next_shape" and len(policy.shapes) < 2:
+        found.append(("#/spec/shapes", "names fewer than two shapes, so there is no next one"))
+    if policy.on_demand_before_deadline_s is not None and policy.limits.deadline is None:
+        found.append(("#/spec/escalate/on_demand_before_deadline_s", "needs limits.deadline"))
+    if given and not policy.spot:
+        found.append(("#/spec/escalate", "has no effect with spot: false"))
+    if found:
+        text = "; ".join(
+            f"{pointer.removeprefix('#/spec/').replace('/', '.')} {why}" for pointer, why in found
+        )
+        raise InvalidRequest(f"{text}. Nothing was stored.", {}, found)
+
+
+def _wants_on_demand(policy: Policy) -> bool:
+    """On-demand machines may be asked for at some time."""
+    escalates = policy.escalate_after > 0 and policy.escalate_to == "on_demand"
+    return (
+        not policy.spot
+        or policy.allow_on_demand
+        or escalates
+        or policy.on_demand_before_deadline_s is not None
+    )
 
 
 def _check_names(policy: Policy, offers: Sequence[Offer]) -> None:
@@ -108,7 +191,7 @@ def _check_offers(policy: Policy, offers: Sequence[Offer]) -> None:
         for offer in offers
         if (not policy.zones or offer.placement.zone in policy.zones)
         and offer.placement.shape in shapes
-        and (offer.placement.spot == policy.spot or policy.allow_on_demand)
+        and (policy.spot if offer.placement.spot else _wants_on_demand(policy))
     ]
     if not usable:
         market = "spot" if policy.spot else "on-demand"

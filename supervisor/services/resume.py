@@ -15,7 +15,7 @@ from supervisor.ports.store import Change, Transaction
 from supervisor.services import code, reopen
 from supervisor.services.changing import RACES, find_run
 from supervisor.services.parts import OWNER, Parts
-from supervisor.services.policy import Spec, policy_from, provider_of
+from supervisor.services.policy import Spec, policy_from, provider_of, settled
 
 
 class Raced(Exception):
@@ -60,7 +60,7 @@ class Look:
 def resume(parts: Parts, run_id: str, wish: Wish) -> Resumed:
     """Raises NotFound, Conflict and its kin, InvalidRequest and its kin, CodeNotFound, Unavailable, StoreDown."""
     if wish.spec is not None:
-        wish = replace(wish, refusal=code.refusal(parts, wish.spec))
+        wish = replace(wish, spec=settled(wish.spec, parts), refusal=code.refusal(parts, wish.spec))
     for _ in range(RACES):
         reopen.refuse_awaiting(find_run(parts, run_id))
         seen, now = look(parts, run_id), parts.clock.now()
@@ -94,7 +94,8 @@ def resume_in(tx: Transaction, parts: Parts, run: Run, wish: Wish, seen: Look, n
         return Resumed(run, old, changed=False)
     if not seen.reopens:
         raise Raced  # it ended a moment ago: its stop marker has not been looked at
-    reopen.refuse_ended(run, parts.cells.get(provider_of(spec)), differs, wish.replace_spec, wish.rerun)
+    cell = parts.cells.get(provider_of(spec, parts))
+    reopen.refuse_ended(run, cell, differs, wish.replace_spec, wish.rerun)
     if wish.refusal is not None:
         raise wish.refusal
     after = reopen.reopened(run, policy_from(spec, parts, now), wish.rerun, seen.marker, now)

@@ -74,11 +74,23 @@ def run_json(run: Run, now: float, labels: Mapping[str, str]) -> Json:
         "purged_at": rfc3339.maybe(run.purged_at),
         "kept_until": rfc3339.maybe(run.kept_until),
         "stop": None if run.stop is None else {"actor": run.stop.actor, "at": rfc3339.text(run.stop.at)},
+        "image": _image(run),
         "labels": labels,
         "created_at": rfc3339.text(run.created_at),
         "generation_at": rfc3339.text(run.generation_at),
         "status_since": rfc3339.text(run.status_since),
         "version": run.version,
+    }
+
+
+def _image(run: Run) -> Json | None:
+    if not run.policy.image:
+        return None
+    return {
+        "name": run.policy.image,
+        "digest": run.image_digest or None,
+        "pinned": run.image_digest != "",
+        "follow_tag": run.policy.follow_tag,
     }
 
 

@@ -50,6 +50,29 @@ def check_secrets(spec: Mapping[str, Any]) -> None:
         _check_values(spec)
 
 
+def check_kinds(spec: Mapping[str, Any], provider: str) -> None:
+    """A machine elsewhere cannot see this computer's files, and a local one needs no cloud. Raises InvalidRequest."""
+    local = provider == "local"
+    found = [
+        (f"#/spec/secrets/{name}", "is of a kind that this provider cannot read")
+        for name, reference in spec.get("secrets", {}).items()
+        if reference.startswith("gcp:") == local
+    ]
+    if not found:
+        return
+    use = (
+        "env:NAME (the environment of the service) or file:/PATH (a file of mode 0600)"
+        if local
+        else "gcp:projects/PROJECT/secrets/SECRET/versions/VERSION (Secret Manager, read by the machine's own account)"
+    )
+    names = ", ".join(_plain(pointer) for pointer, _ in found[:SHOWN])
+    raise InvalidRequest(
+        f"{names}: the provider {provider} reads secrets as {use}. Nothing was stored.",
+        {"provider": provider},
+        found[:SHOWN],
+    )
+
+
 def shared_names(spec: Mapping[str, Any]) -> tuple[str, ...]:
     """A warning for each reference to a variable that other trainings have perhaps inherited already."""
     named = sorted({ref[4:] for ref in spec.get("secrets", {}).values() if ref.startswith("env:")})

@@ -29,7 +29,7 @@ from supervisor.ports.store import DuplicateRun, KeptAnswer, Transaction
 from supervisor.services import code
 from supervisor.services.changing import RACES
 from supervisor.services.parts import OWNER, Parts
-from supervisor.services.policy import Spec, policy_from, provider_of, warnings_of
+from supervisor.services.policy import Spec, policy_from, provider_of, settled, warnings_of
 from supervisor.services.resume import Look, Raced, Resumed, Wish, look, resume_in, settle
 from supervisor.services.run_view import dumps, run_json
 
@@ -64,7 +64,7 @@ def submit(parts: Parts, request: SubmitRequest, actor: str) -> Reply:
     """201: a new run. 200: an existing one, unchanged or resumed. Raises the errors of RULES section 5, InvalidRequest
     and its kin, KeyReused, KeyInFlight, Unavailable, StoreDown."""
     _check_key(request.key)
-    request = replace(request, refusal=code.refusal(parts, request.spec))
+    request = replace(request, spec=settled(request.spec, parts), refusal=code.refusal(parts, request.spec))
     for _ in range(RACES):
         seen = look(parts, request.run_id) if request.run_id is not None else Look(None, None)
         try:
@@ -132,7 +132,7 @@ def _write(
 def _insert(
     tx: Transaction, parts: Parts, request: SubmitRequest, policy: Policy, actor: str, now: float
 ) -> Run:
-    provider = provider_of(request.spec)
+    provider = provider_of(request.spec, parts)
     run = Run(
         key=0,
         run_id=request.run_id or generated_run_id(),
@@ -158,7 +158,7 @@ def generated_run_id() -> str:
 def _reply(request: SubmitRequest, run: Run, resumed: Resumed | None, now: float) -> Reply:
     spec = request.spec if resumed is None else resumed.spec
     answer = run_json(run, now, spec.get("labels", {}))
-    answer["warnings"] = warnings_of(spec)
+    answer["warnings"] = warnings_of(spec, run.provider)
     answer["differs"] = () if resumed is None else resumed.differs
     return Reply(201 if resumed is None else 200, dumps(answer), f"/v1/runs/{run.run_id}")
 

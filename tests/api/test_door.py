@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from supervisor.api.app import create_app
+from supervisor.domain.heartbeat import encode
 from supervisor.ports.objectstore import StoreFull
 from supervisor.ports.store import StoreDown
-from tests.services.bed import Bed, Client
+from tests.services.bed import Bed, Client, beat
 
 SPEC = {"spec": {"command": "x"}}
 
@@ -93,7 +94,31 @@ def test_no_disasters_where_no_provider_can_inject_them(bed: Bed) -> None:
     from dataclasses import replace
 
     client = Client(replace(bed.services, dev=None))
-    assert client.post("/v1/dev/kill", json={"run_id": "digits-7"}).status_code == 404
+    refused = client.post("/v1/dev/kill", json={"run_id": "digits-7"})
+    assert (refused.status_code, refused.json()["code"]) == (403, "DEV_REFUSED")
+
+
+def test_under_the_public_name_only_beats_come_in(bed: Bed) -> None:
+    from dataclasses import replace
+
+    services = replace(bed.services, beat_host="spot.example.org")
+    outside = Client(services, "https://spot.example.org")
+    bed.submit("digits-7")
+    bed.train("digits-7")
+    told = outside.request("POST", "/v1/runs/digits-7/heartbeat", content=encode(beat("digits-7")))
+    assert told.status_code == 200
+    for method, path in (
+        ("GET", "/v1/runs"),
+        ("POST", "/v1/runs"),
+        ("GET", "/v1/runs/digits-7/heartbeat"),
+        ("POST", "/v1/runs/digits-7/stop"),
+        ("POST", "/v1/runs/digits-7/heartbeat/../stop"),
+        ("POST", "/v1/runs/a/b/heartbeat"),
+    ):
+        assert outside.request(method, path).json()["code"] == "HOST_REFUSED", path
+    other = Client(services, "https://other.example.org")
+    sent = other.request("POST", "/v1/runs/digits-7/heartbeat", content=encode(beat("digits-7", 2)))
+    assert sent.json()["code"] == "HOST_REFUSED"
 
 
 def send(bed: Bed, chunks: list[bytes], headers: list[tuple[bytes, bytes]]) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.api import schemas, schemas_telemetry
+from supervisor.api import schemas, schemas_health, schemas_telemetry
 from supervisor.domain import runfiles
 from supervisor.domain.heartbeat import encode
 from supervisor.domain.run import Outcome
@@ -177,13 +177,13 @@ def test_heartbeats(client: Client, bed: Bed) -> None:
 def test_health(client: Client, bed: Bed) -> None:
     assert client.get("/livez").json() == {"live": True}
     assert client.get("/readyz").json() == {"ready": True}
-    told = schemas.Ready.model_validate(client.get("/readyz?verbose").json())
+    told = schemas_health.Ready.model_validate(client.get("/readyz?verbose").json())
     assert [check.name for check in told.checks] == ["database", "schema", "lease", "tick"]
     bed.loop = LoopStatus(None)
     not_ready = client.get("/readyz")
     assert not_ready.status_code == 503
-    assert not schemas.Ready.model_validate(not_ready.json()).ready
-    assert schemas.DoctorReport.model_validate(client.get("/v1/doctor").json()).worst == "fail"
+    assert not schemas_health.Ready.model_validate(not_ready.json()).ready
+    assert schemas_health.DoctorReport.model_validate(client.get("/v1/doctor").json()).worst == "fail"
 
 
 def test_disasters(client: Client, bed: Bed) -> None:
@@ -193,8 +193,8 @@ def test_disasters(client: Client, bed: Bed) -> None:
     bed.train("digits-7", machine_id=machine.machine_id)
     for deed, more in (("freeze", {}), ("preempt", {"notice_s": 5}), ("kill", {})):
         told = client.post(f"/v1/dev/{deed}", json={"run_id": "digits-7", **more})
-        assert schemas.Disaster.model_validate(told.json()).done == deed
+        assert schemas_health.Disaster.model_validate(told.json()).done == deed
     assert client.post("/v1/dev/kill", json={"run_id": "digits-7"}).status_code == 409
     told = client.post("/v1/dev/stockout", json={"zones": ["local-a"], "for_s": 60})
-    assert schemas.Stockout.model_validate(told.json()).zones == ["local-a"]
+    assert schemas_health.Stockout.model_validate(told.json()).zones == ["local-a"]
     assert client.post("/v1/dev/stockout", json={"zones": ["mars-a"]}).status_code == 422

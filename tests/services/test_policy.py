@@ -125,6 +125,6 @@ def test_a_spec_that_no_offer_can_meet_is_refused(bed: Bed) -> None:
 
 
 def test_an_image_is_accepted_with_a_warning_where_it_has_no_effect() -> None:
-    assert warnings_of({**COMMAND, "image": "a:b"})
-    assert not warnings_of(COMMAND)
-    assert not warnings_of({**COMMAND, "image": "a:b", "provider": "gce"})
+    assert warnings_of({**COMMAND, "image": "a:b"}, "local")
+    assert not warnings_of(COMMAND, "local")
+    assert not warnings_of({**COMMAND, "image": "a:b"}, "gce")

@@ -106,10 +106,10 @@ def test_a_name_that_is_taken_is_refused(spec: dict[str, Any], pointer: str, why
 
 
 def test_a_variable_that_others_may_have_inherited_is_warned_of() -> None:
-    assert warnings_of({**COMMAND, "secrets": {"A": "env:HF_TOKEN", "B": "file:/etc/plain"}}) == ()
-    (warning,) = warnings_of({**COMMAND, "secrets": {"A": "env:HF_TOKEN", "B": "env:PLAIN"}})
+    assert warnings_of({**COMMAND, "secrets": {"A": "env:HF_TOKEN", "B": "file:/etc/plain"}}, "local") == ()
+    (warning,) = warnings_of({**COMMAND, "secrets": {"A": "env:HF_TOKEN", "B": "env:PLAIN"}}, "local")
     assert warning.startswith("PLAIN in the service's environment does not look like a secret")
-    assert warnings_of({**COMMAND, "provider": "gce", "secrets": {"B": "env:PLAIN"}}) == ()
+    assert warnings_of({**COMMAND, "secrets": {"B": "env:PLAIN"}}, "gce") == ()
 
 
 def test_a_refused_spec_is_stored_nowhere(bed: Bed) -> None:

@@ -47,7 +47,8 @@ async def resume_run(request: Request, run_id: str) -> Response:
 def _resume(services: Services, run_id: str, wish: Wish) -> tuple[Json, bool]:
     resumed = resume(services.parts, run_id, wish)
     answer = services.queries.view(resumed.run)
-    return {**answer, "warnings": warnings_of(resumed.spec), "differs": resumed.differs}, resumed.changed
+    warnings = warnings_of(resumed.spec, resumed.run.provider)
+    return {**answer, "warnings": warnings, "differs": resumed.differs}, resumed.changed
 
 
 @router.post("/approve", status_code=202)

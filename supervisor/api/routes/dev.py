@@ -1,4 +1,4 @@
-"""Disasters on request; mounted only where the local provider can inject them."""
+"""Disasters on request, refused where machines are not those of this computer."""
 
 from __future__ import annotations
 
@@ -49,5 +49,7 @@ async def _done(request: Request, deed: Callable[[Dev], Json]) -> Response:
     read_query(NoParameters, request)
     dev = services_of(request).dev
     if dev is None:
-        raise DevRefused("Disasters are for the local provider only.")
+        raise DevRefused(
+            "Disasters are for the local provider only; machines of this supervisor are elsewhere."
+        )
     return json_answer(await run_in_threadpool(deed, dev))

@@ -1,4 +1,4 @@
-"""Is it alive, is it ready, and what would a doctor say."""
+"""What is it, is it alive, is it ready, and what would a doctor say."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from supervisor.api.bodies import NoParameters, ReadyParameters, read_query
 from supervisor.api.deps import services_of
 from supervisor.services.doctor import examine
 from supervisor.services.health import readiness, readiness_json
+from supervisor.services.meta import meta
 
 router = APIRouter(tags=["health"])
 
@@ -32,9 +33,16 @@ async def ready(request: Request) -> Response:
     return json_answer(answer, 200 if answer["ready"] else 503)
 
 
+@router.get("/v1/meta")
+async def show_meta(request: Request) -> Response:
+    """Tell the version, and what a run gets that names no provider, zone or shape."""
+    read_query(NoParameters, request)
+    return json_answer(meta(services_of(request).parts))
+
+
 @router.get("/v1/doctor")
 async def doctor(request: Request) -> Response:
-    """Check what this computer gives: disk, inodes, clock, database, object store, agent."""
+    """Check what this computer gives (disk, clock, database, object store, agent), and the cloud where there is one."""
     read_query(NoParameters, request)
     services = services_of(request)
     return json_answer(await run_in_threadpool(examine, services.parts, services.around, services.loop))

@@ -1,0 +1,190 @@
+"""Which machines and which store this supervisor has: the setting `provider` chooses, here and nowhere else.
+
+What belongs to Google Cloud is imported only when it is chosen: a supervisor of local machines starts without any of
+Google's libraries. Making the adapters asks nobody: what Google has to say comes with the first tick.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from supervisor import settings as settings_of
+from supervisor.domain.cards import Card
+from supervisor.domain.errors import SettingsRefused
+from supervisor.domain.findings import Finding
+from supervisor.objectstores.filesystem import FilesystemStore
+from supervisor.ports.clock import Clock
+from supervisor.ports.objectstore import ObjectStore
+from supervisor.ports.provider import Disasters, Provider, ProviderUnavailable
+from supervisor.ports.store import RunFilter, Store
+from supervisor.providers.agent_bundle import agent_path
+from supervisor.providers.local.provider import LocalProvider
+from supervisor.settings import Settings
+from supervisor.settings_gce import GCE
+
+# What the extra `google` brings; the names are asked for without importing anything of it.
+GOOGLE_PACKAGES = ("google.auth", "google.cloud.compute_v1", "google.cloud.storage")
+LAUNCH_THREADS_LOCAL, LAUNCH_THREADS_GCE = (
+    8,
+    32,
+)  # an insert waits seconds for Google, a process starts at once
+
+
+@dataclass(frozen=True, slots=True)
+class Adapters:
+    """`scope`: the provider's word for the machines that it sees. `server_file`: where machines find our address; None
+    = they cannot. `disasters` None: nobody may strike these machines. `warm` imports what is slow to import and may
+    take seconds; `close` ends what the adapters hold open. `checks`: the doctor's questions to the cloud."""
+
+    provider: Provider
+    scope: str
+    objects: ObjectStore
+    agent: Path | None
+    server_file: str | None = None
+    disasters: Disasters | None = None
+    cards: Callable[[], Sequence[Card]] = tuple
+    checks: Callable[[], Sequence[Finding]] = tuple
+    warm: Callable[[], None] = lambda: None
+    close: Callable[[], None] = lambda: None
+    launch_threads: int = LAUNCH_THREADS_LOCAL
+
+
+def choose(settings: Settings, store: Store, clock: Clock) -> Adapters:
+    """Raises SettingsRefused."""
+    return _google(settings, clock) if settings.provider == GCE else _local(settings, store, clock)
+
+
+def _local(settings: Settings, store: Store, clock: Clock) -> Adapters:
+    agent = agent_path(settings.data_dir)
+    objects = _folder(settings, store)
+    local = LocalProvider(
+        settings.data_dir,
+        settings_of.offers(settings),
+        settings.local_capacity,
+        agent,
+        clock,
+        gpus=settings.local_gpus,
+    )
+    try:
+        scope = local.scope()
+    except ProviderUnavailable as error:
+        raise SettingsRefused(
+            f"{error}. Restore it from a backup: it says which runs these machines belong to."
+        ) from None
+    return Adapters(local, scope, objects, agent, str(settings.data_dir / "server.json"), local, local.cards)
+
+
+def _folder(settings: Settings, store: Store) -> FilesystemStore:
+    """A store is made only where no run can have anything in it yet: an empty mount point is not an empty store."""
+    try:
+        objects = FilesystemStore.at(settings.store_url)
+    except ValueError as error:
+        raise SettingsRefused(f"store_url: {error}", {"store_url": settings.store_url}) from None
+    if settings.origins["store_url"] == "default" or not store.page(RunFilter(), None, 1).runs:
+        return FilesystemStore.create(objects.root)
+    return objects
+
+
+def _google(settings: Settings, clock: Clock) -> Adapters:
+    _need_google()
+    from supervisor.objectstores.gcs import GcsStore
+    from supervisor.providers.gce import config as gce
+    from supervisor.providers.gce.doctor import Doctor
+    from supervisor.providers.gce.provider import GceProvider
+
+    agent = agent_path(settings.data_dir)
+    try:
+        objects = GcsStore.at(settings.store_url)
+    except ValueError as error:
+        raise SettingsRefused(f"store_url: {error}", {"store_url": settings.store_url}) from None
+    config = gce_config(settings)
+    provider = GceProvider(
+        config=config, offers=gce.offers(config), objects=objects, agent_path=agent, clock=clock
+    )
+
+    def warm() -> None:
+        provider.warm()
+        objects.warm()
+
+    return Adapters(
+        provider,
+        provider.scope(),
+        objects,
+        agent,
+        checks=Doctor(config, provider, objects).examine,
+        warm=warm,
+        close=provider.close,
+        launch_threads=LAUNCH_THREADS_GCE,
+    )
+
+
+def gce_config(settings: Settings) -> Any:
+    """The GceConfig of these settings. Raises SettingsRefused where a shape or the zones cannot be meant so."""
+    from supervisor.providers.gce import config as gce
+
+    shapes = {}
+    for name, text in settings.gce_shapes.items():
+        try:
+            shapes[name] = gce.parse_shape(text)
+        except ValueError as error:
+            raise SettingsRefused(f"gce_shapes: {name}: {error}", {"shape": name}) from None
+    disk = None
+    if settings.gce_data_disk:
+        disk = gce.DataDisk(
+            settings.gce_data_disk,
+            settings.gce_data_disk_zone,
+            settings.gce_data_disk_mount,
+            settings.gce_data_disk_fs,
+        )
+    return gce.GceConfig(
+        project=settings.gce_project,
+        zones=settings.gce_zones,
+        shapes=shapes,
+        prices=settings.gce_prices,
+        service_account=settings.gce_service_account,
+        network=settings.gce_network,
+        subnet=settings.gce_subnet,
+        external_ip=settings.gce_external_ip,
+        boot_image=settings.gce_boot_image,
+        boot_disk_gb=settings.gce_boot_disk_gb,
+        boot_disk_type=settings.gce_boot_disk_type,
+        shielded=settings.gce_shielded,
+        gpu_driver_version=settings.gce_gpu_driver_version,
+        notice_s=settings.gce_notice_s,
+        shm_size=settings.gce_shm_size,
+        gpu_timeout_s=settings.gpu_timeout_s,
+        data_disk=disk,
+        capacity_advice=settings.gce_capacity_advice,
+        machine_prefix=settings.machine_prefix,
+        public_url=settings.public_url,
+        store_url=settings.store_url,
+        endpoint=settings.gce_endpoint,
+        storage_endpoint=_storage_endpoint(),
+        secret_manager_endpoint=settings.secret_manager_endpoint,
+    )
+
+
+def _storage_endpoint() -> str:
+    """Google's own library reads this name; machines must be told the same."""
+    host = os.environ.get("STORAGE_EMULATOR_HOST", "")
+    return host if not host or "://" in host else f"http://{host}"
+
+
+def _need_google() -> None:
+    """Raises SettingsRefused with the command that installs what is missing."""
+    for name in GOOGLE_PACKAGES:
+        try:
+            found = find_spec(name) is not None
+        except ModuleNotFoundError:  # a package above it is missing
+            found = False
+        if not found:
+            raise SettingsRefused(
+                f"provider = gce needs Google's libraries, and {name} is not installed. "
+                "Install them: pip install 'spot-supervisor[google]'",
+                {"package": name},
+            )

@@ -1,0 +1,60 @@
+"""The shapes of the answers about the supervisor itself: what it is, how it is, and disasters on request."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from supervisor.api.schemas import Answer
+
+
+class Meta(Answer):
+    """`provider`: of a run that names none, with what it offers in the order of preference. `default_image`: of such a
+    run, null where each must name its own or none is used."""
+
+    version: str
+    provider: str
+    zones: list[str]
+    shapes: list[str]
+    default_image: str | None
+
+
+class Live(Answer):
+    live: bool
+
+
+class CheckShown(Answer):
+    name: str
+    ok: bool
+    fact: str
+
+
+class Ready(Answer):
+    ready: bool
+    checks: list[CheckShown] = []
+
+
+class FindingShown(Answer):
+    group: str
+    name: str
+    result: str = Field(description="ok, warn or fail")
+    fact: str
+    cause: str
+    fix: str
+
+
+class DoctorReport(Answer):
+    worst: str
+    checks: list[FindingShown]
+
+
+class Disaster(Answer):
+    done: str
+    run_id: str
+    machine: str
+    zone: str
+
+
+class Stockout(Answer):
+    done: str
+    zones: list[str]
+    for_s: float | None

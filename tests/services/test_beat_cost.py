@@ -1,0 +1,83 @@
+"""What beats cost: figures that can be checked on paper, and the page that repeats them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from supervisor.domain.findings import Finding
+from supervisor.services.beat_cost import beat_cost
+from supervisor.services.doctor import Surroundings, examine
+from tests.services.bed import Bed
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "settings.md"
+
+
+def test_a_beat_a_minute_is_43_200_writes_and_86_400_reads_a_month() -> None:
+    cost = beat_cost(60.0, 300.0, 30.0, 600.0)
+    marker_reads = 4320 * 0.0000004
+    assert cost.beats_usd == pytest.approx(43_200 * 0.000005 + 86_400 * 0.0000004 + marker_reads)
+    assert cost.logs_usd == pytest.approx(8640 * 0.000005)
+    assert cost.looks_usd == pytest.approx(86_400 * 2 * 0.000005), "the canary and one page"
+
+
+def test_every_thousand_runs_are_one_more_page() -> None:
+    assert beat_cost(60.0, 300.0, 30.0, 600.0, 10_000).looks_usd == pytest.approx(86_400 * 11 * 0.000005)
+    assert (
+        beat_cost(60.0, 300.0, 30.0, 600.0, 1000).looks_usd == beat_cost(60.0, 300.0, 30.0, 600.0).looks_usd
+    )
+
+
+def test_the_page_of_settings_has_the_same_figures() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| (\d+) s \| \$([0-9.]+) \|", text, flags=re.MULTILINE))
+    assert rows == {
+        str(pace): f"{beat_cost(pace, 300.0, 30.0, 600.0).beats_usd:.2f}" for pace in (30, 60, 120, 300)
+    }
+    default = beat_cost(60.0, 300.0, 30.0, 600.0)
+    assert f"`log_chunk_s = 300` ${default.logs_usd:.2f} a month" in text
+    assert f"`poll_interval_s = 30` ${default.looks_usd:.2f} a month" in text
+
+
+def doctor(bed: Bed, tmp_path: Path, pushed: bool) -> list[dict[str, str]]:
+    cloud = Finding("identity", "ok", "worker@p", group="google")
+    around = Surroundings(tmp_path, None, checks=lambda: [cloud], pushed=pushed)
+    found: list[dict[str, str]] = examine(bed.parts, around, lambda: bed.loop)["checks"]
+    return found
+
+
+def test_the_doctor_says_so_where_the_store_is_a_bucket(bed: Bed, tmp_path: Path) -> None:
+    assert all(check["name"] != "beats cost" for check in doctor(bed, tmp_path, pushed=False))
+    bed.objects.url = "gs://bucket"
+    bed.parts = replace(bed.parts, knobs=replace(bed.parts.knobs, beat_store_s=120.0))
+    found = {check["name"]: check for check in doctor(bed, tmp_path, pushed=False)}
+    told = found["beats cost"]
+    assert (told["group"], told["result"]) == ("google", "ok")
+    assert told["fact"].startswith(
+        "a run that trains for a month costs $0.13 for beats (one stored every 120 s)"
+    )
+    assert "pushed" not in told["fact"]
+    assert found["objects"]["group"] == "google"
+    assert found["identity"]["fact"] == "worker@p"
+    assert "cost nothing" in {c["name"]: c for c in doctor(bed, tmp_path, pushed=True)}["beats cost"]["fact"]
+
+
+def test_a_bucket_that_cannot_be_used_comes_with_the_command(bed: Bed, tmp_path: Path) -> None:
+    bed.objects.url = "gs://bucket/spot"
+    bed.objects.fail_writes = True
+    told = {check["name"]: check for check in doctor(bed, tmp_path, pushed=False)}["objects"]
+    assert told["result"] == "fail"
+    assert told["fix"].startswith("gcloud storage ls gs://bucket;")
+
+
+def test_a_store_that_ignores_conditions_is_found_out(
+    bed: Bed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An emulator that the doctor would else call well: with it two agents could write over each other."""
+    delete = bed.objects.delete
+    monkeypatch.setattr(bed.objects, "delete", lambda key, if_generation=None: delete(key))
+    told = {check["name"]: check for check in doctor(bed, tmp_path, pushed=False)}["objects"]
+    assert (told["result"], told["fix"]) == ("fail", "use another store")
