@@ -11,7 +11,7 @@ import base64
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -28,11 +28,8 @@ _WRITES = {
     "storage.objects.delete": "delete",
     "storage.objects.patch": "update",
 }
-_PERMISSIONS = {
-    "storage.objects.get": "storage.objects.get",
-    "storage.objects.list": "storage.objects.list",
-    "storage.buckets.get": "storage.buckets.get",
-} | {method: f"storage.objects.{what}" for method, what in _WRITES.items()}
+_PERMISSIONS = {name: name for name in ("storage.objects.get", "storage.objects.list", "storage.buckets.get")}
+_PERMISSIONS |= {method: f"storage.objects.{what}" for method, what in _WRITES.items()}
 
 
 class StorageFake(Troubles):
@@ -71,6 +68,11 @@ class StorageFake(Troubles):
             return self._buckets[bucket].insert(
                 name, data, self.clock(), Conditions(), metadata=metadata or {}
             )
+
+    def fill(self, bucket: str, objects: Iterable[tuple[str, bytes, dict[str, str]]]) -> None:
+        """Many at once: (name, data, metadata)."""
+        for name, data, metadata in objects:
+            self.put(bucket, name, data, metadata)
 
     def find(self, bucket: str, name: str) -> Stored | None:
         with self._lock:
@@ -125,7 +127,8 @@ class StorageFake(Troubles):
     def _do(self, request: Request, method: str, bucket: str, name: str) -> Response:
         if method == "storage.buckets.testIamPermissions":
             return self._test_permissions(request, bucket)
-        self.check_allowed(_PERMISSIONS[method], f"{bucket}/{name}", request.one("prefix"))
+        if method != "storage.objects.insert":  # whose name may stand in the body: see _store
+            self.check_allowed(_PERMISSIONS[method], f"{bucket}/{name}", request.one("prefix"))
         self._bucket(bucket)
         if method in _WRITES and request.method != "POST":
             self._check_pace(bucket, name)
@@ -220,6 +223,7 @@ class StorageFake(Troubles):
         if kind != "resumable":
             upload.check_hashes(request.headers.get("x-goog-hash", ""))
             return self._object(request, self._store(upload))
+        self._may_write(upload)
         upload.conditions.check(self._bucket(bucket).objects.get(name))
         session = self._sessions.begin(upload)
         where = f"{self.url}/upload/storage/v1/b/{bucket}/o?uploadType=resumable&upload_id={session}"
@@ -241,7 +245,15 @@ class StorageFake(Troubles):
         session.upload.check_hashes(request.headers.get("x-goog-hash", ""))
         session.done = self._store(session.upload)
 
+    def _may_write(self, upload: Upload) -> None:
+        """Who replaces an object must be allowed to delete it."""
+        where = f"{upload.bucket}/{upload.name}"
+        self.check_allowed("storage.objects.create", where, None)
+        if upload.name in self._bucket(upload.bucket).objects:
+            self.check_allowed("storage.objects.delete", where, None)
+
     def _store(self, upload: Upload) -> Stored:
+        self._may_write(upload)
         self._check_pace(upload.bucket, upload.name)
         return self._bucket(upload.bucket).insert(
             upload.name, upload.data, self.clock(), upload.conditions, upload.content_type,
