@@ -1,5 +1,5 @@
-"""A Docker registry (version 2) on loopback, as far as a digest is asked of it: manifests by tag or digest, with HEAD or
-GET; tags that move; the Bearer dance of private and public registries.
+"""A Docker registry (version 2) on loopback, as far as a digest is asked of it: manifests by tag or digest, with HEAD
+or GET; tags that move; the Bearer dance of private and public registries.
 
 `challenge`: nothing without a token, which `/token` gives to everybody, or only to those of `accounts` (Basic). A
 repository in `hidden` is denied to all.

@@ -17,12 +17,11 @@ from typing import Any, TypeVar
 from supervisor.providers.gce.config import GceConfig
 from supervisor.providers.gce.errors import IDENTITY, ApiError
 from supervisor.providers.gce.retry import Retry
-from supervisor.providers.gce.speaking import Speaking, plain, refused, spoken
+from supervisor.providers.gce.speaking import Speaking, plain, refused, spoken, widen
 
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 # Pinned: without it, or with another one, partial lists may be told in another way.
 API_VERSION = "2026-09-01"
-CONNECTIONS = 16
 
 T = TypeVar("T")
 Json = Mapping[str, Any]
@@ -185,14 +184,12 @@ class Compute:
     def _open_session(self) -> Any:
         from google.auth.exceptions import GoogleAuthError
         from google.auth.transport.requests import AuthorizedSession
-        from requests.adapters import HTTPAdapter
 
         try:
-            session: Any = AuthorizedSession(self._find_credentials())  # type: ignore[no-untyped-call]
+            session: Any = AuthorizedSession(self._find_credentials())
         except GoogleAuthError as error:
             raise ApiError(f"no Google credentials: {error}", None, IDENTITY) from error
-        for scheme in ("https://", "http://"):
-            session.mount(scheme, HTTPAdapter(pool_maxsize=CONNECTIONS))
+        widen(session)
         return session
 
 

@@ -125,7 +125,7 @@ class Launcher:
         try:
             item = self._compute.get(zone, request.name)
             if item is not None and str(item.get("id")) == machine_id:
-                return machine_of(item, zone)
+                return self._own(request, machine_of(item, zone))
             end = self._records.ask(zone, machine_id)
         except ApiError as error:
             raise ProviderUnavailable(
@@ -152,7 +152,9 @@ class Launcher:
             raise ProviderUnavailable(f"{request.name} exists, and could not be read: {error}") from error
         if item is None:
             raise ProviderUnavailable(f"{request.name} exists, and then it does not")
-        machine = machine_of(item, zone)
+        return self._own(request, machine_of(item, zone))
+
+    def _own(self, request: LaunchRequest, machine: Machine) -> Machine:
         if self._is_of(machine, request):
             return machine
         raise LaunchRejected(
