@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import logging
 import sys
+from typing import Optional
 
 from supervisor.agent.console import open_console
-from supervisor.agent.identity import own_identity
+from supervisor.agent.identity import named, own_identity
 from supervisor.agent.job import JobRefused, read_job
 from supervisor.agent.machinefolder import MachineFolder
 from supervisor.agent.masking import Masker
+from supervisor.agent.preparing import Unfit
+from supervisor.agent.secretrefs import SecretRefused, fetch_secrets
 from supervisor.agent.secretsinput import SecretsMissing, read_secrets
 from supervisor.agent.station import Station
 from supervisor.agent.storeurl import open_store
 from supervisor.agent.supervise import Supervision
+from supervisor.domain.heartbeat import NO_SECRET
 
 USAGE, REFUSED = 2, 3
 _log = logging.getLogger("agent")
@@ -21,7 +25,7 @@ _log = logging.getLogger("agent")
 
 def main() -> int:
     """Exit code: 0 = an orderly life, whatever the command's end; 2 = usage; 3 = not this agent's folder or job, or its
-    secrets have not come."""
+    secrets have not come. 4, of the archive's entry: this Python is too old."""
     open_console()
     if len(sys.argv) != 2:
         _log.error("usage: python agent.pyz MACHINE_DIR")
@@ -32,8 +36,9 @@ def main() -> int:
         return REFUSED
     try:
         job = read_job(folder.job)
-        store = open_store(job.store_url)
-        secrets = read_secrets(job.secrets)
+        identity = named(identity, folder.identity)
+        store = open_store(job, folder.authorities)
+        secrets = read_secrets(name for name in job.secrets if name not in job.secret_refs)
     except (JobRefused, ValueError) as error:
         folder.introduce(identity)
         _log.error("%s", error)
@@ -42,10 +47,16 @@ def main() -> int:
         _log.error("%s", error)
         return REFUSED
     folder.introduce(identity)
+    unfit: Optional[Unfit] = None
+    try:
+        found = fetch_secrets(job.secret_refs, job.secret_manager_endpoint, folder.authorities)
+        secrets = {**secrets, **found}
+    except SecretRefused as error:  # told by the beat of a life that ends before the command
+        unfit = Unfit(NO_SECRET, str(error))
     open_console(Masker(secrets))
     _log.info("agent of %s for run %s, launch %s", job.machine, job.run_id, job.launch_id)
     folder.furnish()
-    Supervision(Station(folder, job, identity, store, secrets)).run()
+    Supervision(Station(folder, job, identity, store, secrets, unfit)).run()
     _log.info("leaving")
     return 0
 

@@ -12,7 +12,7 @@ from typing import Callable, Optional
 
 from supervisor.agent.attention import Attention
 from supervisor.agent.batonio import BatonKeeper, BatonUnreadable
-from supervisor.agent.claim import left_word, superseded
+from supervisor.agent.claim import left_word, superseded, superseding
 from supervisor.agent.job import Job
 from supervisor.agent.push import Answer, Pusher, PushFailed
 from supervisor.agent.reach import Reach, Store
@@ -35,14 +35,15 @@ class PushedBeats:
         attention: Attention,
         reach: Reach,
         follow: Callable[[bool], None],
+        authorities: Optional[str] = None,
     ) -> None:
         self._pace_s = job.beat_push_s
-        self._silent = job.server_file is None
+        self._silent = job.server_file is None and job.server_url is None
         self._situation = situation
         self._attention = attention
         self._reach = reach
         self._follow = follow
-        self._pusher = Pusher(job.server_file, job.run_id)
+        self._pusher = Pusher(job.server_file, job.run_id, job.server_url, authorities)
         self._failing = False
 
     def step(self) -> float:
@@ -89,6 +90,7 @@ class StoredBeats:
         self._attention = attention
         self._key = runfiles.beat(job.run_id)
         self._generation: Optional[str] = None  # of our own last beat; None = not known
+        self._boot_beat_left = job.sequence_from > 0  # only a start-up script counts before its agent
 
     def step(self) -> float:
         """Look around and store one beat; seconds until the next one."""
@@ -103,6 +105,9 @@ class StoredBeats:
             _log.warning("beat not stored: %s", error)
         else:
             self._situation.note("store", "")
+            if self._boot_beat_left and self._generation is not None:
+                self._boot_beat_left = False
+                self._remove_boot_beat()
         return self._job.beat_store_s
 
     def put(self) -> None:
@@ -110,7 +115,7 @@ class StoredBeats:
         for _ in range(3):
             if self._generation is None:
                 self._generation = self._present()
-            text = heartbeat.encode(self._situation.beat())
+            text = heartbeat.encode_within(self._situation.beat(), heartbeat.MAX_STORED_BYTES)
             try:
                 info = self._store.put(self._key, text, self._generation, {"beat": text.decode()})
             except PreconditionFailed:
@@ -120,6 +125,18 @@ class StoredBeats:
             else:
                 self._generation = info.generation
                 return
+
+    def _remove_boot_beat(self) -> None:
+        """What our own start-up script said is over; a newer machine's may lie there already. Whatever stays is
+        removed with the run's other beats."""
+        key = runfiles.boot_beat(self._job.run_id)
+        try:
+            raw, info = self._store.get(key)
+            if superseding(heartbeat.parse(raw).launch_id, self._job.launch_id):
+                return
+            self._store.delete(key, info.generation)
+        except (ObjectMissing, PreconditionFailed, StoreUnavailable, heartbeat.BeatRejected):
+            _log.info("the boot beat stays where it is")
 
     def _look(self) -> None:
         baton = self._keeper.read()

@@ -80,4 +80,9 @@ def superseded(baton: Baton, launch_id: str) -> bool:
     """A newer try is next: the holder finishes its save in flight and leaves."""
     if baton.next is None:
         return False
-    return parse_launch_id(baton.next.launch_id) > parse_launch_id(launch_id)
+    return superseding(baton.next.launch_id, launch_id)
+
+
+def superseding(one: str, other: str) -> bool:
+    """One launch is newer than the other."""
+    return parse_launch_id(one) > parse_launch_id(other)

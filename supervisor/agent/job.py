@@ -1,4 +1,4 @@
-"""What the provider has laid down for this machine: `job.json`, read once at the start.
+"""What the provider has laid down for this machine: `job.json`, read once at the start, and `command` beside it.
 
 Keys and meanings stand in docs/training-contract.md. Times are seconds. A key that this agent does not know is
 ignored, so that a newer supervisor can start an older agent.
@@ -7,9 +7,12 @@ ignored, so that a newer supervisor can start an older agent.
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass, field
 from typing import Any, Dict, Mapping, Optional, Tuple, Union
+from urllib.parse import urlsplit
 
+from supervisor.agent.googleapi import is_loopback
 from supervisor.domain.baton import KEEP, Keep
 from supervisor.domain.identifiers import is_run_id, parse_launch_id
 
@@ -37,12 +40,21 @@ class Job:
     nonce: str
     store_url: str
     command: Union[str, Tuple[str, ...]]
-    server_file: Optional[str] = None  # None: beats go to the store only
+    server_file: Optional[str] = None
+    server_url: Optional[str] = None  # neither: beats go to the store only
     workdir: Optional[str] = None
     env: Mapping[str, str] = field(default_factory=dict)
     code: Optional[str] = None  # sha256 of the bundle in which the command is started
     conda_env: Optional[str] = None
-    secrets: Tuple[str, ...] = ()  # names only; the values come by standard input
+    secrets: Tuple[
+        str, ...
+    ] = ()  # names only; the values come by standard input, but for those of secret_refs
+    secret_refs: Mapping[str, str] = field(default_factory=dict)
+    storage_endpoint: Optional[str] = None  # None = Google's
+    secret_manager_endpoint: Optional[str] = None
+    sequence_from: int = 0  # beats begin above it
+    notice_from: Optional[str] = None  # "gce": the metadata server tells of a preemption
+    notice_s: float = 0.0  # how long before the end it does
     tracker_url: Optional[str] = None
     image_digest: Optional[str] = None  # None: the command runs in no image
     gpus: int = 0  # how many cards the shape promises
@@ -69,7 +81,7 @@ class Job:
 
 _PACES = (
     "machine_max_s", "stop_grace_s", "beat_push_s", "beat_store_s", "log_chunk_s", "cut_off_s", "rest_s",
-    "upload_reserve_s", "stall_dump_s", "first_dump_s",
+    "upload_reserve_s", "stall_dump_s", "first_dump_s", "notice_s",
 )  # fmt: skip
 
 
@@ -78,6 +90,8 @@ def read_job(path: str) -> Job:
     try:
         with open(path, encoding="utf-8") as source:
             data = json.load(source)
+        if isinstance(data, dict) and data.get("command_form") is not None:
+            data["command"] = _laid_down(os.path.join(os.path.dirname(path), "command"), data["command_form"])
     except (OSError, ValueError) as error:
         raise JobRefused("%s cannot be read: %s" % (path, error)) from None
     if not isinstance(data, dict) or data.get("version") != 1:
@@ -101,11 +115,17 @@ def _job(data: Dict[str, Any]) -> Job:
         store_url=str(data["store_url"]),
         command=_command(data["command"]),
         server_file=data.get("server_file"),
+        server_url=_server_url(data.get("server_url")),
         workdir=data.get("workdir"),
         env={str(name): str(value) for name, value in (data.get("env") or {}).items()},
         code=data.get("code"),
         conda_env=data.get("conda_env"),
         secrets=tuple(str(name) for name in data.get("secrets") or ()),
+        secret_refs={str(name): str(ref) for name, ref in (data.get("secret_refs") or {}).items()},
+        storage_endpoint=data.get("storage_endpoint"),
+        secret_manager_endpoint=data.get("secret_manager_endpoint"),
+        sequence_from=int(data.get("sequence_from") or 0),
+        notice_from=data.get("notice_from"),
         tracker_url=data.get("tracker_url"),
         image_digest=data.get("image_digest"),
         gpus=int(data.get("gpus") or 0),
@@ -124,6 +144,25 @@ def _job(data: Dict[str, Any]) -> Job:
         stays_after_failure=data.get("stays_after_failure") is True,
         **{name: float(data[name]) for name in _PACES if data.get(name) is not None},
     )
+
+
+def _laid_down(path: str, form: Any) -> Any:
+    """The command of a file of its own: the text that a shell gets, or a JSON list. OSError, ValueError."""
+    if form not in ("shell", "words"):
+        raise ValueError("command_form is neither shell nor words")
+    with open(path, encoding="utf-8", newline="") as source:
+        text = source.read()
+    return text if form == "shell" else json.loads(text)
+
+
+def _server_url(url: Optional[str]) -> Optional[str]:
+    """A beat carries what authenticates it, so it travels in the clear on this machine only."""
+    if not url:
+        return None
+    parts = urlsplit(url)
+    if parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname)):
+        return url
+    raise ValueError("server_url is neither https nor on this machine")
 
 
 def _result(rule: Mapping[str, Any]) -> ResultCheck:

@@ -23,6 +23,7 @@ class MachineFolder:
     def __init__(self, root: str) -> None:
         self.root = os.path.abspath(root)
         self.job = os.path.join(self.root, "job.json")
+        self.identity = os.path.join(self.root, "identity.json")
         work = os.path.join(self.root, "work")
         self.checkpoints = os.path.join(work, "checkpoints")
         self.results = os.path.join(work, "results")
@@ -37,6 +38,7 @@ class MachineFolder:
         self.stopping = os.path.join(work, "stopping")
         self.marker = "SPOT_MACHINE_DIR=%s" % self.root  # in the environment of every process of this machine
         self._lock: Optional[int] = None
+        self._deadline: Optional[float] = None  # of a notice that this agent found itself
 
     def roles(self) -> Dict[str, str]:
         """Where the command writes."""
@@ -85,13 +87,30 @@ class MachineFolder:
         with suppress(OSError), open(self.stopping, "w", encoding="utf-8") as target:
             target.write(reason + "\n")
 
+    @property
+    def authorities(self) -> Optional[str]:
+        """The host's certificates, where they were laid down: an image may have none."""
+        path = os.path.join(self.root, "ca-certificates.crt")
+        return path if os.path.exists(path) else None
+
+    def give_notice(self, notice_s: float) -> None:
+        """This machine is taken away in so many seconds. OSError where that cannot be written down; it counts then
+        too, for as long as this agent lives."""
+        deadline = self._deadline = time.clock_gettime(time.CLOCK_BOOTTIME) + notice_s
+        temporary = os.path.join(self.root, ".notice.json")
+        with open(temporary, "w", encoding="utf-8") as target:
+            json.dump({"deadline_boottime_s": deadline, "notice_s": notice_s}, target)
+        os.rename(temporary, os.path.join(self.root, "notice.json"))
+
     def notice_s(self) -> Optional[float]:
         """Seconds until this machine is taken away; None when no notice was given. A torn notice is read again."""
-        try:
-            with open(os.path.join(self.root, "notice.json"), encoding="utf-8") as source:
-                deadline = float(json.load(source)["deadline_boottime_s"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
+        deadline = self._deadline
+        if deadline is None:
+            try:
+                with open(os.path.join(self.root, "notice.json"), encoding="utf-8") as source:
+                    deadline = float(json.load(source)["deadline_boottime_s"])
+            except (OSError, ValueError, KeyError, TypeError):
+                return None
         return max(0.0, deadline - time.clock_gettime(time.CLOCK_BOOTTIME))
 
 

@@ -1,22 +1,22 @@
 """One pushed beat: to the supervisor's url, with its answer (RULES section 4).
 
-The url stands in a file that the supervisor writes anew at each start; it is read again after every push that failed.
+The url is one of the job's, or stands in a file that the supervisor writes anew at each start; that is read again after
+every push that failed.
 """
 
 from __future__ import annotations
 
-import http.client
 import json
 import math
 from dataclasses import dataclass
-from typing import Any, Optional, Tuple
+from typing import Any, Dict, Optional, Tuple
 from urllib.parse import quote, urlsplit
 
+from supervisor.agent.site import Site, Unreachable
 from supervisor.domain import heartbeat
 from supervisor.domain.heartbeat import Beat
 
 TIMEOUT_S = 5.0
-_ANSWER_BYTES = 65536
 NEXT_MIN_S, NEXT_MAX_S = 0.1, 300.0
 
 
@@ -36,10 +36,19 @@ class Answer:
 class Pusher:
     """Used by one thread at a time."""
 
-    def __init__(self, server_file: Optional[str], run_id: str) -> None:
-        self._server_file = server_file
+    def __init__(
+        self,
+        server_file: Optional[str],
+        run_id: str,
+        server_url: Optional[str] = None,
+        authorities: Optional[str] = None,
+    ) -> None:
+        """`server_url` counts where it is given; `authorities` as those of a Site."""
+        self._server_file, self._server_url = server_file, server_url
+        self._authorities = authorities
         self._path = "/v1/runs/%s/heartbeat" % quote(run_id, safe="")
-        self._url: Optional[str] = None
+        self._url: Optional[str] = None  # as the file names it
+        self._sites: Dict[str, Site] = {}  # the one that was pushed to last, by its url
 
     def push(self, beat: Beat) -> Answer:
         """Raises PushFailed."""
@@ -48,7 +57,10 @@ class Pusher:
             if status != 200:
                 raise PushFailed("the supervisor answered %d" % status)
             return _answer(json.loads(body))
-        except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:
+        except Unreachable as error:
+            self._url = None
+            raise PushFailed(str(error)) from None
+        except (OSError, ValueError, RecursionError) as error:
             self._url = None
             raise PushFailed("%s: %s" % (type(error).__name__, error)) from None
         except PushFailed:
@@ -56,18 +68,17 @@ class Pusher:
             raise
 
     def _post(self, body: bytes) -> Tuple[int, bytes]:
-        parts = urlsplit(self._read_url())
-        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        connection = kind(parts.hostname or "", parts.port, timeout=TIMEOUT_S)
-        try:
-            headers = {"Content-Type": "application/json"}
-            connection.request("POST", parts.path.rstrip("/") + self._path, body, headers)
-            answer = connection.getresponse()
-            return answer.status, answer.read(_ANSWER_BYTES)
-        finally:
-            connection.close()
+        url = self._read_url()
+        if url not in self._sites:
+            self._sites = {url: Site(url, TIMEOUT_S, self._authorities)}
+        # A connection is not kept: the supervisor closes idle ones sooner than the next beat comes.
+        headers = {"Content-Type": "application/json", "Connection": "close"}
+        answer = self._sites[url].call("POST", urlsplit(url).path.rstrip("/") + self._path, body, headers)
+        return answer.status, answer.body
 
     def _read_url(self) -> str:
+        if self._server_url is not None:
+            return self._server_url
         if self._url is None:
             if self._server_file is None:
                 raise PushFailed("this machine has no way to the supervisor")

@@ -38,7 +38,7 @@ class Situation:
             launch_id=job.launch_id,
             machine_id=identity.machine_id,
             boot_id=identity.boot_id,
-            sequence=0,
+            sequence=job.sequence_from,
             phase=BOOT,
             nonce=job.nonce,
         )

@@ -26,8 +26,10 @@ from supervisor.agent.logs import LogShipper
 from supervisor.agent.loops import Loop
 from supervisor.agent.machinefolder import MachineFolder
 from supervisor.agent.masking import Masker
+from supervisor.agent.metadata import MetadataServer
 from supervisor.agent.patience import Patience
-from supervisor.agent.preparing import Workplace
+from supervisor.agent.preemption import PreemptionWatch
+from supervisor.agent.preparing import Unfit, Workplace
 from supervisor.agent.progress import Progress
 from supervisor.agent.pruning import Pruner
 from supervisor.agent.reach import Reach, Store, WatchedStore
@@ -46,10 +48,17 @@ class Station:
     main thread, which supervises."""
 
     def __init__(
-        self, folder: MachineFolder, job: Job, identity: Identity, store: Store, secrets: Mapping[str, str]
+        self,
+        folder: MachineFolder,
+        job: Job,
+        identity: Identity,
+        store: Store,
+        secrets: Mapping[str, str],
+        unfit: Optional[Unfit] = None,
     ) -> None:
+        """`unfit`: why the command will not be started, where that is known already."""
         self.folder, self.job, self.machine_id = folder, job, identity.machine_id
-        self.secrets, self.masker = secrets, Masker(secrets)
+        self.secrets, self.masker, self.unfit = secrets, Masker(secrets), unfit
         self.holder = (job.launch_id, identity.machine_id)
         self.reach = Reach()
         self.store: Store = WatchedStore(store, self.reach)
@@ -64,7 +73,9 @@ class Station:
         self.checkpoint_duty = CheckpointDuty(self.saver, self.entries, self.attention, self.why_lost)
         shipper = LogShipper(self.store, job.run_id, job.attempt, folder.output, self.masker)
         self.log_duty = LogDuty(shipper, job.log_chunk_s, self.attention, lambda: self.situation.now.phase)
-        self.pushed = PushedBeats(job, self.situation, self.attention, self.reach, self.log_duty.follow)
+        self.pushed = PushedBeats(
+            job, self.situation, self.attention, self.reach, self.log_duty.follow, folder.authorities
+        )
         self.stored = StoredBeats(
             job, self.machine_id, self.store, self.keeper, self.situation, self.attention
         )
@@ -81,6 +92,8 @@ class Station:
         vitals = Vitals(readers, self.situation.note, job.beat_push_s)
         self.situation.carry(vitals.fresh)
         self.vitals_loop = self._loop("vitals", vitals.step)
+        watch = PreemptionWatch(MetadataServer(), folder, job.notice_s)
+        self.preemption_loop = self._loop("preemption", watch.step)
         self.push_loop = self._loop("push", self.pushed.step)
         self.store_loop = self._loop("store", self.stored.step)
         self.checkpoint_loop = self._loop("checkpoints", self.checkpoint_duty.step)

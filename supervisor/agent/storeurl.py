@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Optional
+
+from supervisor.agent.job import Job
 from supervisor.agent.reach import Store
 from supervisor.agent.stores.folder import FolderStore
+from supervisor.agent.stores.gcs import GcsStore
 
 
-def open_store(url: str) -> Store:
+def open_store(job: Job, authorities: Optional[str] = None) -> Store:
     """ValueError for a URL that this agent has no store for. Touches nothing yet."""
-    return FolderStore.at(url)
+    if job.store_url.startswith("gs:"):
+        return GcsStore.at(job.store_url, job.storage_endpoint, authorities)
+    return FolderStore.at(job.store_url)

@@ -43,6 +43,8 @@ class Supervision:
         signal.signal(signal.SIGTERM, self._on_term)
         self._station.vitals_loop.start()
         self._station.push_loop.start()
+        if self._station.job.notice_from == "gce":
+            self._station.preemption_loop.start()
         self._live()
         self._stay()
 
@@ -79,7 +81,7 @@ class Supervision:
             self._end_command()
 
     def _begin(self) -> None:
-        """Up to the command's start. Raises StandDown, BatonRefused, GaveUp, NotStarted, OSError."""
+        """Up to the command's start. Raises StandDown, BatonRefused, GaveUp, Unfit, NotStarted, OSError."""
         station = self._station
         patience = station.patience(station.told_to_end)
         baton = claim(
@@ -93,6 +95,8 @@ class Supervision:
         _log.info("holding the baton as %s", station.machine_id)
         station.situation.tell(phase=heartbeat.RESTORE)
         station.store_loop.start()
+        if station.unfit is not None:
+            raise station.unfit
         check_gpus(station.job, station.gpus, station.told_to_end)
         if station.job.code is not None:
             bring(station.store, station.job.code, station.folder.code, patience)

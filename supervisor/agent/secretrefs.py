@@ -1,0 +1,71 @@
+"""Secrets that the machine reads itself, with its own account: `gcp:projects/P/secrets/S/versions/V`.
+
+What is said of one that cannot be read names it and the service's answer, and holds nothing of a value.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from typing import Dict, Mapping, Optional
+from urllib.parse import quote
+
+from supervisor.agent.googleapi import GoogleApi, Pace, account_for, said
+from supervisor.agent.masking import MIN_CHARS
+from supervisor.agent.site import Answer, Site, Unreachable
+
+ENDPOINT = "https://secretmanager.googleapis.com"
+RETRY_FOR_S = 60.0
+_REFERENCE = re.compile(r"gcp:(projects/[^/]+/secrets/[^/]+/versions/[^/]+)")
+
+
+class SecretRefused(Exception):
+    """The text is for a person, and holds no value."""
+
+
+def fetch_secrets(
+    references: Mapping[str, str],
+    endpoint: Optional[str],
+    authorities: Optional[str] = None,
+    pace: Optional[Pace] = None,
+) -> Dict[str, str]:
+    """name -> value. `endpoint`: None = Google's. Raises SecretRefused for the first that is not to be had."""
+    if not references:
+        return {}
+    endpoint = endpoint or ENDPOINT
+    site = Site(endpoint, authorities=authorities)
+    api = GoogleApi(site, account_for(endpoint), pace or Pace(RETRY_FOR_S))
+    try:
+        return {name: _fetched(api, name, references[name]) for name in sorted(references)}
+    finally:
+        api.close()
+
+
+def _fetched(api: GoogleApi, name: str, reference: str) -> str:
+    found = _REFERENCE.fullmatch(reference)
+    if found is None:
+        raise SecretRefused("secret %s: %s is no reference that a machine can read" % (name, reference))
+    try:
+        answer = api.call("GET", "/v1/%s:access" % quote(found.group(1), safe="/"))
+    except Unreachable as error:
+        raise SecretRefused("secret %s: %s was not answered: %s" % (name, found.group(1), error)) from None
+    if answer.status != 200:
+        raise SecretRefused("secret %s: %s cannot be read: %s" % (name, found.group(1), said(answer)))
+    value = _value(answer)
+    if value is None:
+        raise SecretRefused("secret %s: %s is not a text" % (name, found.group(1)))
+    if len(value.strip()) < MIN_CHARS:
+        text = "secret %s: %s holds fewer than %d characters, which cannot be masked"
+        raise SecretRefused(text % (name, found.group(1), MIN_CHARS))
+    return value
+
+
+def _value(answer: Answer) -> Optional[str]:
+    """Without one line break at its end, as in a secret of a file. None for what no environment variable can hold."""
+    try:
+        data = base64.b64decode(json.loads(answer.body)["payload"]["data"], validate=True).decode("utf-8")
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    value = data[:-1] if data.endswith("\n") else data
+    return None if "\x00" in value else value
