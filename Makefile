@@ -29,6 +29,7 @@ check: check-style check-types check-imports check-agent check-caps check-lock c
 check-style: env
 	$(BIN)/ruff check --quiet --output-format concise .
 	$(BIN)/ruff format --quiet --check .
+	@find . \( -name '.?*' -o -name build -o -name dist \) -prune -o -name '*.sh' -print0 | xargs -0 $(BIN)/shellcheck
 
 check-types: env
 	$(BIN)/mypy --no-error-summary

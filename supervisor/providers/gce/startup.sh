@@ -1,0 +1,181 @@
+#!/bin/bash
+# The start-up script of a machine: from a booted Container-Optimized OS to the agent in the user's own image.
+#
+# Fixed text: every value is read from the metadata server, none is pasted in. What it does it beats to
+# beats/<RUN_ID>~boot (sequences 1 to 99, the agent goes on at 100) and writes to the serial console, one line each:
+#     spot: phase=PHASE t=UPTIME_S [key=value ...] msg="..."
+# It uses what Container-Optimized OS has: no Python, no jq. In the end it switches the machine off, whatever happened,
+# so that the meter stops when nobody else is alive; after a TERM the machine is going down already.
+# SPOT_ROOT stands before every absolute path of the machine: empty on a real one, a folder in the tests.
+#
+# Three files make one script, in this order: startup.sh (what is told and read), startup_machine.sh (GPUs and disk),
+# startup_container.sh (image, agent, container, and the order of it all).
+# shellcheck disable=SC2034 # names that are used in the other two
+set -uo pipefail
+umask 022
+export LC_ALL=C
+
+ROOT=${SPOT_ROOT:-}
+METADATA=http://${GCE_METADATA_HOST:-169.254.169.254}/computeMetadata/v1
+BOOT=$ROOT/run/spot # of this boot: gone after the next one
+NVIDIA=$ROOT/var/lib/nvidia
+export DOCKER_CONFIG=$BOOT/docker # the home of Container-Optimized OS cannot be written to
+export PATH=$PATH:$NVIDIA/bin
+
+PAUSES=(1 2 4 8 15 30 30 30 60) # seconds between the tries of what must succeed
+PHASE=boot SEQUENCE=0 BEATEN_AT=0
+RUN_ID='' TERMED='' DRIVER_READY='' DOCKER_RUN=''
+
+# --- what is told ------------------------------------------------------------------------------------------------
+
+quoted() { # TEXT as a JSON string; no control characters in it
+    local text=${1//\\/\\\\}
+    printf '"%s"' "${text//\"/\\\"}"
+}
+
+json() { # TEXT as a JSON string: whatever it holds, printable and at most 290 characters
+    local text=${1//[^ -~]/ }
+    quoted "${text:0:290}"
+}
+
+uptime_s() { # not the wall clock, which is set right at some time of the boot
+    local up
+    read -r up _ <"$ROOT/proc/uptime"
+    echo "${up%.*}"
+}
+
+say() { # PHASE MESSAGE [key=value ...]
+    local phase=$1 message=$2
+    shift 2
+    printf 'spot: phase=%s t=%s%s msg=%s\n' "$phase" "$(uptime_s)" "${*:+ $*}" "$(json "$message")"
+}
+
+tell() { # PHASE MESSAGE: on the serial console and as a beat
+    PHASE=$1
+    say "$PHASE" "$2"
+    beat "$2"
+}
+
+beat() { # MESSAGE [LEFT]: best effort, and never for long; the last sequences are kept for the last word
+    local PAUSES=() left=${2:+,\"left\":\"$2\"} last=95 text body status
+    [ -z "$left" ] || last=99
+    [ -n "$RUN_ID" ] && ((SEQUENCE < last)) || return 0
+    SEQUENCE=$((SEQUENCE + 1))
+    BEATEN_AT=$(uptime_s)
+    text="{\"run_id\":\"$RUN_ID\",\"attempt\":$ATTEMPT,\"launch_id\":\"$LAUNCH_ID\",\"machine_id\":\"$MACHINE_ID\""
+    text+=",\"boot_id\":\"$BOOT_ID\",\"sequence\":$SEQUENCE,\"phase\":\"$PHASE\",\"nonce\":$NONCE"
+    text+=",\"message\":$(json "$1")$left}"
+    body="{\"name\":$BEAT_NAME,\"metadata\":{\"beat\":$(quoted "$text")}}"
+    body="--spot-beat"$'\r\n'"Content-Type: application/json"$'\r\n\r\n'"$body"$'\r\n'
+    body+="--spot-beat"$'\r\n'"Content-Type: application/json"$'\r\n\r\n'"$text"$'\r\n'"--spot-beat--"$'\r\n'
+    status=$(printf '%s' "$body" | curl -s --connect-timeout 3 --max-time 5 -o /dev/null -w '%{http_code}' \
+        -H "Authorization: Bearer $(token)" -H 'Content-Type: multipart/related; boundary=spot-beat' \
+        --data-binary @- "$STORAGE/upload/storage/v1/b/$BUCKET/o?uploadType=multipart")
+    [ "$status" = 200 ] && return
+    say "$PHASE" "a beat did not get through: HTTP $status"
+    return 1
+}
+
+give_up() { # LEFT MESSAGE: the last word, then off
+    local pause
+    say "$PHASE" "$2" "left=$1"
+    for pause in 2 4 0; do
+        beat "$2" "$1" && break
+        calmly sleep "$pause"
+    done
+    exit 1
+}
+
+# --- waiting and ending ------------------------------------------------------------------------------------------
+
+calmly() { # COMMAND...: bash hears a TERM in its own wait, and not while a command runs in the foreground
+    "$@" &
+    wait $!
+}
+
+on_term() {
+    TERMED=1
+    [ -n "$DOCKER_RUN" ] || exit 143
+    # Again each second: a container that is still starting does not hear it.
+    while kill -0 "$DOCKER_RUN" 2>/dev/null; do
+        docker kill --signal TERM spot >/dev/null 2>&1
+        sleep 1
+    done
+}
+
+switch_off() {
+    if [ -n "$TERMED" ]; then
+        say off "told to end: the machine is going down"
+    else
+        say off "switching the machine off"
+        poweroff || systemctl poweroff --force
+    fi
+}
+
+hear_term() { # systemd tells only the program that has started us; in /run, so for this boot
+    local folder=$ROOT/run/systemd/system/google-startup-scripts.service.d
+    mkdir -p "$folder" && printf '[Service]\nKillMode=control-group\n' >"$folder/spot.conf" && systemctl daemon-reload
+}
+
+# --- what is read ------------------------------------------------------------------------------------------------
+
+metadata() { # PATH [DEFAULT]: the value; fails where it cannot be read, or is absent and has no default
+    local answer pause
+    for pause in "${PAUSES[@]}" 0; do
+        answer=$(curl -s --max-time 5 -w '\n%{http_code}' -H 'Metadata-Flavor: Google' "$METADATA/$1")
+        case ${answer##*$'\n'} in
+            200)
+                printf '%s' "${answer%$'\n'*}"
+                return
+                ;;
+            404)
+                [ $# -eq 2 ] && printf '%s' "$2"
+                return
+                ;;
+        esac
+        [ "$pause" = 0 ] || sleep "$pause"
+    done
+    return 1
+}
+
+attribute() { # NAME PATTERN [DEFAULT]: its value in $VALUE; missing, unreadable or of another form: given up
+    VALUE=$(metadata "instance/attributes/$1" "${@:3}") || give_up no_start "the metadata value $1 cannot be read"
+    [[ $VALUE =~ ^($2)$ ]] || give_up no_start "the metadata value $1 is not as it should be"
+}
+
+token() { metadata instance/service-accounts/default/token | sed -n 's/.*"access_token" *: *"\([^"]*\)".*/\1/p'; }
+
+percent() { # TEXT as one part of a URL
+    local index char code
+    for ((index = 0; index < ${#1}; index++)); do
+        char=${1:index:1}
+        case $char in
+            [a-zA-Z0-9.~_-]) printf '%s' "$char" ;;
+            *) printf -v code '%d' "'$char" && printf '%%%02X' $((code & 255)) ;;
+        esac
+    done
+}
+
+read_papers() {
+    local count='0|[1-9][0-9]{0,8}' text='[^[:cntrl:]]*'
+    MACHINE_ID=$(metadata instance/id) || give_up no_start "the metadata server cannot be read"
+    NAME=$(metadata instance/name) || give_up no_start "the metadata server cannot be read"
+    BOOT_ID=$(<"$ROOT/proc/sys/kernel/random/boot_id")
+    attribute spot-storage-endpoint 'https?://[a-zA-Z0-9.:/_-]+' https://storage.googleapis.com && STORAGE=${VALUE%/}
+    attribute spot-bucket '[a-z0-9][a-z0-9._-]+' && BUCKET=$VALUE
+    attribute spot-prefix "$text" '' && PREFIX=$VALUE
+    attribute spot-attempt '[1-9][0-9]{0,8}' && ATTEMPT=$VALUE
+    attribute spot-launch-id '[0-9]+[.-][0-9]+[.-][0-9]+' && LAUNCH_ID=${VALUE//-/.}
+    attribute spot-nonce "$text" '' && NONCE=$(quoted "$VALUE")
+    attribute spot-run-id '[a-z][a-z0-9-]*[a-z0-9]' && BEAT_NAME=$(quoted "${PREFIX}beats/$VALUE~boot")
+    RUN_ID=$VALUE # from here on it can beat
+    attribute spot-gpus "$count" 0 && GPUS=$VALUE
+    attribute spot-gpu-timeout-sec "$count" 1200 && GPU_TIMEOUT_S=$VALUE
+    attribute spot-gpu-driver-version '[A-Za-z0-9.]+' default && DRIVER=$VALUE
+    attribute spot-image-ref '[a-zA-Z0-9][a-zA-Z0-9._/:@-]*' && IMAGE=$VALUE
+    attribute spot-shm-size '[0-9]+[bkmgBKMG]?' 2g && SHM_SIZE=$VALUE
+    attribute spot-agent-sha256 '[0-9a-f]{64}' && AGENT_SHA256=$VALUE
+    attribute spot-data-disk-device-name '[a-zA-Z0-9_-]*' '' && DISK=$VALUE
+    attribute spot-data-disk-mount-path '/[^:]*' /mnt/disks/data && DISK_MOUNT=$VALUE
+    attribute spot-data-disk-fs-type '[a-z0-9]+' ext4 && DISK_FS=$VALUE
+}

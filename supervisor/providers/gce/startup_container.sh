@@ -1,0 +1,158 @@
+# shellcheck shell=bash
+# Part three of the start-up script (see startup.sh): image, agent and container, and the order of it all.
+
+MACHINE=$ROOT/var/lib/spot/machine # job, agent and training; the same path inside the container
+NO_PYTHON=90 # how the launcher ends in an image without Python >= 3.8
+
+# Runs in the image's /bin/sh; $1 = the machine folder, $2 and $3 = the driver's libraries and programs, if any. They go
+# before the image's libraries, because they must be those of the kernel's driver, and after its programs.
+# shellcheck disable=SC2016
+LAUNCHER='
+if [ -n "${2:-}" ]; then
+    export LD_LIBRARY_PATH="$2${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" PATH="$PATH:$3"
+fi
+for python in python3 python python3.14 python3.13 python3.12 python3.11 python3.10 python3.9 python3.8; do
+    if "$python" -c "import sys; sys.exit(sys.version_info < (3, 8))" 2>/dev/null; then
+        exec "$python" "$1/agent.pyz" "$1"
+    fi
+done
+echo "no Python 3.8 or newer in this image; python3 is: $(python3 --version 2>&1)" >&2
+exit '$NO_PYTHON
+
+log_in() { # to Google's registries, with a token of now
+    case ${IMAGE%%/*} in
+        *.pkg.dev | gcr.io | *.gcr.io)
+            token | docker login -u oauth2accesstoken --password-stdin "https://${IMAGE%%/*}"
+            ;;
+    esac
+}
+
+pull() { log_in && calmly docker pull --quiet "$IMAGE"; }
+
+pull_image() {
+    local pause words began
+    began=$(uptime_s)
+    tell image "pulling $IMAGE"
+    for pause in "${PAUSES[@]}" 0; do
+        if pull >"$BOOT/pull.log" 2>&1; then
+            tell image "pulled in $(($(uptime_s) - began)) s"
+            return
+        fi
+        words=$(grep . "$BOOT/pull.log" | tail -n 1)
+        if never_comes "$words"; then
+            give_up no_image "$IMAGE cannot be pulled: $words"
+        fi
+        tell image "again in $pause s: $words"
+        calmly sleep "$pause"
+    done
+    give_up no_start "$IMAGE cannot be pulled: $words"
+}
+
+never_comes() { # WORDS of docker pull
+    grep -qiE 'not found|(manifest|name) unknown|denied|unauthorized|invalid reference|no matching manifest' <<<"$1" \
+        && ! grep -qiE 'quota|too ?many ?requests|time-?out|docker daemon' <<<"$1"
+}
+
+lay_papers() { # a folder of an earlier boot is not trusted: what counts is in the store
+    docker rm --force spot >/dev/null 2>&1
+    rm -rf "$MACHINE" 2>/dev/null # its folder stays where it is mounted on itself
+    executable "$MACHINE"
+    chmod 777 "$MACHINE" # the image may run as anybody
+    printf '{"machine_id": "%s"}\n' "$MACHINE_ID" >"$MACHINE/identity.json"
+    metadata instance/attributes/spot-job | base64 -d | gzip -dc >"$MACHINE/job.json" \
+        || give_up no_start "the metadata value spot-job cannot be read"
+    metadata instance/attributes/spot-job-command | base64 -d >"$MACHINE/command" \
+        || give_up no_start "the metadata value spot-job-command cannot be read"
+    fetch_agent
+}
+
+fetch_agent() {
+    local url pause answer
+    url="$STORAGE/storage/v1/b/$BUCKET/o/$(percent "${PREFIX}agents/$AGENT_SHA256.pyz")?alt=media"
+    for pause in "${PAUSES[@]}" 0; do
+        answer=$(curl -sS --connect-timeout 10 --max-time 120 -o "$MACHINE/agent.pyz" -w 'HTTP %{http_code}' \
+            -H "Authorization: Bearer $(token)" "$url" 2>&1)
+        if [ "$answer" = "HTTP 200" ]; then
+            sha256sum "$MACHINE/agent.pyz" | grep -q "^$AGENT_SHA256 " && return
+            answer="its content is another one"
+        fi
+        tell image "the agent cannot be fetched, again in $pause s: $answer"
+        calmly sleep "$pause"
+    done
+    give_up no_start "the agent cannot be fetched: $answer"
+}
+
+run_container() { # no --gpus, no --runtime: here docker knows neither
+    local arguments=(--name spot --network host --shm-size "$SHM_SIZE" --stop-timeout 30 --log-driver local)
+    local device driver=()
+    arguments+=(-e "SPOT_MACHINE=$NAME" -e "SPOT_MACHINE_DIR=$MACHINE" -v "$MACHINE:$MACHINE")
+    [ -z "${GCE_METADATA_HOST:-}" ] || arguments+=(-e "GCE_METADATA_HOST=$GCE_METADATA_HOST")
+    [ -z "$DISK" ] || arguments+=(-v "$DISK_FOLDER:$DISK_MOUNT")
+    if ((GPUS > 0)); then
+        for device in "$ROOT"/dev/nvidia[0-9]* "$ROOT"/dev/nvidia{ctl,-uvm,-uvm-tools}; do
+            [ ! -e "$device" ] || arguments+=(--device "$device:${device#"$ROOT"}")
+        done
+        if [ -d "$NVIDIA/lib64" ]; then
+            driver=(/usr/local/nvidia/lib64 /usr/local/nvidia/bin)
+            arguments+=(-v "$NVIDIA/lib64:${driver[0]}" -v "$NVIDIA/bin:${driver[1]}")
+        fi
+    fi
+    arguments+=(--entrypoint /bin/sh "$IMAGE" -c "$LAUNCHER" spot "$MACHINE" "${driver[@]}")
+    mkfifo "$BOOT/output"
+    relay <"$BOOT/output" &
+    docker run "${arguments[@]}" >"$BOOT/output" 2>&1 &
+    DOCKER_RUN=$!
+    say container "starting"
+    wait "$DOCKER_RUN"
+    CODE=$?
+    DOCKER_RUN=''
+    wait # for the relay's last lines
+}
+
+relay() { # the container's words: each line and their number are bounded, for the console keeps 1 MB
+    local line count=0
+    trap '' TERM
+    while IFS= read -r -n 1000 line || [ -n "$line" ]; do
+        printf 'spot: container: %s\n' "$line"
+        printf '%s\n' "$line" >>"$BOOT/container.log"
+        ((++count < 3000)) && continue
+        say container "more than 3000 lines: the others are left out"
+        cat >/dev/null
+    done
+}
+
+explain() { # exit codes of docker run: https://docs.docker.com/engine/containers/run/#exit-status
+    local words
+    words=$(grep . "$BOOT/container.log" 2>/dev/null | tail -n 3)
+    say end "the container has ended" "code=$CODE"
+    case $CODE in
+        125)
+            if ((GPUS > 0)) && grep -qiE 'nvidia|cdi|invalid runtime|device|/dev/' <<<"$words"; then
+                give_up no_gpu "docker could not give the container its GPUs: $words"
+            fi
+            give_up no_start "docker could not start the container: $words"
+            ;;
+        126 | 127) give_up no_image "the image has no /bin/sh that can be started: $words" ;;
+        "$NO_PYTHON") give_up no_image "$words" ;;
+    esac
+    # Any other end came after the agent's start, which tells of it itself, unless it could not even begin.
+    ((CODE == 0 || CODE > 128)) || give_up no_start "the agent has ended with exit code $CODE: $words"
+}
+
+mkdir -p "$ROOT/run"
+if ! mkdir "$BOOT" 2>/dev/null; then
+    say boot "this script has run in this boot already: nothing is done"
+    exit 0
+fi
+trap switch_off EXIT
+trap on_term TERM INT
+trap : PIPE # whoever read our output may go before us
+hear_term
+read_papers
+tell boot "machine $NAME ($MACHINE_ID), attempt $ATTEMPT of $RUN_ID"
+prepare_gpus
+mount_disk
+pull_image
+lay_papers
+run_container
+[ -n "$TERMED" ] || explain

@@ -1,0 +1,76 @@
+# shellcheck shell=bash
+# Part two of the start-up script (see startup.sh): the machine's GPUs and its data disk.
+
+executable() { # FOLDER: below /var nothing may be executed, in a container either
+    if ! { mkdir -p "$1" && mount --bind "$1" "$1" && mount -o remount,exec "$1"; }; then
+        say "$PHASE" "programs in $1 may not be executable"
+    fi
+}
+
+# --- GPUs: the driver is installed on every boot, because its kernel modules are not kept ------------------------
+
+prepare_gpus() {
+    local end found=0
+    ((GPUS > 0)) || return 0
+    tell driver "installing the GPU driver ($DRIVER) for $GPUS GPUs"
+    end=$(($(uptime_s) + GPU_TIMEOUT_S))
+    while :; do
+        [ -n "$DRIVER_READY" ] || install_driver $((end - $(uptime_s) + 1))
+        found=$(cards)
+        ((found < GPUS)) || break
+        (($(uptime_s) < end)) || without_gpus "$found"
+        (($(uptime_s) < BEATEN_AT + 60)) || tell driver "waiting for GPUs: $found of $GPUS answer"
+        calmly sleep 10
+    done
+    tell driver "$found GPUs answer"
+}
+
+install_driver() { # WITHIN_S; a machine without cos-extensions has its driver already, or never
+    if command -v cos-extensions >/dev/null; then
+        calmly timeout 120 systemctl start gcr-online.target docker.socket
+        if ! calmly timeout "$1" cos-extensions install gpu -- "-version=$DRIVER" >>"$BOOT/driver.log" 2>&1; then
+            say driver "the driver could not be installed: $(tail -n 1 "$BOOT/driver.log")"
+            return
+        fi
+        say driver "the driver is installed"
+        executable "$NVIDIA"
+    fi
+    DRIVER_READY=1
+}
+
+ask_cards() { LD_LIBRARY_PATH=$NVIDIA/lib64 timeout 30 nvidia-smi "$@" 2>&1; }
+
+cards() { ask_cards -L | grep -c '^GPU '; }
+
+without_gpus() { # FOUND: everything that may say why, then the end
+    {
+        lspci | grep -i nvidia || echo "lspci: no NVIDIA device"
+        dmesg | grep -iE 'nvrm|nvidia' | tail -n 20
+        ls -l "$ROOT"/dev/nvidia*
+        ask_cards | tail -n 20
+        ! command -v cos-extensions >/dev/null || cos-extensions list | tail -n 20
+        tail -n 30 "$BOOT/driver.log" "$NVIDIA/nvidia-installer.log"
+    } 2>&1 | sed 's/^/spot: gpu: /'
+    give_up no_gpu "$1 of $GPUS GPUs after $GPU_TIMEOUT_S s; $(tail -n 1 "$BOOT/driver.log" 2>/dev/null)"
+}
+
+# --- the data disk: made only where nothing was ever made; one that cannot be read is not an empty one -----------
+
+mount_disk() {
+    local device=$ROOT/dev/disk/by-id/google-$DISK
+    [ -n "$DISK" ] || return 0
+    DISK_FOLDER=$ROOT/mnt/disks/$DISK
+    say disk "mounting the data disk $DISK"
+    for _ in {1..30}; do [ -e "$device" ] || calmly sleep 2; done
+    bring_disk "$device" >"$BOOT/disk.log" 2>&1 || give_up no_start "data disk $DISK: $(tail -n 1 "$BOOT/disk.log")"
+}
+
+bring_disk() { # DEVICE
+    mkdir -p "$DISK_FOLDER" && head -c 512 "$1" >/dev/null || return 1
+    blkid -p "$1"
+    case $? in
+        0) mount "$1" "$DISK_FOLDER" ;;
+        2) calmly "mkfs.$DISK_FS" "$1" && mount "$1" "$DISK_FOLDER" && chmod 1777 "$DISK_FOLDER" ;;
+        *) return 1 ;;
+    esac
+}

@@ -1,0 +1,64 @@
+"""Everything that runs in one sandboxed machine: found, and ended for good.
+
+Each process of a machine carries VM_FOLDER in its environment. One that cleaned its environment is still a descendant:
+the stub docker takes orphans in. All are stopped before the first is killed, so none is born unseen in between.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+
+MARKER = "VM_FOLDER"
+POLL_S = 0.01
+
+
+def alive(folder: Path) -> set[int]:
+    """Pids of the machine in this folder; this process is never one of them."""
+    needle = b"%s=%s" % (MARKER.encode(), os.fsencode(folder))
+    children: dict[int, list[int]] = {}
+    found: set[int] = set()
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            state, parent = Path("/proc", name, "stat").read_bytes().rpartition(b")")[2].split()[:2]
+            variables = Path("/proc", name, "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue  # gone, or somebody else's
+        if state in b"ZX":
+            continue
+        children.setdefault(int(parent), []).append(int(name))
+        if needle in variables:
+            found.add(int(name))
+    todo = list(found)
+    while todo:
+        fresh = [pid for pid in children.get(todo.pop(), ()) if pid not in found]
+        found.update(fresh)
+        todo += fresh
+    return found - {os.getpid()}
+
+
+def end(folder: Path, wait_s: float = 10.0) -> list[int]:
+    """KILL all of them; those that are still there after `wait_s` are returned."""
+    until = time.monotonic() + wait_s
+    while left := alive(folder):
+        stopped: set[int] = set()
+        while fresh := left - stopped:
+            _signal(fresh, signal.SIGSTOP)
+            stopped |= fresh
+            left = alive(folder)
+        _signal(left, signal.SIGKILL)
+        if time.monotonic() >= until:
+            return sorted(left)
+        time.sleep(POLL_S)
+    return []
+
+
+def _signal(pids: set[int], number: int) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
