@@ -6,13 +6,14 @@ What a test may do (names are machine names; every `until` is epoch seconds of t
 
   look      instance(name[, zone]) names() operations.all() requests count(method, pattern) clear_requests()
   hooks     on_running(vm) on_notice(vm, notice_s) on_stop(vm, hard); append_serial(name, zone, data) write the console;
-            guest_powered_off(name, zone[, machine_id]) when the guest is off, by itself or because it was told to
-  ends      preempt(name, zone, record=, notice=) host_error(name) delete_by(user, name) stop_by(user, name)
-            and by itself: maxRunDuration (deferredDelete, deferredStop)
+            guest_powered_off(name, zone[, machine_id]) when the guest is off, by itself or because it was told to;
+            hook_errors: what hooks raised
+  ends      preempt(name, zone, record=, notice=, record_after_s=) host_error(name) delete_by(user, name)
+            stop_by(user, name), and by itself: maxRunDuration (deferredDelete, deferredStop)
   capacity  stock_out(zone, shape, code, until, model) restock() quota(where, metric, limit, at_once) raise_quota()
             zombie(zone) preempt_when_created(zone, after_s)
   answers   fail_next(method, path pattern, status | Hang | Reset | bytes, times, for_s, lost=) storm(status, for_s)
-            refuse(path part, status, reason) calm() expire_tokens() overlapping_delete serial_of_stopped
+            refuse(path part, status, reason) calm() expire_tokens() overlapping_delete serial_of_stopped page_rows
             unreachable(zone) reachable(zone) unreachable_form false_404(name, until)
   world     catalog (zones, machine_types, absent, images, disks, quotas), advice,
             fill(resources) add_instances(count, zones, labels)
@@ -59,6 +60,7 @@ class ComputeFake(Controls):
         self.accept_token: Callable[[str], bool] = lambda _: True
         self.overlapping_delete: tuple[int, str] | None = (403, "resourceNotReady")
         self.serial_of_stopped = False
+        self.page_rows = 500  # at most, whatever was asked for
         self.wait_s = 120.0 if live else 0.0
         self.advice = Advice(self.catalog)
         self.requests: list[Request] = []
@@ -124,6 +126,7 @@ class ComputeFake(Controls):
         match = _PREFIX.fullmatch(request.path)
         if match is None:
             raise ApiError(404, "Not Found")
+        _check_body(request)
         function, at = find_route(request.method, match["rest"])
         at["project"] = match["project"]
         if match["project"] != self.project and "/images/" not in request.path:
@@ -153,3 +156,10 @@ class ComputeFake(Controls):
                 if all(one.status == "DONE" for one in self.operations.all() if one.name == name):
                     return
             self.server.closing.wait(TICK_S)
+
+
+def _check_body(request: Request) -> None:
+    try:
+        request.json()
+    except ValueError as error:
+        raise ApiError(400, "Parse Error", "parseError") from error

@@ -16,25 +16,33 @@ from tests.cloud.compute_operations import Operation
 class Controls(Faults):
     def __init__(self, clock: Callable[[], float], project: str, live: bool) -> None:
         super().__init__(clock, project, live)
-        self._fated: dict[str, tuple[float, bool]] = {}
+        self._fated: dict[str, tuple[float, float | None]] = {}
 
     def preempt(
-        self, name: str, zone: str | None = None, *, record: bool = True, notice: bool = True
+        self,
+        name: str,
+        zone: str | None = None,
+        *,
+        record: bool = True,
+        notice: bool = True,
+        record_after_s: float = 0.0,
     ) -> None:
         """After the VM's preemptionNoticeDuration (0 or 120 s): STOPPING, then its termination action. `record`: the
-        operation compute.instances.preempted is kept. `notice`: the machine is told (on_notice)."""
+        operation compute.instances.preempted is kept, `record_after_s` later than it says. `notice`: the machine is
+        told (on_notice)."""
         vm, now = self.instance(name, zone), self.catch_up()
         with self.lock:
             notice_s = vm.seconds("preemptionNoticeDuration") or 0.0
             if notice and vm.powered:
                 self.later(self.on_notice, vm, notice_s)
-            self.plan_for(vm, now + notice_s, lambda at: self.take_away(vm, at, record))
+            late_s = record_after_s if record else None
+            self.plan_for(vm, now + notice_s, lambda at: self.take_away(vm, at, late_s))
         self._settle()
 
     def preempt_when_created(self, zone: str, after_s: float, *, record: bool = True) -> None:
         """Every machine that is inserted there from now on is preempted so long after its insert (also while it is
         still being created), without a notice."""
-        self._fated[zone] = (after_s, record)
+        self._fated[zone] = (after_s, 0.0 if record else None)
 
     def host_error(self, name: str, zone: str | None = None) -> None:
         vm, now = self.instance(name, zone), self.catch_up()
@@ -115,9 +123,9 @@ class Controls(Faults):
     def create(self, zone: str, resource: dict[str, Any], user: str, now: float) -> Operation:
         operation = super().create(zone, resource, user, now)
         if zone in self._fated:
-            after_s, record = self._fated[zone]
+            after_s, late_s = self._fated[zone]
             vm = self.instances[(zone, resource["name"])]
-            self.plan_for(vm, now + after_s, lambda at: self.take_away(vm, at, record))
+            self.plan_for(vm, now + after_s, lambda at: self.take_away(vm, at, late_s))
         return operation
 
     def _settle(self) -> None:

@@ -135,10 +135,12 @@ class Faults(Life):
         self, zone: str, until: float | None = None, said_by: tuple[str, ...] = ("unreachables", "warning")
     ) -> None:
         """Left out of aggregated lists, which say so in these ways; calls into the zone are 503."""
-        self._unreachable[zone] = (until, frozenset(said_by))
+        with self.lock:
+            self._unreachable[zone] = (until, frozenset(said_by))
 
     def reachable(self, zone: str) -> None:
-        self._unreachable.pop(zone, None)
+        with self.lock:
+            self._unreachable.pop(zone, None)
 
     def false_404(self, name: str, until: float) -> None:
         """GETs of this machine say that it does not exist, while lists still show it."""
@@ -151,7 +153,7 @@ class Faults(Life):
         if limit is not None:
             return _over_quota(limit, vm.zone)
         for one in self._shortages:
-            if one.zone in ("*", vm.zone) and _open(one.until, now) and _of_shape(one, vm):
+            if one.zone in ("*", vm.zone) and _open(one.until, now) and self._of_shape(one, vm):
                 return _stock_out(one.code, vm)
         return None
 
@@ -177,6 +179,12 @@ class Faults(Life):
                 return one
         return None
 
+    def _of_shape(self, shortage: Shortage, vm: Instance) -> bool:
+        model = "SPOT" if vm.spot else "STANDARD"
+        bundled = self.catalog.machine_types.get(vm.machine_type, {}).get("accelerators", [])
+        cards = (*vm.accelerators, *(one["guestAcceleratorType"] for one in bundled))
+        return shortage.shape in (None, vm.machine_type, *cards) and shortage.model in (None, model)
+
     def _limit(self, zone: str, now: float, *, at_once: bool) -> Limit | None:
         for one in self._limits:
             here = one.where in ("*", zone, region_of(zone))
@@ -197,11 +205,6 @@ def carry_out(failure: Failure) -> Response:
 
 def _open(until: float | None, now: float) -> bool:
     return until is None or now < until
-
-
-def _of_shape(shortage: Shortage, vm: Instance) -> bool:
-    model = "SPOT" if vm.spot else "STANDARD"
-    return shortage.shape in (None, vm.machine_type, *vm.accelerators) and shortage.model in (None, model)
 
 
 def _stock_out(code: str, vm: Instance) -> OperationFailure:

@@ -56,6 +56,7 @@ class Instance:
         self.life = 0  # counts its changes of course: what was planned before one is not carried out
         self.insert_operation: Operation | None = None
         self.delete_operation: Operation | None = None
+        self.open_operations: list[Operation] = []  # done when its present course is
         self.finish: Callable[[float], None] | None = None  # set while STOPPING: what comes after
 
     @property

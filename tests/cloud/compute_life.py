@@ -40,50 +40,58 @@ class Life(World):
 
     def create(self, zone: str, resource: dict[str, Any], user: str, now: float) -> Operation:
         vm = Instance(self.project, zone, self.new_id(), resource, now)
-        vm.insert_operation = operation = self.begin("insert", vm, user, now)
+        vm.insert_operation = operation = self._asked("insert", vm, user, now)
         for disk in resource["disks"]:
             if "source" in disk:
                 self.catalog.disks[(zone, disk["source"].rsplit("/", 1)[-1])]["users"].append(vm.link)
         self.put(vm)
-        self._queued(operation, now)
         failure = self.judge(vm, now)
         if failure is not None:
             self.plan_for(vm, now + self.fail_s, lambda at: self._never(vm, at, failure))
             return operation
         self.plan_for(vm, now + self.create_s * 0.6, lambda _: vm.change(status="STAGING"))
-        self.plan_for(vm, now + self.create_s, lambda at: self._up(vm, at, operation))
+        self.plan_for(vm, now + self.create_s, lambda at: self._up(vm, at))
         return operation
 
     def start(self, vm: Instance, user: str, now: float) -> Operation:
         if vm.status != "TERMINATED":
             raise ApiError(400, "The resource '%s' is not ready" % vm.link, "resourceNotReady")
-        operation = self.begin("start", vm, user, now)
-        self._queued(operation, now)
+        operation = self._asked("start", vm, user, now)
         vm.life += 1
         vm.change(status="PROVISIONING")
         self.plan_for(vm, now + self.create_s * 0.6, lambda _: vm.change(status="STAGING"))
-        self.plan_for(vm, now + self.create_s, lambda at: self._up(vm, at, operation))
+        self.plan_for(vm, now + self.create_s, lambda at: self._up(vm, at))
         return operation
 
-    def _queued(self, operation: Operation, now: float) -> None:
+    def _asked(self, kind: str, vm: Instance, user: str, now: float) -> Operation:
+        operation = self.begin(kind, vm, user, now)
+        vm.open_operations.append(operation)
+
         def run(_: float) -> None:
             if self.operations.get(operation.zone, operation.name).status == "PENDING":
                 self.operations.change(operation, status="RUNNING")
 
         self.plan(now + self.queue_s, run)
+        return operation
+
+    def _arrived(self, vm: Instance, now: float) -> None:
+        """Everything that was asked of it has ended one way or the other, also what something later overtook."""
+        for operation in vm.open_operations:
+            self.end(operation, now)
+        vm.open_operations = []
 
     def _never(self, vm: Instance, now: float, failure: OperationFailure) -> None:
         self.end(vm.insert_operation, now, failure=failure)
         self.drop(vm)
 
-    def _up(self, vm: Instance, now: float, operation: Operation | None) -> None:
+    def _up(self, vm: Instance, now: float) -> None:
         vm.zombie = vm.zombie or vm.zone in self.zombie_zones
         vm.change(status="RUNNING", lastStartTimestamp=rfc3339(now))
         limit_s = vm.seconds("maxRunDuration")
         if limit_s is not None:
             vm.change(resourceStatus={"scheduling": {"terminationTimestamp": rfc3339(now + limit_s)}})
             self.plan_for(vm, now + limit_s, lambda at: self._expire(vm, at))
-        self.end(operation, now)
+        self._arrived(vm, now)
         if not vm.zombie:
             vm.powered = True
             self.later(self.on_running, vm)
@@ -91,45 +99,32 @@ class Life(World):
     # ending
 
     def delete(self, vm: Instance, user: str, now: float) -> Operation:
-        operation = self.begin("delete", vm, user, now)
-        self._queued(operation, now)
-        vm.delete_operation = operation
-
-        def gone(at: float) -> None:
-            self.end(operation, at)
-            self._gone(vm)
-
-        self._stopping(vm, now, self.delete_s, gone)
+        vm.delete_operation = operation = self._asked("delete", vm, user, now)
+        self._stopping(vm, now, self.delete_s, lambda at: self._gone(vm, at))
         return operation
 
     def stop(self, vm: Instance, user: str, now: float) -> Operation:
-        operation = self.begin("stop", vm, user, now)
-        self._queued(operation, now)
+        operation = self._asked("stop", vm, user, now)
         if vm.status == "TERMINATED":
-            self.end(operation, now)
-            return operation
-
-        def off(at: float) -> None:
-            self.end(operation, at)
-            self._off(vm, at)
-
-        self._stopping(vm, now, self.stop_s, off)
+            self._arrived(vm, now)
+        else:
+            self._stopping(vm, now, self.stop_s, lambda at: self._off(vm, at))
         return operation
 
-    def take_away(self, vm: Instance, now: float, record: bool) -> None:
-        """The preemption itself, after the notice."""
+    def take_away(self, vm: Instance, now: float, record_after_s: float | None) -> None:
+        """The preemption itself, after the notice. The operation says the moment, and may be listed only later."""
+        if vm.status not in (*ASKED, *LIVING):
+            return
+        if record_after_s is not None:
+            self.plan(
+                now + record_after_s, lambda _: self.record("preempted", vm, "Instance was preempted.", now)
+            )
         if vm.status in ASKED:
             message = (
                 "Instance '%s' creation failed: The instance was preempted while being created." % vm.name
             )
-            if record:
-                self.record("preempted", vm, "Instance was preempted.", now)
             self._never(vm, now, OperationFailure("UNSUPPORTED_OPERATION", message))
             return
-        if vm.status not in LIVING:
-            return
-        if record:
-            self.record("preempted", vm, "Instance was preempted.", now)
         self._stopping(vm, now, self.preempted_stop_s, self._by_termination_action(vm))
 
     def _expire(self, vm: Instance, now: float) -> None:
@@ -148,7 +143,7 @@ class Life(World):
 
         def again(at: float) -> None:
             self.record("automaticRestart", vm, "Instance automatically restarted by Compute Engine.", at)
-            self._up(vm, at, None)
+            self._up(vm, at)
 
         self.plan_for(vm, now + self.create_s, again)
 
@@ -161,7 +156,7 @@ class Life(World):
             self._off(vm, now)
 
     def _by_termination_action(self, vm: Instance) -> Callable[[float], None]:
-        return lambda at: self._gone(vm) if vm.deleted_at_end else self._off(vm, at)
+        return lambda at: self._gone(vm, at) if vm.deleted_at_end else self._off(vm, at)
 
     def _stopping(self, vm: Instance, now: float, for_s: float, then: Callable[[float], None]) -> None:
         was = vm.status
@@ -181,9 +176,11 @@ class Life(World):
 
     def _terminated(self, vm: Instance, now: float) -> None:
         vm.change(status="TERMINATED", lastStopTimestamp=rfc3339(now), resourceStatus=None)
+        self._arrived(vm, now)
 
-    def _gone(self, vm: Instance) -> None:
+    def _gone(self, vm: Instance, now: float) -> None:
         self._cut_off(vm)
+        self._arrived(vm, now)
         self.drop(vm)
 
     def _cut_off(self, vm: Instance) -> None:

@@ -142,6 +142,7 @@ def compute_rig() -> Iterator[Rig]:
         rig.http.close()
         rig.fake.close()
     assert rig.violations == []
+    assert rig.fake.hook_errors == []
 
 
 def _json(resource: dict[str, Any]) -> str:

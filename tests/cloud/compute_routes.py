@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tests.cloud.compute_catalog import known_zone
-from tests.cloud.compute_errors import GOOGLE, ApiError
+from tests.cloud.compute_errors import GOOGLE, ApiError, invalid
 from tests.cloud.compute_instances import fingerprint
 from tests.cloud.compute_pages import Row, newest_first, page
 from tests.cloud.compute_rules import check_insert, check_labels, check_metadata
@@ -110,7 +110,7 @@ def serial_port(fake: ComputeFake, request: Request, at: dict[str, str], now: fl
     vm = _machine(fake, at)
     if vm.status not in ("RUNNING", "STOPPING") and not fake.serial_of_stopped:
         raise ApiError(400, "The resource '%s' is not ready" % vm.link, "resourceNotReady")
-    start, data = vm.serial.read(int(request.one("start") or 0))
+    start, data = vm.serial.read(_whole_number(request, "start"))
     return {
         "kind": "compute#serialPortOutput",
         "selfLink": "%s/%s/serialPort" % (GOOGLE, vm.link),
@@ -123,7 +123,7 @@ def serial_port(fake: ComputeFake, request: Request, at: dict[str, str], now: fl
 @route("GET", "zones/{zone}/instances")
 def list_instances(fake: ComputeFake, request: Request, at: dict[str, str], now: float) -> Answer:
     known_zone(fake.catalog, at["zone"])
-    rows, token = page(fake.rows(newest_first(request), at["zone"]), request)
+    rows, token = page(fake.rows(newest_first(request), at["zone"]), request, fake.page_rows)
     return _list("compute#instanceList", "zones/%s/instances" % at["zone"], fake, rows, token)
 
 
@@ -149,7 +149,7 @@ def wait_for_operation(fake: ComputeFake, request: Request, at: dict[str, str], 
 @route("GET", "zones/{zone}/operations")
 def list_operations(fake: ComputeFake, request: Request, at: dict[str, str], now: float) -> Answer:
     known_zone(fake.catalog, at["zone"])
-    rows, token = page(fake.operations.rows(newest_first(request), at["zone"]), request)
+    rows, token = page(fake.operations.rows(newest_first(request), at["zone"]), request, fake.page_rows)
     return _list("compute#operationList", "zones/%s/operations" % at["zone"], fake, rows, token)
 
 
@@ -186,6 +186,13 @@ def _unchanged(given: str | None, current: str) -> None:
         raise ApiError(412, "Supplied fingerprint does not match current metadata fingerprint.")
 
 
+def _whole_number(request: Request, name: str) -> int:
+    text = request.one(name) or "0"
+    if not text.removeprefix("-").isdigit():
+        raise invalid(name, text, "Not a number.")
+    return int(text)
+
+
 def _list(kind: str, path: str, fake: ComputeFake, rows: Sequence[Row], token: str | None) -> Answer:
     made: Answer = {
         "kind": kind,
@@ -205,7 +212,7 @@ def _aggregated(
     """Every zone is a scope: with its rows, or with a warning that says why there are none."""
     away = fake.unreachable_zones(now)
     here = [row for row in rows if row[1].zone not in away] if away else rows
-    chosen, token = page(here, request)
+    chosen, token = page(here, request, fake.page_rows)
     path = "aggregated/" + inner
     made = _list("compute#%sAggregatedList" % kind, path, fake, [], token)
     items: dict[str, Answer] = {}

@@ -6,9 +6,9 @@ Plans are kept in a heap by their moment, so that a clock which jumps still sees
 from __future__ import annotations
 
 import threading
+import traceback
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from heapq import heappop, heappush
 from typing import Any
 
@@ -36,6 +36,7 @@ class World:
         self.on_running: Callable[[Instance], None] | None = None
         self.on_stop: Callable[[Instance, bool], None] | None = None
         self.on_notice: Callable[[Instance, float], None] | None = None
+        self.hook_errors: list[Exception] = []
         self._plans: list[tuple[float, int, Plan]] = []
         self._count = 0
         self._calls: deque[Callable[[], None]] = deque()
@@ -77,15 +78,16 @@ class World:
             self._calls.append(lambda: hook(*given))
 
     def call_hooks(self) -> None:
-        """In order, and never under the lock: a hook may ask the API."""
-        if not self._calling.acquire(blocking=False):
-            return
-        try:
-            with suppress(IndexError):
-                while True:
-                    self._calls.popleft()()
-        finally:
-            self._calling.release()
+        """In order, and never under the lock: a hook may ask the API. What one raises is kept in `hook_errors` and
+        shown, since the thread that happens to call it has nothing to do with it."""
+        while self._calls and self._calling.acquire(blocking=False):
+            try:
+                self._calls.popleft()()
+            except Exception as error:  # noqa: BLE001  whatever a test's hook may raise
+                traceback.print_exc()
+                self.hook_errors.append(error)
+            finally:
+                self._calling.release()
 
     # things
 

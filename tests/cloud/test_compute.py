@@ -191,6 +191,33 @@ def test_who_ended_it_is_in_the_operation(rig: Rig) -> None:
     assert "vm-1" not in rig.fake.names()
 
 
+def test_a_record_may_come_late_and_says_the_true_moment(rig: Rig) -> None:
+    rig.running()
+    rig.fake.preempt("vm-1", record_after_s=45)
+    rig.after(44)
+    assert (rig.fake.names(), rig.events()) == ([], [])
+    newest = rig.get("zones/%s/operations" % ZONE, orderBy="creationTimestamp desc")["items"][0]
+    assert newest["operationType"] == "insert"
+    rig.after(1)
+    newest = rig.get("zones/%s/operations" % ZONE, orderBy="creationTimestamp desc")["items"][0]
+    assert (newest["operationType"], newest["insertTime"]) == (
+        "compute.instances.preempted",
+        "2027-01-15T00:00:04.000-08:00",
+    )
+
+
+def test_what_a_later_wish_overtakes_is_done_too(rig: Rig) -> None:
+    rig.running()
+    stop = rig.instances.stop_unary(project="p", zone=ZONE, instance="vm-1")
+    rig.instances.delete_unary(project="p", zone=ZONE, instance="vm-1")
+    rig.fake.overlapping_delete = None
+    again = rig.instances.delete_unary(project="p", zone=ZONE, instance="vm-1")
+    rig.after(10)
+    assert [rig.operation(one).status.name for one in (stop, again)] == ["DONE", "DONE"]
+    assert rig.told[1:] == [("stop", "vm-1", False), ("stop", "vm-1", True)]
+    assert rig.fake.names() == []
+
+
 def test_a_zombie_is_running_and_boots_nothing(rig: Rig) -> None:
     rig.fake.zombie(ZONE)
     rig.running()

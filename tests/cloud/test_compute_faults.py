@@ -41,6 +41,11 @@ def test_a_stock_out_is_a_finished_operation_with_an_error(rig: Rig, code: str) 
 def test_a_stock_out_of_another_shape_or_zone_or_model_is_none_of_ours(rig: Rig) -> None:
     rig.fake.stock_out(ZONE, shape="nvidia-l4")
     rig.fake.stock_out("us-east1-c")
+    g2 = {"machineType": "zones/us-west1-a/machineTypes/g2-standard-8", "guestAccelerators": []}
+    rig.fake.stock_out("us-west1-a", shape="nvidia-l4")  # which this machine type brings along
+    rig.http.post("zones/us-west1-a/instances", json=spot("vm-g2") | g2).raise_for_status()
+    rig.after(rig.fake.fail_s)
+    assert rig.fake.names() == []
     rig.fake.stock_out(ZONE, model="STANDARD")
     rig.running()
 

@@ -127,6 +127,8 @@ def test_pages_hold_what_was_there_all_the_time_exactly_once(rig: Rig) -> None:
     assert len(seen) == len(set(seen))
     assert {"vm-%05d" % at for at in range(1203)} - set(seen) <= {"vm-00017", "vm-00034", "vm-00051"}
     assert [len(page) for page in names_by_page(rig, maxResults=7, filter="name=vm-0010*")] == [7, 3]
+    rig.fake.page_rows = 3
+    assert [len(page) for page in names_by_page(rig, maxResults=7, filter="name=vm-0010*")] == [3, 3, 3, 1]
     assert rig.http.get("aggregated/instances", params={"maxResults": "501"}).status_code == 400
 
 
