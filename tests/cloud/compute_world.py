@@ -82,7 +82,8 @@ class World:
         shown, since the thread that happens to call it has nothing to do with it."""
         while self._calls and self._calling.acquire(blocking=False):
             try:
-                self._calls.popleft()()
+                if self._calls:  # another thread may have been quicker
+                    self._calls.popleft()()
             except Exception as error:  # noqa: BLE001  whatever a test's hook may raise
                 traceback.print_exc()
                 self.hook_errors.append(error)
