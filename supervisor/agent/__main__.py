@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from typing import Optional
 
 from supervisor.agent.console import open_console
+from supervisor.agent.firstprocess import stand_in
 from supervisor.agent.identity import named, own_identity
 from supervisor.agent.job import JobRefused, read_job
 from supervisor.agent.machinefolder import MachineFolder
@@ -26,6 +28,8 @@ _log = logging.getLogger("agent")
 def main() -> int:
     """Exit code: 0 = an orderly life, whatever the command's end; 2 = usage; 3 = not this agent's folder or job, or its
     secrets have not come. 4, of the archive's entry: this Python is too old."""
+    if os.getpid() == 1:
+        stand_in()
     open_console()
     if len(sys.argv) != 2:
         _log.error("usage: python agent.pyz MACHINE_DIR")

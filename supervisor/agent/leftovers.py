@@ -33,13 +33,14 @@ def kill_leftovers(group: Optional[int], marker: str) -> None:
 
 
 def leftovers(group: Optional[int], marker: str) -> List[int]:
-    """Pids of living processes of this machine other than the agent itself."""
-    own = os.getpid()
+    """Pids of living processes of this machine other than the agent itself and whoever started it, which may have
+    the machine's marker too (firstprocess.py)."""
+    own, parent = os.getpid(), os.getppid()
     session = own if os.getsid(0) == own else None
     return [
         int(name)
         for name in os.listdir("/proc")
-        if name.isdigit() and int(name) != own and _belongs(int(name), group, session, marker)
+        if name.isdigit() and int(name) not in (own, parent) and _belongs(int(name), group, session, marker)
     ]
 
 

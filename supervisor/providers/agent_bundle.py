@@ -24,7 +24,21 @@ _SHARED = (
     "identifiers.py",
     "runfiles.py",
 )
-_MAIN = b"import sys\n\nfrom supervisor.agent.__main__ import main\n\nsys.exit(main())\n"
+# Any Python since 2.7 understands it, so that an old one can be told in words. Exit code 4.
+_MAIN = b"""\
+import sys
+
+if sys.version_info < (3, 8):
+    sys.stderr.write(
+        "spot: the agent needs Python 3.8 or newer; this one, %s, is %s\\n"
+        % (sys.executable, sys.version.split()[0])
+    )
+    sys.exit(4)
+
+from supervisor.agent.__main__ import main
+
+sys.exit(main())
+"""
 _TIME = (1980, 1, 1, 0, 0, 0)
 
 
