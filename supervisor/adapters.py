@@ -29,6 +29,7 @@ from supervisor.settings_gce import GCE
 
 # What the extra `google` brings; the names are asked for without importing anything of it.
 GOOGLE_PACKAGES = ("google.auth", "google.cloud.compute_v1", "google.cloud.storage")
+DOCTOR_DEADLINE_S = 6.0
 LAUNCH_THREADS_LOCAL, LAUNCH_THREADS_GCE = (
     8,
     32,
@@ -94,8 +95,10 @@ def _google(settings: Settings, clock: Clock) -> Adapters:
     _need_google()
     from supervisor.objectstores.gcs import GcsStore
     from supervisor.providers.gce import config as gce
+    from supervisor.providers.gce.clients import Compute
     from supervisor.providers.gce.doctor import Doctor
     from supervisor.providers.gce.provider import GceProvider
+    from supervisor.providers.gce.retry import Retry
 
     agent = agent_path(settings.data_dir)
     try:
@@ -107,6 +110,9 @@ def _google(settings: Settings, clock: Clock) -> Adapters:
         config=config, offers=gce.offers(config), objects=objects, agent_path=agent, clock=clock
     )
 
+    # A person waits for the doctor: its own client, whose patience is short and whose storms trouble no tick.
+    asking = Compute(config, Retry(deadline_s=DOCTOR_DEADLINE_S, per_try_s=DOCTOR_DEADLINE_S))
+
     def warm() -> None:
         provider.warm()
         objects.warm()
@@ -116,7 +122,7 @@ def _google(settings: Settings, clock: Clock) -> Adapters:
         provider.scope(),
         objects,
         agent,
-        checks=Doctor(config, provider, objects).examine,
+        checks=Doctor(config, asking, objects).examine,
         warm=warm,
         close=provider.close,
         launch_threads=LAUNCH_THREADS_GCE,

@@ -1,0 +1,261 @@
+"""The doctor's look at what the settings name: zones, shapes, quotas, the boot image, the network, disks, the bucket.
+
+Each function gives one line for all zones or regions together, with the worst of them first. `read` is Compute.read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from supervisor.domain.findings import FAIL, OK, WARN, Finding
+from supervisor.providers.gce.config import GceConfig, Shape
+from supervisor.providers.gce.errors import ApiError
+
+Read = Callable[..., Mapping[str, Any]]
+# Cards that machine types bring along -> their type. https://cloud.google.com/compute/docs/gpus
+OWN_CARDS = {
+    "g2-": "nvidia-l4",
+    "a2-highgpu-": "nvidia-tesla-a100",
+    "a2-megagpu-": "nvidia-tesla-a100",
+    "a2-ultragpu-": "nvidia-a100-80gb",
+}
+DAY_S = 86_400
+
+
+def zones(config: GceConfig, read: Read) -> Finding:
+    gone, down = [], []
+    try:
+        for zone in config.zones:
+            state = _maybe(read, f"zones/{zone}", fields="status")
+            if state is None:
+                gone.append(zone)
+            elif state.get("status", "UP") != "UP":
+                down.append(zone)
+    except ApiError as error:
+        return _unread("zones", error)
+    if gone:
+        cause = "no such zone in this project"
+        return _told("zones", FAIL, f"{', '.join(gone)}: not there", cause, _list("zones", config))
+    if down:
+        return _told(
+            "zones", WARN, f"{', '.join(down)}: down", "Google says so", "wait; the other zones are tried"
+        )
+    return _told("zones", OK, f"{', '.join(config.zones)}: up, tried in this order")
+
+
+def shapes(config: GceConfig, read: Read) -> Finding:
+    """Where a zone does not have a shape, each try there is wasted; a shape that no zone has is a mistake."""
+    nowhere, partly, wrong = [], [], []
+    try:
+        for name, shape in config.shapes.items():
+            found = {zone: _machine(shape, zone, read) for zone in _zones(config)}
+            missing = [zone for zone, machine in found.items() if machine is None]
+            if len(missing) == len(found):
+                nowhere.append(name)
+            elif missing:
+                partly.append(f"{name} not in {', '.join(missing)}")
+            cards = {_cards(shape, machine) for machine in found.values() if machine is not None}
+            wrong += [f"{name} has {count} and not {shape.gpus}" for count in cards if count != shape.gpus]
+    except ApiError as error:
+        return _unread("shapes", error)
+    fix = _list("machine-types", config) + f" --zones={','.join(_zones(config))}"
+    if nowhere:
+        return _told("shapes", FAIL, f"{', '.join(nowhere)}: in none of the zones", "not offered there", fix)
+    if wrong:
+        return _told(
+            "shapes", WARN, "; ".join(wrong), "the number of cards is read from the type's name", fix
+        )
+    if partly:
+        return _told("shapes", WARN, "; ".join(partly), "each try there is wasted", fix)
+    return _told("shapes", OK, f"{', '.join(config.shapes)}: in every zone")
+
+
+def quotas(config: GceConfig, read: Read, project: Mapping[str, Any]) -> Finding:
+    """Spot machines count against the preemptible quota where the project has one, else against the ordinary one."""
+    whole = _limits(project)
+    told, short = [], []
+    try:
+        for region in config.regions:
+            limits = _limits(read(f"regions/{region}", fields="quotas"))
+            for shape in config.shapes.values():
+                card = _card_type(shape)
+                metric = _metric(card)
+                if not shape.gpus or metric is None or metric not in limits:
+                    continue
+                name = f"PREEMPTIBLE_{metric}" if limits.get(f"PREEMPTIBLE_{metric}", (0, 0))[0] else metric
+                limit, used = limits[name]
+                line = f"{region} {name} {used:g} of {limit:g} used"
+                (told if limit - used >= shape.gpus else short).append(line)
+    except ApiError as error:
+        return _unread("quotas", error)
+    if "GPUS_ALL_REGIONS" in whole and any(shape.gpus for shape in config.shapes.values()):
+        limit, used = whole["GPUS_ALL_REGIONS"]
+        line = f"GPUS_ALL_REGIONS {used:g} of {limit:g} used"
+        least = min(shape.gpus for shape in config.shapes.values() if shape.gpus)
+        (told if limit - used >= least else short).append(line)
+    if short:
+        fix = f"https://console.cloud.google.com/iam-admin/quotas?project={config.project}"
+        cause = "there is no room for one more machine; waiting helps only where others of yours end"
+        return _told("quotas", FAIL if not told else WARN, "; ".join([*short, *told]), cause, fix)
+    return _told("quotas", OK, "; ".join(told) or "no quota of cards is needed or told")
+
+
+def boot_image(config: GceConfig, read: Read) -> Finding:
+    path = config.boot_image.strip("/")
+    below = f"/{path}" if path.startswith("projects/") else path
+    try:
+        image = _maybe(read, below, fields="name,deprecated")
+    except ApiError as error:
+        return _unread("boot image", error)
+    if image is None:
+        owner = path.split("/")[1] if path.startswith("projects/") else config.project
+        fix = f"gcloud compute images list --project={owner} --no-standard-images"
+        return _told("boot image", FAIL, f"{path}: not there", "gce_boot_image names nothing", fix)
+    if (image.get("deprecated") or {}).get("state"):
+        fix = "set gce_boot_image to a family, such as projects/cos-cloud/global/images/family/cos-stable"
+        return _told("boot image", WARN, f"{image['name']}: deprecated", "Google will take it away", fix)
+    return _told("boot image", OK, f"{path.rpartition('/')[2]} is {image['name']}")
+
+
+def network(config: GceConfig, read: Read) -> list[Finding]:
+    """Looked at where a subnet is named; without one Google chooses it by the zone."""
+    fix = f"gcloud compute networks subnets list --project={config.project}"
+    if not config.subnet:
+        if config.external_ip:
+            return []
+        cause = "without an external address a machine needs Private Google Access in its subnet"
+        return [
+            _told(
+                "network",
+                WARN,
+                "gce_subnet is not set, so the access of its subnet was not checked",
+                cause,
+                fix,
+            )
+        ]
+    closed = []
+    for region in config.regions:
+        path = f"regions/{region}/subnetworks/{config.subnet}"
+        if "/" in config.subnet:
+            path = "/" + config.subnet.strip("/")
+        try:
+            subnet = _maybe(read, path, fields="privateIpGoogleAccess")
+        except ApiError as error:
+            return [_unread("network", error)]
+        if subnet is None:
+            return [_told("network", FAIL, f"{config.subnet}: no such subnet in {region}", "gce_subnet", fix)]
+        if not subnet.get("privateIpGoogleAccess"):
+            closed.append(region)
+    if closed and not config.external_ip:
+        fact = f"{config.subnet} has no Private Google Access in {', '.join(closed)}"
+        open_it = (
+            f"gcloud compute networks subnets update {config.subnet} --region={closed[0]} "
+            f"--enable-private-ip-google-access --project={config.project}"
+        )
+        return [_told("network", FAIL, fact, "machines without an external address reach no bucket", open_it)]
+    return [_told("network", OK, f"subnet {config.subnet} in {', '.join(config.regions)}")]
+
+
+def data_disk(config: GceConfig, read: Read) -> list[Finding]:
+    disk = config.data_disk
+    if disk is None:
+        return []
+    try:
+        found = _maybe(read, f"zones/{disk.zone}/disks/{disk.name}", fields="sizeGb,users")
+    except ApiError as error:
+        return [_unread("data disk", error)]
+    if found is None:
+        fix = f"gcloud compute disks create {disk.name} --zone={disk.zone} --size=500GB --project={config.project}"
+        return [_told("data disk", FAIL, f"{disk.name} in {disk.zone}: not there", "gce_data_disk", fix)]
+    used = ", ".join(str(user).rpartition("/")[2] for user in found.get("users") or ())
+    fact = f"{disk.name} in {disk.zone}, {found.get('sizeGb')} GB" + (f", with {used}" if used else "")
+    return [_told("data disk", OK, fact)]
+
+
+def bucket(config: GceConfig, url: str, facts: Mapping[str, Any]) -> Finding:
+    """Where it lies, and whether what is deleted there is really gone: checkpoints are replaced all the time."""
+    place, kind = str(facts.get("location", "")).lower(), facts.get("storageClass", "")
+    number = facts.get("projectNumber")
+    fact = f"{url} in {place}, {kind}" + (f", of project number {number}" if number else "")
+    kept_s = int((facts.get("softDeletePolicy") or {}).get("retentionDurationSeconds") or 0)
+    if kept_s:
+        cause = f"each deleted or replaced object is kept and paid for another {kept_s / DAY_S:g} days"
+        fix = f"gcloud storage buckets update {url} --clear-soft-delete"
+        return _told("bucket", WARN, f"{fact}, with soft delete", cause, fix)
+    if (facts.get("versioning") or {}).get("enabled"):
+        cause = "each replaced beat and deleted checkpoint is kept and paid for as an old version"
+        return _told(
+            "bucket",
+            WARN,
+            f"{fact}, with versions",
+            cause,
+            f"gcloud storage buckets update {url} --no-versioning",
+        )
+    if facts.get("locationType") == "region" and place not in config.regions:
+        cause = (
+            f"machines are in {', '.join(config.regions)}: checkpoints cross regions, slowly and for money"
+        )
+        return _told("bucket", WARN, fact, cause, "keep the bucket in a region of gce_zones")
+    return _told("bucket", OK, fact)
+
+
+def _machine(shape: Shape, zone: str, read: Read) -> Mapping[str, Any] | None:
+    """None: the zone does not have the machine, or not its cards."""
+    machine = _maybe(read, f"zones/{zone}/machineTypes/{shape.machine_type}", fields="name,accelerators")
+    if machine is None or not shape.gpu_type:
+        return machine
+    card = _maybe(read, f"zones/{zone}/acceleratorTypes/{shape.gpu_type}", fields="name")
+    return None if card is None else machine
+
+
+def _cards(shape: Shape, machine: Mapping[str, Any]) -> int:
+    own = sum(int(one.get("guestAcceleratorCount", 0)) for one in machine.get("accelerators") or ())
+    return shape.gpus if shape.gpu_type else own
+
+
+def _zones(config: GceConfig) -> tuple[str, ...]:
+    return config.zones if config.data_disk is None else (config.data_disk.zone,)
+
+
+def _card_type(shape: Shape) -> str:
+    own = (card for prefix, card in OWN_CARDS.items() if shape.machine_type.startswith(prefix))
+    return shape.gpu_type or next(own, "")
+
+
+def _metric(card: str) -> str | None:
+    """nvidia-tesla-t4 -> NVIDIA_T4_GPUS, the name of its quota; None where cards have no quota of that kind."""
+    if not card:
+        return None
+    return card.replace("-tesla-", "-").upper().replace("-", "_") + "_GPUS"
+
+
+def _limits(facts: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
+    """metric -> (limit, usage)."""
+    return {
+        quota["metric"]: (float(quota.get("limit", 0)), float(quota.get("usage", 0)))
+        for quota in facts.get("quotas") or ()
+        if "metric" in quota
+    }
+
+
+def _maybe(read: Read, path: str, **query: str) -> Mapping[str, Any] | None:
+    """None: there is no such thing."""
+    try:
+        return read(path, **query)
+    except ApiError as error:
+        if error.missing:
+            return None
+        raise
+
+
+def _list(what: str, config: GceConfig) -> str:
+    return f"gcloud compute {what} list --project={config.project}"
+
+
+def _unread(name: str, error: ApiError) -> Finding:
+    return _told(name, WARN, "not read", str(error), "see the lines above; then ask again")
+
+
+def _told(name: str, result: str, fact: str, cause: str = "", fix: str = "") -> Finding:
+    return Finding(name, result, fact, cause, fix, group="google")

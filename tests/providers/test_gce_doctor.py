@@ -1,0 +1,253 @@
+"""The doctor's lines about Google: each fact with its cause and the command that mends it, against the tests' cloud."""
+
+from __future__ import annotations
+
+import http.server
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from supervisor.domain.findings import Finding
+from supervisor.objectstores.gcs import GcsStore
+from supervisor.providers.gce import doctor_places as places
+from supervisor.providers.gce.clients import Compute
+from supervisor.providers.gce.config import DataDisk, GceConfig, parse_shape
+from supervisor.providers.gce.doctor import Doctor, member
+from supervisor.providers.gce.errors import IDENTITY, ApiError
+from supervisor.providers.gce.retry import Retry
+from tests.cloud.compute_rig import FixedToken, Rig
+from tests.cloud.storage import StorageFake
+from tests.objectstores.gcs_bed import URL, cloud_storage
+
+NAMES = [
+    "identity", "project", "machines", "zones", "shapes", "quotas", "boot image", "account", "advice", "bucket",
+    "permissions", "public_url",
+]  # fmt: skip
+
+
+class Scene:
+    """A project in which all is well, until a test spoils something."""
+
+    def __init__(self, rig: Rig, storage: StorageFake) -> None:
+        self.rig, self.storage = rig, storage
+        self.catalog = rig.fake.catalog
+        self.credentials: Any = FixedToken
+        self.config = GceConfig(
+            project=self.catalog.project,
+            zones=("us-east1-c", "us-east1-b"),
+            shapes={"t4": parse_shape("n1-standard-8+1xnvidia-tesla-t4"), "l4": parse_shape("g2-standard-8")},
+            service_account="worker@p.iam.gserviceaccount.com",
+            endpoint=rig.fake.url,
+        )
+
+    def look(self, **changes: Any) -> dict[str, Finding]:
+        config = replace(self.config, **changes)
+        retry = Retry(deadline_s=1.0, per_try_s=5.0, sleep=lambda _: None)
+        store = GcsStore(URL)
+        try:
+            found = Doctor(config, Compute(config, retry, self.credentials), store).examine()
+        finally:
+            store.close()
+        assert all(one.group == "google" for one in found)
+        assert all(one.cause or one.fix for one in found if one.result != "ok"), found
+        return {one.name: one for one in found}
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    rig = Rig()
+    with cloud_storage() as storage:
+        yield Scene(rig, storage)
+    rig.http.close()
+    rig.fake.close()
+    assert rig.violations == []
+
+
+def test_a_project_in_order(scene: Scene) -> None:
+    zones = ("us-east1-c", "us-east1-b", "us-central1-a")
+    found = scene.look(zones=zones)
+    assert list(found) == NAMES
+    assert {name: one.fact for name, one in found.items() if one.result != "ok"} == {}
+    assert found["project"].fact.startswith(f"{scene.catalog.project} (number 123456789012)"), (
+        "name and number"
+    )
+    assert found["zones"].fact == "us-east1-c, us-east1-b, us-central1-a: up, tried in this order"
+    assert found["quotas"].fact.startswith("us-east1 PREEMPTIBLE_NVIDIA_T4_GPUS 0 of 8 used")
+    assert "GPUS_ALL_REGIONS 0 of 16 used" in found["quotas"].fact
+    assert found["boot image"].fact == "cos-stable is cos-stable-121-18867-90-4"
+    assert found["public_url"].fact == "none: beats of machines come through the bucket only"
+
+
+def test_without_credentials_nothing_else_is_asked(scene: Scene) -> None:
+    def none() -> Any:
+        raise ApiError("no Google credentials: none were found", None, IDENTITY)
+
+    scene.credentials = none
+    found = scene.look()
+    assert list(found) == ["identity", "public_url"]
+    assert found["identity"].result == "fail"
+    assert found["identity"].fix.startswith("gcloud auth application-default login")
+    assert scene.rig.checked == 0
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "fix"),
+    [
+        (403, "accessNotConfigured", "gcloud services enable compute.googleapis.com --project="),
+        (403, "forbidden", "gcloud projects add-iam-policy-binding "),
+        (404, "notFound", "gcloud projects list"),
+    ],
+)
+def test_a_project_that_cannot_be_read(scene: Scene, status: int, reason: str, fix: str) -> None:
+    scene.rig.fake.refuse("", status, reason)
+    found = scene.look()
+    assert list(found) == ["identity", "project", "bucket", "permissions", "public_url"]
+    assert (found["project"].result, found["project"].fix.startswith(fix)) == ("fail", True), found["project"]
+
+
+def test_zones_shapes_and_an_image_that_are_not_there(scene: Scene) -> None:
+    scene.catalog.absent |= {("us-east1-b", "g2-standard-8"), ("us-east1-b", "nvidia-tesla-t4")}
+    found = scene.look(
+        zones=("us-east1-c", "us-east1-b"), boot_image="projects/cos-cloud/global/images/family/cos-gone"
+    )
+    assert (found["shapes"].result, found["shapes"].fact) == (
+        "warn",
+        "t4 not in us-east1-b; l4 not in us-east1-b",
+    )
+    assert found["boot image"].result == "fail"
+    assert found["boot image"].fix == "gcloud compute images list --project=cos-cloud --no-standard-images"
+    found = scene.look(zones=("us-east1-c", "us-east1-z"), shapes={"x": parse_shape("n4-nothing-8")})
+    assert (found["zones"].result, found["zones"].fact) == ("fail", "us-east1-z: not there")
+    assert (found["shapes"].result, found["shapes"].fact) == ("fail", "x: in none of the zones")
+
+
+@pytest.mark.parametrize(
+    ("quotas", "result", "told"),
+    [
+        ({"PREEMPTIBLE_NVIDIA_T4_GPUS": (1.0, 1.0)}, "warn", "PREEMPTIBLE_NVIDIA_T4_GPUS 1 of 1 used"),
+        # Without a quota for preemptible ones, spot machines count against the ordinary one.
+        ({"PREEMPTIBLE_NVIDIA_T4_GPUS": (0.0, 0.0)}, "ok", "us-east1 NVIDIA_T4_GPUS 0 of 8 used"),
+        (
+            {"PREEMPTIBLE_NVIDIA_T4_GPUS": (0.0, 0.0), "NVIDIA_T4_GPUS": (0.0, 0.0)},
+            "warn",
+            "NVIDIA_T4_GPUS 0 of 0 used",
+        ),
+    ],
+)
+def test_quotas(scene: Scene, quotas: dict[str, tuple[float, float]], result: str, told: str) -> None:
+    scene.catalog.quotas["us-east1"] = quotas
+    found = scene.look()["quotas"]
+    assert found.result == result
+    assert told in found.fact
+    assert result == "ok" or found.fix.endswith(f"quotas?project={scene.catalog.project}")
+
+
+def test_no_quota_at_all_fails(scene: Scene) -> None:
+    scene.catalog.quotas[""] = {"GPUS_ALL_REGIONS": (0.0, 0.0)}
+    scene.catalog.quotas["us-east1"] = {"PREEMPTIBLE_NVIDIA_T4_GPUS": (1.0, 1.0)}
+    assert (
+        scene.look(shapes={"t4": parse_shape("n1-standard-8+1xnvidia-tesla-t4")})["quotas"].result == "fail"
+    )
+
+
+def test_an_account_that_may_do_too_much(scene: Scene) -> None:
+    found = scene.look(service_account="default")["account"]
+    assert found.result == "warn"
+    assert "123456789012-compute@developer.gserviceaccount.com" in found.fact
+    assert found.fix.startswith("gcloud iam service-accounts create spot-worker")
+
+
+def test_networks(scene: Scene) -> None:
+    assert scene.look(subnet="default")["network"].result == "ok"
+    assert scene.look(external_ip=False)["network"].result == "warn"
+    assert scene.look(subnet="gone")["network"].fact == "gone: no such subnet in us-east1"
+    config = replace(scene.config, subnet="default", external_ip=False)
+    (closed,) = places.network(config, lambda path, **_: {"privateIpGoogleAccess": False})
+    assert closed.fix.startswith("gcloud compute networks subnets update default --region=us-east1")
+
+
+def test_data_disks(scene: Scene) -> None:
+    disk = DataDisk("rav-data", "us-east1-c")
+    assert scene.look(data_disk=disk)["data disk"].fix.startswith("gcloud compute disks create rav-data")
+    scene.catalog.add_disk("us-east1-c", "rav-data", 500)
+    found = scene.look(data_disk=disk)
+    assert found["data disk"].fact == "rav-data in us-east1-c, 500 GB"
+    scene.catalog.absent.add(("us-east1-b", "g2-standard-8"))
+    assert scene.look(data_disk=disk)["shapes"].result == "ok", "only the disk's zone counts"
+
+
+def test_permissions_on_the_bucket(scene: Scene) -> None:
+    scene.storage.deny("storage.objects.delete")
+    found = scene.look()["permissions"]
+    assert (found.result, found.fact) == ("fail", "missing on gs://spot-runs: storage.objects.delete")
+    assert found.fix.startswith("gcloud storage buckets add-iam-policy-binding gs://spot-runs --member=")
+    assert found.fix.endswith("--role=roles/storage.objectUser")
+
+
+def test_a_bucket_that_is_not_there(scene: Scene) -> None:
+    scene.storage.drop_bucket("spot-runs")
+    found = scene.look()
+    assert (found["bucket"].result, found["permissions"].result) == ("warn", "warn")
+    assert found["bucket"].fix.startswith("gcloud storage buckets describe gs://spot-runs;")
+
+
+@pytest.mark.parametrize(
+    ("facts", "fix"),
+    [
+        ({"softDeletePolicy": {"retentionDurationSeconds": "604800"}}, "--clear-soft-delete"),
+        ({"versioning": {"enabled": True}}, "--no-versioning"),
+        ({"location": "EUROPE-WEST4", "locationType": "region"}, "keep the bucket in a region of gce_zones"),
+    ],
+)
+def test_a_bucket_that_costs_more_than_it_must(scene: Scene, facts: dict[str, Any], fix: str) -> None:
+    found = places.bucket(scene.config, "gs://b", {"location": "US-EAST1", "locationType": "region", **facts})
+    assert found.result == "warn"
+    assert found.fix.endswith(fix)
+
+
+def test_listings_that_are_refused_or_partial(scene: Scene) -> None:
+    scene.rig.fake.refuse("aggregated/instances", 403, "forbidden")
+    scene.rig.fake.refuse("advice/capacity", 404, "notFound")
+    found = scene.look()
+    assert (found["machines"].result, found["zones"].result) == ("fail", "ok")
+    assert (found["advice"].result, found["advice"].fix) == ("warn", "set gce_capacity_advice = false")
+    assert scene.look(capacity_advice=False)["advice"].result == "ok"
+
+
+@contextmanager
+def proxy(status: int, kind: str) -> Iterator[str]:
+    class Answers(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            assert self.path.endswith("/heartbeat")
+            self.rfile.read(int(self.headers["content-length"]))
+            self.send_response(status)
+            self.send_header("content-type", kind)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            return
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Answers) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_the_public_address(scene: Scene) -> None:
+    with proxy(422, "application/problem+json") as url:
+        assert scene.look(public_url=url)["public_url"].result == "ok"
+    gone = scene.look(public_url=url)["public_url"]
+    assert (gone.result, gone.fact) == ("warn", f"{url} does not answer from here")
+    with proxy(200, "text/html") as url:
+        assert scene.look(public_url=url)["public_url"].fact == f"{url} is not this supervisor"
+
+
+def test_members_of_a_policy() -> None:
+    assert member("a@p.iam.gserviceaccount.com") == "serviceAccount:a@p.iam.gserviceaccount.com"
+    assert member("ann@example.org") == "user:ann@example.org"
