@@ -12,9 +12,9 @@ What a test may do (names are machine names; every `until` is epoch seconds of t
             stop_by(user, name), and by itself: maxRunDuration (deferredDelete, deferredStop)
   capacity  stock_out(zone, shape, code, until, model) restock() quota(where, metric, limit, at_once) raise_quota()
             zombie(zone) preempt_when_created(zone, after_s)
-  answers   fail_next(method, path pattern, status | Hang | Reset | bytes, times, for_s, lost=) storm(status, for_s)
-            refuse(path part, status, reason) calm() expire_tokens() overlapping_delete serial_of_stopped page_rows
-            unreachable(zone) reachable(zone) unreachable_form false_404(name, until)
+  answers   fail_next(method, path pattern, status | (status, html) | Hang | Reset, times, for_s, lost=)
+            storm(status, for_s) refuse(path part, status, reason) calm() expire_tokens() overlapping_delete
+            serial_of_stopped page_rows unreachable(zone) reachable(zone) unreachable_form false_404(name, until)
   world     catalog (zones, machine_types, absent, images, disks, quotas), advice,
             fill(resources) add_instances(count, zones, labels)
 

@@ -23,6 +23,7 @@ _MESSAGES = {
     503: "The service is currently unavailable.",
 }
 _ALL_REGIONS = "GPUS_ALL_REGIONS"
+How = int | tuple[int, bytes] | type[Exception]
 
 
 @dataclass
@@ -54,7 +55,7 @@ class Failure:
 
     method: str | None
     pattern: re.Pattern[str]
-    how: int | type[Exception] | bytes
+    how: How
     reason: str | None
     times: int | None
     until: float | None
@@ -106,15 +107,15 @@ class Faults(Life):
         self,
         method: str | None,
         pattern: str,
-        how: int | type[Exception] | bytes,
+        how: How,
         times: int | None = 1,
         for_s: float | None = None,
         *,
         reason: str | None = None,
         lost: bool = False,
     ) -> None:
-        """Requests whose path matches `pattern` (re.search). `how`: an HTTP status, web.Hang, web.Reset, or a body
-        that is no JSON (under 502). `for_s` given: all of that time, however many."""
+        """Requests whose path matches `pattern` (re.search). `how`: an HTTP status, web.Hang, web.Reset, or a status
+        with a body that is no JSON, as of something in between. `for_s` given: all of that time, however many."""
         until = None if for_s is None else self.clock() + for_s
         left = times if for_s is None else None
         self._failures.append(Failure(method, re.compile(pattern), how, reason, left, until, lost))
@@ -195,8 +196,9 @@ class Faults(Life):
 
 def carry_out(failure: Failure) -> Response:
     """Raises Hang, Reset."""
-    if isinstance(failure.how, bytes):
-        return Response(502, failure.how, {"Content-Type": "text/html; charset=UTF-8"})
+    if isinstance(failure.how, tuple):
+        status, body = failure.how
+        return Response(status, body, {"Content-Type": "text/html; charset=UTF-8"})
     if isinstance(failure.how, int):
         message = _MESSAGES.get(failure.how, "Injected: %s" % REASONS.get(failure.how, "failure"))
         return ApiError(failure.how, message, failure.reason).response()

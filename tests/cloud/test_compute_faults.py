@@ -80,6 +80,16 @@ def test_the_answer_is_lost_and_the_machine_comes_up(rig: Rig, how: Any) -> None
     assert rig.status() == "RUNNING"
 
 
+def test_an_answer_of_something_in_between_is_no_json(rig: Rig) -> None:
+    rig.running()
+    rig.oracle.check = lambda *_: []  # type: ignore[method-assign]  it is no answer of the API
+    rig.fake.fail_next("GET", "/vm-1$", (404, b"<html>Not Found</html>"))
+    with pytest.raises(google_errors.NotFound) as odd:
+        rig.status()
+    assert odd.value.errors == []  # no reason: this 404 does not say that there is no such machine
+    assert rig.status() == "RUNNING"
+
+
 def test_rate_limits_and_storms_end_by_themselves(rig: Rig) -> None:
     rig.fake.fail_next("GET", "/zones$", 403)
     rig.fake.fail_next("GET", "/zones$", 429)
