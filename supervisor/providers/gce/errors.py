@@ -70,7 +70,8 @@ class ApiError(Exception):
 
     @property
     def missing(self) -> bool:
-        return self.status == 404
+        """Compute Engine itself says that there is no such thing: a 404 without a reason is of something in between."""
+        return self.status == 404 and self.reason == "notFound"
 
     def __str__(self) -> str:
         said = super().__str__()
@@ -79,7 +80,7 @@ class ApiError(Exception):
 
 def of_request(error: ApiError, region: str) -> LaunchFailed | ProviderUnavailable:
     """What a create call that was refused at once means. ProviderUnavailable where that is not definite."""
-    if error.transient or error.status is None or error.status in (401, 409):
+    if error.transient or not error.reason or error.status is None or error.status in (401, 409):
         return ProviderUnavailable(f"Google Cloud: {error}")
     if error.status == 403 and not _kind(error.reason)[0]:
         return LaunchRejected(f"{error}. The supervisor's account may not do this; see `spot doctor`.")
