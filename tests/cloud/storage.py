@@ -181,7 +181,7 @@ class StorageFake(Troubles):
         body: dict[str, Any] = {"kind": "storage#objects"}
         if items:
             inner = mask.get("items", {})
-            body["items"] = [answers.masked(answers.resource(item, self.url, inner), inner) for item in items]
+            body["items"] = [answers.resource(item, self.url, inner) for item in items]
         if prefixes:
             body["prefixes"] = prefixes
         if token is not None:

@@ -24,8 +24,8 @@ What = int | Exception | Callable[[Response], Response]
 
 @dataclass
 class Trouble:
-    """`what`: a status to answer, Hang() or Reset() to raise, or a function that spoils the right answer. `times` it
-    happens still, None = until `calm`. `after`: the deed is done first, and only its answer suffers."""
+    """`what`: a status to answer, a Refusal, Hang() or Reset() to raise, or a function that spoils the right answer.
+    `times` it happens still, None = until `calm`. `after`: the deed is done first, and only its answer suffers."""
 
     what: What
     times: int | None
