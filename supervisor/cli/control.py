@@ -10,7 +10,7 @@ from supervisor.cli import output
 from supervisor.cli.client import Client, Json, run_path
 from supervisor.cli.codedir import settle_code
 from supervisor.cli.exits import DETACHED, FAILED, CliError, Problem
-from supervisor.cli.finding import TERMINAL, choose_run
+from supervisor.cli.finding import TERMINAL, choose_run, machines_here
 from supervisor.cli.options import output_option, run_argument, server_options
 from supervisor.cli.words import money, safe
 
@@ -70,7 +70,7 @@ def resume(
     if file is not None:
         from supervisor.cli.specfile import read_spec
 
-        body["spec"] = read_spec(file)[1]
+        body["spec"] = read_spec(file, is_local=machines_here(client))[1]
         settle_code(client, body["spec"])
     run = _resume(client, name, body, no_wait)
     if run is None:

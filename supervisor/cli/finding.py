@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 from supervisor.cli.client import Client, Json
-from supervisor.cli.exits import NOT_FOUND, USAGE, CliError, Unreachable
+from supervisor.cli.exits import NOT_FOUND, USAGE, CliError, Problem, Unreachable
 
 TERMINAL = ("completed", "partial", "failed", "stopped")
 
@@ -95,3 +97,19 @@ def _active_statuses() -> list[str]:
     from supervisor.domain.status import ACTIVE
 
     return sorted(str(status) for status in ACTIVE)
+
+
+def machines_here(client: Client, flag: str | None = None) -> Callable[[str | None], bool]:
+    """Whether machines are on this computer, for the provider that a spec names (None = none; `flag` wins). The
+    supervisor is asked only where nobody names one; an older one, which does not know the question, has local ones."""
+
+    @cache
+    def own() -> str:
+        try:
+            return str(client.get("/v1/meta")["provider"])
+        except Problem as error:
+            if error.status != 404:
+                raise
+            return "local"
+
+    return lambda named: (flag or named or own()) == "local"

@@ -148,15 +148,18 @@ def amount(value: str) -> float:
 
 
 def secret_reference(value: str) -> tuple[str, str]:
-    """The type of `NAME=env:OTHER`, `NAME=file:PATH` and `NAME`, which is NAME=env:NAME. A path is made absolute."""
+    """The type of `NAME=env:OTHER`, `NAME=file:PATH`, `NAME=gcp:projects/P/secrets/S/versions/V`, and of `NAME`, which
+    is NAME=env:NAME. A path is made absolute."""
     name, sign, reference = value.partition("=")
     if not sign:
         return name, f"env:{name}"
     kind, _, place = reference.partition(":")
-    if not name or kind not in ("env", "file") or not place:
+    if not name or kind not in ("env", "file", "gcp") or not place:
         # Not repeated: somebody may have written the value itself.
-        raise click.BadParameter("write NAME, NAME=env:OTHER_NAME or NAME=file:PATH.")
-    return name, reference if kind == "env" else f"file:{os.path.abspath(os.path.expanduser(place))}"
+        raise click.BadParameter(
+            "write NAME, NAME=env:OTHER_NAME, NAME=file:PATH or NAME=gcp:projects/P/secrets/S/versions/V."
+        )
+    return name, reference if kind != "file" else f"file:{os.path.abspath(os.path.expanduser(place))}"
 
 
 def key_value(value: str) -> tuple[str, str]:

@@ -80,6 +80,9 @@ def _print_run(run: Json, attempts: list[Json], placing: Json | None) -> None:
     for line in telemetry_lines(run):
         for part in paragraph(line):
             click.echo(part)
+    if views.image_line(run):
+        for part in paragraph(views.image_line(run)):
+            click.echo(part)
     if attempts:
         click.echo()
     for line in views.attempt_lines(attempts):

@@ -9,6 +9,7 @@ import datetime as dt
 import math
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,18 @@ from supervisor.cli.codedir import code_from
 from supervisor.cli.exits import USAGE, CliError
 
 
-def read_spec(path: str, with_code: bool = False) -> tuple[str | None, dict[str, Any]]:
+def names_local(provider: str | None) -> bool:
+    """Whether machines are on this computer, where no supervisor is asked which provider is its own."""
+    return (provider or "local") == "local"
+
+
+def read_spec(
+    path: str, with_code: bool = False, is_local: Callable[[str | None], bool] = names_local
+) -> tuple[str | None, dict[str, Any]]:
     """(run_id or None, spec) of the file, or of standard input where `path` is "-". Relative `workdir` is taken from
     the file's folder (standard input: the present one), which is also its default; so is a folder that `code` names.
-    Where there is code (`with_code`: from elsewhere), `workdir` is a folder of the bundle and stays as it is. Raises
+    Where there is code (`with_code`: from elsewhere), `workdir` is a folder of the bundle and stays as it is; where
+    machines are not on this computer (`is_local`, asked with the provider that is named), one of the image. Raises
     CliError with the place of what is wrong."""
     import yaml
 
@@ -50,7 +59,7 @@ def read_spec(path: str, with_code: bool = False) -> tuple[str | None, dict[str,
     if isinstance(spec.get("code"), str):
         spec["code"] = code_from(spec["code"], str(folder))
     if not with_code and spec.get("code") is None:
-        _settle_workdir(spec, folder)
+        _settle_workdir(spec, folder, is_local)
     elif spec.get("workdir", "") is None:
         del spec["workdir"]
     return run_id, spec
@@ -79,16 +88,18 @@ def _loader() -> type[Any]:
     return Loader
 
 
-def _settle_workdir(spec: dict[str, Any], folder: Path) -> None:
+def _settle_workdir(spec: dict[str, Any], folder: Path, is_local: Callable[[str | None], bool]) -> None:
     """Only this computer's provider can see the folder; `workdir: null` asks for none."""
-    if spec.get("provider", "local") != "local":
+    if spec.get("workdir", "") is None:
+        del spec["workdir"]
+        return
+    named = spec.get("provider")
+    if not is_local(named if isinstance(named, str) else None):
         return
     if "workdir" not in spec:
         spec["workdir"] = str(folder)
     elif isinstance(spec["workdir"], str):
         spec["workdir"] = str(folder / Path(spec["workdir"]).expanduser())
-    elif spec["workdir"] is None:
-        del spec["workdir"]
 
 
 def _json(value: Any, where: str) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -16,6 +17,7 @@ from supervisor.cli import output
 from supervisor.cli.client import Client, Json
 from supervisor.cli.codedir import code_from, settle_code
 from supervisor.cli.exits import USAGE, CliError, Problem, Unreachable
+from supervisor.cli.finding import machines_here
 from supervisor.cli.options import (
     amount,
     duration_s,
@@ -25,6 +27,7 @@ from supervisor.cli.options import (
     secret_reference,
     server_options,
 )
+from supervisor.cli.specfile import names_local
 from supervisor.cli.words import safe
 
 _COMMAND = "supervisor.cli.submit.command"
@@ -94,11 +97,11 @@ class SubmitCommand(click.Command):
     multiple=True,
     type=secret_reference,
     metavar="NAME[=REF]",
-    help="A secret of the command; REF: file:PATH, or env:NAME in the service's environment (default).",
+    help="A secret of the command; REF: file:PATH, env:NAME of the service (default), on Google gcp:projects/…",
 )
 @click.option("-l", "--label", multiple=True, type=key_value, metavar="KEY=VALUE", help="Label of the run.")
 @click.option("--image", help="Container image (other providers than local).")
-@click.option("--provider", help="Where machines come from (default: local).")
+@click.option("--provider", help="Where machines come from (default: what the supervisor has).")
 @click.option("--zone", multiple=True, help="Only these zones, in this order.")
 @click.option("--shape", multiple=True, help="Shape of the machine; repeated: a ladder, the best first.")
 @click.option("--on-demand", is_flag=True, help="No spot machines.")
@@ -160,7 +163,7 @@ def submit(
       spot submit train.yaml
       spot submit --run-id digits -- python train.py --epochs 20
     """
-    body = body_from(file, ctx.meta.get(_COMMAND), flags)
+    body = body_from(file, ctx.meta.get(_COMMAND), flags, machines_here(client, flags.get("provider")))
     settle_code(client, body["spec"])
     run = _send(client, body, file)
     for warning in run.get("warnings") or ():
@@ -174,18 +177,25 @@ def submit(
     output.suggest(f"spot watch {run['run_id']}")
 
 
-def body_from(file: str | None, command: list[str] | None, flags: Json) -> Json:
-    """The body of POST /v1/runs. Raises CliError where no command is named, or two."""
+def body_from(
+    file: str | None,
+    command: list[str] | None,
+    flags: Json,
+    is_local: Callable[[str | None], bool] = names_local,
+) -> Json:
+    """The body of POST /v1/runs. `is_local`: whether the machines of this provider (None = none is named) are on this
+    computer. Raises CliError where no command is named, or two."""
     run_id: str | None = None
     spec: Json = {}
     if file is not None:
         from supervisor.cli.specfile import read_spec
 
-        run_id, spec = read_spec(file, with_code=flags.get("code") is not None)
-    elif flags.get("code") is None and (flags.get("provider") or "local") == "local":
-        spec["workdir"] = os.getcwd()
+        run_id, spec = read_spec(file, flags.get("code") is not None, is_local)
     _put_command(spec, command, flags.get("shell_text"))
-    _put_flags(spec, flags)
+    here = file is None and flags.get("code") is None and not flags.get("workdir")
+    if here and is_local(flags.get("provider")):
+        spec["workdir"] = os.getcwd()
+    _put_flags(spec, flags, is_local)
     body: Json = {"spec": spec, "replace_spec": flags["replace_spec"], "rerun": flags["rerun"]}
     run_id = flags.get("run_id") or run_id
     return {"run_id": run_id, **body} if run_id is not None else body
@@ -203,17 +213,17 @@ def _put_command(spec: Json, command: list[str] | None, shell_text: str | None) 
         raise CliError("There is no command to run.", USAGE, "COMMAND_MISSING", hints)
 
 
-def _put_place(spec: Json, flags: Json) -> None:
-    """Where there is code, `workdir` is a folder inside it."""
+def _put_place(spec: Json, flags: Json, is_local: Callable[[str | None], bool]) -> None:
+    """Where there is code, `workdir` is a folder inside it; on machines elsewhere one of the image."""
     if flags.get("code") is not None:
         spec["code"] = code_from(flags["code"], os.getcwd())
-    if flags.get("workdir") and spec.get("code") is None:
+    if flags.get("workdir") and spec.get("code") is None and is_local(spec.get("provider")):
         spec["workdir"] = os.path.abspath(flags["workdir"])
 
 
-def _put_flags(spec: Json, flags: Json) -> None:
+def _put_flags(spec: Json, flags: Json, is_local: Callable[[str | None], bool]) -> None:
     spec.update({name: flags[name] for name in PLAIN if flags.get(name) is not None})
-    _put_place(spec, flags)
+    _put_place(spec, flags, is_local)
     for flag, name in (("env", "env"), ("secret", "secrets"), ("label", "labels")):
         if flags.get(flag):
             spec[name] = {**(spec.get(name) or {}), **dict(flags[flag])}

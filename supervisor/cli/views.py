@@ -83,6 +83,18 @@ def headline(run: Json) -> str:
     return click.style(safe(run["run_id"]), bold=True) + "  " + "  ".join(told)
 
 
+def image_line(run: Json) -> str:
+    """`image train:1 = name@sha256:…, the same in every attempt`; "" where the run has none."""
+    image = run.get("image")
+    if not image:
+        return ""
+    if not image.get("digest"):
+        return f"image {safe(image['name'])}, not pinned: a tag that moves changes what the next attempt runs"
+    always = "each attempt asks anew" if image.get("follow_tag") else "the same in every attempt"
+    same = "" if image["digest"] == image["name"] else f" = {safe(image['digest'])}"
+    return f"image {safe(image['name'])}{same}, {always}"
+
+
 def attempt_row(attempt: Json, now: float) -> list[str]:
     live = attempt.get("ended_at") is None
     return [
