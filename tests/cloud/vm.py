@@ -68,21 +68,22 @@ class RunningVm:
         project = zone[zone.index("projects") + 1] if "projects" in zone else "p"
         known = {"id": self.machine_id, "name": self.name, "zone": zone[-1]}
         self.metadata = MetadataFake(project, known, attributes, watch=watch)
-        scene.lay_out(self.folder, int(attributes.get("spot-gpus", 0)))
+        promised = attributes.get("spot-gpus", "")
+        scene.lay_out(self.folder, int(promised) if promised.isdigit() else 0)
         shutil.rmtree(self.root / "run", ignore_errors=True)  # as a boot does
         with suppress(FileExistsError):
             (self.root / "proc").symlink_to("/proc")
-        text = self.stub / "startup-script"
-        text.write_text(attributes.get("startup-script", ""))
+        (self.stub / "startup-script").write_text(attributes.get("startup-script", ""))
         vm_keeper.keep(self.folder)
-        self._script = self._start(text)
+        self._script = self.run_script()
         self._threads = [
             threading.Thread(target=target, daemon=True) for target in (self._listen, self._attend)
         ]
         for thread in self._threads:
             thread.start()
 
-    def _start(self, text: Path) -> subprocess.Popen[bytes]:
+    def run_script(self) -> subprocess.Popen[bytes]:
+        """As the boot does, and as a person may do again."""
         environment = {
             "PATH": str(self.folder / "bin"),
             "SPOT_ROOT": str(self.root),
@@ -94,7 +95,7 @@ class RunningVm:
             "VM_SLEEP": shutil.which("sleep") or "sleep",
         }
         return subprocess.Popen(
-            ["/bin/bash", str(text)],
+            ["/bin/bash", str(self.stub / "startup-script")],
             env=environment,
             cwd="/",
             stdin=subprocess.DEVNULL,

@@ -24,7 +24,8 @@ class Scene:
     """`cards`: how many GPUs answer; None = as many as its metadata promises. `driver`, `pulls`: how installing the
     driver and pulling end, one time after the other, the last for ever: ok, or words. `refusal`: `CODE words` with
     which docker run ends. `python`: of the image: "" = none, a version = that old one, None = that of the tests.
-    `disks`: device name -> the file that is the disk. `cos`: False = no cos-extensions, a driver that is there."""
+    `disks`: device name -> the file that is the disk. `cos`: False = no cos-extensions, a driver that is there.
+    `hurry`: by how much the script's pauses are divided."""
 
     cards: int | None = None
     driver: tuple[str, ...] = ("ok",)
@@ -37,6 +38,7 @@ class Scene:
     lspci: str = "00:04.0 3D controller: NVIDIA Corporation TU104GL [Tesla T4] (rev a1)"
     dmesg: str = ""
     cos: bool = True
+    hurry: int = 20
 
     def lay_out(self, folder: Path, promised: int) -> None:
         """`folder`: of the machine. Files of an earlier boot are written again, its disks are kept."""
@@ -51,6 +53,7 @@ class Scene:
             "blkid": self.blkid,
             "lspci": self.lspci,
             "dmesg": self.dmesg,
+            "hurry": str(self.hurry),
         }
         for name, text in told.items():
             (stub / name).write_text(text + "\n" * bool(text))

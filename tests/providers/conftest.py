@@ -8,6 +8,7 @@ import pytest
 
 from tests.providers.gpu_house import gpu_house
 from tests.providers.local_machines import LocalSubject
+from tests.providers.startup_rig import StartupRig
 from tests.providers.stub_cards import StubCards
 
 
@@ -30,3 +31,10 @@ def house(tmp_path: Path, cards: StubCards) -> Iterator[LocalSubject]:
     subject = gpu_house(tmp_path / "data")
     yield subject
     subject.end_all()
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[StartupRig]:
+    rig = StartupRig(tmp_path / "vm")
+    yield rig
+    rig.close()

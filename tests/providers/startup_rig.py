@@ -1,7 +1,8 @@
 """The start-up script on one machine: a bucket, the metadata values that a provider would write, and an agent of straw.
 
 The straw agent notes what it was given in seen.json and does what the job says: `{"exit": N}`, `{"say": TEXT}`,
-`{"wait": true}` (until TERM). What it is for is the script; tests with the real agent use `agent=`.
+`{"wait": true}` (until TERM), `{"deaf": true}` (after it too), `{"write": PATH}`. What is tried out is the script; a
+test with the real agent gives its bytes.
 """
 
 import base64
@@ -37,7 +38,10 @@ with open(os.path.join(folder, ".seen"), "w") as target:
     json.dump(seen, target)
 os.rename(os.path.join(folder, ".seen"), os.path.join(folder, "seen.json"))
 print(job.get("say", "straw agent"), file=sys.stderr, flush=True)
-while job.get("wait") and not heard:
+if job.get("write"):
+    with open(job["write"], "a") as target:
+        target.write("written\\n")
+while job.get("wait") and (job.get("deaf") or not heard):
     time.sleep(0.005)
 if heard:
     with open(os.path.join(folder, "heard"), "w") as target:
@@ -59,11 +63,11 @@ class StartupRig:
     def __init__(self, folder: Path, agent: bytes | None = None) -> None:
         self.storage = StorageFake()
         self.storage.make_bucket(BUCKET)
+        self.storage.takes_token = lambda token: token.startswith("ya29.fake-")
         self.folder, self.vm = folder, None
         agent = straw_agent() if agent is None else agent
         sha256 = hashlib.sha256(agent).hexdigest()
         self.storage.put(BUCKET, runfiles.agent(sha256), agent)
-        self.beats: list[Beat] = []
         self.off: list[str] = []
         self.script = startup_script()
         self.attributes = {
@@ -110,6 +114,22 @@ class StartupRig:
         if self.vm is not None:
             assert self.vm.close() == []
         self.storage.close()
+
+    def given_up(self, left: str, *words: str) -> RunningVm:
+        """The machine, off: it has said why, in these words, on the console and in its last beat, and began no work."""
+        vm = self.vm
+        assert vm is not None
+        self.ended(vm)
+        assert vm.switched_off
+        beat = self.boot_beat()
+        assert beat is not None
+        assert beat.left == left, (beat, vm.lines())
+        for word in words:
+            assert word in beat.message, (beat.message, vm.lines())
+        (line,) = [line for line in vm.lines() if f"left={left}" in line]
+        assert json.loads(line.partition("msg=")[2]) == beat.message
+        assert not (vm.machine / "seen.json").exists()
+        return vm
 
     def boot_beat(self, prefix: str = "") -> Beat | None:
         """The one in the bucket; its metadata says the same."""

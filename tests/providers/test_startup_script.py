@@ -1,0 +1,224 @@
+"""The start-up script, run by bash on a sandboxed machine: the way to the agent and to the end of the machine."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from supervisor.domain import heartbeat
+from supervisor.providers.gce.startup import PARTS, startup_script
+from tests.cloud.vm import Scene
+from tests.cloud.web import Reset, Response
+from tests.providers.startup_rig import BUCKET, IMAGE, MACHINE_ID, RUN, StartupRig
+from tests.waiting import wait_for
+
+FOLDER = Path(__file__).parents[2] / "supervisor" / "providers" / "gce"
+HOSTILE = "a 'b' \"c\" $(touch pwned) `touch pwned` ${PATH} \\ & | ; \n\ttab\r\n%s \u00e9\u4e2d\n\n"
+
+
+def test_shellcheck_finds_nothing_in_the_whole_script(tmp_path: Path) -> None:
+    whole = tmp_path / "startup.sh"
+    whole.write_text(startup_script())
+    checker = Path(sys.executable).with_name("shellcheck")
+    for path in (whole, *(FOLDER / part for part in PARTS)):
+        checked = subprocess.run([checker, path], capture_output=True, text=True, check=False)
+        assert checked.stdout == ""
+        assert checked.returncode == 0
+
+
+def test_every_part_of_the_script_is_used() -> None:
+    assert {path.name for path in FOLDER.glob("startup*.sh")} == set(PARTS)
+    assert len(startup_script().encode()) < 262_144 / 8  # of what one metadata value may have
+
+
+def test_a_boot_ends_in_the_agent_and_the_machine_is_switched_off(rig: StartupRig) -> None:
+    rig.job(name="spot-1-a2-t1", say="straw in the wind")
+    vm = rig.boot()
+    rig.ended(vm)
+    assert rig.phases() == ["boot", "image", "container", "end", "off"]
+    assert vm.switched_off
+    assert rig.off == ["off"]
+    seen = rig.seen()
+    assert seen["argv"] == [str(vm.machine)]
+    assert seen["identity"] == {"machine_id": MACHINE_ID}
+    assert seen["job"]["name"] == "spot-1-a2-t1"
+    assert seen["user_files"] == ["agent.pyz", "command", "identity.json", "job.json"]
+    assert seen["env"]["SPOT_MACHINE"] == "spot-1-a2-t1"
+    assert seen["env"]["SPOT_MACHINE_DIR"] == str(vm.machine)
+    assert seen["env"]["GCE_METADATA_HOST"] == vm.metadata.host
+    assert "spot: container: straw in the wind" in vm.lines()
+    run = vm.calls("docker")[-1]
+    assert run[run.index("--network") + 1] == "host"
+    assert run[run.index("--shm-size") + 1] == "2g"
+    assert IMAGE in run
+    assert not {"--gpus", "--runtime", "--device"} & set(run)
+
+
+def test_what_it_does_is_beaten_beside_the_beat(rig: StartupRig) -> None:
+    vm = rig.boot(Scene(pulls=("hang",)))
+    beat = wait_for(lambda: (now := rig.boot_beat()) and now.phase == "image" and now)
+    assert beat == heartbeat.Beat(
+        RUN, 2, "1.2.1", MACHINE_ID, beat.boot_id, 2, "image", nonce="n0nce", message=f"pulling {IMAGE}"
+    )
+    assert beat.boot_id == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    assert vm.lines()[0].startswith("spot: phase=boot t=")
+    assert vm.lines()[0].endswith(f'msg="machine spot-1-a2-t1 ({MACHINE_ID}), attempt 2 of {RUN}"')
+
+
+def test_systemd_is_told_to_let_the_script_hear_the_end(rig: StartupRig) -> None:
+    """Google's unit has KillMode=process: TERM would reach its runner only."""
+    vm = rig.boot()
+    rig.ended(vm)
+    unit = vm.root / "run/systemd/system/google-startup-scripts.service.d/spot.conf"
+    assert unit.read_text() == "[Service]\nKillMode=control-group\n"
+    assert ["daemon-reload"] in vm.calls("systemctl")
+
+
+def test_no_value_is_ever_interpreted(rig: StartupRig, tmp_path: Path) -> None:
+    prefix = 'team "a"/$(touch pwned)/\u00e9 %2F/'
+    agent = rig.attributes["spot-agent-sha256"]
+    stored = rig.storage.find(BUCKET, f"agents/{agent}.pyz")
+    assert stored is not None
+    rig.storage.put(BUCKET, f"{prefix}agents/{agent}.pyz", stored.data)
+    rig.command(HOSTILE)
+    rig.job(text=HOSTILE)
+    vm = rig.boot(spot_prefix=prefix, spot_nonce='n"\\$(touch pwned)')
+    rig.ended(vm)
+    assert rig.seen()["command"].encode("latin-1").decode() == HOSTILE
+    assert rig.seen()["job"] == {"text": HOSTILE}
+    beat = rig.boot_beat(prefix)
+    assert beat is not None
+    assert beat.nonce == 'n"\\$(touch pwned)'
+    assert list(tmp_path.rglob("pwned")) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("spot-image-ref", "--privileged evil"),
+        ("spot-image-ref", "image; touch pwned"),
+        ("spot-gpus", "a[$(touch pwned)]"),
+        ("spot-gpu-driver-version", "default -no-verify"),
+        ("spot-agent-sha256", "../../x"),
+        ("spot-data-disk-mount-path", "/a:/b"),
+    ],
+)
+def test_a_value_of_another_form_is_refused(rig: StartupRig, tmp_path: Path, name: str, value: str) -> None:
+    rig.attributes[name] = value
+    rig.boot()
+    rig.given_up("no_start", f"the metadata value {name} is not as it should be")
+    assert list(tmp_path.rglob("pwned")) == []
+
+
+def test_without_a_run_id_it_only_says_so_and_goes_off(rig: StartupRig) -> None:
+    vm = rig.boot(spot_run_id=None)
+    rig.ended(vm)
+    assert "the metadata value spot-run-id cannot be read" in vm.serial()
+    assert rig.storage.names(BUCKET, "beats/") == []
+    assert vm.switched_off
+
+
+def test_a_metadata_server_that_stumbles_is_asked_again(rig: StartupRig) -> None:
+    vm = rig.boot()
+    vm.metadata.fail("spot-gpus", Response(503, b"later"), Reset())
+    vm.metadata.fail("spot-job-command", Response(500, b"later"))
+    rig.ended(vm)
+    assert rig.phases() == ["boot", "image", "container", "end", "off"]
+    assert rig.seen()["command"] == "true"
+
+
+def test_a_store_that_is_away_stops_no_boot(rig: StartupRig) -> None:
+    rig.storage.trouble(503, times=None, when="storage.objects.insert")
+    rig.storage.trouble(503, times=3, when="storage.objects.get")
+    rig.storage.trouble(Reset(), times=1, when="storage.objects.get")
+    vm = rig.boot()
+    rig.ended(vm)
+    assert rig.seen()["command"] == "true"
+    assert rig.boot_beat() is None
+    assert sum("a beat did not get through: HTTP 503" in line for line in vm.lines()) >= 3
+    assert sum("the agent cannot be fetched, again in" in line for line in vm.lines()) == 4
+
+
+def test_an_agent_of_another_content_is_not_started(rig: StartupRig) -> None:
+    sha256 = rig.attributes["spot-agent-sha256"]
+    rig.storage.put(BUCKET, f"agents/{sha256}.pyz", b"another one")
+    rig.boot(Scene(hurry=500))
+    vm = rig.given_up("no_start", "the agent cannot be fetched", "its content is another one")
+    assert not any(call[0] == "run" for call in vm.calls("docker"))
+
+
+def test_an_agent_that_cannot_even_begin_is_told_of(rig: StartupRig) -> None:
+    rig.job(say="job.json is not a job of version 1", exit=3)
+    vm = rig.boot()
+    rig.ended(vm)
+    beat = rig.boot_beat()
+    assert beat is not None
+    assert (beat.left, beat.phase) == ("no_start", "image")
+    assert beat.message == "the agent has ended with exit code 3: job.json is not a job of version 1"
+
+
+def test_the_last_word_is_said_again_when_it_was_lost(rig: StartupRig) -> None:
+    rig.storage.trouble(
+        503, times=3, when="storage.objects.insert"
+    )  # two of the boot, and the first last word
+    rig.boot(Scene(pulls=("manifest unknown",)))
+    rig.given_up("no_image", "manifest unknown")
+
+
+def test_a_second_boot_begins_anew(rig: StartupRig) -> None:
+    rig.job(wait=True)
+    vm = rig.boot()
+    wait_for((vm.machine / "seen.json").exists)
+    (vm.machine / "left over").touch()
+    assert vm.close() == []
+    rig.job()
+    vm = rig.boot()
+    rig.ended(vm)
+    assert rig.seen()["user_files"] == ["agent.pyz", "command", "identity.json", "job.json"]
+    assert ["rm", "--force", "spot"] in vm.calls("docker")
+
+
+def test_run_again_by_hand_it_disturbs_nothing(rig: StartupRig) -> None:
+    rig.job(wait=True)
+    vm = rig.boot()
+    wait_for((vm.machine / "seen.json").exists)
+    again, _ = vm.run_script().communicate(timeout=30)
+    assert b"this script has run in this boot already" in again
+    assert not vm.switched_off
+    assert vm.calls("docker")[-1][0] == "run"
+    vm.acpi_shutdown()
+    rig.ended(vm)
+
+
+def test_output_of_the_container_is_bounded_on_the_console(rig: StartupRig) -> None:
+    rig.job(say="\n".join(f"line {number} " + "x" * 2000 for number in range(2000)))
+    vm = rig.boot()
+    rig.ended(vm)
+    told = [line for line in vm.lines() if line.startswith("spot: container: ")]
+    assert len(told) == 3000
+    assert max(map(len, told)) < 1100
+    assert "more than 3000 lines: the others are left out" in vm.serial()
+    assert rig.phases()[-2:] == ["end", "off"]
+
+
+def test_a_script_that_forgets_to_switch_off_is_caught(rig: StartupRig) -> None:
+    whole = rig.script
+    rig.script = whole.replace("trap switch_off EXIT\n", "")
+    assert rig.script != whole
+    vm = rig.boot()
+    wait_for(vm.script_ended.is_set)
+    assert not vm.switched_off
+    assert not vm.ended.is_set()
+
+
+def test_sequences_leave_room_for_the_agents(rig: StartupRig) -> None:
+    """The agent goes on at 100."""
+    scene = Scene(pulls=("i/o timeout",) * 9 + ("unauthorized",), hurry=500)
+    rig.script = rig.script.replace("SEQUENCE=0", "SEQUENCE=90")
+    rig.boot(replace(scene))
+    rig.given_up("no_image", "unauthorized")
+    beat = rig.boot_beat()
+    assert beat is not None
+    assert beat.sequence == 96

@@ -1,0 +1,103 @@
+"""The start-up script and GPUs: the driver on every boot, cards that come late or never, what a container gets."""
+
+import pytest
+
+from tests.cloud.vm import Scene
+from tests.providers.startup_rig import StartupRig
+from tests.waiting import wait_for
+
+KERNEL = "[   31.2] NVRM: GPU 0000:00:04.0: RmInitAdapter failed! (0x24:0x65:1457)"
+
+
+def devices(call: list[str]) -> list[str]:
+    return [call[index + 1].rpartition(":")[2] for index, word in enumerate(call) if word == "--device"]
+
+
+def test_the_container_gets_every_card_and_the_drivers_libraries(rig: StartupRig) -> None:
+    image = {"LD_LIBRARY_PATH": "/opt/own/lib"}
+    vm = rig.boot(Scene(image_env=image), spot_gpus="4", spot_gpu_driver_version="535.183.01")
+    rig.ended(vm)
+    assert ["install", "gpu", "--", "-version=535.183.01"] in vm.calls("cos-extensions")
+    assert ["start", "gcr-online.target", "docker.socket"] in vm.calls("systemctl")
+    run = vm.calls("docker")[-1]
+    cards = [f"/dev/nvidia{card}" for card in range(4)]
+    assert devices(run) == [*cards, "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"]
+    nvidia = vm.root / "var/lib/nvidia"
+    assert f"{nvidia}/lib64:/usr/local/nvidia/lib64" in run
+    assert f"{nvidia}/bin:/usr/local/nvidia/bin" in run
+    assert not {"--gpus", "--runtime"} & set(run)
+    seen = rig.seen()["env"]
+    assert seen["LD_LIBRARY_PATH"] == "/usr/local/nvidia/lib64:/opt/own/lib"
+    assert seen["PATH"].endswith("/usr/bin:/bin:/usr/local/nvidia/bin")
+    for folder in (nvidia, vm.machine):
+        assert ["--bind", str(folder), str(folder)] in vm.calls("mount")
+        assert ["-o", "remount,exec", str(folder)] in vm.calls("mount")
+
+
+def test_a_machine_without_gpus_installs_no_driver(rig: StartupRig) -> None:
+    vm = rig.boot(Scene(cards=1))
+    rig.ended(vm)
+    assert vm.calls("cos-extensions") == []
+    assert devices(vm.calls("docker")[-1]) == []
+    assert "LD_LIBRARY_PATH" not in rig.seen()["env"]
+
+
+def test_cards_that_come_late_are_waited_for(rig: StartupRig) -> None:
+    vm = rig.boot(Scene(cards=0, driver=("Failed to download the driver: timed out", "ok")), spot_gpus="1")
+    wait_for(lambda: "the driver is installed" in vm.serial())
+    (vm.stub / "cards").write_text("1\n")
+    rig.ended(vm)
+    assert rig.phases() == ["boot", "driver", "image", "container", "end", "off"]
+    assert "could not be installed: Failed to download the driver: timed out" in vm.serial()
+    assert devices(vm.calls("docker")[-1])[0] == "/dev/nvidia0"
+
+
+@pytest.mark.parametrize(("cards", "promised"), [(0, 1), (2, 4)])
+def test_without_all_the_cards_there_is_no_training(rig: StartupRig, cards: int, promised: int) -> None:
+    scene = Scene(cards=cards, dmesg=KERNEL + "\n[   32.0] something else")
+    rig.boot(scene, spot_gpus=str(promised), spot_gpu_timeout_sec="1")
+    vm = rig.given_up("no_gpu", f"{cards} of {promised} GPUs after 1 s", "Finished installing the drivers.")
+    console = vm.serial()
+    assert "spot: gpu: 00:04.0 3D controller: NVIDIA Corporation TU104GL" in console
+    assert f"spot: gpu: {KERNEL}" in console
+    assert "something else" not in console
+    assert "spot: gpu: Available extensions for COS" in console
+    assert ("/dev/nvidia0" in console) == (cards > 0)
+    assert vm.calls("docker") == []
+
+
+def test_a_driver_that_cannot_be_installed_says_why(rig: StartupRig) -> None:
+    words = "ERROR: precompiled driver is not available for this kernel"
+    rig.boot(Scene(driver=(words,)), spot_gpus="1", spot_gpu_timeout_sec="1")
+    rig.given_up("no_gpu", "0 of 1 GPUs", words)
+
+
+def test_a_driver_that_is_there_already_is_used(rig: StartupRig) -> None:
+    vm = rig.boot(Scene(cos=False), spot_gpus="1")
+    rig.ended(vm)
+    assert devices(vm.calls("docker")[-1])[0] == "/dev/nvidia0"
+
+
+@pytest.mark.parametrize(
+    ("refusal", "left"),
+    [
+        ("125 unknown or invalid runtime name: nvidia", "no_gpu"),
+        ("125 error running prestart hook #0: Using requested mode 'cdi'", "no_gpu"),
+        ("125 error gathering device information while adding custom device", "no_gpu"),
+        ("125 Conflict. The container name is in use", "no_start"),
+    ],
+)
+def test_a_container_that_docker_does_not_start(rig: StartupRig, refusal: str, left: str) -> None:
+    rig.boot(Scene(refusal=refusal), spot_gpus="1")
+    rig.given_up(left, "docker", refusal.removeprefix("125 "))
+
+
+@pytest.mark.parametrize(
+    ("option", "words"), [("--gpus all", "mode 'cdi'"), ("--runtime nvidia", "invalid runtime name: nvidia")]
+)
+def test_a_script_that_asks_for_gpus_in_another_way_is_caught(
+    rig: StartupRig, option: str, words: str
+) -> None:
+    rig.script = rig.script.replace("(--name spot", f"({option} --name spot")
+    rig.boot(spot_gpus="1")
+    rig.given_up("no_gpu", words)

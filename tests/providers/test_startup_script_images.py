@@ -1,0 +1,81 @@
+"""The start-up script and images: pulled, refused, or without the Python that the agent needs."""
+
+import pytest
+
+from tests.cloud.vm import Scene
+from tests.providers.startup_rig import IMAGE, StartupRig
+
+GOOGLES = "europe-west4-docker.pkg.dev/p/team/digits@sha256:" + "1" * 64
+
+
+def pulls(calls: list[list[str]]) -> int:
+    return sum(call[0] == "pull" for call in calls)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "manifest for digits:7 not found: manifest unknown: manifest unknown",
+        "pull access denied for digits, repository does not exist or may require 'docker login'",
+        "unauthorized: authentication required",
+        'Head https://registry.example/v2/digits: denied: Permission "artifactregistry.get" denied on resource',
+        "no matching manifest for linux/amd64 in the manifest list entries",
+    ],
+)
+def test_an_image_that_never_comes_is_asked_for_once(rig: StartupRig, words: str) -> None:
+    rig.boot(Scene(pulls=(words,)))
+    vm = rig.given_up("no_image", f"{IMAGE} cannot be pulled", words[:60])
+    assert pulls(vm.calls("docker")) == 1
+
+
+def test_a_registry_that_stumbles_is_asked_again(rig: StartupRig) -> None:
+    stumbles = (
+        "Get https://registry.example/v2/: net/http: TLS handshake timeout",
+        "denied: Quota exceeded for quota metric 'Requests per project per region'",
+        "toomanyrequests: You have reached your pull rate limit",
+        "x509: certificate signed by unknown authority",
+    )
+    vm = rig.boot(Scene(pulls=(*stumbles, "ok")))
+    rig.ended(vm)
+    assert pulls(vm.calls("docker")) == 5
+    assert "again in 1 s: Error response from daemon: Get" in vm.serial()
+    assert rig.seen()["command"] == "true"
+
+
+def test_a_registry_that_stays_away_is_no_fault_of_the_image(rig: StartupRig) -> None:
+    rig.boot(Scene(pulls=("dial tcp 10.0.0.1:443: i/o timeout",), hurry=500))
+    vm = rig.given_up("no_start", "cannot be pulled", "i/o timeout")
+    assert pulls(vm.calls("docker")) == 10
+
+
+@pytest.mark.parametrize(
+    ("image", "host"),
+    [
+        (GOOGLES, "https://europe-west4-docker.pkg.dev"),
+        ("eu.gcr.io/p/digits:7", "https://eu.gcr.io"),
+        ("gcr.io/p/digits:7", "https://gcr.io"),
+        ("registry.example/gcr.io/digits:7", None),
+        ("digits:7", None),
+    ],
+)
+def test_googles_registries_get_the_machines_token(rig: StartupRig, image: str, host: str | None) -> None:
+    vm = rig.boot(spot_image_ref=image)
+    rig.ended(vm)
+    wanted = [["login", "-u", "oauth2accesstoken", "--password-stdin", host]] if host else []
+    assert [call for call in vm.calls("docker") if call[0] == "login"] == wanted
+    assert "ya29." not in vm.serial()
+    assert rig.seen()["command"] == "true"
+
+
+@pytest.mark.parametrize(
+    ("python", "words"), [("", "python3: not found"), ("3.6.9", "python3 is: Python 3.6.9")]
+)
+def test_an_image_without_a_python_for_the_agent(rig: StartupRig, python: str, words: str) -> None:
+    rig.boot(Scene(python=python))
+    rig.given_up("no_image", "no Python 3.8 or newer in this image", words)
+
+
+@pytest.mark.parametrize("code", [126, 127])
+def test_an_image_without_a_shell(rig: StartupRig, code: int) -> None:
+    rig.boot(Scene(refusal=f'{code} exec: "/bin/sh": no such file or directory'))
+    rig.given_up("no_image", "the image has no /bin/sh that can be started")
