@@ -49,6 +49,10 @@ class Account:
                 )
             return self._token
 
+    def close(self) -> None:
+        """Idle connections, that is."""
+        self._server.close()
+
     def refused(self, token: str) -> None:
         """A service would not take this one."""
         with self._lock:
@@ -56,12 +60,12 @@ class Account:
                 self._token = ""
 
 
-def account_for(endpoint: str) -> Optional[Account]:
+def account_for(endpoint: str, monotonic: Callable[[], float] = time.monotonic) -> Optional[Account]:
     """None where nobody asks for an account: a stand-in on this very machine."""
     parts = urlsplit(endpoint)
     if parts.scheme == "http" and is_loopback(parts.hostname) and not os.environ.get("GCE_METADATA_HOST"):
         return None
-    return Account(MetadataServer())
+    return Account(MetadataServer(), monotonic)
 
 
 def is_loopback(host: Optional[str]) -> bool:
@@ -115,6 +119,8 @@ class GoogleApi:
     def close(self) -> None:
         """Idle connections, that is."""
         self._site.close()
+        if self._account is not None:
+            self._account.close()
 
     def effort(self) -> Effort:
         return Effort(self._pace)

@@ -1,12 +1,17 @@
-"""The agent's archive, built once, and a machine for each test that asks for one."""
+"""The agent's archive, built once, and what a test may ask for: a machine, or a bucket on loopback."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from supervisor.agent.stores.gcs import GcsStore
 from supervisor.providers.agent_bundle import write_agent
+from tests.agent.bucket_desk import BUCKET, LARGE, store_at
+from tests.agent.desk import HandClock
 from tests.agent.machine_rig import Rig
+from tests.cloud.storage import StorageFake
 
 
 @pytest.fixture(scope="session")
@@ -21,3 +26,31 @@ def rig(tmp_path: Path, archive: Path) -> Iterator[Rig]:
         yield found
     finally:
         found.close()
+
+
+@pytest.fixture
+def cloud(monkeypatch: pytest.MonkeyPatch) -> Iterator[StorageFake]:
+    monkeypatch.delenv("GCE_METADATA_HOST", raising=False)
+    fake = StorageFake()
+    fake.make_bucket(BUCKET)
+    yield fake
+    fake.close()
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+def store(cloud: StorageFake, clock: HandClock) -> Iterator[GcsStore]:
+    found = store_at(cloud, clock)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> Path:
+    path = tmp_path / "model.bin"
+    path.write_bytes(os.urandom(LARGE))
+    return path

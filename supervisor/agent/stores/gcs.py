@@ -65,7 +65,9 @@ class GcsStore:
         if prefix:
             check_key(prefix)
         endpoint = endpoint or ENDPOINT
-        api = GoogleApi(Site(endpoint, authorities=authorities), account_for(endpoint), pace or Pace())
+        pace = pace or Pace()
+        account = account_for(endpoint, pace.monotonic)
+        api = GoogleApi(Site(endpoint, authorities=authorities), account, pace)
         return cls(parts.netloc, prefix + "/" if prefix else "", api)
 
     def close(self) -> None:
@@ -194,7 +196,7 @@ class GcsStore:
         while True:
             answer = self._call(doing, "GET", "%s?%s" % (self._objects, urlencode(query)))
             found = answers.resource(answer, doing)
-            items: List[Dict[str, Any]] = found.get("items") or []
+            items: List[Dict[str, Any]] = answers.listed(found, doing)
             token = found.get("nextPageToken")
             if items or not (token or told):
                 objects = tuple(answers.info(item, self._prefix, doing) for item in items)

@@ -13,7 +13,7 @@ import json
 import sys
 import time
 from email.utils import parsedate_to_datetime
-from typing import Any, Dict, Mapping
+from typing import Any, Dict, List, Mapping
 
 from supervisor.agent.googleapi import message_of, said
 from supervisor.agent.site import Answer
@@ -34,6 +34,14 @@ def resource(answer: Answer, doing: str) -> Dict[str, Any]:
     if not isinstance(found, dict):
         raise StoreUnavailable("%s: the answer cannot be understood" % doing)
     return found
+
+
+def listed(found: Mapping[str, Any], doing: str) -> List[Dict[str, Any]]:
+    """The resources of a page. StoreUnavailable for what is none."""
+    items = found.get("items") or []
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        raise StoreUnavailable("%s: the answer cannot be understood" % doing)
+    return items
 
 
 def info(found: Mapping[str, Any], prefix: str, doing: str) -> ObjectInfo:

@@ -1,0 +1,15 @@
+"""A bucket on loopback and the agent's client of it, with a clock that passes at once where the client pauses."""
+
+from supervisor.agent.googleapi import Pace
+from supervisor.agent.stores.gcs import SMALL_BYTES, GcsStore
+from tests.agent.desk import HandClock
+from tests.cloud.storage import StorageFake
+
+BUCKET, PREFIX = "spot-test", "team/a"
+RETRY_FOR_S = 30.0
+LARGE = SMALL_BYTES + 3_000_001  # bytes of a file that is sent in a session
+INSERT, READ, LIST, DELETE = (f"storage.objects.{what}" for what in ("insert", "get", "list", "delete"))
+
+
+def store_at(cloud: StorageFake, clock: HandClock, bucket: str = BUCKET) -> GcsStore:
+    return GcsStore.at(f"gs://{bucket}/{PREFIX}", cloud.url, pace=Pace(RETRY_FOR_S, clock.sleep, clock))

@@ -1,0 +1,252 @@
+"""The agent's Cloud Storage client where the network, the bucket or the account fail: repeated, resumed, or said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from supervisor.agent.stores.errors import ABSENT, PreconditionFailed, StoreUnavailable
+from supervisor.agent.stores.gcs import GcsStore
+from tests.agent.bucket_desk import BUCKET, DELETE, INSERT, LIST, PREFIX, READ, RETRY_FOR_S, store_at
+from tests.agent.desk import HandClock
+from tests.cloud.metadata import MetadataFake
+from tests.cloud.storage import StorageFake
+from tests.cloud.storage_troubles import spoilt
+from tests.cloud.web import Reset
+
+
+@pytest.mark.parametrize("url", ["gs://", "gs:///a", "file:///x", "gs://b?x=1", "gs://b/a//b", "gs://b/../x"])
+def test_what_names_no_bucket_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match=r"URL of a bucket|key"):
+        GcsStore.at(url)
+
+
+def test_keys_lie_below_the_prefix(cloud: StorageFake, store: GcsStore) -> None:
+    assert store.url == "gs://spot-test/team/a"
+    store.put("beats/x", b"1")
+    assert cloud.names(BUCKET) == ["team/a/beats/x"]
+    assert [info.key for page in store.pages("beats/") for info in page.objects] == ["beats/x"]
+
+
+# --- busy, broken, away ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
+def test_a_storm_is_sat_out(cloud: StorageFake, store: GcsStore, clock: HandClock, status: int) -> None:
+    cloud.trouble(status, times=4)
+    began = clock.now
+    assert store.get(store.put("a", b"1").key)[0] == b"1"
+    assert clock.now - began > 1.0, "it was not paced"
+
+
+def test_a_storm_without_end_is_unavailable_with_the_last_reason(
+    cloud: StorageFake, store: GcsStore, clock: HandClock
+) -> None:
+    cloud.trouble(503, times=None)
+    began = clock.now
+    for call in (lambda: store.put("a", b"1"), lambda: store.stat("a"), lambda: list(store.read("a"))):
+        with pytest.raises(StoreUnavailable, match=r"HTTP 503: We encountered an internal error"):
+            call()
+    assert 3 * RETRY_FOR_S <= clock.now - began <= 3 * (RETRY_FOR_S + 8.0)
+    assert len(cloud.requests) < 60
+
+
+def test_a_store_that_is_not_there_is_unavailable(clock: HandClock) -> None:
+    fake = StorageFake()
+    store = store_at(fake, clock)
+    fake.close()
+    with pytest.raises(StoreUnavailable, match="cannot read 'a'"):
+        store.stat("a")
+
+
+def test_writes_of_one_object_faster_than_the_bucket_takes_them(clock: HandClock) -> None:
+    cloud = StorageFake(clock=clock)
+    cloud.make_bucket(BUCKET)
+    cloud.write_limit = True
+    store = store_at(cloud, clock)
+    generation = ABSENT
+    for n in range(5):
+        generation = store.put("beats/x", b"%d" % n, generation).generation
+    assert store.get("beats/x")[0] == b"4"
+    store.close()
+    cloud.close()
+
+
+# --- answers that were lost -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("what", [503, Reset()])
+def test_a_conditional_write_whose_answer_was_lost_counts(
+    cloud: StorageFake, store: GcsStore, what: int | Exception
+) -> None:
+    first = store.put("baton", b"1")
+    cloud.trouble(what, when=INSERT, after=True)
+    second = store.put("baton", b"2", first.generation, {"n": "2"})
+    assert store.get("baton") == (b"2", second)
+    cloud.trouble(what, when=INSERT, after=True)
+    assert store.put("new", b"1", ABSENT) == store.stat("new")
+
+
+def test_another_write_in_the_place_of_a_lost_one_is_not_taken_for_ours(
+    cloud: StorageFake, store: GcsStore
+) -> None:
+    first = store.put("baton", b"1")
+    cloud.put(BUCKET, f"{PREFIX}/baton", b"theirs")
+    cloud.trouble(Reset(), when=INSERT)
+    with pytest.raises(PreconditionFailed):
+        store.put("baton", b"ours", first.generation)
+    assert store.get("baton")[0] == b"theirs"
+
+
+def test_the_same_content_that_was_there_before_is_not_taken_for_ours(
+    cloud: StorageFake, store: GcsStore
+) -> None:
+    """Of an older generation than the one that was expected: nothing was written."""
+    there = store.put("baton", b"same")
+    cloud.trouble(Reset(), when=INSERT)
+    with pytest.raises(PreconditionFailed):
+        store.put("baton", b"same", str(int(there.generation) + 1))
+
+
+def test_a_deletion_whose_answer_was_lost_counts(cloud: StorageFake, store: GcsStore) -> None:
+    info = store.put("a", b"1")
+    cloud.trouble(Reset(), when=DELETE, after=True)
+    assert store.delete("a", info.generation) is True
+    assert store.delete("a") is False
+
+
+# --- reading --------------------------------------------------------------------------------------------------------
+
+
+def media(request: object, method: str) -> bool:
+    return method == READ and "alt" in request.query  # type: ignore[attr-defined]
+
+
+def test_a_read_that_breaks_off_goes_on_where_it_was(
+    cloud: StorageFake, store: GcsStore, large: Path
+) -> None:
+    store.put_file("model", large)
+    for cut_after in (0, 1, 3_000_000):
+        cloud.trouble(spoilt(cut_after=cut_after), when=media)
+    cloud.trouble(503, when=media)
+    assert b"".join(store.read("model")) == large.read_bytes()
+    ranges = [request.headers["range"] for request in cloud.requests if "range" in request.headers]
+    assert len(ranges) >= 2
+    assert all(value.startswith("bytes=") and value != "bytes=0-" for value in ranges)
+
+
+def test_a_read_that_breaks_off_never_goes_on_in_another_generation(
+    cloud: StorageFake, store: GcsStore
+) -> None:
+    store.put("log", bytes(2_000_000))
+    cloud.trouble(spoilt(cut_after=1_000_000), when=media)
+    stream = store.read("log")
+    next(stream)
+    cloud.put(BUCKET, f"{PREFIX}/log", b"x" * 2_000_000)
+    with pytest.raises(StoreUnavailable, match="replaced while it was read"):
+        list(stream)
+
+
+def test_damaged_content_is_noticed(cloud: StorageFake, store: GcsStore) -> None:
+    store.put("model", b"as it was trained")
+    cloud.damage(BUCKET, f"{PREFIX}/model", b"as it was trainee")
+    for look in (store.get, lambda key: list(store.read(key))):
+        with pytest.raises(StoreUnavailable, match="differs from its checksum"):
+            look("model")
+    assert b"".join(store.read("model", 0, 5)) == b"as it"
+
+
+def test_a_listing_that_breaks_off_is_asked_for_again(cloud: StorageFake, store: GcsStore) -> None:
+    for n in range(5):
+        store.put(f"beats/{n}", b"")
+    cloud.trouble(spoilt(cut_after=20), when=LIST)
+    cloud.trouble(503, when=LIST)
+    pages = list(store.pages("beats/", 2))
+    assert [info.key for page in pages for info in page.objects] == [f"beats/{n}" for n in range(5)]
+
+
+def test_an_answer_that_makes_no_sense_is_unavailable(cloud: StorageFake, store: GcsStore) -> None:
+    for body in (b"<html>", b"[]", b'{"items": [{"name": "x"}]}', b'{"items": 5}'):
+        cloud.trouble(spoilt(body=body), when=LIST)
+        with pytest.raises(StoreUnavailable):
+            list(store.pages(""))
+
+
+# --- accounts -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def machine(cloud: StorageFake, monkeypatch: pytest.MonkeyPatch) -> Iterator[MetadataFake]:
+    with MetadataFake("p", {"id": "1", "name": "vm", "zone": "us-east1-b"}) as fake:
+        monkeypatch.setenv("GCE_METADATA_HOST", fake.host)
+        cloud.takes_token = lambda token: fake.accepts("Bearer " + token)
+        yield fake
+
+
+def test_a_token_is_asked_for_once_and_anew_when_it_is_refused(
+    cloud: StorageFake, machine: MetadataFake, clock: HandClock
+) -> None:
+    store = store_at(cloud, clock)
+    for n in range(5):
+        store.put("a", b"%d" % n)
+    assert machine.tokens_issued == 1
+    assert len(machine.requests) == 1
+    machine.revoke()
+    assert store.get("a")[0] == b"4"
+    assert machine.tokens_issued == 2
+    store.close()
+
+
+def test_a_token_is_renewed_before_its_end(
+    cloud: StorageFake, machine: MetadataFake, clock: HandClock
+) -> None:
+    store = store_at(cloud, clock)
+    store.put("a", b"1")
+    clock.now += 3599.0 - 245.0
+    store.put("a", b"2")
+    assert len(machine.requests) == 1
+    clock.now += 10.0
+    store.put("a", b"3")
+    assert len(machine.requests) == 2
+    store.close()
+
+
+def test_no_token_to_be_had_is_unavailable(
+    cloud: StorageFake, machine: MetadataFake, clock: HandClock
+) -> None:
+    store = store_at(cloud, clock)
+    machine.close()
+    with pytest.raises(StoreUnavailable, match="cannot read 'a'"):
+        store.stat("a")
+    assert cloud.requests == []
+
+
+def test_who_may_not_is_told_so(cloud: StorageFake, store: GcsStore) -> None:
+    store.put("a", b"1")
+    cloud.deny()
+    for call in (
+        lambda: store.stat("a"), lambda: list(store.read("a")), lambda: store.put("a", b"2"),
+        lambda: store.delete("a"), lambda: list(store.pages("")),
+    ):  # fmt: skip
+        with pytest.raises(
+            StoreUnavailable, match=r"this machine's account may not \(HTTP 403: .*Permission"
+        ):
+            call()
+    assert len(cloud.requests) == 6, "a refusal is repeated"
+
+
+def test_a_bucket_that_is_not_there_is_not_an_object_that_is_not_there(
+    cloud: StorageFake, clock: HandClock
+) -> None:
+    store = store_at(cloud, clock, "nobody")
+    for call in (
+        lambda: store.stat("a"), lambda: store.get("a"), lambda: list(store.read("a")),
+        lambda: store.put("a", b"2"), lambda: store.delete("a"), lambda: list(store.pages("")),
+    ):  # fmt: skip
+        with pytest.raises(
+            StoreUnavailable, match=r"no such bucket \(HTTP 404: The specified bucket does not"
+        ):
+            call()
+    store.close()

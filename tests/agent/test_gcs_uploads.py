@@ -1,0 +1,79 @@
+"""Large files into a bucket: in one session that goes on where it broke, or not at all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from supervisor.agent.stores.errors import ABSENT, ObjectMissing, PreconditionFailed, StoreUnavailable
+from supervisor.agent.stores.gcs import GcsStore
+from tests.agent.bucket_desk import BUCKET, INSERT, LARGE, PREFIX
+from tests.cloud.storage import StorageFake
+from tests.cloud.web import Reset
+
+
+def sent(cloud: StorageFake) -> list[str]:
+    return [r.headers["content-range"] for r in cloud.requests if "content-range" in r.headers]
+
+
+def test_a_broken_upload_goes_on_where_it_was(cloud: StorageFake, store: GcsStore, large: Path) -> None:
+    cloud.break_upload(5_000_000)
+    info = store.put_file("model", large, ABSENT)
+    assert cloud.find(BUCKET, f"{PREFIX}/model").data == large.read_bytes()  # type: ignore[union-attr]
+    assert info == store.stat("model")
+    arrived = 5_000_000 // (256 * 1024) * (256 * 1024)
+    assert sent(cloud) == [
+        f"bytes 0-{LARGE - 1}/{LARGE}", f"bytes */{LARGE}", f"bytes {arrived}-{LARGE - 1}/{LARGE}",
+    ]  # fmt: skip
+
+
+def test_an_upload_that_the_bucket_has_forgotten_is_begun_anew(
+    cloud: StorageFake, store: GcsStore, large: Path
+) -> None:
+    cloud.break_upload(2_000_000)
+    cloud.trouble(404, when=lambda request, _: request.headers.get("content-range") == f"bytes */{LARGE}")
+    store.put_file("model", large)
+    assert cloud.find(BUCKET, f"{PREFIX}/model").data == large.read_bytes()  # type: ignore[union-attr]
+    assert len(sent(cloud)) == 3
+
+
+def test_a_large_conditional_write_whose_answer_was_lost_counts(
+    cloud: StorageFake, store: GcsStore, large: Path
+) -> None:
+    cloud.trouble(
+        Reset(), when=lambda request, method: method == INSERT and request.method == "PUT", after=True
+    )
+    assert store.put_file("model", large, ABSENT) == store.stat("model")
+
+
+def test_a_large_write_over_what_is_there_sends_nothing(
+    cloud: StorageFake, store: GcsStore, large: Path
+) -> None:
+    store.put("model", b"first")
+    with pytest.raises(PreconditionFailed):
+        store.put_file("model", large, ABSENT)
+    assert sent(cloud) == []
+
+
+def test_an_upload_that_gets_nowhere_is_given_up(cloud: StorageFake, store: GcsStore, large: Path) -> None:
+    cloud.trouble(503, times=None, when=lambda request, _: request.method == "PUT")
+    with pytest.raises(StoreUnavailable, match="HTTP 503"):
+        store.put_file("model", large)
+    with pytest.raises(ObjectMissing):
+        store.stat("model")
+
+
+def test_a_file_that_shrinks_on_its_way_is_no_object(
+    cloud: StorageFake, store: GcsStore, large: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.fstat
+    larger = LARGE + 1_000
+    monkeypatch.setattr(
+        "supervisor.agent.stores.gcs.os.fstat",
+        lambda descriptor: os.stat_result((*real(descriptor)[:6], larger, *real(descriptor)[7:])),
+    )
+    with pytest.raises(StoreUnavailable, match="became shorter"):
+        store.put_file("model", large)
+    assert cloud.names(BUCKET) == []
