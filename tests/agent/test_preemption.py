@@ -1,0 +1,107 @@
+"""The preemption watch: read once, then waited for; errors are retried, and nothing is missed between two waits."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from supervisor.agent import preemption
+from supervisor.agent.machinefolder import MachineFolder
+from supervisor.agent.metadata import MetadataServer
+from supervisor.agent.preemption import AGAIN_S, SHUTDOWN_S, PreemptionWatch
+from tests.cloud.metadata import MetadataFake
+from tests.cloud.web import Reset, Response
+from tests.waiting import wait_for
+
+VM = {"id": "1", "name": "vm", "zone": "us-east1-b"}
+
+
+@pytest.fixture
+def machine() -> Iterator[MetadataFake]:
+    with MetadataFake("p", VM) as fake:
+        yield fake
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> MachineFolder:
+    return MachineFolder(str(tmp_path))
+
+
+@pytest.fixture
+def server(machine: MetadataFake) -> Iterator[MetadataServer]:
+    found = MetadataServer(machine.host)
+    yield found
+    found.close()
+
+
+def test_a_notice_is_laid_down_as_any_other(
+    machine: MetadataFake, folder: MachineFolder, server: MetadataServer
+) -> None:
+    watch = PreemptionWatch(server, folder, 120.0)
+    assert watch.step() is not None
+    assert folder.notice_s() is None
+    steps: list[float | None] = []
+    waiting = threading.Thread(target=lambda: steps.append(watch.step()))
+    waiting.start()
+    wait_for(lambda: machine.waiting, 30, "a waiting request")
+    machine.preempt()
+    waiting.join(30)
+    assert steps == [None], "it goes on although the notice was given"
+    left_s = folder.notice_s()
+    assert left_s is not None
+    assert 120.0 + SHUTDOWN_S - 20 < left_s <= 120.0 + SHUTDOWN_S
+    assert json.loads(Path(folder.root, "notice.json").read_text())["notice_s"] == 120.0 + SHUTDOWN_S
+    assert MachineFolder(folder.root).notice_s() is not None
+
+
+def test_a_notice_that_came_before_the_agent_is_found_at_once(
+    machine: MetadataFake, folder: MachineFolder, server: MetadataServer
+) -> None:
+    machine.preempt()
+    assert PreemptionWatch(server, folder, 0.0).step() is None
+    assert folder.notice_s() is not None
+
+
+def test_a_notice_between_two_waits_is_not_missed(
+    machine: MetadataFake, folder: MachineFolder, server: MetadataServer
+) -> None:
+    watch = PreemptionWatch(server, folder, 0.0)
+    watch.step()
+    machine.preempt()
+    assert watch.step() is None
+
+
+def test_a_wait_without_a_change_is_followed_by_another(
+    machine: MetadataFake, folder: MachineFolder, server: MetadataServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preemption, "WAIT_S", 0.0)
+    watch = PreemptionWatch(server, folder, 0.0)
+    assert [watch.step() for _ in range(3)] == [preemption.BETWEEN_S] * 3
+    assert folder.notice_s() is None
+
+
+def test_errors_are_retried_and_kill_nothing(
+    machine: MetadataFake, folder: MachineFolder, server: MetadataServer
+) -> None:
+    machine.fail("preempted", Response(503, b"busy"), Reset(), Response(404, b""), Response(403, b""))
+    watch = PreemptionWatch(server, folder, 0.0)
+    assert [watch.step() for _ in range(4)] == [AGAIN_S] * 4
+    machine.preempt()
+    assert watch.step() is None
+
+
+def test_a_notice_counts_where_it_cannot_be_written_down(machine: MetadataFake, tmp_path: Path) -> None:
+    folder = MachineFolder(str(tmp_path / "gone"))
+    server = MetadataServer(machine.host)
+    machine.preempt()
+    watch = PreemptionWatch(server, folder, 0.0)
+    with pytest.raises(OSError, match="notice"):
+        watch.step()
+    assert folder.notice_s() is not None
+    Path(folder.root).mkdir()
+    assert watch.step() is None
+    server.close()

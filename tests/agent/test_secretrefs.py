@@ -1,0 +1,92 @@
+"""Secrets that the machine reads itself: the value, or a refusal that names the secret and never a value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from supervisor.agent.googleapi import Pace
+from supervisor.agent.secretrefs import SecretRefused, fetch_secrets
+from tests.agent.desk import HandClock
+from tests.cloud.metadata import MetadataFake
+from tests.cloud.secretmanager import SecretManagerFake
+from tests.cloud.web import Reset, Response
+
+VALUE = "hush-4711"
+
+
+@pytest.fixture
+def secrets(monkeypatch: pytest.MonkeyPatch) -> Iterator[SecretManagerFake]:
+    with MetadataFake("p", {"id": "1", "name": "vm", "zone": "z"}) as machine:
+        monkeypatch.setenv("GCE_METADATA_HOST", machine.host)
+        with SecretManagerFake(authorize=machine.accepts) as fake:
+            yield fake
+
+
+def fetched(secrets: SecretManagerFake, reference: str) -> str:
+    clock = HandClock()
+    found = fetch_secrets({"API_KEY": reference}, secrets.url, None, Pace(60.0, clock.sleep, clock))
+    assert list(found) == ["API_KEY"]
+    return found["API_KEY"]
+
+
+def refused(secrets: SecretManagerFake, reference: str) -> str:
+    with pytest.raises(SecretRefused) as caught:
+        fetched(secrets, reference)
+    assert VALUE not in str(caught.value)
+    assert str(caught.value).startswith("secret API_KEY: ")
+    return str(caught.value)
+
+
+def test_nothing_is_asked_for_where_there_is_no_reference(secrets: SecretManagerFake) -> None:
+    assert fetch_secrets({}, secrets.url) == {}
+    assert secrets.requests == []
+
+
+@pytest.mark.parametrize("kept", [VALUE, VALUE + "\n", "ключ", "two\nlines\n", 'q"$\\'])
+def test_the_value_is_what_was_stored_less_one_line_break(secrets: SecretManagerFake, kept: str) -> None:
+    reference = secrets.add("p", "api-key", kept)
+    assert fetched(secrets, reference) == kept.removesuffix("\n")
+
+
+def test_the_version_is_the_one_that_was_named(secrets: SecretManagerFake) -> None:
+    first = secrets.add("p", "api-key", VALUE)
+    secrets.add("p", "api-key", "another")
+    assert fetched(secrets, first) == VALUE
+    assert fetched(secrets, "gcp:projects/p/secrets/api-key/versions/latest") == "another"
+
+
+def test_a_storm_is_sat_out(secrets: SecretManagerFake) -> None:
+    reference = secrets.add("p", "api-key", VALUE)
+    secrets.fail(Response(429, b""), Response(503, b"busy"), Reset(), Response(500, b""))
+    assert fetched(secrets, reference) == VALUE
+
+
+def test_who_may_not_read_is_told_the_answer(secrets: SecretManagerFake) -> None:
+    reference = secrets.add("p", "api-key", VALUE)
+    secrets.deny("p", "api-key")
+    text = refused(secrets, reference)
+    assert "projects/p/secrets/api-key/versions/1 cannot be read: HTTP 403: Permission" in text
+    assert len(secrets.requests) == 1, "a refusal is repeated"
+
+
+def test_other_refusals_name_the_answer_too(secrets: SecretManagerFake) -> None:
+    reference = secrets.add("p", "api-key", VALUE)
+    assert "HTTP 404" in refused(secrets, "gcp:projects/p/secrets/api-key/versions/9")
+    secrets.disable("p", "api-key", 1)
+    assert "HTTP 400: Secret Version" in refused(secrets, reference)
+    secrets.fail(*[Response(503, b"busy")] * 100)
+    assert "was not answered: HTTP 503: busy" in refused(secrets, reference)
+    assert "no reference" in refused(secrets, "env:API_KEY")
+
+
+@pytest.mark.parametrize("kept", [b"\xff\xfe", b"with\x00nul", b"abc", b"   \n", b""])
+def test_what_cannot_be_a_variable_or_be_masked_is_refused(secrets: SecretManagerFake, kept: bytes) -> None:
+    refused(secrets, secrets.add("p", "api-key", kept))
+
+
+def test_an_answer_without_a_value_is_refused(secrets: SecretManagerFake) -> None:
+    for body in (b"", b"[]", b'{"payload": {"data": "@@"}}', b'{"payload": {"data": 5}}'):
+        secrets.fail(Response(200, body))
+        refused(secrets, "gcp:projects/p/secrets/api-key/versions/1")
