@@ -272,4 +272,4 @@ class StorageFake(Troubles):
 
 
 def _json(request: Request, body: Any) -> Response:
-    return Response(200, answers.masked(body, answers.parse_fields(request.one("fields") or "*")))
+    return Response(200, answers.masked(body, answers.parse_fields(request.one("fields") or "")))

@@ -109,7 +109,10 @@ def error(refusal: Refusal, request: Request) -> Response:
 
 
 def parse_fields(text: str) -> Fields:
-    """The mask `items(name,size),nextPageToken` as nested dicts. Refusal 400 when it does not parse."""
+    """The mask `items(name,size),nextPageToken` as nested dicts, empty = everything. Refusal 400 when it does not
+    parse."""
+    if not text:
+        return {}
     tokens = _TOKEN.findall(text.replace(" ", ""))
     mask = _selection(tokens)
     if tokens:
@@ -121,7 +124,8 @@ def _selection(tokens: list[str]) -> dict[str, Any]:
     mask = _selector(tokens)
     while tokens and tokens[0] == ",":
         tokens.pop(0)
-        mask |= _selector(tokens)
+        for name, inner in _selector(tokens).items():  # items/name,items/size are two of one
+            mask[name] = {**mask.get(name, {}), **inner}
     return mask
 
 

@@ -40,7 +40,7 @@ def cloud_storage(clock: Callable[[], float] = time.time, **environment: str) ->
     with patch.dict(os.environ, {"STORAGE_EMULATOR_HOST": fake.url, **environment}):
         yield fake
     fake.close()
-    assert wrong == []
+    assert not wrong, wrong
 
 
 @contextmanager

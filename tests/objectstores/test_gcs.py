@@ -1,30 +1,27 @@
-"""Cloud Storage's adapter: addresses, listings with the store's time, what breaks in the middle, what is damaged."""
+"""Cloud Storage's adapter: addresses, listings with the store's time, threads."""
 
 from __future__ import annotations
 
 import json
 import logging
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from email.utils import parsedate_to_datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from supervisor.objectstores import gcs, gcs_reading
+from supervisor.objectstores import gcs_reading
 from supervisor.objectstores.gcs import GcsStore
-from supervisor.ports.objectstore import ABSENT, ObjectMissing, PreconditionFailed, StoreUnavailable
+from supervisor.ports.objectstore import ABSENT, ObjectMissing, StoreUnavailable
 from tests.cloud.storage import StorageFake
 from tests.cloud.storage_troubles import spoilt
-from tests.cloud.web import Request, Reset, Response
+from tests.cloud.web import Reset
 from tests.objectstores.gcs_bed import BUCKET, Waiting, cloud_storage, store_over
 
 INSERT, GET, LIST = "storage.objects.insert", "storage.objects.get", "storage.objects.list"
-LARGE = os.urandom(1 << 16) * 160  # 10 MiB: two pieces
 
 
 @pytest.fixture
@@ -42,21 +39,6 @@ def fake(waiting: Waiting) -> Iterator[StorageFake]:
 def store(fake: StorageFake, waiting: Waiting) -> Iterator[GcsStore]:
     with store_over(waiting) as store:
         yield store
-
-
-@pytest.fixture
-def large(tmp_path: Path) -> Path:
-    path = tmp_path / "model.bin"
-    path.write_bytes(LARGE)
-    return path
-
-
-def is_part(request: Request, method: str) -> bool:
-    return method == INSERT and request.method == "PUT"
-
-
-def is_media(request: Request, method: str) -> bool:
-    return method == GET and request.one("alt") == "media"
 
 
 # --- addresses --------------------------------------------------------------------------------------------------------
@@ -173,125 +155,6 @@ def test_the_folders_of_googles_console_are_no_objects(fake: StorageFake, store:
     for name in ("runs/", "runs/x//y", "runs/./z", "runs/../z", "/runs", "runs/x/.stop", "runs/..z"):
         fake.put(BUCKET, "team/" + name, b"")
     assert [info.key for page in store.pages("") for info in page.objects] == ["runs/..z", "runs/x/.stop"]
-
-
-# --- uploads ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("arrived", [0, 1 << 20])
-def test_a_broken_upload_goes_on_where_it_was(
-    fake: StorageFake, store: GcsStore, large: Path, arrived: int
-) -> None:
-    fake.break_upload(arrived)
-    info = store.put_file("model.bin", large, ABSENT)
-    assert store.get("model.bin") == (LARGE, info)
-    ranges = [request.headers["content-range"] for request in fake.requests if request.method == "PUT"]
-    size, piece = len(LARGE), 8 << 20
-    middle = [f"bytes {arrived}-{arrived + piece - 1}/{size}"]
-    end = [f"bytes {arrived + piece}-{size - 1}/{size}"]
-    assert ranges[:2] == [f"bytes 0-{piece - 1}/{size}", f"bytes */{size}"]
-    assert ranges[2:] == (middle + end)
-
-
-@pytest.mark.parametrize("what", [503, Reset()], ids=str)
-def test_an_upload_whose_last_answer_was_lost_is_known_again(
-    fake: StorageFake, store: GcsStore, large: Path, what: Any
-) -> None:
-    last = f"-{len(LARGE) - 1}/{len(LARGE)}"
-    fake.trouble(
-        what, when=lambda request, _: request.headers.get("content-range", "").endswith(last), after=True
-    )
-    info = store.put_file("model.bin", large, ABSENT)
-    assert store.stat("model.bin") == info
-    with pytest.raises(PreconditionFailed):
-        store.put_file("model.bin", large, ABSENT)
-
-
-def test_a_condition_counts_when_the_last_byte_arrives(
-    fake: StorageFake, store: GcsStore, large: Path
-) -> None:
-    def meanwhile(request: Request, method: str) -> bool:
-        if is_part(request, method) and not fake.names(BUCKET):
-            fake.put(BUCKET, "team/model.bin", b"theirs")
-        return False
-
-    fake.trouble(503, when=meanwhile)
-    with pytest.raises(PreconditionFailed):
-        store.put_file("model.bin", large, ABSENT)
-    assert store.get("model.bin")[0] == b"theirs"
-
-
-def test_an_upload_whose_session_is_gone_or_that_gets_nowhere_writes_nothing(
-    fake: StorageFake, store: GcsStore, large: Path
-) -> None:
-    def forget(response: Response) -> Response:
-        fake.forget_uploads()
-        return response
-
-    fake.trouble(forget, when=is_part)
-    with pytest.raises(StoreUnavailable):
-        store.put_file("model.bin", large)
-    fake.trouble(lambda _: Response(308), times=None, when=is_part)
-    with pytest.raises(StoreUnavailable, match="takes only 0"):
-        store.put_file("model.bin", large)
-    assert fake.names(BUCKET) == []
-
-
-@pytest.mark.parametrize("size", [5, 9 << 20], ids=["small", "large"])
-def test_content_that_is_damaged_on_its_way_up_never_becomes_an_object(
-    fake: StorageFake, store: GcsStore, monkeypatch: pytest.MonkeyPatch, size: int
-) -> None:
-    before = store.put("model.bin", b"before")
-    monkeypatch.setattr(
-        gcs, "crc32c", lambda _: ("AAAAAA==", size)
-    )  # of other bytes than those that are sent
-    with pytest.raises(StoreUnavailable, match=r"400.*CRC32C"):
-        store.put("model.bin", bytes(size))
-    assert store.get("model.bin") == (b"before", before)
-
-
-# --- downloads --------------------------------------------------------------------------------------------------------
-
-
-def test_a_broken_download_goes_on_where_it_was(fake: StorageFake, store: GcsStore) -> None:
-    fake.put(BUCKET, "team/log", LARGE)
-    for begin, length in [(0, None), (1000, None), (7, 5_000_000)]:
-        end = len(LARGE) if length is None else begin + length
-        fake.trouble(spoilt(cut_after=1_234_567), times=2, when=is_media)
-        fake.trouble(Reset(), when=is_media)
-        assert b"".join(store.read("log", begin, length)) == LARGE[begin:end]
-    assert {request.one("generation") for request in fake.requests if request.headers.get("range")} > {None}
-
-
-def test_a_download_that_breaks_without_end_is_given_up(fake: StorageFake, store: GcsStore) -> None:
-    fake.put(BUCKET, "team/log", LARGE)
-    fake.trouble(spoilt(cut_after=0), times=None, when=is_media)
-    with pytest.raises(StoreUnavailable, match="broke off 6 times"):
-        list(store.read("log"))
-
-
-def test_a_download_never_mixes_two_generations(fake: StorageFake, store: GcsStore) -> None:
-    fake.put(BUCKET, "team/log", LARGE)
-    fake.trouble(spoilt(cut_after=3_000_000), when=is_media)
-    stream = store.read("log")
-    read = [next(stream)]
-    fake.put(BUCKET, "team/log", LARGE[::-1])
-    with pytest.raises(StoreUnavailable):
-        read.extend(stream)
-    assert LARGE.startswith(b"".join(read))
-
-
-def test_what_was_damaged_in_the_store_is_not_read(
-    fake: StorageFake, store: GcsStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store.put("model.bin", b"weights")
-    fake.damage(BUCKET, "team/model.bin", b"weighty")
-    for look in (store.get, lambda key: list(store.read(key))):
-        with pytest.raises(StoreUnavailable, match="CRC32C"):
-            look("model.bin")
-    # A store that compares nothing hands the damage on.
-    monkeypatch.setattr(gcs_reading, "_crc32c", lambda _: None)
-    assert store.get("model.bin")[0] == b"weighty"
 
 
 # --- threads ----------------------------------------------------------------------------------------------------------
