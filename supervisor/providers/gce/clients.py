@@ -22,6 +22,7 @@ from supervisor.providers.gce.speaking import Speaking, plain, refused, spoken, 
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 # Pinned: without it, or with another one, partial lists may be told in another way.
 API_VERSION = "2026-09-01"
+BULK_S = 15.0  # for one page of a listing with its repeats: the tick waits for it
 
 T = TypeVar("T")
 Json = Mapping[str, Any]
@@ -154,7 +155,7 @@ class Compute:
             found: dict[str, Any] = spoken(answer.json)
             return found
 
-        return self._retry.call(ask)
+        return self._retry.call(ask, BULK_S)
 
     def _plain(self) -> Any:
         """google-auth's session."""

@@ -28,7 +28,7 @@ _G_SERIES = {  # series -> vCPUs -> cards; g4 below 48 vCPUs has a share of one 
     "g2": {4: 1, 8: 1, 12: 1, 16: 1, 24: 2, 32: 1, 48: 4, 96: 8},
     "g4": {6: 1, 12: 1, 24: 1, 48: 1, 96: 2, 192: 4, 384: 8},
 }
-_ZONE = re.compile(r"[a-z]+-[a-z]+[0-9]+-[a-z]+[0-9]*\Z")
+_ZONE = re.compile(r"[a-z]+-[a-z]+[0-9]+-[a-z0-9]+\Z")
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,10 +115,9 @@ class GceProvider:
         with _clear_answers("the list of machines"):
             found = self._listing.read()
         # Only now the operations: so every machine that the listing shows as ended has its operation in what follows.
-        ours = {zone for zone, item in found.machines if item.get("labels") and _ends(item)}
-        unread = self._records.refresh(
-            tuple(dict.fromkeys((*self._zones, *sorted(ours - found.unreachable))))
-        )
+        ours = sorted({zone for zone, item in found.machines if item.get("labels") and _ends(item)})
+        asked = [zone for zone in dict.fromkeys((*self._zones, *ours)) if zone not in found.unreachable]
+        unread = self._records.refresh(asked)
         machines, away = [], set(found.unreachable)
         for zone, item in found.machines:
             machine = self._told(zone, item)

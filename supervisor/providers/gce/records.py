@@ -34,6 +34,7 @@ TYPES: Mapping[str, tuple[int, Cause | None, str]] = {
     SYSTEM + "guestTerminate": (6, None, "it switched itself off"),
 }
 OURS = (7, None, "released by the supervisor")
+UNBORN = 0, Cause.PREEMPTED, "the machine was taken back while it was being made"
 FIELDS = (
     "nextPageToken,items(id,operationType,targetId,targetLink,user,clientOperationId,insertTime,statusMessage,"
     "httpErrorStatusCode)"
@@ -123,12 +124,10 @@ class Records:
 
 def end_of(operation: Mapping[str, Any]) -> End | None:
     """None: the operation ends no machine, or it failed."""
-    kind = TYPES.get(str(operation.get("operationType")))
-    if (
-        kind is None
-        or operation.get("httpErrorStatusCode")
-        or "/instances/" not in operation.get("targetLink", "")
-    ):
+    kind, failed = TYPES.get(str(operation.get("operationType"))), operation.get("httpErrorStatusCode")
+    if operation.get("operationType") == "insert":
+        kind, failed = (UNBORN, None) if failed else (None, None)
+    if kind is None or failed or "/instances/" not in operation.get("targetLink", ""):
         return None
     if _is_ours(operation):
         kind = OURS

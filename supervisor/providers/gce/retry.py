@@ -60,11 +60,11 @@ class Retry:
     def __post_init__(self) -> None:
         self.budget = Budget(self.monotonic)
 
-    def call(self, ask: Callable[[float], T], tries: int = TRIES) -> T:
+    def call(self, ask: Callable[[float], T], deadline_s: float | None = None) -> T:
         """`ask(timeout_s)` until it answers. Raises the last ApiError."""
-        end = self.monotonic() + self.deadline_s
+        end = self.monotonic() + (deadline_s or self.deadline_s)
         pause = FIRST_PAUSE_S
-        for left in reversed(range(tries)):
+        for left in reversed(range(TRIES)):
             try:
                 return ask(max(0.1, min(self.per_try_s, end - self.monotonic())))
             except ApiError as error:

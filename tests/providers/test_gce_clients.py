@@ -1,0 +1,157 @@
+"""The door to the API: what is loaded when, by whose account, and what goes over the wire."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+
+import pytest
+
+from supervisor.providers.gce.clients import API_VERSION, Compute
+from supervisor.providers.gce.config import GceConfig
+from supervisor.providers.gce.errors import ApiError
+from supervisor.providers.gce.retry import Retry
+from tests.cloud.compute import ComputeFake
+from tests.cloud.metadata import MetadataFake
+from tests.cloud.web import Hang, Reset
+from tests.providers.gce_subject import GceSubject
+
+BIG = "google.cloud.compute_v1"
+
+
+def run(code: str, environment: dict[str, str]) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        env=environment, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_provider_that_is_made_has_loaded_nothing_and_a_listing_needs_no_big_package(
+    tmp_path: Path,
+) -> None:
+    """As a real supervisor: Application Default Credentials from the metadata server, and nothing of ours injected."""
+    compute, metadata = ComputeFake(), MetadataFake("p")
+    compute.accept_token = lambda token: metadata.accepts(f"Bearer {token}")
+    compute.add_instances(3)
+    try:
+        told = run(
+            f"""
+            import sys
+            from pathlib import Path
+            from supervisor.objectstores.filesystem import FilesystemStore
+            from supervisor.providers.gce.config import GceConfig, Shape, offers
+            from supervisor.providers.gce.provider import GceProvider
+            from supervisor.reconciler.system_clock import SystemClock
+            config = GceConfig("p", ("us-east1-c",), {{"cpu": Shape("n2-standard-4")}}, endpoint={compute.url!r})
+            store = FilesystemStore.create(Path({str(tmp_path)!r}) / "objects")
+            provider = GceProvider(config, offers(config), store, None, SystemClock())
+            print([name for name in sys.modules if name.startswith(("google.auth", "google.cloud."))])
+            print(len(provider.machines().machines), {BIG!r} in sys.modules)
+            print(provider.identity())
+            provider.warm()
+            print({BIG!r} in sys.modules)
+            provider.close()
+            """,
+            {**metadata.environment(), "PATH": "/usr/bin:/bin", "PYTHONPATH": str(Path(__file__).parents[2])},
+        )
+        assert told.splitlines() == ["[]", "3 False", metadata.email, "True"]
+        assert metadata.tokens_issued == 1
+    finally:
+        compute.close()
+        metadata.close()
+
+
+def test_without_credentials_it_is_said_so() -> None:
+    def none() -> object:
+        from google.auth.exceptions import DefaultCredentialsError
+
+        raise DefaultCredentialsError("Your default credentials were not found.")
+
+    compute = Compute(GceConfig("p", ("z",), {}), Retry(), none)
+    with pytest.raises(ApiError, match="no Google credentials") as told:
+        compute.read("")
+    assert told.value.reason == "identity"
+    with pytest.raises(ApiError):
+        compute.read("")  # asked for again, not remembered
+    compute.warm()  # says nothing: the first use will
+
+
+@pytest.fixture
+def subject(tmp_path: Path):  # type: ignore[no-untyped-def]
+    subject = GceSubject(tmp_path, per_try_s=0.3)
+    yield subject
+    subject.close()
+
+
+def test_the_bulk_listings_pin_the_version_and_mask_the_fields(subject: GceSubject) -> None:
+    subject.compute.add_instances(501)
+    subject.compute.clear_requests()
+    subject.provider.machines()
+    bulk = [
+        one for one in subject.compute.requests if one.path.endswith(("/aggregated/instances", "/operations"))
+    ]
+    assert len(bulk) == 2 + 3
+    assert {one.headers["x-goog-api-version"] for one in bulk} == {API_VERSION}
+    assert all(one.one("fields") for one in bulk)
+    assert "unreachables" in str(bulk[0].one("fields"))
+
+
+def test_the_version_is_that_of_the_official_client(subject: GceSubject) -> None:
+    subject.provider.launch(subject.request())
+    sent = {one.headers.get("x-goog-api-version") for one in subject.compute.requests}
+    assert sent == {API_VERSION}
+
+
+@pytest.mark.parametrize("how", [Hang, Reset, b"<html>a proxy</html>"])
+def test_no_clear_answer_is_an_error_of_no_status_and_is_asked_again(
+    subject: GceSubject, how: object
+) -> None:
+    compute = subject.provider._compute
+    subject.compute.fail_next("GET", "/aggregated", how)  # type: ignore[arg-type]
+    assert compute.read("aggregated/instances")
+    subject.compute.fail_next("GET", "/instances/", how)  # type: ignore[arg-type]
+    assert compute.get("us-east1-c", "nobody") is None
+    subject.compute.fail_next("GET", "", how, times=5)  # type: ignore[arg-type]
+    with pytest.raises(ApiError):
+        compute.get("us-east1-c", "nobody")
+
+
+def test_googles_word_and_message_come_through(subject: GceSubject) -> None:
+    subject.compute.refuse("/zones/us-east1-c/instances/vm", 403, "forbidden")
+    with pytest.raises(ApiError) as official:
+        subject.provider._compute.get("us-east1-c", "vm")
+    with pytest.raises(ApiError) as plain:
+        subject.provider.read("zones/us-east1-c/instances/vm")
+    for told in (official.value, plain.value):
+        assert (told.status, told.reason) == (403, "forbidden")
+        assert "https://" not in str(told)
+
+
+def test_those_who_come_while_it_is_loading_wait_for_it(subject: GceSubject) -> None:
+    """One load, whoever comes; and nobody holds a lock over it."""
+    loads: list[int] = []
+    begin = threading.Event()
+
+    def slow() -> object:
+        loads.append(1)
+        begin.wait(10)
+        from google.oauth2.credentials import Credentials
+
+        return Credentials(token="a-token")
+
+    compute = Compute(subject.config, Retry(), slow)
+    found: list[object] = []
+    threads = [threading.Thread(target=lambda: found.append(compute.read(""))) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    assert not compute._lock.locked() or loads == []
+    begin.set()
+    for thread in threads:
+        thread.join(30)
+    assert len(found) == 6
+    assert len(loads) == 1

@@ -1,0 +1,266 @@
+"""What the listing shows and leaves out, and why machines ended: Google's operations, matched by the machine's id."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from supervisor.domain.causes import Cause
+from supervisor.domain.machine import Machine, MachineState
+from supervisor.ports.provider import LaunchRequest, ProviderUnavailable
+from supervisor.providers.gce.machine import STATES, machine_of
+from supervisor.providers.gce.records import end_of, release_request_id
+from supervisor.reconciler.readers import look_up
+from tests.cloud.discovery import DOCUMENTS
+from tests.contracts.provider_subject import ref
+from tests.providers.gce_subject import ZONES, GceSubject
+
+
+@pytest.fixture
+def subject(tmp_path: Path) -> Iterator[GceSubject]:
+    subject = GceSubject(tmp_path)
+    yield subject
+    subject.close()
+
+
+def ended(subject: GceSubject, request: LaunchRequest, machine: Machine) -> Machine:
+    """The machine as a lookup by id tells of it, once it is off or gone."""
+    subject.clock.advance(300.0)
+    found = subject.make().find(ref(request, machine.machine_id))
+    assert found is not None
+    return found
+
+
+def test_preemption_is_told_while_it_ends_and_after_it_is_gone(subject: GceSubject) -> None:
+    request = subject.request()
+    machine = subject.up(request)
+    subject.compute.preempt(request.name)
+    ending = subject.listed(request)
+    assert ending is not None
+    assert ending.state is MachineState.ENDING
+    assert ending.record is not None
+    assert ending.record.cause is Cause.PREEMPTED
+    assert ending.record.at == pytest.approx(subject.clock.now(), abs=5.0)
+    subject.gone(request)
+    gone = ended(subject, request, machine)
+    assert gone.state is MachineState.ENDED
+    assert gone.record is not None
+    assert gone.record.cause is Cause.PREEMPTED
+    # What the loop asks, with the launch id that the machine's labels no longer tell.
+    assert look_up(subject.provider, ref(request, machine.machine_id), request.launch_id).value == gone  # type: ignore[union-attr]
+    assert subject.provider.find(ref(request)) is None  # without an id nothing is known
+
+
+def test_the_notice_makes_no_end_yet(tmp_path: Path) -> None:
+    subject = GceSubject(tmp_path)
+    subject.config = replace(subject.config, notice_s=120)
+    subject.provider = subject.make()
+    request = subject.request()
+    subject.up(request)
+    subject.compute.preempt(request.name)
+    subject.clock.advance(60.0)
+    assert subject.listed(request).state is MachineState.UP  # type: ignore[union-attr]
+    subject.clock.advance(65.0)
+    assert subject.listed(request).record.cause is Cause.PREEMPTED  # type: ignore[union-attr]
+    subject.close()
+
+
+@pytest.mark.parametrize(
+    ("happens", "cause", "told"),
+    [
+        (lambda c, n: c.host_error(n), Cause.HOST_ERROR, "host failed"),
+        (lambda c, n: c.delete_by("alice@example.com", n), Cause.MACHINE_DELETED, "deleted by alice@example.com"),
+        (lambda c, n: c.stop_by("bob@example.com", n), Cause.MACHINE_DELETED, "stopped by bob@example.com"),
+    ],
+)  # fmt: skip
+def test_ends_by_the_host_and_by_people(
+    subject: GceSubject, happens: object, cause: Cause, told: str
+) -> None:
+    request = subject.request()
+    machine = subject.up(request)
+    happens(subject.compute, request.name)  # type: ignore[operator]
+    found = ended(subject, request, machine)
+    assert found.record is not None
+    assert found.record.cause is cause
+    assert told in found.record.detail
+
+
+def test_the_dead_man_switch_is_expired(subject: GceSubject) -> None:
+    request = replace(subject.request(), machine_max_s=600.0)
+    machine = subject.up(request)
+    subject.clock.advance(600.0)
+    found = ended(subject, request, machine)
+    assert found.record is not None
+    assert found.record.cause is Cause.EXPIRED
+
+
+def test_a_machine_that_switches_itself_off_has_no_record(subject: GceSubject) -> None:
+    request = subject.request()
+    subject.up(request)
+    subject.compute.guest_powered_off(request.name)
+    off = subject.eventually(
+        lambda: (m := subject.listed(request)) and m.state is MachineState.ENDED and m,
+        "the machine to be off",
+    )
+    assert off.record is None
+    assert "switched itself off" in off.detail
+    assert subject.provider.find(ref(request, off.machine_id)) == off
+
+
+def test_a_preempted_machine_that_switches_itself_off_was_preempted(subject: GceSubject) -> None:
+    """The strongest word counts, whichever came last."""
+    request = subject.request()
+    machine = subject.up(request)
+    subject.compute.preempt(request.name)
+    subject.compute.guest_powered_off(request.name)
+    found = ended(subject, request, machine)
+    assert found.record is not None
+    assert found.record.cause is Cause.PREEMPTED
+
+
+def test_our_own_release_is_no_record(subject: GceSubject) -> None:
+    request = subject.request()
+    machine = subject.up(request)
+    subject.provider.release(ref(request, machine.machine_id))
+    ending = subject.listed(request)
+    assert ending is None or ending.record is None
+    subject.gone(request)
+    assert subject.make().find(ref(request, machine.machine_id)) is None
+
+
+def test_a_delete_with_another_request_id_is_a_persons_even_of_our_own_account(subject: GceSubject) -> None:
+    operation = {
+        "operationType": "delete",
+        "targetId": "123",
+        "targetLink": "https://x/compute/v1/projects/p/zones/z/instances/vm",
+        "user": "spot@p.iam.gserviceaccount.com",
+    }
+    by_hand = end_of({**operation, "clientOperationId": "11111111-2222-5333-8444-555555555555"})
+    assert by_hand is not None
+    assert by_hand.record is not None
+    ours = end_of({**operation, "clientOperationId": release_request_id("123", 2)})
+    assert ours is not None
+    assert ours.record is None
+    assert end_of({**operation, "targetLink": "https://x/zones/z/disks/vm"}) is None
+    assert end_of({**operation, "httpErrorStatusCode": 403}) is None
+    assert end_of({**operation, "operationType": "setLabels"}) is None
+
+
+def test_a_name_used_again_does_not_inherit_the_end_of_the_first(subject: GceSubject) -> None:
+    request = subject.request()
+    first = subject.up(request)
+    subject.compute.preempt(request.name)
+    subject.gone(request)
+    again = replace(request, request_id="00000000-0000-5000-8000-000000000003")
+    second = subject.up(again)
+    assert second.machine_id != first.machine_id
+    assert second.record is None
+    found = subject.provider.find(ref(request, first.machine_id))
+    assert found is not None
+    assert found.record is not None
+
+
+def test_a_second_look_reads_only_what_is_new(subject: GceSubject) -> None:
+    for at in range(3):
+        request = subject.request(run=f"run{at}")
+        subject.up(request)
+        subject.compute.preempt(request.name)
+        subject.gone(request)
+    subject.provider.machines()
+    subject.compute.clear_requests()
+    subject.provider.machines()
+    assert subject.compute.count("GET", "/aggregated/instances$") == 1
+    assert subject.compute.count("GET", "/operations$") == len(ZONES)
+    assert subject.compute.count() == 1 + len(ZONES)
+
+
+def test_an_end_whose_reason_cannot_be_read_is_unknown(subject: GceSubject) -> None:
+    request, other = subject.request(), subject.request(run="other")
+    subject.up(request)
+    stays = subject.up(subject.request(run="third", zone=1))
+    subject.up(other)
+    subject.compute.stop_by("alice@example.com", other.name)
+    subject.clock.advance(120.0)
+    subject.compute.refuse(f"zones/{request.placement.zone}/operations", 503)
+    blind = subject.make()
+    listing = blind.machines()
+    assert listing.unreachable == {request.placement.zone}
+    assert stays in listing.machines
+    subject.compute.calm()
+    assert blind.machines().unreachable == frozenset()
+
+
+def test_records_that_cannot_be_read_matter_only_where_something_ended(subject: GceSubject) -> None:
+    request = subject.request()
+    machine = subject.up(request)
+    subject.compute.refuse("/operations", 503)
+    listing = subject.provider.machines()
+    assert listing.unreachable == frozenset()
+    assert machine in listing.machines
+    with pytest.raises(ProviderUnavailable):
+        subject.provider.find(ref(request, machine.machine_id + "9"))  # gone? nobody can tell
+
+
+# --- the listing ---
+
+
+@pytest.mark.parametrize("said_by", [("unreachables",), ("warning",), ("unreachables", "warning")])
+def test_a_partial_list_says_so_in_any_of_its_ways(subject: GceSubject, said_by: tuple[str, ...]) -> None:
+    request = subject.request()
+    subject.up(request)
+    subject.compute.unreachable(request.placement.zone, said_by=said_by)
+    assert subject.provider.machines().unreachable == {request.placement.zone}
+    assert subject.listed(request) is None
+
+
+@pytest.mark.parametrize(
+    ("form", "away"),
+    [
+        ("https://www.googleapis.com/compute/v1/projects/{project}/zones/{zone}", {"us-east1-c"}),
+        ("projects/{project}/regions/us-east1", {"us-east1-b", "us-east1-c"}),
+        ("a word of tomorrow", set(ZONES)),
+    ],
+)
+def test_what_is_unreachable_takes_all_its_zones_along(
+    subject: GceSubject, form: str, away: set[str]
+) -> None:
+    subject.compute.unreachable_form = form
+    subject.compute.unreachable(ZONES[0], said_by=("unreachables",))
+    assert subject.provider.machines().unreachable == away
+
+
+def test_a_failed_page_is_no_listing(subject: GceSubject) -> None:
+    subject.compute.add_instances(700)
+    assert len(subject.provider.machines().machines) == 700
+    read = subject.provider._compute.read
+
+    def second_page_fails(path: str, **query: str | int) -> dict[str, object]:
+        if "pageToken" in query:
+            subject.compute.fail_next("GET", "aggregated", 503, times=5)
+        return read(path, **query)
+
+    subject.provider._compute.read = second_page_fails  # type: ignore[method-assign]
+    with pytest.raises(ProviderUnavailable):
+        subject.provider.machines()
+
+
+def test_strangers_are_shown_with_and_without_labels(subject: GceSubject) -> None:
+    subject.compute.fill([
+        {"name": "plain", "zone": ZONES[0]},
+        {"name": "theirs", "zone": "us-west1-a", "labels": {"spot-runner": "old", "run_id": "x"}},
+    ])  # fmt: skip
+    found = {m.name: (m.supervisor_id, m.launch_id) for m in subject.provider.machines().machines}
+    assert found == {"plain": ("", ""), "theirs": ("", "")}
+
+
+def test_every_status_of_google_has_a_state() -> None:
+    document = json.loads((DOCUMENTS / "compute.v1.json").read_text())
+    assert set(document["schemas"]["Instance"]["properties"]["status"]["enum"]) == set(STATES)
+    tomorrow = machine_of({"id": "1", "name": "a", "status": "FLOATING"}, "z")
+    assert (
+        tomorrow.state is MachineState.UP
+    )  # it is there, and nothing follows from a word that we do not know
