@@ -1,0 +1,113 @@
+"""Which machines and store a supervisor gets: Google's only where it was chosen, and a refusal that can be acted on."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor import adapters, settings
+from supervisor.domain.errors import SettingsRefused
+from tests.settings.test_gce_settings import GOOD
+
+LOCAL_START = """
+import sys
+import supervisor.bootstrap
+from supervisor import adapters, settings
+assert settings.load(environ={"HOME": "/h"}).provider == "local"
+print(sorted(name for name in sys.modules if name.split(".")[0] == "google" or "gce" in name.split(".")))
+"""
+
+GOOGLE_START = """
+import sys
+from supervisor import adapters, settings
+from supervisor.reconciler.system_clock import SystemClock
+found = adapters.choose(settings.load(environ={environ!r}), None, SystemClock())
+print(found.provider.name, found.scope, found.objects.url, found.launch_threads, found.server_file)
+print("google.cloud.compute_v1" in sys.modules, "google.cloud.storage" in sys.modules)
+found.close()
+"""
+
+
+def load(**environ: str) -> settings.Settings:
+    return settings.load(environ={"HOME": "/h", **GOOD, **environ})
+
+
+def test_a_supervisor_of_local_machines_loads_nothing_of_google_s() -> None:
+    told = subprocess.run(
+        [sys.executable, "-c", LOCAL_START], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert told.stdout.strip() == "[]"
+
+
+def test_choosing_google_imports_no_slow_client_and_asks_nobody() -> None:
+    script = GOOGLE_START.format(environ={"HOME": "/h", **GOOD})
+    told = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert told.stdout.splitlines() == [
+        "gce my-project-123456 gs://my-bucket/spot 32 None",
+        "False False",
+    ]
+
+
+@pytest.mark.parametrize("missing", adapters.GOOGLE_PACKAGES)
+def test_a_missing_package_is_refused_with_the_command_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    def find(name: str) -> Any:
+        if name == missing:
+            raise ModuleNotFoundError(name)  # as for a part of a package that is not there
+        return importlib.util.find_spec(name)
+
+    monkeypatch.setattr(adapters, "find_spec", find)
+    with pytest.raises(SettingsRefused) as refused:
+        adapters.choose(load(), None, None)  # type: ignore[arg-type]
+    assert missing in refused.value.detail
+    assert "pip install 'spot-supervisor[google]'" in refused.value.detail
+
+
+def test_every_setting_of_google_s_reaches_the_machines() -> None:
+    config = adapters.gce_config(
+        load(
+            SPOT_GCE_DATA_DISK="d", SPOT_GCE_DATA_DISK_ZONE="us-east1-b", SPOT_GCE_NOTICE_S="120",
+            SPOT_GCE_EXTERNAL_IP="no", SPOT_GCE_PRICES="t4=0.25/0.75", SPOT_PUBLIC_URL="https://spot.example.org",
+            SPOT_MACHINE_PREFIX="rav",
+        )
+    )  # fmt: skip
+    assert (config.shapes["t4"].machine_type, config.shapes["t4"].gpus) == ("n1-standard-8", 1)
+    assert (config.shapes["l4"].gpu_type, config.shapes["l4"].gpus) == ("", 1), "a G2 brings its card"
+    assert (config.data_disk.name, config.data_disk.zone) == ("d", "us-east1-b")
+    assert (config.notice_s, config.external_ip, config.machine_prefix) == (120, False, "rav")
+    assert config.prices == {"t4": (0.25, 0.75)}
+    assert (config.public_url, config.store_url) == ("https://spot.example.org", "gs://my-bucket/spot")
+
+
+def test_a_shape_that_google_cannot_mean_is_refused_by_its_name() -> None:
+    with pytest.raises(SettingsRefused, match="gce_shapes: l4: g2-standard-8 brings 1 cards of its own"):
+        adapters.gce_config(load(SPOT_GCE_SHAPES="l4=g2-standard-8+1xnvidia-l4"))
+
+
+def test_one_bucket_has_one_spelling() -> None:
+    """A run is tied to it by this text."""
+    assert load(SPOT_STORE_URL="gs://my-bucket/").store_url == load(SPOT_STORE_URL="gs://my-bucket").store_url
+
+
+@pytest.mark.parametrize("host", ["http://127.0.0.1:9", "127.0.0.1:9"])
+def test_machines_are_told_of_another_storage(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", host)
+    assert adapters.gce_config(load()).storage_endpoint == "http://127.0.0.1:9"
+    monkeypatch.delenv("STORAGE_EMULATOR_HOST")
+    assert adapters.gce_config(load()).storage_endpoint == ""
+
+
+def test_the_folder_of_a_local_supervisor_stays_as_it_was(tmp_path: Path) -> None:
+    known = settings.load(environ={"HOME": str(tmp_path)})
+    assert settings.agent_paces(known, known.provider)["log_chunk_s"] == 1.0
+    assert settings.gpu_timeout_s(known, known.provider) == 0.0
+    assert settings.public_host(known) == ""
+    assert settings.public_host(load(SPOT_PUBLIC_URL="https://Spot.Example.org:8443/x")) == "spot.example.org"
