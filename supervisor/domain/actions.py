@@ -62,6 +62,14 @@ class KeepEvidence:
 
 
 @dataclass(frozen=True, slots=True)
+class PinImage:
+    """Ask which content this image names now. `asked` comes back with the answer."""
+
+    asked: str
+    image: str
+
+
+@dataclass(frozen=True, slots=True)
 class VerifyResults:
     """Compare the files of `done` with the store."""
 
@@ -76,6 +84,6 @@ class Finalise:
 
 
 Action = (
-    Launch | MarkHolderGone | AskAgentToStop | WriteStopMarker | CloseBaton | Release | KeepEvidence | VerifyResults
-    | Finalise
+    Launch | MarkHolderGone | AskAgentToStop | WriteStopMarker | CloseBaton | Release | KeepEvidence | PinImage
+    | VerifyResults | Finalise
 )  # fmt: skip

@@ -12,6 +12,7 @@ class EventKind(StrEnum):
     RESUMED = "resumed"
     LAUNCHING = "launching"  # a try is on record
     TRY_FAILED = "try_failed"
+    IMAGE_PINNED = "image_pinned"  # all attempts run this content from now on, or why it could not be fixed
     WAITING = "waiting"
     OBTAINED = "obtained"  # the machine is there: the attempt begins
     STARTED = "started"  # first beat after the claim

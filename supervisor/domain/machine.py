@@ -10,7 +10,7 @@ from supervisor.domain.causes import Cause
 
 
 class MachineState(StrEnum):
-    ASKED = "asked"  # the platform still looks for room and may yet say no: not obtained, and nothing is billed
+    ASKED = "asked"  # the platform still looks for room and may yet say no: nothing is obtained or billed
     STARTING = "starting"
     UP = "up"
     ENDING = "ending"

@@ -50,6 +50,18 @@ class CreateFailed:
     cause: Cause  # no_capacity, quota or launch_rejected
     detail: str
     of_run: bool = False  # this run was refused, whatever the place
+    scope: str = "zone"  # how far a quota reaches: zone | region | project
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """The answer to a PinImage. `digest` "" and no `problem`: the provider runs no images."""
+
+    asked: str
+    digest: str = ""  # name@sha256:...
+    problem: str = ""  # missing | hidden | unavailable
+    detail: str = ""
+    at: float = 0.0  # when it was answered, on the supervisor's clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +84,7 @@ class Observation:
     stop: Part[str] = NOT_READ  # the .stop marker's object generation
     lookup: Part[Machine] = NOT_READ  # the machine asked for by id or name, after the listing
     create: Part[CreateFailed] = NOT_READ
+    pin: Part[Pinned] = NOT_READ
     verification: Part[Verification] = NOT_READ
     finalised: Part[bool] = NOT_READ  # baton closed, beat deleted, manifest written
     retiring: tuple[Part[Machine], ...] = ()  # in the order of run.retiring

@@ -30,12 +30,14 @@ OfferKey = tuple[str, str, str, bool]  # provider, zone, shape, spot
 
 @dataclass(frozen=True, slots=True)
 class ZoneRecord:
-    """What the last create calls taught about one offer; a stock-out cools it for 3 to 30 minutes."""
+    """What the last create calls taught about one offer; a stock-out cools it for 3 to 30 minutes. And when machines of
+    it were taken away: that a machine was had again does not make it forgotten."""
 
-    failures: int  # stock-outs in a row
+    failures: int  # stock-outs in a row; 0 = the last call gave a machine
     cool_until: float  # epoch seconds
-    cause: str  # the word of the last failure: no_capacity, quota or launch_rejected
+    cause: str  # the word of the last failure: no_capacity, quota or launch_rejected; "" = none
     detail: str
+    lost_at: tuple[float, ...] = ()  # the last preemptions, oldest first, epoch seconds
 
 
 def offer_key(placement: Placement) -> OfferKey:

@@ -56,6 +56,16 @@ class Policy:
     on_failure: str = "release"  # release | keep
     keep_s: float = 0.0
     code: str | None = None  # sha256 of the code bundle; each attempt notes which one it ran
+    image: str = ""  # the container image as the user names it; "" = none
+    follow_tag: bool = (
+        False  # each attempt takes what the image's tag names then; else all take the same content
+    )
+    escalate_after: int = 0  # so many preemptions within the window change what is asked for; 0 = never
+    escalate_window_s: float = 21_600.0
+    escalate_to: str = "on_demand"  # on_demand | next_shape (of `shapes`)
+    on_demand_before_deadline_s: float | None = (
+        None  # with less time left, on-demand machines are asked for first
+    )
     require_pull: bool = False  # after success no machine is released before somebody has pulled the results
 
 

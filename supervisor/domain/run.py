@@ -22,6 +22,7 @@ class Counters:
     no_progress: int = 0
     streak: int = 0  # ends in a row that ask for backoff
     deleted_at: tuple[float, ...] = ()  # when a person removed a machine, within the last hour
+    preempted_at: tuple[float, ...] = ()  # the last preemptions, where the policy's escalation counts them
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,10 @@ class Run:
     on_demand_usd: float = 0.0
     cost_known: bool = True  # False: an attempt had no known price, so the sums are lower bounds
     budget_from_usd: float = 0.0  # cost_usd when this generation began
+    image_digest: str = (
+        ""  # what its machines run, as name@sha256:...; "" = no image, or one that cannot be pinned
+    )
+    pinned_for: str = ""  # which image (and attempt, where the tag is followed) that was asked for
     settled: bool = False  # terminal, and nothing of it is left to clean up
     pulled: str | None = None  # sha256 of the results that somebody pulled completely (as in `outcome`)
     purging: bool = False  # its files are being deleted; a purge that was cut off is finished by repeating it

@@ -8,7 +8,12 @@ from dataclasses import dataclass, field
 from supervisor.domain.placement import Offer, OfferKey, ZoneRecord
 from supervisor.domain.policies import Knobs
 
-MACHINES, BEATS = "machines", "beats"  # sources; a scope of machines is "machines:<provider>"
+MACHINES, BEATS = "machines", "beats"  # sources
+
+
+def machines_in(zone: str) -> str:
+    """The source of one zone's machines: a listing may reach some zones and not others."""
+    return f"{MACHINES}:{zone}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,3 +27,6 @@ class World:
     fresh: frozenset[str] = frozenset()  # sources proven fresh in this tick (complete listing, canary)
     breakers_open: frozenset[str] = frozenset()  # sources on whose word nothing is ended
     irreplaceable: frozenset[str] = frozenset()  # providers whose machines cannot be had back
+    unread: frozenset[str] = (
+        frozenset()
+    )  # zones that the last listing did not reach: nothing is started there

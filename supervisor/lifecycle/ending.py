@@ -17,8 +17,10 @@ from supervisor.domain.run import Counters, Run
 from supervisor.domain.status import Status
 from supervisor.domain.world import World
 from supervisor.lifecycle.decision import Decision, moved, tell
+from supervisor.lifecycle.escalation import with_preemption
 from supervisor.lifecycle.hindsight import reached
 from supervisor.lifecycle.limits import attempt_cost_usd, on_demand_usd, training_s
+from supervisor.lifecycle.placement import after_loss
 
 NO_PROGRESS_LIMIT = 3
 DELETED_WINDOW_S = 3600.0
@@ -45,13 +47,15 @@ def end_attempt(run: Run, end: End, world: World, now: float) -> Decision:
     after = close_attempt(run, end, now)
     after = replace(after, counters=_count(after, run, rule, now), avoid_zone=_avoid(after, rule))
     after = replace(after, no_progress_base=_base(after, run, rule))
+    place = run.live_attempt.placement
+    lessons = after_loss(place, world, now) if end.cause == Cause.PREEMPTED else ()
     stop = _final(after, end, rule)
     if stop is not None:
         cause, detail = stop
         failed = moved(replace(after, cause=cause, detail=detail, next_at=None), Status.FAILED, now)
         failed = keep_machine(failed, failed.policy.on_failure, now)
         events = (ended_event(after, end), tell(EventKind.FAILED, f"Failed: {cause}. {detail}", cause=cause))
-        return Decision(failed, events, inferred=end.inferred, again=True)
+        return Decision(failed, events, inferred=end.inferred, again=True, lessons=lessons)
     recovering = moved(
         replace(after, next_at=now + _pause_s(after, rule, end.cause, world)), Status.RECOVERING, now
     )
@@ -61,6 +65,7 @@ def end_attempt(run: Run, end: End, world: World, now: float) -> Decision:
         check_after=recovering.next_at,
         inferred=end.inferred,
         again=True,
+        lessons=lessons,
     )
 
 
@@ -145,6 +150,9 @@ def _count(after: Run, before: Run, rule: CauseRule, now: float) -> Counters:
         no_progress=no_progress,
         streak=(1 if _newer_checkpoint(before) else counters.streak + 1) if backs_off else 0,
         deleted_at=(*deleted, now) if cause == Cause.MACHINE_DELETED else deleted,
+        preempted_at=with_preemption(counters.preempted_at, after.policy, now)
+        if cause == Cause.PREEMPTED
+        else counters.preempted_at,
     )
 
 
@@ -169,7 +177,8 @@ def _final(run: Run, end: End, rule: CauseRule) -> tuple[Cause, str] | None:
         )
     if len(counters.deleted_at) >= DELETED_LIMIT:
         return Cause.MACHINE_DELETED, (
-            f"its machine was removed {len(counters.deleted_at)} times within an hour: use `spot stop` to stop a run"
+            f"its machine was removed {len(counters.deleted_at)} times within an hour, the last time: {end.evidence}; "
+            "use `spot stop` to stop a run"
         )
     if rule.no_progress and counters.no_progress >= NO_PROGRESS_LIMIT:
         at = "none" if run.checkpoint_step is None else f"step {run.checkpoint_step}"

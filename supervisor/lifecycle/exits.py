@@ -27,7 +27,14 @@ _LEFT_CAUSES = {
     heartbeat.EXPIRED: (Cause.EXPIRED, "the machine's own time limit was over"),
     heartbeat.NO_GPU: (Cause.GPU_UNAVAILABLE, "the machine has fewer GPUs than its shape promises"),
     heartbeat.NO_CODE: (Cause.IMAGE_ERROR, "the code bundle could not be unpacked"),
+    heartbeat.NO_IMAGE: (Cause.IMAGE_ERROR, "the image could not be pulled or run"),
+    heartbeat.NO_SECRET: (Cause.USER_ERROR, "a secret of the run cannot be read on the machine"),
+    heartbeat.NO_START: (Cause.UNKNOWN, "the container could not be started"),
 }
+# Said before anything was started: the message has the fact.
+_NOT_STARTED = (
+    heartbeat.NO_GPU, heartbeat.NO_CODE, heartbeat.NO_IMAGE, heartbeat.NO_SECRET, heartbeat.NO_START,
+)  # fmt: skip
 
 
 def end_of(beat: Beat, before: str = "") -> tuple[Cause, str] | None:
@@ -36,7 +43,7 @@ def end_of(beat: Beat, before: str = "") -> tuple[Cause, str] | None:
     what earlier beats told of the machine."""
     if beat.left in _LEFT_CAUSES:
         cause, fact = _LEFT_CAUSES[beat.left]
-        told = beat.left in (heartbeat.NO_GPU, heartbeat.NO_CODE) and beat.message
+        told = beat.left in _NOT_STARTED and beat.message
         return cause, beat.message if told else fact
     if beat.exit is None or beat.exit.code == 0 or beat.left == heartbeat.STOPPED:
         return None

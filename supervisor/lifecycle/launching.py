@@ -1,7 +1,8 @@
 """From the create call to the first beat that counts. One try at a time; the next zone only after a definite no.
 
 A create that "failed" may exist: it is adopted when the listing shows it, and asked for again under the same name and
-request id while it does not. `running` means a beat of this launch in phase restore or later, after its claim.
+request id while it does not, or shows that the platform still looks for room. `running` means a beat of this launch in
+phase restore or later, after its claim; what a machine says before that changes the sentence, unless it says its end.
 """
 
 from __future__ import annotations
@@ -19,14 +20,23 @@ from supervisor.domain.observation import BATON, NOT_READ, Absent, CreateFailed,
 from supervisor.domain.placement import offer_key
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
-from supervisor.domain.world import BEATS, MACHINES, World
+from supervisor.domain.world import BEATS, World
 from supervisor.lifecycle import machines
 from supervisor.lifecycle.beginning import begin_attempt, obtained
 from supervisor.lifecycle.decision import Decision, moved, tell, unchanged
 from supervisor.lifecycle.ending import End, end_attempt
-from supervisor.lifecycle.liveness import beat_of, follow, identified, watched_since, with_times
+from supervisor.lifecycle.figures import age_text
+from supervisor.lifecycle.lastwords import word_of
+from supervisor.lifecycle.liveness import (
+    beat_of,
+    follow,
+    identified,
+    machines_since,
+    watched_since,
+    with_times,
+)
 from supervisor.lifecycle.overriding import done_elsewhere, done_of, heed_marker
-from supervisor.lifecycle.placement import NoOffer, after_failure, run_pause_s
+from supervisor.lifecycle.placement import NoOffer, lessons_of, run_pause_s, without_failures
 from supervisor.lifecycle.placing import blind_start, place, wait
 from supervisor.lifecycle.rejections import begun_from_nothing
 from supervisor.lifecycle.stopping import begin_stopping, stop_for_limit
@@ -53,7 +63,7 @@ def launch(run: Run, obs: Observation, world: World, now: float) -> Decision:
 
 def _ask(run: Run, try_: Try, obs: Observation, world: World, now: float) -> Decision:
     """Adopt the machine, hear its beat, or ask for it again."""
-    if run.live_attempt is None and isinstance(obs.machine, Seen):
+    if run.live_attempt is None and isinstance(obs.machine, Seen) and not _asked(obs):
         return _obtained(run, try_, obs.machine.value, world, now)
     beat = beat_of(obs.beat, try_.launch_id)
     if beat is not None and beat.value.phase not in heartbeat.BEFORE_CLAIM:
@@ -61,13 +71,28 @@ def _ask(run: Run, try_: Try, obs: Observation, world: World, now: float) -> Dec
     if done_of(run, obs) is not None:
         return done_elsewhere(run, now)
     if run.live_attempt is None:
-        return _again(run, try_, obs, now)
+        return _left_already(run, try_, beat, obs, now) or _again(run, try_, obs, now)
     return _booting(run, obs, beat, world, now)
 
 
+def _asked(obs: Observation) -> bool:
+    """The platform looks for room and may yet say no: nothing is obtained, and nothing is billed."""
+    return isinstance(obs.machine, Seen) and obs.machine.value.state == MachineState.ASKED
+
+
+def _left_already(
+    run: Run, try_: Try, beat: Seen[Beat] | None, obs: Observation, now: float
+) -> Decision | None:
+    """A machine that came up, said why it cannot go on, and was gone before the listing showed it once."""
+    if beat is None or beat.value.left is None or not isinstance(obs.machine, Absent):
+        return None
+    begun = begin_attempt(run, try_, beat.value.machine_id, now)
+    return Decision(begun, (obtained(try_, beat.value.machine_id),), again=True)
+
+
 def _again(run: Run, try_: Try, obs: Observation, now: float) -> Decision:
-    """Machine absent, and no word from the create call: the same Launch again, never another zone."""
-    if not isinstance(obs.machine, Absent):
+    """Machine absent or asked for, and no word from the create call: the same Launch, never another zone."""
+    if not (isinstance(obs.machine, Absent) or _asked(obs)):
         return unchanged(run)
     blind = blind_start(run, obs, now)
     if blind is not None:
@@ -90,16 +115,14 @@ def _try_failed(run: Run, try_: Try, failed: CreateFailed, world: World, now: fl
             after, NoOffer(now + run_pause_s(try_.number, world), failed.cause, failed.detail), now
         )
         return replace(waiting, events=(event, *waiting.events))
-    key = offer_key(try_.placement)
-    lesson = after_failure(world.zones.get(key), failed.cause, failed.detail, world, now)
-    return Decision(after, (event,), again=True, lessons=((key, lesson),))
+    return Decision(after, (event,), again=True, lessons=lessons_of(failed, try_.placement, world, now))
 
 
 def _obtained(run: Run, try_: Try, machine: Machine, world: World, now: float) -> Decision:
     """The machine exists: the attempt begins, and so does its bill."""
     after = begin_attempt(run, try_, machine.machine_id, now)
     key = offer_key(try_.placement)
-    forget = ((key, None),) if key in world.zones else ()
+    forget = ((key, without_failures(world.zones[key])),) if key in world.zones else ()
     return Decision(after, (obtained(try_, machine.machine_id),), again=True, lessons=forget)
 
 
@@ -128,13 +151,16 @@ def _running(run: Run, try_: Try, beat: Seen[Beat], obs: Observation, world: Wor
 def _booting(run: Run, obs: Observation, beat: Seen[Beat] | None, world: World, now: float) -> Decision:
     attempt = run.live_attempt
     assert attempt is not None
-    lost = machines.lost(run, obs, world, now)
-    if lost is not None:
-        return lost if isinstance(lost, Decision) else end_attempt(run, lost, world, now)
     seen = _seen_up(attempt, obs, now)
     run = before = run if seen is attempt else replace(run, attempt=seen)
     if beat is not None:
         run = replace(run, pulse=follow(run.pulse, beat, now, world.knobs.poll_interval_s))
+        word = word_of(beat.value, obs, world)
+        if word is not None:  # before the machine's own end: why it switched itself off stands here
+            return end_attempt(run, word, world, now)
+    lost = machines.lost(run, obs, world, now)
+    if lost is not None:
+        return lost if isinstance(lost, Decision) else end_attempt(run, lost, world, now)
     late = _boot_timeout(run, obs, world, now)
     if late is not None:
         return end_attempt(run, late, world, now)
@@ -160,11 +186,9 @@ def _seen_up(attempt: Attempt, obs: Observation, now: float) -> Attempt:
 
 def _boot_deadline(run: Run, world: World, now: float) -> float:
     assert run.attempt is not None
-    start = run.attempt.up_at or run.attempt.started_at
-    return (
-        max(watched_since(world, start, now), watched_since(world, start, now, MACHINES))
-        + run.policy.stall.boot_timeout_s
-    )
+    start, zone = run.attempt.up_at or run.attempt.started_at, run.attempt.placement.zone
+    watched = max(watched_since(world, start, now), machines_since(world, zone, start, now))
+    return watched + run.policy.stall.boot_timeout_s
 
 
 def _boot_timeout(run: Run, obs: Observation, world: World, now: float) -> End | None:
@@ -172,9 +196,18 @@ def _boot_timeout(run: Run, obs: Observation, world: World, now: float) -> End |
     readable = BEATS in world.fresh and isinstance(obs.beat, Seen | Absent) and isinstance(obs.machine, Seen)
     if not readable or now < _boot_deadline(run, world, now) or BEATS in world.breakers_open:
         return None
-    said = run.pulse.message if run.pulse is not None and run.pulse.message else "nothing"
-    evidence = f"no beat after its claim within {run.policy.stall.boot_timeout_s:.0f} s; last word: {said}"
+    limit_s = run.policy.stall.boot_timeout_s
+    evidence = f"no beat after its claim within {limit_s:.0f} s; {_last_word(run, now)}"
     return End(Cause.BOOT_TIMEOUT, evidence, machines.readings(obs), inferred=BEATS)
+
+
+def _last_word(run: Run, now: float) -> str:
+    """The phase in which it hangs, since when, and what it said of it."""
+    pulse, attempt = run.pulse, run.live_attempt
+    if pulse is None or attempt is None or pulse.launch_id != attempt.launch_id or pulse.sequence == 0:
+        return "it has said nothing"
+    said = f": {pulse.message}" if pulse.message else ""
+    return f"last word: phase {pulse.phase} for {age_text(max(0.0, now - pulse.phase_since))}{said}"
 
 
 def _holder_gone(run: Run, obs: Observation) -> tuple[MarkHolderGone, ...]:

@@ -15,7 +15,7 @@ from supervisor.domain.heartbeat import Beat
 from supervisor.domain.observation import Observation, Part, Seen
 from supervisor.domain.policies import StallLimits
 from supervisor.domain.run import Run
-from supervisor.domain.world import BEATS, World
+from supervisor.domain.world import BEATS, MACHINES, World, machines_in
 
 # Two looks closer together than this share of the poll interval count as one poll: an early wake-up is not a poll.
 SAME_POLL = 0.8
@@ -96,6 +96,12 @@ def watched_since(world: World, since: float, now: float, source: str = BEATS) -
     if since > now:
         return world.observing_since.get(source, now)
     return max(since, world.observing_since.get(source, since))
+
+
+def machines_since(world: World, zone: str, since: float, now: float) -> float:
+    """The same for the machines of one zone, which a partial listing may have reached or not."""
+    own = machines_in(zone)
+    return watched_since(world, since, now, own if own in world.observing_since else MACHINES)
 
 
 def silent_s(pulse: Pulse | None, attempt: Attempt, world: World, now: float) -> float:

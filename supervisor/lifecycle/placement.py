@@ -1,52 +1,80 @@
 """Which offer to ask for next: other zones of the shape, then the next shape, then on-demand where it is allowed.
 
-Offers that are cooling after a stock-out are left out; the zone that was just lost comes last, so it is asked again
-only when nothing else is good.
+Offers that are cooling after a refusal are left out, and so are zones that cannot be read now. The zone that was just
+lost comes last, so it is asked again only when nothing else is good; among the zones of one shape those come later that
+have lost more machines lately.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from supervisor.domain.causes import Cause
-from supervisor.domain.placement import Offer, ZoneRecord, offer_key
+from supervisor.domain.observation import CreateFailed
+from supervisor.domain.placement import Offer, OfferKey, Placement, ZoneRecord, offer_key
 from supervisor.domain.run import Run
 from supervisor.domain.world import World
+from supervisor.lifecycle.escalation import markets_of, shapes_of
+
+LOST_WINDOW_S = 21_600.0  # a machine that was taken away longer ago says nothing of its zone now
+LOST_KEPT = 8  # of one offer
+
+Lessons = tuple[tuple[OfferKey, ZoneRecord | None], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class NoOffer:
-    """Nothing can be asked for before `until`; `cause` and `detail` are those of the offer that is free soonest."""
+    """Nothing can be asked for before `until`; `cause` and `detail` are those of the offer that is free soonest.
+    `unread`: nothing was refused, but the zones that are left cannot be read."""
 
     until: float
     cause: Cause
     detail: str
+    unread: bool = False
 
 
-def ladder(run: Run, world: World) -> list[Offer]:
+def ladder(run: Run, world: World, now: float) -> list[Offer]:
     """Every offer this run may use, in the order of its wishes, whatever its zone's state."""
     offers = world.offers.get(run.provider, ())
-    policy = run.policy
-    shapes = policy.shapes or tuple(dict.fromkeys(offer.placement.shape for offer in offers))[:1]
-    zones = policy.zones or tuple(dict.fromkeys(offer.placement.zone for offer in offers))
-    markets = [policy.spot]
-    if policy.spot and policy.allow_on_demand:
-        markets.append(False)
+    shapes = shapes_of(run, tuple(dict.fromkeys(offer.placement.shape for offer in offers)), now)
+    zones = run.policy.zones or tuple(dict.fromkeys(offer.placement.zone for offer in offers))
     by_place = {(o.placement.zone, o.placement.shape, o.placement.spot): o for o in offers}
-    wished = ((zone, shape, spot) for spot in markets for shape in shapes for zone in zones)
+    wished = ((zone, shape, spot) for spot, shape in _wishes(markets_of(run, now), shapes) for zone in zones)
     return [by_place[place] for place in wished if place in by_place]
 
 
 def choose(run: Run, world: World, now: float) -> Offer | NoOffer:
     """The first offer that is not cooling, the avoided zone last; else when the next one is free."""
-    offers = ladder(run, world)
+    offers = ladder(run, world, now)
     good = [
         offer for offer in offers if not _cooling(world.zones.get(offer_key(offer.placement)), world, now)
     ]
+    readable = [offer for offer in good if offer.placement.zone not in world.unread]
+    if readable:
+        wishes = list(dict.fromkeys((o.placement.spot, o.placement.shape) for o in offers))
+        return min(readable, key=lambda offer: _rank(offer.placement, run, wishes, world, now))
     if good:
-        return min(good, key=lambda offer: offer.placement.zone == run.avoid_zone)
+        return _unread(good, world, now)
     return _soonest(offers, world, now)
+
+
+def _wishes(markets: tuple[bool, ...], shapes: tuple[str, ...]) -> list[tuple[bool, str]]:
+    return [(spot, shape) for spot in markets for shape in shapes]
+
+
+def _rank(
+    place: Placement, run: Run, wishes: list[tuple[bool, str]], world: World, now: float
+) -> tuple[bool, int, int]:
+    """Smaller is better; equal ones keep the order of the settings."""
+    losses = _lost_lately(world.zones.get(offer_key(place)), now)
+    return place.zone == run.avoid_zone, wishes.index((place.spot, place.shape)), len(losses)
+
+
+def _lost_lately(record: ZoneRecord | None, now: float) -> tuple[float, ...]:
+    """A time ahead of now was written before the wall clock was set back: it says nothing."""
+    known = record.lost_at if record is not None else ()
+    return tuple(at for at in known if now - LOST_WINDOW_S < at <= now)
 
 
 def longest_pause_s(world: World) -> float:
@@ -59,10 +87,15 @@ def _cooling(record: ZoneRecord | None, world: World, now: float) -> bool:
     return record is not None and now < record.cool_until <= now + longest_pause_s(world)
 
 
+def _unread(good: Iterable[Offer], world: World, now: float) -> NoOffer:
+    zones = ", ".join(dict.fromkeys(offer.placement.zone for offer in good))
+    detail = f"{zones} cannot be read now, so no machine is asked for there"
+    return NoOffer(now + world.knobs.poll_interval_s, Cause.NO_CAPACITY, detail, unread=True)
+
+
 def _soonest(offers: Iterable[Offer], world: World, now: float) -> NoOffer:
-    records = [
-        record for offer in offers if (record := world.zones.get(offer_key(offer.placement))) is not None
-    ]
+    known = (world.zones.get(offer_key(offer.placement)) for offer in offers)
+    records = [record for record in known if record is not None and record.cause]
     if not records:
         return NoOffer(
             now + world.knobs.quota_retry_s, Cause.NO_CAPACITY, "no zone of the settings offers this shape"
@@ -77,6 +110,9 @@ def run_pause_s(tries: int, world: World) -> float:
     return min(world.knobs.recovery_backoff_s * 2.0 ** min(tries - 1, 10), world.knobs.cooldown_min_s)
 
 
+# --- what is learned --------------------------------------------------------------------------------------------------
+
+
 def after_failure(
     record: ZoneRecord | None, cause: Cause, detail: str, world: World, now: float
 ) -> ZoneRecord:
@@ -87,4 +123,36 @@ def after_failure(
         pause_s = min(knobs.cooldown_min_s * 2 ** min(failures - 1, 10), knobs.cooldown_max_s)
     else:
         pause_s = knobs.quota_retry_s
-    return ZoneRecord(failures, now + pause_s, cause, detail)
+    return ZoneRecord(failures, now + pause_s, cause, detail, _lost_lately(record, now))
+
+
+def lessons_of(failed: CreateFailed, place: Placement, world: World, now: float) -> Lessons:
+    """Of the offer that was asked for, and where a quota reaches further, of all that it covers: the region's zones,
+    or the whole project's, spot and on-demand."""
+    offers = [offer.placement for offer in world.offers.get(place.provider, ())]
+    covered = [one for one in offers if one != place and _covers(failed, place, one)]
+    keys = [offer_key(one) for one in (place, *covered)]
+    return tuple(
+        (key, after_failure(world.zones.get(key), failed.cause, failed.detail, world, now)) for key in keys
+    )
+
+
+def _covers(failed: CreateFailed, asked: Placement, other: Placement) -> bool:
+    if failed.cause != Cause.QUOTA or asked.shape != other.shape:
+        return False
+    if failed.scope == "project":
+        return True
+    return failed.scope == "region" and (asked.region, asked.spot) == (other.region, other.spot)
+
+
+def after_loss(place: Placement, world: World, now: float) -> Lessons:
+    """A machine of this offer was taken away."""
+    key = offer_key(place)
+    record = world.zones.get(key) or ZoneRecord(0, 0.0, "", "")
+    lost = (*_lost_lately(record, now), now)[-LOST_KEPT:]
+    return ((key, replace(record, lost_at=lost)),)
+
+
+def without_failures(record: ZoneRecord) -> ZoneRecord | None:
+    """A machine was had: refusals are forgotten, losses are not. None = there is nothing left to remember."""
+    return ZoneRecord(0, 0.0, "", "", record.lost_at) if record.lost_at else None

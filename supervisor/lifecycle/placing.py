@@ -19,9 +19,11 @@ from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.domain.world import World
 from supervisor.lifecycle.decision import Decision, held, moved, tell, unchanged
+from supervisor.lifecycle.escalation import why
 from supervisor.lifecycle.figures import clock_text
 from supervisor.lifecycle.limits import limit_passed, next_limit_at
 from supervisor.lifecycle.overriding import done_elsewhere, done_of, heed_marker
+from supervisor.lifecycle.pinning import pinned
 from supervisor.lifecycle.placement import NoOffer, choose, longest_pause_s
 from supervisor.lifecycle.retiring import next_due
 from supervisor.lifecycle.stopping import begin_stopping
@@ -46,10 +48,20 @@ def place(run: Run, obs: Observation, world: World, now: float) -> Decision:
     blind = blind_start(run, obs, now)
     if blind is not None:
         return blind
+    run, told, pending = pinned(run, obs, now)
+    if pending is not None:
+        return pending
     choice = choose(run, world, now)
     if isinstance(choice, NoOffer):
-        return wait(run, choice, now)
-    return _launch(run, choice, world, now)
+        decision = _hold_unread(run, choice, now) if choice.unread else wait(run, choice, now)
+    else:
+        decision = _launch(run, choice, world, now)
+    return replace(decision, events=(*told, *decision.events)) if told else decision
+
+
+def _hold_unread(run: Run, choice: NoOffer, now: float) -> Decision:
+    """The zones that have room cannot be read: what is started there now could not be seen."""
+    return held(run, choice.detail, now, choice.until - now)
 
 
 def blind_start(run: Run, obs: Observation, now: float) -> Decision | None:
@@ -142,7 +154,9 @@ def _launch(run: Run, offer: Offer, world: World, now: float) -> Decision:
     )
     place = offer.placement
     market = "spot" if place.spot else "on-demand"
-    text = f"Asking for {place.shape} {market} in {place.zone} (attempt {attempt}, try {number})."
+    reason = why(run, now)
+    which = f"attempt {attempt}, try {number}" + (f"; {reason}" if reason else "")
+    text = f"Asking for {place.shape} {market} in {place.zone} ({which})."
     event = tell(
         EventKind.LAUNCHING,
         text,

@@ -30,7 +30,7 @@ def paced(
     kept = []
     for decision in decisions:
         place = _newly_asked(decision, known)
-        if place is None or place not in zones:
+        if place is None or place not in zones or not zones[place].failures:
             kept.append(decision)
             continue
         if asking is None:

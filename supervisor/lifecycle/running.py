@@ -19,7 +19,7 @@ from supervisor.domain.world import BEATS, World
 from supervisor.lifecycle import machines
 from supervisor.lifecycle.decision import Decision, moved, tell
 from supervisor.lifecycle.ending import End, end_attempt
-from supervisor.lifecycle.exits import end_of
+from supervisor.lifecycle.lastwords import word_of
 from supervisor.lifecycle.limits import next_limit_at
 from supervisor.lifecycle.liveness import beat_of, follow, identified, silent_s, stall_reason, with_times
 from supervisor.lifecycle.overriding import heed_marker, stopped_by
@@ -92,25 +92,8 @@ def _command_ended(
         text = "The command ended with exit code 0; its results are being saved."
         event = tell(EventKind.FINISHING, text)
         return Decision(moved(run, Status.FINISHING, now), (event,), again=True)
-    ended = end_of(value, told)
-    if ended is not None:
-        cause, evidence = _record_wins(obs, *ended)
-        return end_attempt(run, End(cause, evidence, machines.readings(obs), exit=value.exit), world, now)
-    if value.notice_s is not None:
-        ahead = f"{value.notice_s:.0f} s ahead" if value.notice_s >= 0.5 else "at the last moment"
-        evidence = f"the machine was told of its preemption {ahead}"
-        overlap_s = world.knobs.notice_overlap_s
-        end = End(Cause.PREEMPTED, evidence, machines.readings(obs), overlap_s=overlap_s)
-        return end_attempt(run, end, world, now)
-    return None
-
-
-def _record_wins(obs: Observation, cause: Cause, evidence: str) -> tuple[Cause, str]:
-    """A signal from outside on a machine whose platform records an end is that end."""
-    record = obs.machine.value.record if isinstance(obs.machine, Seen) else None
-    if record is not None and cause in (Cause.KILLED, Cause.SUPERSEDED, Cause.UNKNOWN):
-        return record.cause, record.detail
-    return cause, evidence
+    word = word_of(value, obs, world, told)
+    return None if word is None else end_attempt(run, word, world, now)
 
 
 def _silent(run: Run, obs: Observation, world: World, now: float) -> End | None:

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from supervisor.domain.actions import AskAgentToStop, CloseBaton, VerifyResults, WriteStopMarker
+from supervisor.domain.actions import AskAgentToStop, CloseBaton, Release, VerifyResults, WriteStopMarker
+from supervisor.domain.attempt import Try
 from supervisor.domain.causes import Cause
 from supervisor.domain.events import EventKind
 from supervisor.domain.machine import MachineState
 from supervisor.domain.observation import BATON, LOOKUP, NOT_READ, STOP, Absent, Observation, Seen, Unknown
 from supervisor.domain.run import Run, StopRequest
 from supervisor.domain.status import Status
-from supervisor.domain.world import MACHINES, World
+from supervisor.domain.world import World
 from supervisor.lifecycle import machines
 from supervisor.lifecycle.beginning import begin_attempt, obtained
 from supervisor.lifecycle.decision import Decision, moved, tell, unchanged
 from supervisor.lifecycle.ending import End, close_attempt, ended_event
 from supervisor.lifecycle.limits import limit_passed
-from supervisor.lifecycle.liveness import beat_of, heard, watched_since
+from supervisor.lifecycle.liveness import beat_of, heard, machines_since
 from supervisor.lifecycle.overriding import done_elsewhere, done_of
 from supervisor.lifecycle.torn import is_torn
 
@@ -77,11 +78,13 @@ def _await_create(run: Run, obs: Observation, world: World, now: float) -> Decis
     """A create call may still bring a machine: wait for its answer, then delete. A 404 now proves nothing."""
     try_ = run.open_try
     assert try_ is not None
-    if isinstance(obs.machine, Seen):
+    refused = isinstance(obs.create, Seen) and obs.create.value.launch_id == try_.launch_id
+    if isinstance(obs.machine, Seen) and obs.machine.value.state != MachineState.ASKED:
         machine_id = obs.machine.value.machine_id
         return Decision(begin_attempt(run, try_, machine_id, now), (obtained(try_, machine_id),), again=True)
-    refused = isinstance(obs.create, Seen) and obs.create.value.launch_id == try_.launch_id
-    settled_at = watched_since(world, try_.requested_at, now, MACHINES) + CREATE_SETTLED_S
+    if isinstance(obs.machine, Seen) and not refused:
+        return _call_off(run, try_, obs)
+    settled_at = machines_since(world, try_.placement.zone, try_.requested_at, now) + CREATE_SETTLED_S
     if isinstance(obs.machine, Absent) and now >= settled_at and obs.lookup is NOT_READ:
         return unchanged(run, wants=frozenset({LOOKUP}))
     proven = isinstance(obs.machine, Absent) and now >= settled_at and isinstance(obs.lookup, Absent)
@@ -93,13 +96,23 @@ def _await_create(run: Run, obs: Observation, world: World, now: float) -> Decis
     return unchanged(run, check_after=settled_at)
 
 
+def _call_off(run: Run, try_: Try, obs: Observation) -> Decision:
+    """The platform still looks for room: it need not, and no agent is there to be asked."""
+    assert isinstance(obs.machine, Seen)
+    assert run.stop is not None
+    ref = replace(try_.ref, machine_id=obs.machine.value.machine_id or None)
+    reason = f"stop asked for by {run.stop.actor}"
+    return Decision(run, actions=(Release(ref, try_.launch_id, reason, machines.readings(obs)),))
+
+
 def _leave(run: Run, obs: Observation, world: World, now: float) -> Decision:
     run = heard(run, obs, world, now)
     attempt = run.live_attempt
     request = run.stop
     assert attempt is not None
     assert request is not None
-    grace_ends = watched_since(world, run.status_since, now, MACHINES) + run.policy.stop_grace_s
+    watched = machines_since(world, attempt.placement.zone, run.status_since, now)
+    grace_ends = watched + run.policy.stop_grace_s
     gone = _machine_over(obs)
     if not (gone or _agent_left(run, obs) or now >= grace_ends):
         actions = [AskAgentToStop(attempt.ref)]

@@ -26,6 +26,7 @@ class LaunchFailed(Exception):
 
     cause = Cause.LAUNCH_REJECTED
     of_run = False
+    scope = "zone"
 
 
 class NoCapacity(LaunchFailed):
@@ -35,9 +36,14 @@ class NoCapacity(LaunchFailed):
 
 
 class QuotaExceeded(LaunchFailed):
-    """The account may not have more; waiting does not help by itself."""
+    """The account may not have more; waiting does not help by itself. `scope`: how far that reaches for this shape:
+    "zone", "region" (all zones of the placement's region) or "project" (everywhere, spot and on-demand)."""
 
     cause = Cause.QUOTA
+
+    def __init__(self, text: str, scope: str = "zone"):
+        super().__init__(text)
+        self.scope = scope
 
 
 class LaunchRejected(LaunchFailed):
@@ -104,7 +110,8 @@ class Provider(Protocol):
     def launch(self, request: LaunchRequest) -> Machine:
         """Start this machine, or find it: a repeated request (same name, same launch id) gives the machine that the
         first one made. While the platform still looks for room the machine is ASKED in the listing; ProviderUnavailable
-        when that takes longer than the call may, and the same request asked again learns how it ended. A machine of that name with another launch id raises LaunchRejected and is left alone.
+        when that takes longer than the call may, and the same request asked again learns how it ended. A machine of
+        that name with another launch id raises LaunchRejected and is left alone.
         Raises NoCapacity, QuotaExceeded, LaunchRejected, SecretRefused, ProviderUnavailable."""
         ...
 

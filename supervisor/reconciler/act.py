@@ -1,6 +1,7 @@
 """Carry out what was decided, after its commit, in bounded threads. Never decides.
 
-Each action is named by (run, launch, action, machine): while one of that name is under way, a repeat is dropped. Every
+Each action is named by (run, launch, action, machine): while one of that name is under way, a repeat is dropped. Kinds
+that may take long have threads of their own: a hundred launches do not keep a machine billing that is to go. Every
 worker checks the lease's monotonic deadline, and before a Launch the stop state, immediately before the call. What an
 action learns goes to `outcomes`; what fails unclearly is logged and derived again by the next tick.
 """
@@ -23,30 +24,33 @@ from supervisor.domain.actions import (
     KeepEvidence,
     Launch,
     MarkHolderGone,
+    PinImage,
     Release,
     VerifyResults,
     WriteStopMarker,
 )
 from supervisor.domain.baton import BatonRefused
-from supervisor.domain.causes import Cause
-from supervisor.domain.identifiers import nonce_hash, parse_launch_id
-from supervisor.domain.observation import Absent, CreateFailed, Seen, Unknown
+from supervisor.domain.identifiers import parse_launch_id
 from supervisor.domain.run import Run
-from supervisor.domain.status import Status
 from supervisor.ports.clock import Clock
 from supervisor.ports.objectstore import ObjectStore, StoreUnavailable
-from supervisor.ports.provider import LaunchFailed, NotSupported, Provider, ProviderUnavailable
+from supervisor.ports.provider import (
+    NotSupported,
+    Provider,
+    ProviderUnavailable,
+)
 from supervisor.ports.store import Lease, Store, StoreDown
 from supervisor.ports.wake import Wake
 from supervisor.reconciler import batonwork, evidence
-from supervisor.reconciler.jobs import Paces, launch_request
+from supervisor.reconciler.jobs import Paces
+from supervisor.reconciler.launches import Launcher
 from supervisor.reconciler.outcomes import Outcomes
-from supervisor.reconciler.readers import read_baton, read_stop
 from supervisor.reconciler.records import write_records
 from supervisor.reconciler.verify import verify
 
 log = logging.getLogger(__name__)
 
+EVIDENCE_THREADS, PIN_THREADS = 2, 4
 UNCLEAR = (StoreUnavailable, ProviderUnavailable, StoreDown, BatonRefused, ValueError)
 
 
@@ -61,6 +65,7 @@ class Actor:
     paces: Paces
     forget_beats: Callable[[str], None]
     threads: int = 8
+    launch_threads: int = 8
     executor: Executor | None = None  # where actions run; None = bounded threads of our own
     leading: Callable[[], Lease | None] | None = None  # the lease as it is now; None = nobody renews it
     _under_way: set[tuple[object, ...]] = field(default_factory=set)
@@ -68,9 +73,20 @@ class Actor:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        self._pool = self.executor or ThreadPoolExecutor(self.threads, thread_name_prefix="act")
+        self._pool = self._threads(self.threads, "act")
         # When a thousand attempts end at once, their evidence must not stand before the launches that follow.
-        self._behind = self.executor or ThreadPoolExecutor(2, thread_name_prefix="evidence")
+        self._apart: Mapping[type, Executor] = {
+            KeepEvidence: self._threads(EVIDENCE_THREADS, "evidence"),
+            Launch: self._threads(self.launch_threads, "launch"),
+            PinImage: self._threads(PIN_THREADS, "pin"),
+        }
+
+        self._launcher = Launcher(
+            self.store, self.objects, self.providers, self.outcomes, self.clock, self.paces, self._leads
+        )
+
+    def _threads(self, count: int, name: str) -> Executor:
+        return self.executor or ThreadPoolExecutor(count, thread_name_prefix=name)
 
     def submit(self, run: Run | None, action: Action, lease: Lease) -> None:
         name = _name(run, action)
@@ -78,8 +94,7 @@ class Actor:
             if name in self._under_way:
                 return
             self._under_way.add(name)
-        pool = self._behind if isinstance(action, KeepEvidence) else self._pool
-        pool.submit(self._work, name, run, action, lease)
+        self._apart.get(type(action), self._pool).submit(self._work, name, run, action, lease)
 
     def idle(self) -> bool:
         with self._lock:
@@ -87,8 +102,8 @@ class Actor:
 
     def close(self) -> None:
         """Queued actions are dropped (they are derived again); those under way are given the time they need."""
-        self._pool.shutdown(wait=True, cancel_futures=True)
-        self._behind.shutdown(wait=True, cancel_futures=True)
+        for pool in (*self._apart.values(), self._pool):
+            pool.shutdown(wait=True, cancel_futures=True)
 
     def _work(self, name: tuple[object, ...], run: Run | None, action: Action, lease: Lease) -> None:
         done = False
@@ -133,13 +148,13 @@ class Actor:
         assert run is not None
         match action:
             case Launch():
-                self._launch(run, action, lease)
+                self._launcher.launch(run, action, lease)
+            case PinImage():
+                self._launcher.pin(run, action)
             case MarkHolderGone():
                 batonwork.mark_holder_gone(self.objects, run.run_id, action.launch_id)
-            case AskAgentToStop():
-                self._ask_to_stop(run, action)
-            case WriteStopMarker():
-                self._write_stop(run, action)
+            case AskAgentToStop() | WriteStopMarker():
+                self._stop(run, action)
             case CloseBaton():
                 batonwork.close(self.objects, run, action.reason, self.store.supervisor_id)
             case KeepEvidence():
@@ -150,62 +165,13 @@ class Actor:
                 self._finalise(run, action)
         return None
 
-    # --- launch ---------------------------------------------------------------------------------------------------
-
-    def _launch(self, run: Run, action: Launch, lease: Lease) -> None:
-        try_ = action.try_
-        if not self._still_wanted(run, action):
-            return
-        nonce, first = batonwork.raise_next(
-            self.objects, run, try_.launch_id, action.holder_gone, self.store.supervisor_id
-        )
-        if not self.store.set_nonce_hash(run.key, try_.launch_id, nonce_hash(nonce), lease):
-            return  # the lease or the try is no longer ours
-        request = launch_request(
-            run, try_, self.store.spec(run.key), nonce, self.store.supervisor_id, self.paces
-        )
-        if not self._leads(lease) or not self._still_wanted(run, action, first):
-            return
-        try:
-            self.providers[run.provider].launch(request)
-        except LaunchFailed as error:
-            self.outcomes.create_failed(
-                run.key, CreateFailed(try_.launch_id, error.cause, str(error), error.of_run)
-            )
-
-    def _still_wanted(self, run: Run, action: Launch, first: bool = False) -> bool:
-        """The stop state immediately before the call: database, then marker. Where this try was never raised before
-        (the baton proves it, or `first`: we have just done so), no create call can have been made, and the try ends
-        for good."""
-        row = self.store.find(run.run_id)
-        wanted = row is not None and row.status == Status.LAUNCHING and row.stop is None
-        wanted = (
-            wanted
-            and row is not None
-            and row.try_ is not None
-            and row.try_.launch_id == action.try_.launch_id
-        )
-        if wanted:
-            marker = read_stop(self.objects, run.run_id)
-            if isinstance(marker, Absent) or (isinstance(marker, Seen) and marker.value == run.stop_consumed):
-                return True
-            if isinstance(marker, Unknown):
-                return False  # wanted or not: the next tick asks again
-            self.outcomes.stop_found(run.key, marker.value)
-        if first or self._never_raised(run, action):
-            failed = CreateFailed(
-                action.try_.launch_id, Cause.LAUNCH_REJECTED, "stopped before the machine was asked for"
-            )
-            self.outcomes.create_failed(run.key, failed)
-        return False
-
-    def _never_raised(self, run: Run, action: Launch) -> bool:
-        baton = read_baton(self.objects, run.run_id)
-        return isinstance(baton, Absent) or (
-            isinstance(baton, Seen) and not _raised(baton.value.next, action)
-        )
-
     # --- the rest -------------------------------------------------------------------------------------------------
+
+    def _stop(self, run: Run, action: AskAgentToStop | WriteStopMarker) -> None:
+        if isinstance(action, WriteStopMarker):
+            self._write_stop(run, action)
+        else:
+            self._ask_to_stop(run, action)
 
     def _ask_to_stop(self, run: Run, action: AskAgentToStop) -> None:
         try:
@@ -269,17 +235,14 @@ class Actor:
         write_records(self.objects, self.store, run)
         evidence.keep_missing(self.objects, self.store, run, self.clock.monotonic)
         self.objects.delete(runfiles.beat(run.run_id))
+        self.objects.delete(runfiles.boot_beat(run.run_id))
         self.forget_beats(run.run_id)
         self.outcomes.finalised(run.key)
-
-
-def _raised(next_try: object, action: Launch) -> bool:
-    launch = getattr(next_try, "launch_id", None)
-    return launch is not None and parse_launch_id(launch) >= parse_launch_id(action.try_.launch_id)
 
 
 def _name(run: Run | None, action: Action) -> tuple[object, ...]:
     launch_id = run.try_.launch_id if run is not None and run.try_ is not None else ""
     named = action.launch_id if isinstance(action, KeepEvidence) else ""
+    named = action.asked if isinstance(action, PinImage) else named
     machine = action.ref.name if isinstance(action, Release | AskAgentToStop) else named
     return (run.key if run is not None else 0, launch_id, type(action).__name__, machine)

@@ -49,6 +49,7 @@ def launch_request(
         "workdir": spec.get("workdir"),
         "env": spec.get("env") or {},
         "code": spec.get("code"),
+        "image_digest": run.image_digest or None,
         "conda_env": spec.get("conda_env"),
         "secrets": sorted(spec.get("secrets") or {}),
         "tracker_url": spec.get("tracker_url"),
@@ -79,5 +80,6 @@ def launch_request(
         launch_id=try_.launch_id,
         machine_max_s=run.policy.limits.machine_max_s,
         job=job,
+        image=run.image_digest or run.policy.image,
         secrets=spec.get("secrets") or {},
     )

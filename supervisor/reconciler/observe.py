@@ -1,13 +1,14 @@
 """Look at the world in bulk, before the database is read: one machine listing, one beat listing. Never decides.
 
 Could not read is not absent: a listing that failed makes its parts Unknown, and a zone that was not reached makes its
-machines Unknown. A listing of beats counts as fresh only when it shows the canary that was written just before it.
+machines Unknown, and those alone. A listing of beats counts as fresh only when it shows the canary that was written
+just before it. What a machine says while it boots lies beside the beats and is read with them.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from supervisor import telemetry
@@ -16,7 +17,7 @@ from supervisor.domain.heartbeat import Beat, BeatRejected
 from supervisor.domain.identifiers import parse_launch_id
 from supervisor.domain.machine import Machine, MachineListing
 from supervisor.domain.observation import Absent, Part, Seen, Unknown
-from supervisor.domain.world import BEATS, MACHINES
+from supervisor.domain.world import BEATS, MACHINES, machines_in
 from supervisor.ports.clock import Clock
 from supervisor.ports.objectstore import ObjectInfo, ObjectStore, StoreUnavailable
 from supervisor.ports.provider import Provider, ProviderUnavailable
@@ -47,6 +48,7 @@ class Snapshot:
     observing_since: Mapping[str, float]
     rejected: tuple[tuple[str, str], ...] = ()  # (run_id, why) of beats that are not beats
     requests: int = 0  # how many calls this look has cost
+    unread: frozenset[str] = frozenset()  # zones that no listing reached
 
     def machine(
         self, provider: str, zone: str, name: str, supervisor_id: str, launch_id: str, now: float
@@ -64,11 +66,18 @@ class Snapshot:
             return Unknown(f"a machine named {name} belongs to another launch")
         return Seen(machine, age_s, "listing")
 
-    def beat(self, run_id: str, with_stored: bool = True) -> Part[Beat]:
+    def beat(self, run_id: str, forged: Collection[str] = ()) -> Part[Beat]:
         """The newest beat of any source: the highest (launch, sequence) wins content, the smaller age freshness.
-        `with_stored` False: the stored one was found to be forged, as if it were not there."""
-        readable = with_stored and not isinstance(self.stored, str)
-        stored = self.stored.get(run_id) if readable and not isinstance(self.stored, str) else None
+        `forged`: sources, of "store" and "boot", that were found to lie, as if they were not there."""
+        written = {} if isinstance(self.stored, str) else self.stored
+        stored = None if "store" in forged else written.get(run_id)
+        boot = None if "boot" in forged else written.get(run_id + runfiles.BOOT)
+        agents = self._agents_beat(run_id, stored)
+        if boot is None or (isinstance(agents, Seen) and _order(agents.value) >= _order(boot.beat)):
+            return agents
+        return Seen(boot.beat, boot.age_s, "boot")
+
+    def _agents_beat(self, run_id: str, stored: StoredBeat | None) -> Part[Beat]:
         pushed = self.pushed.get(run_id)
         if pushed is None and stored is None:
             return Unknown(self.stored) if isinstance(self.stored, str) else Absent(0.0, "listing")
@@ -112,12 +121,10 @@ class Observer:
         stored, fresh, requests = self._beats(rejected)
         now, monotonic = self.clock.now(), self.clock.monotonic()
         sources = {BEATS} if fresh else set()
-        complete = [
-            name for name, found in listings.items() if not isinstance(found, str) and not found.unreachable
-        ]
-        if complete:
+        reached, unread = self._zones(listings)
+        if not unread:
             sources.add(MACHINES)
-        for source in sources:
+        for source in (*sources, *map(machines_in, reached)):
             self.freshness.read(source, now, monotonic)
         return Snapshot(
             taken_at=now,
@@ -134,7 +141,18 @@ class Observer:
             observing_since=self.freshness.since(now),
             rejected=tuple(rejected),
             requests=requests + len(listings),
+            unread=unread,
         )
+
+    def _zones(self, listings: Mapping[str, MachineListing | str]) -> tuple[frozenset[str], frozenset[str]]:
+        """(zones that were read just now, zones that were not). A listing that failed has read none."""
+        offered: set[str] = set()
+        unread: set[str] = set()
+        for name, found in listings.items():
+            own = {offer.placement.zone for offer in self.providers[name].offers()}
+            offered |= own
+            unread |= own if isinstance(found, str) else found.unreachable
+        return frozenset(offered - unread), frozenset(unread)
 
     def _machines(self, provider: Provider) -> MachineListing | str:
         try:
@@ -151,7 +169,8 @@ class Observer:
             return f"machines cannot be read: {error}"
 
     def _beats(self, rejected: list[tuple[str, str]]) -> tuple[dict[str, StoredBeat] | str, bool, int]:
-        """(beats by run id or the reason why there are none, whether the canary proved them fresh, requests)."""
+        """(beats by run id, boot beats by the same with their suffix, or the reason why there are none; whether the
+        canary proved them fresh; requests)."""
         canary = runfiles.canary(self.supervisor_id, self.scope)
         try:
             written = self.objects.put(canary, b"")
@@ -168,7 +187,7 @@ class Observer:
             log.warning("beats unreadable", extra={telemetry.ACTION: "observe", telemetry.ERROR: str(error)})
             return f"the object store cannot be read: {error}", False, 1
         if len(self._parsed) > 2 * len(found) + 1000:
-            self._parsed = {run_id: kept for run_id, kept in self._parsed.items() if run_id in found}
+            self._parsed = {name: kept for name, kept in self._parsed.items() if name in found}
         return found, fresh, requests
 
     def _take(
@@ -178,8 +197,9 @@ class Observer:
         found: dict[str, StoredBeat],
         rejected: list[tuple[str, str]],
     ) -> None:
-        run_id = info.key[len(runfiles.BEATS) :]
-        generation, beat = self._parsed.get(run_id, ("", None))
+        name = info.key[len(runfiles.BEATS) :]
+        run_id = name.removesuffix(runfiles.BOOT)
+        generation, beat = self._parsed.get(name, ("", None))
         if generation != info.generation:
             try:
                 beat = heartbeat.parse(info.metadata.get("beat", "").encode("utf-8", "replace"))
@@ -189,6 +209,6 @@ class Observer:
             except BeatRejected as error:
                 rejected.append((run_id, str(error)))
                 beat = None
-            self._parsed[run_id] = (info.generation, beat)
+            self._parsed[name] = (info.generation, beat)
         if beat is not None:
-            found[run_id] = StoredBeat(beat, max(0.0, server_time - info.updated))
+            found[name] = StoredBeat(beat, max(0.0, server_time - info.updated))

@@ -6,12 +6,13 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, replace
 
-from supervisor.domain.observation import NOT_READ, CreateFailed, Part, Seen, Verification
+from supervisor.domain.observation import NOT_READ, CreateFailed, Part, Pinned, Seen, Verification
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
     create: Part[CreateFailed] = NOT_READ
+    pin: Part[Pinned] = NOT_READ
     verification: Part[Verification] = NOT_READ
     finalised: Part[bool] = NOT_READ
     stop: Part[str] = NOT_READ  # a marker found immediately before a launch
@@ -32,6 +33,9 @@ class Outcomes:
 
     def create_failed(self, key: int, failed: CreateFailed) -> None:
         self._put(key, create=Seen(failed))
+
+    def pinned(self, key: int, answer: Pinned) -> None:
+        self._put(key, pin=Seen(answer))
 
     def verified(self, key: int, verification: Verification) -> None:
         self._put(key, verification=Seen(verification))

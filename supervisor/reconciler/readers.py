@@ -44,9 +44,14 @@ def look_up(provider: Provider, ref: MachineRef, launch_id: str) -> Part[Machine
         machine = provider.find(ref)
     except ProviderUnavailable as error:
         return Unknown(str(error))
-    if machine is None or machine.launch_id != launch_id:
+    if machine is None or not (_same(machine, ref) or machine.launch_id == launch_id):
         return Absent(0.0, "lookup")
     return Seen(machine, 0.0, "lookup")
+
+
+def _same(machine: Machine, ref: MachineRef) -> bool:
+    """A machine is what its id says: of one that is gone the platform may know no label any more."""
+    return bool(ref.machine_id) and machine.machine_id == ref.machine_id
 
 
 class Readers:

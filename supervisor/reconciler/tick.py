@@ -39,6 +39,7 @@ READS = 3  # rounds of reading more for one decision
 PAGE = 500
 TOLD_S = 600.0  # a beat that was ignored is told of once per run in this time
 TOLD_PER_TICK = 20
+STORED = ("store", "boot")  # sources of beats that anybody who may write to the store could have written
 
 
 @dataclass
@@ -173,6 +174,7 @@ class Tick:
             beat=self._authentic(run, snapshot, now),
             stop=heard.stop,
             create=heard.create,
+            pin=heard.pin,
             verification=heard.verification,
             finalised=heard.finalised,
             retiring=tuple(
@@ -189,17 +191,22 @@ class Tick:
     def _authentic(self, run: Run, snapshot: Snapshot, now: float) -> Part[Beat]:
         """Stored beats carry the nonce of their try; one that does not is told of and counts as not there: a pushed
         one is heard instead."""
-        part = snapshot.beat(run.run_id)
-        if not isinstance(part, Seen) or part.source != "store" or run.try_ is None:
-            return part
-        beat = part.value
+        forged: list[str] = []
+        for _ in STORED:
+            part = snapshot.beat(run.run_id, forged)
+            if not isinstance(part, Seen) or part.source not in STORED or self._believed(run, part.value):
+                return part
+            self._rejected(((run.run_id, "it does not carry the nonce of its try"),), now)
+            forged.append(part.source)
+        return snapshot.beat(run.run_id, forged)
+
+    def _believed(self, run: Run, beat: Beat) -> bool:
+        if run.try_ is None:
+            return True
         ended = run.attempt is not None and beat.launch_id == run.attempt.launch_id
         if beat.launch_id != run.try_.launch_id and not ended:
-            return part  # neither of this launch nor a late one of the last attempt: no rule listens to it
-        if self._nonce_hash(run, beat.launch_id) == nonce_hash(beat.nonce):
-            return part
-        self._rejected(((run.run_id, "it does not carry the nonce of its try"),), now)
-        return snapshot.beat(run.run_id, with_stored=False)
+            return True  # neither of this launch nor a late one of the last attempt: no rule listens to it
+        return self._nonce_hash(run, beat.launch_id) == nonce_hash(beat.nonce)
 
     def _nonce_hash(self, run: Run, launch_id: str) -> str:
         if run.try_ is not None and run.try_.launch_id == launch_id and run.try_.nonce_hash:

@@ -47,6 +47,7 @@ class Worldview:
             observing_since=snapshot.observing_since or {},
             fresh=snapshot.fresh,
             breakers_open=frozenset(name for name, one in self.breakers.items() if one.open),
+            unread=snapshot.unread,
             irreplaceable=frozenset(
                 name for name, provider in self.providers.items() if provider.irreplaceable
             ),

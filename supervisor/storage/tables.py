@@ -205,4 +205,5 @@ zones = Table(
     Column("cool_until", Double, nullable=False),
     Column("cause", Text, nullable=False),
     Column("detail", Text, nullable=False),
+    Column("lost_at", Text, nullable=False),  # JSON list of epoch seconds
 )

@@ -1,18 +1,20 @@
-"""What create calls taught about each offer of a cell."""
+"""What create calls and preemptions taught about each offer of a cell."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import bindparam
 
 from supervisor.domain.placement import OfferKey, ZoneRecord
+from supervisor.storage.codec import dumps
 from supervisor.storage.statements import Session, Statement, insert
 from supervisor.storage.tables import zones
 
 _KEY = ("cell", "provider", "zone", "shape", "spot")
-_RECORD = ("failures", "cool_until", "cause", "detail")
+_RECORD = ("failures", "cool_until", "cause", "detail", "lost_at")
 
 
 def _upsert(dialect: str) -> Any:
@@ -29,8 +31,12 @@ OF_CELL = Statement(lambda _: sa.select(*tuple(zones.c)[1:]).where(zones.c.cell 
 
 def of_cell(session: Session, cell: str) -> dict[OfferKey, ZoneRecord]:
     return {
-        (provider, zone, shape, bool(spot)): ZoneRecord(*record)
-        for provider, zone, shape, spot, *record in session.run(OF_CELL, {"cell": cell})
+        (provider, zone, shape, bool(spot)): ZoneRecord(
+            failures, cool_until, cause, detail, tuple(json.loads(lost_at))
+        )
+        for provider, zone, shape, spot, failures, cool_until, cause, detail, lost_at in session.run(
+            OF_CELL, {"cell": cell}
+        )
     }
 
 
@@ -40,4 +46,5 @@ def put(session: Session, cell: str, key: OfferKey, record: ZoneRecord | None) -
     if record is None:
         session.run(DELETE, params)
         return
-    session.run(UPSERT, {**params, **{name: getattr(record, name) for name in _RECORD}})
+    learned = {name: getattr(record, name) for name in _RECORD}
+    session.run(UPSERT, {**params, **learned, "lost_at": dumps(list(record.lost_at))})

@@ -1,10 +1,13 @@
 """A provider in memory whose every misfortune the test can write down beforehand.
 
 It keeps the promises of ports/provider.py (the conformance suite runs on it) and can be told to break the calm:
-    stock-outs and quota    stockout([...]), quota.add("zone")
+    stock-outs and quota    stockout([...]), quota.add("zone"), quota_scope = "region"
+    looking for room        room_s: so long a new machine is only asked for; then it starts, or the call has failed
+    images                  pins["image"] = "image@sha256:..." or an error; without an entry no images are run
     the answer of a launch  next_launch(ProviderUnavailable("..."), comes_up=True): the machine is there all the same
     the listing             down = True (nothing is read), unreachable.add("zone")
-    a machine               preempt, kill, freeze, lose (gone, no record), end (stopped, still there), add (foreign)
+    a machine               preempt, kill, freeze, lose (gone, no record), end (stopped, still there), add (foreign),
+                            remove (gone from the listing; asked for by id the platform says how it ended)
     a release               release_delay_s, immortal.add(name)
 Time passes on the FakeClock only; `calls` counts what was asked.
 """
@@ -29,6 +32,7 @@ from supervisor.domain.machine import (
 )
 from supervisor.domain.placement import Offer, Placement
 from supervisor.ports.provider import (
+    LaunchFailed,
     LaunchRejected,
     LaunchRequest,
     MachineMissing,
@@ -40,6 +44,7 @@ from tests.fakes.clock import FakeClock
 from tests.fakes.secrets import KeptSecrets
 
 PRICES = (0.10, 0.30)
+NO_ROOM_TAKEN = (MachineState.ENDED, MachineState.ASKED)
 
 
 def offers_in(zones: Iterable[str], provider: str = "local", shape: str = "cpu") -> tuple[Offer, ...]:
@@ -57,6 +62,8 @@ class FakeMachine:
 
     machine: Machine
     up_at: float = 0.0
+    room_at: float = 0.0  # until then the platform looks for room
+    request: LaunchRequest | None = None
     taken_at: float | None = None  # a notice runs: the machine ends at this time
     gone_at: float | None = None  # a release was accepted: gone from this time on
     frozen: bool = False
@@ -79,6 +86,9 @@ class FakeProvider(KeptSecrets):
         self.unreachable: set[str] = set()
         self.down = False
         self.boot_s = 0.0
+        self.room_s = 0.0
+        self.quota_scope = "zone"
+        self.pins: dict[str, str | Exception] = {}
         self.release_delay_s = 0.0
         self.immortal: set[str] = set()  # released, yet never gone
         self.calls: Counter[str] = Counter()
@@ -89,12 +99,19 @@ class FakeProvider(KeptSecrets):
         self._machines: dict[str, FakeMachine] = {}
         self._stockouts: dict[str, float | None] = {}
         self._next_launches: list[tuple[Exception, bool]] = []
+        self._refused: dict[str, LaunchFailed] = {}  # request id -> how the create call ended
+        self._removed: dict[str, Machine] = {}  # machine id -> what the platform still knows of it
         self._born = 0
 
     # --- the provider -------------------------------------------------------------------------------------------------
 
     def pin(self, image: str) -> str:
-        return ""
+        with self._lock:
+            self.calls["pin"] += 1
+            known = self.pins.get(image, "")
+            if isinstance(known, Exception):
+                raise known
+            return known
 
     def offers(self) -> tuple[Offer, ...]:
         return self.offered
@@ -125,7 +142,7 @@ class FakeProvider(KeptSecrets):
             self._refuse_if_down()
             if ref.zone in self.unreachable:
                 raise ProviderUnavailable(f"zone {ref.zone} does not answer")
-            return self._match(ref)
+            return self._match(ref) or self._removed.get(ref.machine_id or "")
 
     def release(self, ref: MachineRef) -> None:
         with self._lock:
@@ -195,6 +212,15 @@ class FakeProvider(KeptSecrets):
             record = None if cause is None else MachineRecord(cause, detail or str(cause), self._clock.now())
             own.machine = replace(own.machine, state=MachineState.ENDED, record=record)
 
+    def remove(self, name: str, cause: Cause, detail: str) -> None:
+        """The machine is gone. Whoever asks for its id is told how it ended; its labels are not known any more."""
+        with self._lock:
+            gone = self._machines.pop(name).machine
+            record = MachineRecord(cause, detail, self._clock.now())
+            self._removed[gone.machine_id] = replace(
+                gone, state=MachineState.ENDED, record=record, run_id="", launch_id="", labels={}
+            )
+
     def add(self, machine: Machine) -> Machine:
         """A machine that this supervisor did not ask for: another's, or a leftover."""
         with self._lock:
@@ -217,31 +243,44 @@ class FakeProvider(KeptSecrets):
     def _start(self, request: LaunchRequest) -> Machine:
         self._refuse_if_down()
         present = self._now(request.name)
+        if request.request_id in self._refused:
+            raise self._refused[request.request_id]
         if present is not None:
             same = (present.supervisor_id, present.run_id, present.launch_id)
             if same != (request.supervisor_id, request.run_id, request.launch_id):
                 raise LaunchRejected(
                     f"machine {request.name} is there already, of launch {present.launch_id}"
                 )
-            return present
+            return self._has_room(present)
         self.refuse_secrets(request.secrets)
-        self._refuse_placement(request.placement)
+        if self.room_s <= 0:
+            self._refuse_placement(request.placement)
         self._born += 1
+        room_at = self._clock.now() + self.room_s
         own = FakeMachine(
-            self._machine_of(request), up_at=self._clock.now() + self.boot_s, job=dict(request.job)
+            self._machine_of(request),
+            up_at=room_at + self.boot_s,
+            room_at=room_at,
+            job=dict(request.job),
+            request=request,
         )
         self._machines[request.name] = own
         started = self._now(request.name)
         if started is None:
             raise AssertionError("a machine that was just started is there")
-        return started
+        return self._has_room(started)
+
+    def _has_room(self, machine: Machine) -> Machine:
+        if machine.state is MachineState.ASKED:
+            raise ProviderUnavailable(f"the platform still looks for room for {machine.name}")
+        return machine
 
     def _machine_of(self, request: LaunchRequest) -> Machine:
         return Machine(
             machine_id=f"fake:{self._born}",
             name=request.name,
             zone=request.placement.zone,
-            state=MachineState.STARTING,
+            state=MachineState.ASKED if self.room_s > 0 else MachineState.STARTING,
             supervisor_id=request.supervisor_id,
             run_id=request.run_id,
             launch_id=request.launch_id,
@@ -260,7 +299,7 @@ class FakeProvider(KeptSecrets):
         if placement not in {offer.placement for offer in self.offered}:
             raise LaunchRejected(f"{placement.shape} in {zone} is not offered")
         if zone in self.quota:
-            raise QuotaExceeded(f"QUOTA_EXCEEDED: quota CPUS in {zone} is 0 of 0")
+            raise QuotaExceeded(f"QUOTA_EXCEEDED: quota CPUS in {zone} is 0 of 0", self.quota_scope)
         if zone in self._stockouts:
             until = self._stockouts[zone]
             if until is None or self._clock.now() < until:
@@ -268,7 +307,7 @@ class FakeProvider(KeptSecrets):
         living = sum(
             1
             for name in list(self._machines)
-            if (m := self._now(name)) and m.zone == zone and m.state is not MachineState.ENDED
+            if (m := self._now(name)) and m.zone == zone and m.state not in NO_ROOM_TAKEN
         )
         if living >= self.capacity.get(zone, living + 1):
             raise NoCapacity(
@@ -284,11 +323,25 @@ class FakeProvider(KeptSecrets):
         if own.gone_at is not None and now >= own.gone_at:
             del self._machines[name]
             return None
+        if own.machine.state is MachineState.ASKED:
+            return self._asked(name, own)
         if own.taken_at is not None and now >= own.taken_at:
             own.machine = replace(own.machine, state=MachineState.ENDED)
         elif own.machine.state is MachineState.STARTING and now >= own.up_at:
             own.machine = replace(own.machine, state=MachineState.UP)
         return own.machine
+
+    def _asked(self, name: str, own: FakeMachine) -> Machine | None:
+        if self._clock.now() < own.room_at or own.request is None:
+            return own.machine
+        try:
+            self._refuse_placement(own.request.placement)
+        except LaunchFailed as error:
+            del self._machines[name]
+            self._refused[own.request.request_id] = error
+            return None
+        own.machine = replace(own.machine, state=MachineState.STARTING)
+        return self._now(name)
 
     def _match(self, ref: MachineRef) -> Machine | None:
         machine = self._now(ref.name)

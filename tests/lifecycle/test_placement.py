@@ -37,7 +37,7 @@ def choices(draw: st.DrawFn) -> tuple[Run, World]:
 
 def good_zones(run: Run, world: World) -> set[str]:
     cold = {key for key, record in world.zones.items() if record.cool_until > NOW}
-    return {o.placement.zone for o in placement.ladder(run, world) if offer_key(o.placement) not in cold}
+    return {o.placement.zone for o in placement.ladder(run, world, NOW) if offer_key(o.placement) not in cold}
 
 
 def avoided_never_first(chosen: Offer | NoOffer, run: Run, world: World) -> None:
@@ -86,14 +86,14 @@ def plain_run(policy: Policy = WISHLESS) -> tuple[Run, World]:
 
 def test_other_zones_first_then_the_next_shape_then_on_demand() -> None:
     run, world = plain_run(Policy(shapes=SHAPES, allow_on_demand=True))
-    order = [(o.placement.zone, o.placement.shape, o.placement.spot) for o in placement.ladder(run, world)]
+    order = [(o.placement.zone, o.placement.shape, o.placement.spot) for o in placement.ladder(run, world, NOW)]
     expected = [(zone, shape, spot) for spot in (True, False) for shape in SHAPES for zone in ZONES]
     assert order == expected
 
 
 def test_without_a_wish_only_the_first_shape_is_asked_for() -> None:
     run, world = plain_run()
-    assert {o.placement.shape for o in placement.ladder(run, world)} == {"small"}
+    assert {o.placement.shape for o in placement.ladder(run, world, NOW)} == {"small"}
 
 
 def test_cool_downs_double_from_three_to_thirty_minutes_and_expire() -> None:

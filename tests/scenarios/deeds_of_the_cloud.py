@@ -6,7 +6,13 @@ from collections.abc import Callable
 
 from supervisor.domain.causes import Cause
 from supervisor.domain.machine import Machine, MachineRef, MachineState
-from supervisor.ports.provider import LaunchRejected, NoCapacity, ProviderUnavailable
+from supervisor.ports.provider import (
+    ImageHidden,
+    ImageMissing,
+    LaunchRejected,
+    NoCapacity,
+    ProviderUnavailable,
+)
 from tests.scenarios.script import Line, ScenarioError, choose, seconds
 from tests.scenarios.stage import Stage
 
@@ -52,7 +58,20 @@ def _capacity(stage: Stage, line: Line) -> None:
 
 
 def _quota(stage: Stage, line: Line) -> None:
+    """cloud quota [ZONE ...] [scope=zone|region|project]"""
     stage.provider.quota.update(_zones(stage, line))
+    stage.provider.quota_scope = line.values().get("scope", "zone")
+
+
+def _image(stage: Stage, line: Line) -> None:
+    """cloud image REF is=sha256:...|missing|hidden|away: what the registry says of it from now on"""
+    ref, found = line.word(1, "an image"), line.values()["is"]
+    errors = {
+        "missing": ImageMissing(f"manifest of {ref} unknown"),
+        "hidden": ImageHidden(f"403 for {ref}"),
+        "away": ProviderUnavailable("503"),
+    }
+    stage.provider.pins[ref] = errors.get(found, f"{ref.rpartition(':')[0]}@{found}")
 
 
 def _unreachable(stage: Stage, line: Line) -> None:
@@ -108,6 +127,18 @@ def _revive(stage: Stage, line: Line) -> None:
     stage.provider.launch(request)
 
 
+def _remove(stage: Stage, line: Line) -> None:
+    """cloud remove NAME by=WHO: a person deletes the machine; it is in no listing any more"""
+    detail = f"deleted by {line.values()['by']}"
+    stage.provider.remove(_name(stage, line), Cause.MACHINE_DELETED, detail)
+
+
+def _asked_name(stage: Stage, line: Line) -> str:
+    """The machine that this run's newest request asks for, born or not."""
+    run_id = line.word(1, "a run id")
+    return next(one.name for one in reversed(stage.provider.launches) if one.run_id == run_id)
+
+
 def _console(stage: Stage, line: Line) -> None:
     stage.provider.write_console(_name(stage, line), line.word(2, "a text").encode())
 
@@ -115,6 +146,10 @@ def _console(stage: Stage, line: Line) -> None:
 CLOUD = {
     "preempt": _preempt,
     "kill": lambda stage, line: stage.provider.lose(_name(stage, line)),
+    "room-takes": lambda stage, line: setattr(stage.provider, "room_s", seconds(line.word(1, "a time"))),
+    "forgets": lambda stage, line: stage.provider.lose(_asked_name(stage, line)),
+    "image": _image,
+    "remove": _remove,
     "delete": lambda stage, line: stage.provider.end(
         _name(stage, line), Cause.MACHINE_DELETED, "deleted by hand"
     ),

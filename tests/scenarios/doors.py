@@ -93,18 +93,17 @@ class StagedProvider(FakeProvider):
         self.dies = ""
         self._tell_birth = born
         self._known: set[str] = set()
+        self._requests: dict[str, LaunchRequest] = {}
         self.hidden: set[str] = set()  # machines that a listing, complete as it says, leaves out
 
     def launch(self, request: LaunchRequest) -> Machine:
         if self.dies == "before-create":
             raise SupervisorDied
+        self._requests[request.name] = request
         try:
             return super().launch(request)
         finally:
-            machine = self.look(request.name)
-            if machine is not None and machine.machine_id not in self._known:
-                self._known.add(machine.machine_id)
-                self._tell_birth(request, machine)
+            self.look(request.name)
             if self.dies == "after-create":
                 raise SupervisorDied
 
@@ -117,6 +116,14 @@ class StagedProvider(FakeProvider):
     def answer_well(self) -> None:
         """Scripted answers that have not been given yet are not given any more."""
         self._next_launches.clear()
+
+    def _now(self, name: str) -> Machine | None:
+        machine = super()._now(name)
+        born = machine is not None and machine.state is not MachineState.ASKED and name in self._requests
+        if machine is not None and born and machine.machine_id not in self._known:
+            self._known.add(machine.machine_id)
+            self._tell_birth(self._requests[name], machine)
+        return machine
 
     def look(self, name: str) -> Machine | None:
         """The machine as it is now, whatever the supervisor can read, counted nowhere."""

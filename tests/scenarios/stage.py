@@ -278,7 +278,8 @@ class Stage:
     def machines(self, run_id: str | None = None) -> list[Machine]:
         """Machines that cost money now: ours, of one run or of all."""
         ours = (m for m in self.provider.look_all() if m.supervisor_id == self.rows.supervisor_id)
-        return [machine for machine in ours if run_id in (None, machine.run_id)]
+        costs = (machine for machine in ours if machine.state is not MachineState.ASKED)
+        return [machine for machine in costs if run_id in (None, machine.run_id)]
 
     def _watch_machines(self) -> None:
         """Invariant 3: no run has two running machines for longer than its overlap."""

@@ -49,7 +49,7 @@ def no_late_word(run: object, _obs: object) -> tuple[object, tuple[()], bool]:
 @pytest.mark.parametrize(
     ("story", "place", "broken"),
     [
-        ("today/B-preempted", "supervisor.lifecycle.ending._avoid", nobody_is_avoided),
+        ("rules/running-platform-says-so", "supervisor.lifecycle.ending._avoid", nobody_is_avoided),
         ("limits/breaker", "supervisor.reconciler.worldview.breakers.admit", every_end_is_let_through),
         ("today/G-self-delete-fails", "supervisor.reconciler.sweeping.sweep.plan", nothing_is_swept),
         ("limits/marker-while-booting", "supervisor.lifecycle.launching.heed_marker", marker_is_not_heeded),

@@ -1,0 +1,42 @@
+"""Zones remember when machines were taken away.
+
+The table is made anew, so that it looks as in a new database; what was learned is put back into it.
+"""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0002"
+down_revision = "0001"
+
+KEPT = ("cell", "provider", "zone", "shape", "spot", "failures", "cool_until", "cause", "detail")
+
+
+def upgrade() -> None:
+    _make_anew(sa.Column("lost_at", sa.Text(), nullable=False))
+
+
+def downgrade() -> None:
+    _make_anew()
+
+
+def _make_anew(*more: sa.Column[str]) -> None:
+    old = sa.table("zones", *(sa.column(name) for name in KEPT))
+    learned = op.get_bind().execute(sa.select(old)).all()
+    op.drop_table("zones")
+    table = op.create_table(
+        "zones",
+        sa.Column("cell", sa.Text(), nullable=False),
+        sa.Column("provider", sa.Text(), nullable=False),
+        sa.Column("zone", sa.Text(), nullable=False),
+        sa.Column("shape", sa.Text(), nullable=False),
+        sa.Column("spot", sa.SmallInteger(), nullable=False),
+        sa.Column("failures", sa.BigInteger(), nullable=False),
+        sa.Column("cool_until", sa.Double(), nullable=False),
+        sa.Column("cause", sa.Text(), nullable=False),
+        sa.Column("detail", sa.Text(), nullable=False),
+        *more,
+        sa.PrimaryKeyConstraint("cell", "provider", "zone", "shape", "spot"),
+    )
+    new = {column.name: "[]" for column in more}
+    op.bulk_insert(table, [{**dict(zip(KEPT, row, strict=True)), **new} for row in learned])
