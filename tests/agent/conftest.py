@@ -11,6 +11,7 @@ from supervisor.providers.agent_bundle import write_agent
 from tests.agent.bucket_desk import BUCKET, LARGE, store_at
 from tests.agent.desk import HandClock
 from tests.agent.machine_rig import Rig
+from tests.cloud.discovery import Oracle
 from tests.cloud.storage import StorageFake
 
 
@@ -31,10 +32,12 @@ def rig(tmp_path: Path, archive: Path) -> Iterator[Rig]:
 @pytest.fixture
 def cloud(monkeypatch: pytest.MonkeyPatch) -> Iterator[StorageFake]:
     monkeypatch.delenv("GCE_METADATA_HOST", raising=False)
-    fake = StorageFake()
+    oracle, wrong = Oracle("storage"), []
+    fake = StorageFake(watch=lambda request, response: wrong.extend(oracle.check(request, response)))
     fake.make_bucket(BUCKET)
     yield fake
     fake.close()
+    assert not wrong, wrong
 
 
 @pytest.fixture

@@ -167,11 +167,16 @@ def test_a_listing_that_breaks_off_is_asked_for_again(cloud: StorageFake, store:
     assert [info.key for page in pages for info in page.objects] == [f"beats/{n}" for n in range(5)]
 
 
-def test_an_answer_that_makes_no_sense_is_unavailable(cloud: StorageFake, store: GcsStore) -> None:
+def test_an_answer_that_makes_no_sense_is_unavailable(clock: HandClock) -> None:
+    cloud = StorageFake()
+    cloud.make_bucket(BUCKET)
+    store = store_at(cloud, clock)
     for body in (b"<html>", b"[]", b'{"items": [{"name": "x"}]}', b'{"items": 5}'):
         cloud.trouble(spoilt(body=body), when=LIST)
         with pytest.raises(StoreUnavailable):
             list(store.pages(""))
+    store.close()
+    cloud.close()
 
 
 # --- accounts -------------------------------------------------------------------------------------------------------

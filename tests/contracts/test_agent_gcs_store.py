@@ -10,6 +10,7 @@ import pytest
 from supervisor.agent.googleapi import Pace
 from supervisor.agent.stores import errors
 from supervisor.agent.stores.gcs import GcsStore
+from tests.cloud.discovery import Oracle
 from tests.cloud.storage import StorageFake
 from tests.contracts.objectstore_suite import AgentStoreSuite
 
@@ -19,10 +20,12 @@ class TestAgentGcsStore(AgentStoreSuite):
 
     @pytest.fixture
     def bucket(self) -> Iterator[StorageFake]:
-        fake = StorageFake()
+        oracle, wrong = Oracle("storage"), []
+        fake = StorageFake(watch=lambda request, response: wrong.extend(oracle.check(request, response)))
         fake.make_bucket("spot-test")
         yield fake
         fake.close()
+        assert not wrong, wrong
 
     @pytest.fixture
     def store(self, bucket: StorageFake, monkeypatch: pytest.MonkeyPatch) -> Iterator[GcsStore]:
