@@ -31,6 +31,7 @@ class Daemon:
     """`start` may be called again after `kill`: the same data folder, a new process."""
 
     module = "supervisor"  # what `python -m` runs
+    port = 0  # 0 = any free one
     wrapper: tuple[str, ...] = ()  # a command that becomes the supervisor in the end, without another process
 
     def __init__(self, data_dir: Path, environ: Mapping[str, str] = QUICK) -> None:
@@ -57,7 +58,7 @@ class Daemon:
                 "--data-dir",
                 str(self.data_dir),
                 "--port",
-                "0",
+                str(self.port),
             ]
             return subprocess.Popen(command, env=self.environ, stdout=log, stderr=log)
 

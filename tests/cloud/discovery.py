@@ -176,7 +176,7 @@ def _request_body(document: Document, found: Found, request: Request) -> Iterato
     except ValueError:
         yield "body: it is no JSON"
         return
-    judge = values.Values(document.schemas, found.method["id"], sent=True, nulls=request.method == "PATCH")
+    judge = values.Values(document.schemas, found.method["id"], sent=True)
     yield from judge.check(body, schema, "body")
 
 

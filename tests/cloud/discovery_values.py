@@ -34,19 +34,18 @@ def whole(pattern: str) -> re.Pattern[str]:
 
 @dataclass(frozen=True)
 class Values:
-    """The values of one message. `sent`: by a client, so nothing that only the server writes may be in it.
-    `nulls`: a PATCH, where null takes a field away."""
+    """The values of one message. `sent`: by a client, so nothing that only the server writes may be in it; null is
+    the same as nothing there, or takes a field away."""
 
     schemas: Mapping[str, Schema]
     method: str
     sent: bool
-    nulls: bool = False
 
     def check(self, value: Any, schema: Schema, where: str) -> Iterator[str]:
         while "$ref" in schema:
             schema = self.schemas[schema["$ref"]]
         if value is None:
-            if not self.nulls:
+            if not self.sent:
                 yield f"{where}: null"
             return
         kind = schema.get("type", "any")

@@ -1,0 +1,134 @@
+"""The tests' cloud in one piece: Compute Engine, Cloud Storage, metadata, secrets, a registry, machines that boot.
+
+The oracle watches every exchange with Compute Engine and Cloud Storage; `close` raises AssertionError with what it
+found, and when a process of a machine is still there. `python -m tests.cloud` runs one as a process of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.cloud.compute import ComputeFake
+from tests.cloud.discovery import Oracle
+from tests.cloud.metadata import MetadataFake
+from tests.cloud.registry import RegistryFake
+from tests.cloud.secretmanager import SecretManagerFake
+from tests.cloud.storage import StorageFake
+from tests.cloud.web import Request, Response, Watch
+
+PROJECT, BUCKET = "p", "spot-tests"
+ZONES = ("us-east1-c", "us-east1-b", "us-east1-d")
+SHAPES = "t4=n1-standard-8+1xnvidia-tesla-t4"
+PRICES = "t4=1.20/3.60"  # $/h, made up
+MOST_VIOLATIONS = 20
+GONE_WITHIN_S = 20.0
+
+
+class Cloud:
+    """`folder`: where machines live; None = machines do not boot, they are only RUNNING. `live` False: time passes only
+    when somebody looks, for clocks that stand still."""
+
+    def __init__(
+        self, folder: Path | None = None, clock: Callable[[], float] = time.time, live: bool = True
+    ) -> None:
+        self.violations: list[str] = []
+        self.checked = 0
+        self.folder, self.clock = folder, clock
+        self._lock = threading.Lock()
+        self.storage = StorageFake(clock, watch=self._watch("storage"))
+        self.storage.make_bucket(BUCKET)
+        self.compute = ComputeFake(clock, watch=self._watch("compute"), live=live)
+        self.metadata = MetadataFake(PROJECT, clock=clock)
+        self.secrets = SecretManagerFake(clock)
+        self.registry = RegistryFake()
+        self.registry.push("train", "1")
+        self.machines = None
+        if folder is not None:
+            from tests.cloud.machines import Machines
+
+            self.machines = Machines(self.compute, folder)
+
+    def _watch(self, service: str) -> Watch:
+        oracle = Oracle(service)
+
+        def watch(request: Request, response: Response) -> None:
+            found = oracle.check(request, response)
+            with self._lock:
+                self.checked += 1
+                if found and len(self.violations) < MOST_VIOLATIONS:
+                    self.violations += found
+
+        return watch
+
+    def environment(self) -> dict[str, str]:
+        """What a supervisor's process needs to use this cloud instead of Google's."""
+        return {
+            "SPOT_PROVIDER": "gce",
+            "SPOT_STORE_URL": f"gs://{BUCKET}",
+            "SPOT_GCE_PROJECT": PROJECT,
+            "SPOT_GCE_ZONES": ",".join(ZONES),
+            "SPOT_GCE_SHAPES": SHAPES,
+            "SPOT_GCE_PRICES": PRICES,
+            "SPOT_GCE_ENDPOINT": self.compute.url,
+            "SPOT_SECRET_MANAGER_ENDPOINT": self.secrets.url,
+            "STORAGE_EMULATOR_HOST": self.storage.url,
+            **self.metadata.environment(),
+        }
+
+    def image(self, name: str = "train:1") -> str:
+        """A reference into the registry."""
+        return f"{self.registry.host}/{name}"
+
+    def instances(self) -> list[Any]:
+        """Every VM that there is, whatever its status."""
+        return [self.compute.instance(name) for name in self.compute.names()]
+
+    def close(self) -> None:
+        if self.machines is not None:
+            self.machines.close()
+        for server in (self.compute, self.storage, self.metadata, self.secrets, self.registry):
+            server.close()
+        left = self._processes()
+        for pid in left:
+            _kill(pid)
+        assert left == [], f"{len(left)} processes of machines were still there: {left}"
+        assert self.compute.hook_errors == []
+        told = "\n".join(self.violations)
+        assert self.violations == [], f"exchanges that Google's API does not have:\n{told}"
+
+    def _processes(self) -> list[int]:
+        """Processes that carry this cloud's folder in their environment or arguments, once they had time to leave."""
+        if self.folder is None:
+            return []
+        end = time.monotonic() + GONE_WITHIN_S
+        while (found := processes_of(self.folder)) and time.monotonic() < end:
+            time.sleep(0.05)
+        return found
+
+
+def processes_of(folder: Path) -> list[int]:
+    """Pids of living processes whose environment or arguments name the folder; this one is not among them."""
+    needle, found = os.fsencode(str(folder)) + b"/", []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            words = (entry / "cmdline").read_bytes() + b"\0" + (entry / "environ").read_bytes()
+        except OSError:
+            continue
+        if needle in words:
+            found.append(int(entry.name))
+    return found
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
