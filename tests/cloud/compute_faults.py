@@ -128,6 +128,11 @@ class Faults(Life):
         """Requests with that in their path are refused until `calm`."""
         self.fail_next(None, re.escape(path_part), status, times=None, reason=reason)
 
+    def forget_requests(self) -> None:
+        """No request id is remembered any more: how long Google keeps them is not documented."""
+        with self.lock:
+            self.replays.clear()
+
     def calm(self) -> None:
         """No failure that was ordered is left."""
         self._failures.clear()

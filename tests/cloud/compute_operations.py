@@ -7,6 +7,7 @@ matched by targetId, since names are used again.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from hashlib import sha256
 from typing import Any
 
@@ -46,7 +47,7 @@ class Operation:
     def key(self) -> Key:
         return (self.name,)
 
-    @property
+    @cached_property
     def body(self) -> dict[str, Any]:
         scope = "%s/projects/%s/zones/%s" % (GOOGLE, self.project, self.zone)
         told: dict[str, Any] = {

@@ -47,6 +47,9 @@ def test_the_same_request_id_gives_the_same_operation_and_no_second_machine(rig:
     with pytest.raises(google_errors.Conflict) as conflict:
         rig.insert()
     assert conflict.value.errors[0]["reason"] == "alreadyExists"
+    rig.fake.forget_requests()
+    with pytest.raises(google_errors.Conflict):
+        rig.insert(request_id=SOME_ID)
 
 
 @pytest.mark.parametrize("request_id", ["00000000-0000-0000-0000-000000000000", "not-a-uuid"])
