@@ -14,7 +14,8 @@ What a test may do (names are machine names; every `until` is epoch seconds of t
             zombie(zone) preempt_when_created(zone, after_s)
   answers   fail_next(method, path pattern, status | (status, html) | Hang | Reset, times, for_s, lost=)
             storm(status, for_s) refuse(path part, status, reason) calm() expire_tokens() overlapping_delete
-            forget_requests() serial_of_stopped page_rows unreachable(zone) reachable(zone) unreachable_form false_404(name, until)
+            forget_requests() serial_of_stopped page_rows false_404(name, until)
+            unreachable(zone) reachable(zone) unreachable_form
   world     catalog (zones, machine_types, absent, images, disks, quotas), advice,
             fill(resources) add_instances(count, zones, labels)
 
