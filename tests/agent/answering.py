@@ -41,8 +41,8 @@ class ListeningServer:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
         self._thread.start()
-        url = f"http://127.0.0.1:{self._server.server_port}"
-        server_file.write_text(json.dumps({"url": url, "pid": 1}))
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        server_file.write_text(json.dumps({"url": self.url, "pid": 1}))
 
     def close(self) -> None:
         self.answers.set()

@@ -1,0 +1,92 @@
+"""What is laid down for a rented machine: the command in a file of its own, the platform's name for the machine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor.agent.identity import named
+from supervisor.agent.job import Job, JobRefused, read_job
+from tests.agent.desk import IDENTITY
+
+NAMELESS = ["", "{", "[]", "{}", '{"machine_id": ""}', '{"machine_id": 5}', '{"machine_id": "\\n"}']
+PAPER = {"version": 1, "name": "vm", "run_id": "digits-7", "launch_id": "1.1.1", "store_url": "gs://b"}
+SHELL = "set -e\r\n\tprintf '%s' \"it's $HOME é\" \\\n  > out"
+
+
+def read(folder: Path, laid_down: str | None = None, **changes: Any) -> Job:
+    if laid_down is not None:
+        (folder / "command").write_bytes(laid_down.encode())
+    (folder / "job.json").write_text(json.dumps({**PAPER, **changes}))
+    return read_job(str(folder / "job.json"))
+
+
+def test_a_text_for_a_shell_arrives_to_the_last_byte(tmp_path: Path) -> None:
+    assert read(tmp_path, SHELL, command_form="shell").command == SHELL
+
+
+def test_words_arrive_as_words(tmp_path: Path) -> None:
+    words = ["python", "-c", SHELL, ""]
+    assert read(tmp_path, json.dumps(words), command_form="words").command == tuple(words)
+
+
+@pytest.mark.parametrize(
+    ("form", "text"), [("words", "{"), ("words", "[]"), ("words", '{"a": 1}'), ("tea", "x"), ("shell", None)]
+)
+def test_a_command_that_is_none_is_refused(tmp_path: Path, form: str, text: str | None) -> None:
+    with pytest.raises(JobRefused):
+        read(tmp_path, text, command_form=form)
+
+
+def test_the_keys_of_a_rented_machine(tmp_path: Path) -> None:
+    references = {"API_KEY": "gcp:projects/p/secrets/s/versions/1"}
+    job = read(
+        tmp_path, "true", command_form="shell", server_url="https://spot.example:8443/x", secret_refs=references,
+        secrets=["API_KEY"], sequence_from=100, notice_from="gce", notice_s=120,
+        storage_endpoint="http://127.0.0.1:1", secret_manager_endpoint="http://127.0.0.1:2",
+    )  # fmt: skip
+    assert (job.server_url, job.secret_refs, job.sequence_from) == (
+        "https://spot.example:8443/x",
+        references,
+        100,
+    )
+    assert (job.notice_from, job.notice_s) == ("gce", 120.0)
+    assert (job.storage_endpoint, job.secret_manager_endpoint) == ("http://127.0.0.1:1", "http://127.0.0.1:2")
+
+
+def test_what_is_left_out_is_as_on_this_computer(tmp_path: Path) -> None:
+    job = read(tmp_path, command=["true"], secret_refs=None, sequence_from=None, notice_s=None, server_url="")
+    assert (job.server_url, job.secret_refs, job.sequence_from, job.notice_s) == (None, {}, 0, 0.0)
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:8000", "http://[::1]:8000/x", "http://localhost:8000"])
+def test_beats_in_the_clear_stay_on_this_machine(tmp_path: Path, url: str) -> None:
+    assert read(tmp_path, command=["true"], server_url=url).server_url == url
+
+
+@pytest.mark.parametrize(
+    "url", ["http://10.0.0.2:8000", "http://127.0.0.1.example.com", "http://localhost.evil", "ftp://x", "x"]
+)
+def test_beats_go_nowhere_else_in_the_clear(tmp_path: Path, url: str) -> None:
+    with pytest.raises(JobRefused, match="server_url"):
+        read(tmp_path, command=["true"], server_url=url)
+
+
+def test_a_machine_is_what_its_platform_calls_it(tmp_path: Path) -> None:
+    path = tmp_path / "identity.json"
+    assert named(IDENTITY, str(path)) == IDENTITY
+    assert IDENTITY.machine_id.startswith("local:")
+    path.write_text('{"machine_id": "5123456789012345678"}')
+    assert named(IDENTITY, str(path)).machine_id == "5123456789012345678"
+    assert named(IDENTITY, str(path)).boot_id == IDENTITY.boot_id
+
+
+@pytest.mark.parametrize("torn", NAMELESS)
+def test_a_name_that_cannot_be_read_is_no_name_of_ours(tmp_path: Path, torn: str) -> None:
+    path = tmp_path / "identity.json"
+    path.write_text(torn)
+    with pytest.raises(ValueError, match="names no machine"):
+        named(IDENTITY, str(path))
