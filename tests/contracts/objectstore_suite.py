@@ -18,6 +18,8 @@ from tests.contracts.objectstore_objects import ObjectsSuite
 
 
 class AgentStoreSuite(ObjectsSuite, ListingSuite):
+    rounds = 20  # of each writer, listings and reads beside writers; fewer where each is a request over HTTP
+
     def test_of_16_that_create_one_object_one_wins(self, store: Any) -> None:
         start = threading.Barrier(16)
 
@@ -39,7 +41,7 @@ class AgentStoreSuite(ObjectsSuite, ListingSuite):
         store.put("counter", b"0")
 
         def count(_: int) -> None:
-            for _ in range(20):
+            for _ in range(self.rounds):
                 for _ in itertools.count():
                     data, info = store.get("counter")
                     try:
@@ -50,7 +52,7 @@ class AgentStoreSuite(ObjectsSuite, ListingSuite):
 
         with ThreadPoolExecutor(6) as pool:
             list(pool.map(count, range(6)))
-        assert store.get("counter")[0] == b"120"
+        assert store.get("counter")[0] == b"%d" % (6 * self.rounds)
 
 
 class ObjectStoreSuite(AgentStoreSuite):
@@ -94,9 +96,10 @@ class ObjectStoreSuite(AgentStoreSuite):
             writers = [pool.submit(rewrite, keys[part::2]) for part in range(2)]
             try:
                 listings = [
-                    [info for page in store.pages("beats/", 50) for info in page.objects] for _ in range(25)
+                    [info for page in store.pages("beats/", 50) for info in page.objects]
+                    for _ in range(self.rounds)
                 ]
-                reads = [store.get(key) for key in keys * 2]
+                reads = [store.get(key) for key in keys * (self.rounds // 10)]
             finally:
                 stop.set()
             for writer in writers:

@@ -17,6 +17,8 @@ def fake() -> Iterator[StorageFake]:
 
 
 class TestGcsStore(ObjectStoreSuite):
+    rounds = 10
+
     @pytest.fixture
     def store(self, fake: StorageFake) -> Iterator[GcsStore]:
         self._fake = fake

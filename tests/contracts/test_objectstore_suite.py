@@ -34,7 +34,7 @@ class ChecksThenWrites(MemoryStore):
         self, key: str, data: bytes, if_generation: str | None = None, metadata: Metadata = None
     ) -> ObjectInfo:
         self._require(key, if_generation)
-        time.sleep(0.001)
+        time.sleep(0.02)  # long enough for another to pass, on a busy machine too
         return super().put(key, data, None, metadata)
 
 

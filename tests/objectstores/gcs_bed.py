@@ -6,11 +6,13 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 from supervisor.objectstores.gcs import GcsStore
 from tests.cloud.discovery import Oracle
+from tests.cloud.metadata import MetadataFake
 from tests.cloud.storage import StorageFake
 
 BUCKET, URL = "spot-runs", "gs://spot-runs/team"
@@ -48,3 +50,15 @@ def store_over(waiting: Waiting, **settings: Any) -> Iterator[GcsStore]:
     store = GcsStore(URL, clock=waiting.clock, pause=waiting.pause, chance=lambda: 0.5, **settings)
     yield store
     store.close()
+
+
+@contextmanager
+def metadata_server(metadata: MetadataFake, folder: Path) -> Iterator[dict[str, str]]:
+    """The environment in which Google's libraries find their credentials there, and nowhere else."""
+    # google-auth reads GCE_METADATA_HOST once, when it is imported.
+    with patch("google.auth.compute_engine._metadata._GCE_METADATA_HOST", metadata.host):
+        yield {
+            "GCE_METADATA_HOST": metadata.host,
+            "GCE_METADATA_IP": metadata.host,
+            "CLOUDSDK_CONFIG": str(folder),  # a person's own credentials
+        }

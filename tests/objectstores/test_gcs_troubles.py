@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from tests.cloud.metadata import MetadataFake
 from tests.cloud.storage import StorageFake
 from tests.cloud.storage_objects import Refusal
 from tests.cloud.web import Hang, Reset
-from tests.objectstores.gcs_bed import BUCKET, URL, Waiting, cloud_storage, store_over
+from tests.objectstores.gcs_bed import BUCKET, URL, Waiting, cloud_storage, metadata_server, store_over
 
 INSERT, GET, LIST, DELETE = (f"storage.objects.{name}" for name in ("insert", "get", "list", "delete"))
 
@@ -209,10 +210,15 @@ def test_a_404_in_words_of_tomorrow_is_told_apart_by_a_listing(fake: StorageFake
         store.stat("a/b")
 
 
-def test_a_token_that_ended_is_renewed_and_one_that_is_not_taken_is_named(waiting: Waiting) -> None:
-    metadata = MetadataFake()
-    environment = {"GCE_METADATA_HOST": metadata.host, "GCE_METADATA_IP": metadata.host}
-    with cloud_storage(waiting.clock, **environment) as fake, store_over(waiting) as store:
+def test_a_token_that_ended_is_renewed_and_one_that_is_not_taken_is_named(
+    waiting: Waiting, tmp_path: Path
+) -> None:
+    with (
+        MetadataFake() as metadata,
+        metadata_server(metadata, tmp_path) as environment,
+        cloud_storage(waiting.clock, **environment) as fake,
+        store_over(waiting) as store,
+    ):
         fake.takes_token = lambda token: token.startswith("ya29.")
         store.put("a/b", b"1")
         (first,) = {request.headers["authorization"].removeprefix("Bearer ") for request in fake.requests}
@@ -223,4 +229,12 @@ def test_a_token_that_ended_is_renewed_and_one_that_is_not_taken_is_named(waitin
         fake.takes_token = lambda token: False
         with pytest.raises(StoreUnavailable, match=r"gs://spot-runs/team.*access token is not taken \(401\)"):
             store.put("a/b", b"2")
-    metadata.close()
+
+
+def test_without_any_credentials_nothing_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "key.json"))
+    store = GcsStore(URL)
+    for ask in (store.warm, lambda: list(store.pages("")), lambda: store.put("a", b"")):
+        with pytest.raises(StoreUnavailable, match="no Application Default Credentials"):
+            ask()
