@@ -121,6 +121,35 @@ def test_no_clear_answer_is_an_error_of_no_status_and_is_asked_again(
         compute.get("us-east1-c", "nobody")
 
 
+def test_a_token_that_has_ended_is_renewed(subject: GceSubject) -> None:
+    from google.auth.credentials import Credentials
+
+    class Renewed(Credentials):  # type: ignore[misc]
+        number = 0
+
+        def refresh(self, request: object) -> None:
+            self.number += 1
+            self.token = f"token-{self.number}"
+
+    credentials = Renewed()  # type: ignore[no-untyped-call]
+    compute = Compute(subject.config, Retry(), lambda: credentials)
+    good = {"token-1"}
+    subject.compute.accept_token = lambda token: token in good
+    assert compute.read("aggregated/instances")
+    assert compute.get("us-east1-c", "nobody") is None
+    for official in (False, True):
+        good.clear()
+        good.add(f"token-{credentials.number + 1}")
+        if official:
+            assert compute.get("us-east1-c", "nobody") is None
+        else:
+            assert compute.read("aggregated/instances")
+    good.clear()  # the account was switched off
+    with pytest.raises(ApiError) as told:
+        compute.get("us-east1-c", "nobody")
+    assert told.value.status == 401
+
+
 def test_googles_word_and_message_come_through(subject: GceSubject) -> None:
     subject.compute.refuse("/zones/us-east1-c/instances/vm", 403, "forbidden")
     with pytest.raises(ApiError) as official:

@@ -205,6 +205,62 @@ def test_records_that_cannot_be_read_matter_only_where_something_ended(subject: 
         subject.provider.find(ref(request, machine.machine_id + "9"))  # gone? nobody can tell
 
 
+def test_an_operation_that_is_listed_late_is_waited_for(subject: GceSubject) -> None:
+    """Gone, and no operation that ends it: one is still to come, so nothing follows for a while."""
+    request = subject.request()
+    machine = subject.up(request)
+    where = ref(request, machine.machine_id)
+    subject.compute.preempt(request.name, record_after_s=80.0)
+    subject.clock.advance(40.0)
+    assert subject.listed(request) is None
+    fresh = subject.make()
+    for _ in range(2):
+        with pytest.raises(ProviderUnavailable, match="does not say why yet"):
+            fresh.find(where)
+    subject.clock.advance(45.0)
+    found = fresh.find(where)
+    assert found is not None
+    assert found.record is not None
+    assert found.record.cause is Cause.PREEMPTED
+
+
+def test_a_record_that_never_comes_is_not_waited_for_for_ever(subject: GceSubject) -> None:
+    request = subject.request()
+    machine = subject.up(request)
+    subject.compute.preempt(request.name, record=False)
+    subject.clock.advance(120.0)
+    with pytest.raises(ProviderUnavailable):
+        subject.provider.find(ref(request, machine.machine_id))
+    subject.clock.advance(91.0)
+    assert subject.provider.find(ref(request, machine.machine_id)) is None
+
+
+def test_a_machine_that_is_off_without_a_word_is_ending_until_the_word_may_have_come(
+    subject: GceSubject,
+) -> None:
+    request = subject.request()
+    machine = subject.up(request)
+    subject.provider._records._take = lambda _: None  # type: ignore[method-assign]
+    subject.compute.stop_by("alice@example.com", request.name)
+    subject.clock.advance(120.0)
+    assert subject.listed(request).state is MachineState.ENDING  # type: ignore[union-attr]
+    subject.clock.advance(91.0)
+    off = subject.listed(request)
+    assert off is not None
+    assert (off.state, off.machine_id) == (MachineState.ENDED, machine.machine_id)
+
+
+def test_short_pages_are_read_to_the_last_known_operation(subject: GceSubject) -> None:
+    subject.compute.page_rows = 2
+    requests = [subject.request(run=f"run{at}") for at in range(7)]
+    for request in requests:
+        subject.up(request)
+    for request in requests:
+        subject.compute.host_error(request.name)
+    causes = {m.name: m.record and m.record.cause for m in subject.provider.machines().machines}
+    assert causes == {request.name: Cause.HOST_ERROR for request in requests}
+
+
 # --- the listing ---
 
 

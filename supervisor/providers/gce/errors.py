@@ -2,7 +2,7 @@
 
 An error of the HTTP request says whether it was heard at all: what is transient is asked again, and nothing follows
 from it. An error of an operation (HTTP 200, DONE, error) is definite: that request will never give a machine.
-The codes are those seen in the wild; no document of Google's lists them (docs/designs/0005-google-cloud.md).
+The codes are those seen in the wild: no document of Google's lists them.
 """
 
 from __future__ import annotations
@@ -73,6 +73,11 @@ class ApiError(Exception):
         """Compute Engine itself says that there is no such thing: a 404 without a reason is of something in between."""
         return self.status == 404 and self.reason == "notFound"
 
+    @property
+    def exists(self) -> bool:
+        """The name is taken."""
+        return self.status == 409 and self.reason == "alreadyExists"
+
     def __str__(self) -> str:
         said = super().__str__()
         return said if self.status is None else f"HTTP {self.status} {self.reason}: {said}".replace(" :", ":")
@@ -80,7 +85,7 @@ class ApiError(Exception):
 
 def of_request(error: ApiError, region: str) -> LaunchFailed | ProviderUnavailable:
     """What a create call that was refused at once means. ProviderUnavailable where that is not definite."""
-    if error.transient or not error.reason or error.status is None or error.status in (401, 409):
+    if error.transient or not error.reason or error.status in (None, 401) or error.exists:
         return ProviderUnavailable(f"Google Cloud: {error}")
     if error.status == 403 and not _kind(error.reason)[0]:
         return LaunchRejected(f"{error}. The supervisor's account may not do this; see `spot doctor`.")

@@ -56,7 +56,7 @@ class Launcher:
             with self._waiters() as patience_s:
                 operation = self._ended(zone, self._begun(request), patience_s)
         except ApiError as error:
-            if error.status == 409:
+            if error.exists:
                 return self._adopt(request)
             raise errors.of_request(error, region) from error
         failures = (operation.get("error") or {}).get("errors") or []

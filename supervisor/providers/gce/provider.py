@@ -11,7 +11,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,16 +72,18 @@ class GceProvider:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="gce")
         self._zones = tuple(dict.fromkeys((*config.zones, *(offer.placement.zone for offer in self._offers))))
         self._listing = Listing(compute, self._zones)
-        self._records = Records(compute, self._threads)
+        self._records = Records(compute, self._threads, clock.monotonic)
         self._releaser = Releaser(compute, self._threads)
-        parcels = ParcelPost(objects, agent_path, clock.monotonic)
+        self._parcels = parcels = ParcelPost(objects, agent_path, clock.monotonic)
         self._launcher = Launcher(config, compute, self._records, parcels, clock, pause)
         self._advice = Advice(config, self._offers, compute, self._threads, clock.monotonic)
         self._registries = Registries(self._authorization)
 
     def warm(self) -> None:
-        """Load Google's clients now: seconds. Failures show at the first use."""
+        """Load Google's clients and upload the agent now: seconds. Failures show at the first use."""
         self._compute.warm()
+        with suppress(LaunchRejected, ProviderUnavailable):
+            self._parcels.ready()
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -132,7 +135,7 @@ class GceProvider:
             item = self._compute.get(ref.zone, ref.name)
             if item is not None and (not ref.machine_id or str(item["id"]) == ref.machine_id):
                 if _ends(item) and self._records.known(str(item["id"])) is None:
-                    self._records.ask(ref.zone, str(item["id"]))
+                    self._records.look(ref.zone, str(item["id"]))
                 return self._told(ref.zone, item)
             return self._gone(ref)
 
@@ -174,7 +177,14 @@ class GceProvider:
 
     def _told(self, zone: str, item: Item) -> Machine:
         end = self._records.known(str(item["id"]))
-        return machine_of(item, zone) if end is None else machine_of(item, zone, end.record, end.word)
+        if end is not None:
+            return machine_of(item, zone, end.record, end.word)
+        machine = machine_of(item, zone)
+        if machine.state is MachineState.ENDED and self._records.may_come(machine.machine_id):
+            return replace(
+                machine, state=MachineState.ENDING
+            )  # why is still to come: until then it has not ended
+        return machine
 
     def _gone(self, ref: MachineRef) -> Machine | None:
         """A machine that is not there any more, where an operation still tells why."""

@@ -7,9 +7,10 @@ told from a person's by the request id, which Google repeats in the operation. T
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +31,7 @@ TYPES: Mapping[str, tuple[int, Cause | None, str]] = {
     SYSTEM + "deferredStop": (3, Cause.EXPIRED, "the machine reached its maxRunDuration"),
     "delete": (4, Cause.MACHINE_DELETED, "deleted by {user}"),
     "stop": (4, Cause.MACHINE_DELETED, "stopped by {user}"),
+    "suspend": (4, Cause.MACHINE_DELETED, "suspended by {user}"),
     SYSTEM + "automaticRestart": (5, Cause.HOST_REBOOTED, "the machine was started anew"),
     SYSTEM + "guestTerminate": (6, None, "it switched itself off"),
 }
@@ -40,7 +42,12 @@ FIELDS = (
     "httpErrorStatusCode)"
 )
 FILTER = " OR ".join(f'(operationType="{kind}")' for kind in TYPES)
-PAGE, PAGES = 100, 5  # operations of one request; requests for one zone in one tick
+PAGE, MOST, PAGES = (
+    100,
+    500,
+    50,
+)  # operations of one request; operations and requests for one zone in one tick
+LATE_S = 90.0  # an operation may be listed so long after what it tells of
 KEPT = 20_000  # machines
 RELEASES = 8  # how many request ids a machine's release may have
 
@@ -63,8 +70,12 @@ def release_request_id(machine_id: str, number: int = 1) -> str:
 class Records:
     """Ends by machine id. Each zone is read by one thread at a time."""
 
-    def __init__(self, compute: Compute, threads: Executor) -> None:
-        self._compute, self._threads = compute, threads
+    def __init__(self, compute: Compute, threads: Executor, monotonic: Callable[[], float]) -> None:
+        self._compute, self._threads, self._monotonic = compute, threads, monotonic
+        self._lock = threading.Lock()
+        self._missed: OrderedDict[str, float] = (
+            OrderedDict()
+        )  # machine id -> since when its end has no reason
         self._ends: OrderedDict[str, End] = OrderedDict()
         self._seen: dict[str, frozenset[str]] = {}  # zone -> ids of its newest operations
 
@@ -79,9 +90,26 @@ class Records:
         return self._ends.get(machine_id)
 
     def ask(self, zone: str, machine_id: str) -> End | None:
-        """Everything about one machine. ApiError."""
-        self._page(zone, f"targetId={machine_id}", "")
-        return self.known(machine_id)
+        """Everything about one machine. None: no operation ends it. ApiError, also while there is one about it and none
+        that ends it yet: a machine does not go away without an operation, so that one is still to come."""
+        about = self.look(zone, machine_id)
+        end = self.known(machine_id)
+        if end is None and about and self.may_come(machine_id):
+            raise ApiError("it has ended, and Google does not say why yet")
+        return end
+
+    def look(self, zone: str, machine_id: str) -> bool:
+        """Read all operations about one machine; whether there are any. ApiError."""
+        return bool(self._page(zone, f"targetId={machine_id}", "")[0])
+
+    def may_come(self, machine_id: str) -> bool:
+        """Nothing is known of how this machine ended, and it has not been so for long."""
+        now = self._monotonic()
+        with self._lock:
+            since = self._missed.setdefault(machine_id, now)
+            while len(self._missed) > KEPT:
+                self._missed.popitem(last=False)
+        return now - since < LATE_S
 
     def _read(self, zone: str) -> ApiError | None:
         before, newest, token = self._seen.get(zone, frozenset()), [], ""
@@ -89,7 +117,7 @@ class Records:
             for _ in range(PAGES):
                 ids, token = self._page(zone, FILTER, token)
                 newest += ids
-                if not token or not before.isdisjoint(ids):
+                if not token or len(newest) >= MOST or not before.isdisjoint(ids):
                     break
         except ApiError as error:
             return error
@@ -115,9 +143,11 @@ class Records:
         machine_id, end = str(operation.get("targetId") or ""), end_of(operation)
         if end is None or not machine_id:
             return
-        known = self._ends.get(machine_id)
-        if known is None or end.rank < known.rank:
-            self._ends[machine_id] = end
+        with self._lock:
+            known = self._ends.get(machine_id)
+            if known is None or end.rank < known.rank:
+                self._ends[machine_id] = end
+                self._missed.pop(machine_id, None)
             while len(self._ends) > KEPT:
                 self._ends.popitem(last=False)
 
