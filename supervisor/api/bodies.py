@@ -159,6 +159,10 @@ class LogParameters(_Parameters):
     limit: Annotated[int, Field(ge=1, le=1_048_576)] = 262_144
 
 
+class ConsoleParameters(_Parameters):
+    attempt: Annotated[int, Field(ge=1, le=10**9)] | None = None
+
+
 class ReadyParameters(_Parameters):
     verbose: str | None = None
 

@@ -65,6 +65,11 @@ OPERATIONS = {
     "show_evidence": Operation(
         {200: schemas_evidence.Evidence}, refuses="RUN_NOT_FOUND EVIDENCE_NOT_FOUND FILES_PURGED"
     ),
+    "show_console": Operation(
+        {200: schemas_evidence.ConsoleText},
+        query=bodies.ConsoleParameters,
+        refuses="RUN_NOT_FOUND EVIDENCE_NOT_FOUND FILES_PURGED",
+    ),
     "show_facts": Operation({200: schemas_facts.RunFacts}, refuses="RUN_NOT_FOUND"),
     "list_attempts": Operation({200: schemas.AttemptList}, refuses="RUN_NOT_FOUND"),
     "list_run_events": Operation(

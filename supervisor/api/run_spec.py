@@ -139,7 +139,7 @@ class EscalateSpec(Strict):
     """When spot machines are lost too often, or the deadline is near: what is asked for then. Off by default.
     `after` preemptions within `within_s` (6 h) change over `to` on-demand machines, or the next shape of `shapes`."""
 
-    after: Annotated[int, Field(ge=1, le=1000)] | None = None
+    after: Annotated[int, Field(ge=1, le=32)] | None = None
     within_s: Seconds | None = None
     to: Literal["on_demand", "next_shape"] | None = None
     on_demand_before_deadline_s: Seconds | None = None

@@ -77,3 +77,14 @@ class Evidence(Answer):
     agent_missing: str
     log_tail: list[str] = Field(description="At most 200 lines of at most 1000 characters.")
     console: str | None = Field(description="Key of the machine's console in the object store.")
+
+
+class ConsoleText(Answer):
+    """`live`: asked of the machine just now; else what was kept of its console."""
+
+    run_id: str
+    attempt: int
+    machine: str
+    zone: str
+    live: bool
+    text: str

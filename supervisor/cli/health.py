@@ -57,7 +57,10 @@ def patrol_line(summary: Json, waiting: list[str]) -> str:
 @server_options
 @click.pass_context
 def doctor(ctx: click.Context, /, client: Client, as_json: bool) -> None:
-    """Check this computer; each problem comes with its fix. Exit 0: all well, 1: warnings, 2: something fails."""
+    """Check this computer, and the cloud where machines are; each problem comes with its fix.
+
+    Exit 0: all well, 1: warnings, 2: something fails.
+    """
     try:
         answer: Json = client.get("/v1/doctor")
     except exits.Unreachable as error:
@@ -84,4 +87,4 @@ def doctor(ctx: click.Context, /, client: Client, as_json: bool) -> None:
 
 def _check_line(result: str, name: str, fact: str) -> str:
     sign, colour = MARKS.get(result, ("?", "white"))
-    return f"{click.style(sign, fg=colour)} {safe(name):<10} {safe(fact)}"
+    return f"{click.style(sign, fg=colour)} {safe(name):<11} {safe(fact)}"

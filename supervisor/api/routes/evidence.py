@@ -1,4 +1,4 @@
-"""Why an attempt ended."""
+"""Why an attempt ended, and what its machine says."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
 from supervisor.api.answers import json_answer
-from supervisor.api.bodies import NoParameters, read_query
+from supervisor.api.bodies import ConsoleParameters, NoParameters, read_query
 from supervisor.api.deps import services_of
+from supervisor.services.console import show_console as console_of
 from supervisor.services.evidence import show_evidence as evidence_of
 
 router = APIRouter(prefix="/v1", tags=["runs"])
@@ -19,3 +20,11 @@ async def show_evidence(request: Request, run_id: str, number: str) -> Response:
     read_query(NoParameters, request)
     services = services_of(request)
     return json_answer(await run_in_threadpool(evidence_of, services.parts, services.queries, run_id, number))
+
+
+@router.get("/runs/{run_id}/console")
+async def show_console(request: Request, run_id: str) -> Response:
+    """Show the end of what a machine wrote to its console: now while it lives, else what was kept of it."""
+    number = read_query(ConsoleParameters, request).attempt
+    services = services_of(request)
+    return json_answer(await run_in_threadpool(console_of, services.parts, services.queries, run_id, number))
