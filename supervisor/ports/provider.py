@@ -122,7 +122,8 @@ class Provider(Protocol):
 
     def find(self, ref: MachineRef) -> Machine | None:
         """One machine, asked for directly, after the listing. None = the platform says that it does not exist (the
-        second signal of a death). ProviderUnavailable otherwise."""
+        second signal of a death). One that is gone, and of whose end the platform still tells, is ENDED with its
+        record: by its id alone, without labels, run id or launch id. ProviderUnavailable otherwise."""
         ...
 
     def release(self, ref: MachineRef) -> None:

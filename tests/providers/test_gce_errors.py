@@ -107,7 +107,6 @@ def test_of_several_errors_the_one_that_stays_longest_counts() -> None:
         (503, "backendError", ProviderUnavailable),
         (409, "alreadyExists", ProviderUnavailable),
         (409, "resourceInUseByAnotherResource", NoCapacity),
-        (404, "", ProviderUnavailable),  # a page of a proxy in between
         (403, "quotaExceeded", QuotaExceeded),
         (403, "forbidden", LaunchRejected),
         (403, "accessNotConfigured", LaunchRejected),
