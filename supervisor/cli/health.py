@@ -77,14 +77,15 @@ def doctor(ctx: click.Context, /, client: Client, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(answer, ensure_ascii=False))
     else:
+        width = max([10, *(len(check["name"]) for check in answer["checks"])])
         for check in answer["checks"]:
-            click.echo(_check_line(check["result"], check["name"], check["fact"]))
+            click.echo(_check_line(check["result"], check["name"], check["fact"], width))
             for word in ("cause", "fix"):
                 if check.get(word):
                     click.echo(f"    {word}: {safe(check[word])}")
     ctx.exit(DOCTOR_EXITS.get(answer["worst"], 2))
 
 
-def _check_line(result: str, name: str, fact: str) -> str:
+def _check_line(result: str, name: str, fact: str, width: int = 10) -> str:
     sign, colour = MARKS.get(result, ("?", "white"))
-    return f"{click.style(sign, fg=colour)} {safe(name):<11} {safe(fact)}"
+    return f"{click.style(sign, fg=colour)} {safe(name):<{width}} {safe(fact)}"
