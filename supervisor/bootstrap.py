@@ -277,7 +277,7 @@ def _tick(
             wake,
             paces,
             inbox.forget,
-            threads=adapters.launch_threads,
+            launch_threads=adapters.launch_threads,
         ),
         outcomes=outcomes,
         sampler=Sampler(store),
