@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Callable, Optional
 
 from supervisor.agent.job import Job
+from supervisor.agent.preemption import SHUTDOWN_S
 from supervisor.agent.reach import Reach
 from supervisor.domain import heartbeat
 
@@ -46,7 +47,7 @@ class Attention:
         self._expires_at = monotonic() + job.machine_max_s
         self._lock = threading.Lock()
         self._ending: Optional[Ending] = None
-        self._noticed = False
+        self._noticed, self._termed = False, False
         self.term_received = False
         self.notice_left_s: Optional[float] = None  # as it was when the notice was first seen
 
@@ -64,10 +65,11 @@ class Attention:
 
     def look(self) -> Optional[Ending]:
         """Look around; None = go on. Cheap enough for ten times a second."""
-        if self.term_received:
-            self._once(heartbeat.STOPPED)
         if not self._noticed:
             self._look_for_notice()
+        if self.term_received and not self._termed:
+            self._termed = True
+            self._heed_term()
         if self._monotonic() >= self._expires_at:
             self._once(heartbeat.EXPIRED)
         if self._reach.silent_s() >= self._job.cut_off_s:
@@ -98,10 +100,21 @@ class Attention:
             return
         self._noticed = True
         self.notice_left_s = left_s
+        self._leave_within(heartbeat.NOTICED, left_s)
+
+    def _heed_term(self) -> None:
+        """After a notice, if there was one: a machine that is taken away is shut down in the end, and TERM is how its
+        system says so. A rented machine has no more than that time, whoever shuts it down."""
+        if self._job.notice_from is None:
+            self._once(heartbeat.STOPPED)
+        else:
+            self._leave_within(heartbeat.STOPPED, SHUTDOWN_S)
+
+    def _leave_within(self, reason: str, left_s: float) -> None:
         now = self._monotonic()
         reserve_s = min(self._job.upload_reserve_s, left_s * NOTICE_SHARE)
         save_until = now + max(0.0, left_s - LAST_WORDS_S)
-        self._shorten(Ending(heartbeat.NOTICED, now + left_s - reserve_s, save_until))
+        self._shorten(Ending(reason, now + left_s - reserve_s, save_until))
 
     def _shorten(self, new: Ending) -> None:
         with self._lock:

@@ -1,5 +1,7 @@
 """Reasons to end, and the clocks that each of them starts."""
 
+from typing import Any
+
 import pytest
 
 from supervisor.agent.attention import Attention
@@ -9,11 +11,11 @@ from tests.agent.desk import HandClock, job
 
 
 class Desk:
-    def __init__(self, **changes: float) -> None:
+    def __init__(self, **changes: Any) -> None:
         self.clock = HandClock()
         self.notice: float | None = None
         self.reach = Reach(self.clock)
-        given = job(stop_grace_s=120.0, machine_max_s=1000.0, cut_off_s=500.0, **changes)
+        given = job(**{"stop_grace_s": 120.0, "machine_max_s": 1000.0, "cut_off_s": 500.0, **changes})
         self.attention = Attention(given, self.reach, self.clock, lambda: self.notice)
 
 
@@ -40,6 +42,27 @@ def test_repeated_looks_do_not_move_the_clocks() -> None:
     first = desk.attention.look()
     desk.clock.now += 50.0
     assert desk.attention.look() == first
+
+
+def test_term_at_the_end_of_a_machine_that_was_told_of_it_is_its_preemption() -> None:
+    desk = Desk()
+    desk.notice = 20.0
+    desk.attention.term_received = True
+    ending = desk.attention.look()
+    assert ending is not None
+    assert ending.reason == heartbeat.NOTICED
+
+
+def test_term_on_a_rented_machine_leaves_what_a_shutdown_leaves() -> None:
+    desk = Desk(notice_from="gce", upload_reserve_s=8.0)
+    desk.attention.ask(heartbeat.STOPPED)
+    desk.clock.now += 1.0
+    desk.attention.term_received = True
+    ending = desk.attention.look()
+    assert ending is not None
+    assert (ending.kill_at, ending.save_until) == (1001.0 + 25.0 - 8.0, 1001.0 + 25.0 - 0.5)
+    desk.clock.now += 5.0
+    assert desk.attention.look() == ending, "the clock moves"
 
 
 def test_a_notice_kills_before_its_deadline_by_the_reserve() -> None:
