@@ -11,6 +11,7 @@ from google.api_core import exceptions as google_errors
 
 from tests.cloud.compute_rig import ZONE, Rig, compute_rig, spot
 from tests.cloud.web import Hang, Reset
+from tests.waiting import wait_for
 
 
 @pytest.fixture
@@ -76,6 +77,7 @@ def test_the_answer_is_lost_and_the_machine_comes_up(rig: Rig, how: Any) -> None
     rig.fake.fail_next("POST", "/instances$", how, lost=True)
     with pytest.raises((httpx.TransportError, httpx.HTTPStatusError)):
         rig.http.post("zones/%s/instances" % ZONE, json=spot("vm-1"), timeout=0.3).raise_for_status()
+    wait_for(rig.fake.names, what="the machine whose answer was lost")
     rig.after(10)
     assert rig.status() == "RUNNING"
 
