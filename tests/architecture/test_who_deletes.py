@@ -19,7 +19,7 @@ ALLOWED = {
     "services/reopen.py": "the stop marker that a resume has used up",
     "reconciler/act.py": "the beat of a run that is settled",
     "agent/beats.py": "the beat of the boot, when the agent itself beats",
-    "agent/stores/gcs.py": "is a store: the delete after its own check",
+    "agent/stores/gcs.py": "is a store: takes back what arrived damaged",
     "providers/gce/releasing.py": "machines, no objects",
     "agent/reach.py": "hands on to the store, and notes whether it answers",
     "objectstores/filesystem.py": "hands on to the folder store",
