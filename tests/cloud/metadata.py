@@ -39,7 +39,10 @@ class MetadataFake:
         watch: Watch | None = None,
     ) -> None:
         self.project, self.numeric_project_id = project, "424242424242"
-        self.email = f"spot@{project}.iam.gserviceaccount.com"
+        # A supervisor has the identity that workloads on Kubernetes have: google-auth takes no other name of an account
+        # without asking a server of Google's, outside this computer, where it may be used.
+        robot = f"spot@{project}.iam.gserviceaccount.com"
+        self.email = f"{project}.svc.id.goog" if instance is None else robot
         self.token_lifetime_s = 3599.0
         self.requests: list[str] = []  # paths asked for, in order
         self.waiting = 0  # requests that wait for a change now

@@ -17,6 +17,7 @@ from tests.contracts.objectstore_suite import AgentStoreSuite
 
 class TestAgentGcsStore(AgentStoreSuite):
     words = errors
+    rounds = 10
 
     @pytest.fixture
     def bucket(self) -> Iterator[StorageFake]:
