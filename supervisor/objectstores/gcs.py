@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import quote
@@ -23,7 +22,7 @@ from urllib.parse import quote
 from supervisor.agent.stores.errors import check_key, check_metadata, check_page_size, check_prefix
 from supervisor.objectstores.gcs_asking import NEVER, Patience, Refused, checked, condition_of, unavailable
 from supervisor.objectstores.gcs_reading import Download, info, info_of_blob, pages
-from supervisor.objectstores.gcs_session import Hands, open_hands
+from supervisor.objectstores.gcs_session import Hands, open_hands, require_client
 from supervisor.objectstores.gcs_upload import PIECE_BYTES, ResumableUpload, crc32c
 from supervisor.ports.objectstore import (
     MAX_PAGE,
@@ -83,8 +82,7 @@ class GcsStore(ObjectStore):
     @classmethod
     def at(cls, url: str) -> GcsStore:
         """The store that the URL names. ImportError where Google's client is not installed."""
-        if find_spec("google") is None or find_spec("google.cloud.storage") is None:
-            raise ImportError(f"{url} needs google-cloud-storage: install spot-supervisor[google]")
+        require_client(url)
         return cls(url)
 
     def warm(self) -> None:
@@ -136,7 +134,9 @@ class GcsStore(ObjectStore):
         try:
             yield from download.read(offset, None if length is None else offset + length)
         except Refused as refused:
-            if refused.status == 404 and download.generation is None:
+            if refused.status == 404 and download.generation is not None:
+                raise StoreUnavailable(f"{self.url}: {key!r} was replaced while it was read") from None
+            if refused.status == 404:
                 self._require_bucket(key, refused)
                 raise ObjectMissing(key) from None
             if refused.status != 416:  # nothing lies there, past the end

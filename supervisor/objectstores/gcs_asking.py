@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -23,10 +24,11 @@ NEEDS = {
     "look at": "storage.buckets.get",
 }
 PASSING = frozenset({408, 429, 500, 502, 503, 504})
-CONNECT_S, READ_S = 5.0, 10.0
+CONNECT_S, READ_S = 10.0, 10.0
 PAUSE_S, LONGEST_PAUSE_S = 0.25, 4.0
 NEVER = -1  # a condition that no object can meet
 Timeout = tuple[float, float]  # to connect, and between two pieces of an answer; seconds
+_QUERY = re.compile(r"\?[^\s)]*")
 T = TypeVar("T")
 
 
@@ -112,7 +114,8 @@ def understood(error: Exception) -> Trouble | None:
     if isinstance(error, DataCorruption):
         return Trouble(None, f"damaged on the way: {error}", passing=False, acted=True)
     if isinstance(error, (RequestException, HTTPError)):
-        return Trouble(None, f"{type(error).__name__}: {error}", passing=True, acted=True)
+        text = _QUERY.sub("", str(error))  # the address of an upload is a right to write
+        return Trouble(None, f"{type(error).__name__}: {text}", passing=True, acted=True)
     return None
 
 

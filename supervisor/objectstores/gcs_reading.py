@@ -34,25 +34,26 @@ def pages(patience: Patience, get: Get, url: str, prefix: str, cut: int, page_si
     query = {"prefix": prefix, "maxResults": str(page_size), "fields": FIELDS}
     newest = 0.0
     while True:
-        body, date = patience.ask(lambda timeout: _body_and_date(get, url, dict(query), timeout))
-        objects = tuple(
-            info(item, name[cut:])
-            for item in body.get("items", ())
-            if not _NO_KEY.search(name := item["name"])
-        )
+        objects, token, date = patience.ask(partial(_page, get, url, dict(query), cut))
         # The header has whole seconds, `updated` has milliseconds: no object is younger than the listing it is in.
         newest = max([newest, date, *(found.updated for found in objects)])
         yield Page(objects, newest)
-        if "nextPageToken" not in body:
+        if token is None:
             return
-        query["pageToken"] = body["nextPageToken"]
+        query["pageToken"] = token
 
 
-def _body_and_date(get: Get, url: str, query: Mapping[str, str], timeout: Timeout) -> tuple[Any, float]:
+def _page(
+    get: Get, url: str, query: Mapping[str, str], cut: int, timeout: Timeout
+) -> tuple[tuple[ObjectInfo, ...], str | None, float]:
+    """Objects, where the next page begins (None: nowhere), and the store's time."""
     response = checked(get(url, params=query, timeout=timeout))
     try:
-        return json.loads(response.content), parsedate_to_datetime(response.headers["Date"]).timestamp()
-    except (ValueError, KeyError) as error:
+        body = json.loads(response.content)
+        items = [item for item in body.get("items", ()) if not _NO_KEY.search(item["name"])]
+        date = parsedate_to_datetime(response.headers["Date"]).timestamp()
+        return tuple(info(item, item["name"][cut:]) for item in items), body.get("nextPageToken"), date
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Answered(502, f"the listing cannot be read: {error!r}") from error
 
 

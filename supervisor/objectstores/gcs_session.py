@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 from supervisor.ports.objectstore import StoreUnavailable
@@ -22,6 +23,16 @@ class Hands:
     session: Any  # google.auth.transport.requests.AuthorizedSession
     bucket: Any  # google.cloud.storage.Bucket
     endpoint: str  # https://storage.googleapis.com, or what STORAGE_EMULATOR_HOST says
+
+
+def require_client(url: str) -> None:
+    """ImportError where Google's client is not installed; does not load it."""
+    try:
+        found = find_spec("google.cloud.storage")
+    except ModuleNotFoundError:
+        found = None
+    if found is None:
+        raise ImportError(f"{url} needs google-cloud-storage: install spot-supervisor[google]")
 
 
 def open_hands(url: str, bucket_name: str) -> Hands:

@@ -16,7 +16,8 @@ from typing import Any, BinaryIO
 
 from supervisor.objectstores.gcs_asking import Answered, Patience, Refused, Timeout, checked
 
-PIECE_BYTES = 8 << 20  # a multiple of 256 KiB; more than what goes in a single request
+# A multiple of 256 KiB, and what a slow line (0.4 MB/s) can send within CONNECT_S, which limits a write as a whole.
+PIECE_BYTES = 4 << 20
 STUCK = 5  # pieces in a row of which nothing arrived
 
 
@@ -43,7 +44,10 @@ class ResumableUpload:
 
     def send(self, stream: BinaryIO, size: int) -> Mapping[str, Any]:
         """The object's resource. Refused as asking ends; patience begins anew with every piece that arrived."""
-        place = self.patience.ask(self._begin)
+        try:
+            place = self.patience.ask(self._begin)
+        except Refused as refused:  # nothing was sent yet, so nothing can have been written
+            raise Refused(refused.status, refused.text, doubtful=False) from refused
         at, unsure = 0, False  # unsure: how much has arrived must be asked first
 
         def step(timeout: Timeout) -> Any:
@@ -61,7 +65,12 @@ class ResumableUpload:
 
         stuck = 0
         while stuck < STUCK:
-            response = self.patience.ask(step)
+            try:
+                response = self.patience.ask(step)
+            except Refused as refused:
+                if refused.status not in {404, 410}:
+                    raise
+                raise Refused(None, "the upload's session has ended", refused.doubtful) from refused
             if response.status_code != 308:
                 found: Mapping[str, Any] = json.loads(response.content)
                 return found

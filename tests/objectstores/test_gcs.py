@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from email.utils import parsedate_to_datetime
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
-from supervisor.objectstores import gcs_reading
+from supervisor.objectstores import gcs_reading, gcs_session
 from supervisor.objectstores.gcs import GcsStore
 from supervisor.ports.objectstore import ABSENT, ObjectMissing, StoreUnavailable
 from tests.cloud.storage import StorageFake
 from tests.cloud.storage_troubles import spoilt
-from tests.cloud.web import Reset
+from tests.cloud.web import Reset, Response
 from tests.objectstores.gcs_bed import BUCKET, Waiting, cloud_storage, store_over
 
 INSERT, GET, LIST = "storage.objects.insert", "storage.objects.get", "storage.objects.list"
@@ -87,6 +89,16 @@ def test_a_folder_keeps_two_stores_of_a_bucket_apart(fake: StorageFake, store: G
     whole.close()
 
 
+def test_where_googles_client_is_missing_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing(name: str) -> None:
+        raise ModuleNotFoundError(name)
+
+    for find_spec in (lambda _: None, nothing):
+        monkeypatch.setattr(gcs_session, "find_spec", find_spec)
+        with pytest.raises(ImportError, match=r"spot-supervisor\[google\]"):
+            GcsStore.at("gs://spot-runs")
+
+
 def test_a_supervisor_without_a_cloud_never_loads_googles_client() -> None:
     code = "import sys; from supervisor.objectstores.gcs import GcsStore; GcsStore.at('gs://abc')"
     code += "; assert 'google.auth' not in sys.modules"
@@ -130,6 +142,21 @@ def test_a_listing_without_the_stores_time_is_none(
     monkeypatch.setattr(gcs_reading, "parsedate_to_datetime", no_date)
     with pytest.raises(StoreUnavailable, match="listing cannot be read"):
         list(store.pages(""))
+
+
+def test_an_item_that_cannot_be_read_makes_the_listing_unreadable() -> None:
+    waiting = Waiting()
+    with patch.dict(os.environ):
+        fake = StorageFake(waiting.clock)  # nobody watches: these answers are wrong on purpose
+        fake.make_bucket(BUCKET)
+        os.environ["STORAGE_EMULATOR_HOST"] = fake.url
+        with store_over(waiting) as store:
+            for body in ([], {"items": [{"name": "team/a"}]}, {"items": [None]}, b"{"):
+                fake.trouble(lambda _, body=body: Response(200, body), times=None)
+                with pytest.raises(StoreUnavailable, match="listing cannot be read"):
+                    list(store.pages(""))
+                fake.calm()
+        fake.close()
 
 
 @pytest.mark.parametrize("what", [403, 404, 503, Reset()], ids=str)
