@@ -36,6 +36,9 @@ class Unknown:
     reason: str
     since: float | None = None
     torn: bool = False  # it was read and cannot be understood: only a person can mend it
+    taken: bool = (
+        False  # another's machine has this name: asking for ours again is answered with a definite no
+    )
 
 
 NOT_READ = Unknown("not read")

@@ -16,7 +16,7 @@ from supervisor.domain.causes import Cause
 from supervisor.domain.events import EventKind
 from supervisor.domain.heartbeat import Beat
 from supervisor.domain.machine import Machine, MachineState
-from supervisor.domain.observation import BATON, NOT_READ, Absent, CreateFailed, Observation, Seen
+from supervisor.domain.observation import BATON, NOT_READ, Absent, CreateFailed, Observation, Seen, Unknown
 from supervisor.domain.placement import offer_key
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
@@ -92,7 +92,8 @@ def _left_already(
 
 def _again(run: Run, try_: Try, obs: Observation, now: float) -> Decision:
     """Machine absent or asked for, and no word from the create call: the same Launch, never another zone."""
-    if not (isinstance(obs.machine, Absent) or _asked(obs)):
+    taken = isinstance(obs.machine, Unknown) and obs.machine.taken
+    if not (isinstance(obs.machine, Absent) or _asked(obs) or taken):
         return unchanged(run)
     blind = blind_start(run, obs, now)
     if blind is not None:

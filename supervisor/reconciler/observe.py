@@ -63,7 +63,7 @@ class Snapshot:
         if machine is None:
             return Absent(age_s, "listing")
         if machine.supervisor_id != supervisor_id or machine.launch_id != launch_id:
-            return Unknown(f"a machine named {name} belongs to another launch")
+            return Unknown(f"a machine named {name} belongs to another launch", taken=True)
         return Seen(machine, age_s, "listing")
 
     def beat(self, run_id: str, forged: Collection[str] = ()) -> Part[Beat]:

@@ -334,12 +334,13 @@ class FakeProvider(KeptSecrets):
     def _asked(self, name: str, own: FakeMachine) -> Machine | None:
         if self._clock.now() < own.room_at or own.request is None:
             return own.machine
+        del self._machines[name]  # it takes no room itself while room is looked for
         try:
             self._refuse_placement(own.request.placement)
         except LaunchFailed as error:
-            del self._machines[name]
             self._refused[own.request.request_id] = error
             return None
+        self._machines[name] = own
         own.machine = replace(own.machine, state=MachineState.STARTING)
         return self._now(name)
 

@@ -75,7 +75,12 @@ def exit_of(text: str) -> tuple[Exit, float]:
 
 def spec_of(stage: Stage, options: dict[str, str]) -> dict[str, object]:
     """The spec as an API client would send it; what is not said is left out."""
-    spec: dict[str, dict[str, object]] = {"limits": {}, "stall": {}, "": {"command": ["train"]}}
+    spec: dict[str, dict[str, object]] = {
+        "limits": {},
+        "stall": {},
+        "escalate": {},
+        "": {"command": ["train"]},
+    }
     for name, text in options.items():
         if name == "deadline":
             at = datetime.fromtimestamp(stage.clock.now() + seconds(text), UTC)
@@ -111,6 +116,12 @@ SPEC: dict[str, tuple[str, str, Callable[[str], object]]] = {
     "require_pull": ("", "require_pull", yes),
     "on_failure": ("", "on_failure", str),
     "allow_on_demand": ("", "allow_on_demand", yes),
+    "image": ("", "image", str),
+    "follow_tag": ("", "image_follow_tag", yes),
+    "escalate_after": ("escalate", "after", int),
+    "escalate_within": ("escalate", "within_s", seconds),
+    "escalate_to": ("escalate", "to", str),
+    "on_demand_before": ("escalate", "on_demand_before_deadline_s", seconds),
     "grace": ("", "stop_grace_s", seconds),
     "keep": ("", "keep_s", seconds),
     "expect_runtime": ("", "expect_runtime_s", seconds),
@@ -142,9 +153,13 @@ def write_marker(stage: Stage, line: Line) -> None:
 
 
 def resume_run(stage: Stage, line: Line) -> None:
-    """resume NAME [rerun=yes]"""
-    rerun = yes(line.values().get("rerun", "no"))
-    resume(stage.parts, line.word(0, "a run id"), Wish(None, False, rerun, ACTOR))
+    """resume NAME [rerun=yes] [image=ANOTHER]"""
+    run_id, values = line.word(0, "a run id"), line.values()
+    spec = None
+    if "image" in values:
+        run = stage.parts.store.find(run_id)
+        spec = {**stage.rows.spec(run.key), "image": values["image"]}
+    resume(stage.parts, run_id, Wish(spec, spec is not None, yes(values.get("rerun", "no")), ACTOR))
 
 
 def approve_run(stage: Stage, line: Line) -> None:

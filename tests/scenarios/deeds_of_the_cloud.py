@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from supervisor.domain.causes import Cause
+from supervisor.domain.identifiers import machine_name
 from supervisor.domain.machine import Machine, MachineRef, MachineState
+from supervisor.domain.policies import Knobs
 from supervisor.ports.provider import (
     ImageHidden,
     ImageMissing,
@@ -139,6 +141,13 @@ def _asked_name(stage: Stage, line: Line) -> str:
     return next(one.name for one in reversed(stage.provider.launches) if one.run_id == run_id)
 
 
+def _take_name(stage: Stage, line: Line) -> None:
+    """cloud take-name NAME: another's machine has the name that this run's first machine would have"""
+    own = stage.rows.supervisor_id
+    name = machine_name(Knobs(own).machine_prefix, own, line.word(1, "a run id"), 1, 1)
+    stage.provider.add(Machine("id:taken", name, "a", MachineState.UP, "another-supervisor", "x", "1.1.1"))
+
+
 def _console(stage: Stage, line: Line) -> None:
     stage.provider.write_console(_name(stage, line), line.word(2, "a text").encode())
 
@@ -149,6 +158,7 @@ CLOUD = {
     "room-takes": lambda stage, line: setattr(stage.provider, "room_s", seconds(line.word(1, "a time"))),
     "forgets": lambda stage, line: stage.provider.lose(_asked_name(stage, line)),
     "image": _image,
+    "take-name": _take_name,
     "remove": _remove,
     "delete": lambda stage, line: stage.provider.end(
         _name(stage, line), Cause.MACHINE_DELETED, "deleted by hand"

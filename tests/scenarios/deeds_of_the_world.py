@@ -134,6 +134,21 @@ def forge(stage: Stage, line: Line) -> None:
     stage.objects.put(runfiles.beat(run_id), text.encode(), metadata={"beat": text})
 
 
+def boot(stage: Stage, line: Line) -> None:
+    """boot NAME PHASE [says=TEXT] [left=WORD] [notice=TIME] [nonce=TEXT]: what the start-up script of the newest
+    machine writes beside the beats"""
+    run_id, phase = line.word(0, "a run id"), line.word(1, "a phase")
+    one, values = stage.agent(run_id), line.values()
+    key = runfiles.boot_beat(run_id)
+    said = Beat(
+        run_id, one.attempt, one.launch_id, one.machine_id, "boot", next(stage.boot_sequence), phase,
+        nonce=values.get("nonce", str(one.job["nonce"])), message=values.get("says", ""),
+        left=values.get("left"), notice_s=seconds(values["notice"]) if "notice" in values else None,
+    )  # fmt: skip
+    text = heartbeat.encode(said).decode()
+    stage.objects.put(key, text.encode(), metadata={"beat": text})
+
+
 def _of_attempt(stage: Stage, run_id: str, beat: Beat) -> Beat:
     first = stage.agent(run_id, 1)
     nonce = str(first.job["nonce"])
@@ -224,6 +239,7 @@ DEEDS = {
     "database": database,
     "agent": agent,
     "forge": forge,
+    "boot": boot,
     "clock": clock,
     "supervisor": supervisor,
 }

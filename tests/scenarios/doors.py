@@ -119,10 +119,12 @@ class StagedProvider(FakeProvider):
 
     def _now(self, name: str) -> Machine | None:
         machine = super()._now(name)
-        born = machine is not None and machine.state is not MachineState.ASKED and name in self._requests
-        if machine is not None and born and machine.machine_id not in self._known:
+        request = self._requests.get(name)
+        if machine is None or request is None or machine.machine_id in self._known:
+            return machine
+        if machine.state is not MachineState.ASKED and machine.run_id == request.run_id:
             self._known.add(machine.machine_id)
-            self._tell_birth(self._requests[name], machine)
+            self._tell_birth(request, machine)
         return machine
 
     def look(self, name: str) -> Machine | None:

@@ -26,7 +26,7 @@ class Mouth:
         self.push_at = starts_at if agent.plan.push else NEVER
         self.store_at = NEVER  # until it holds the baton
         self.heard_at = starts_at
-        self._sequence = 0
+        self._sequence = 99  # below that the start-up script counts
         self._generation: str | None = None
         self._stop_seen: str | None = None
         self._said: tuple[object, ...] = ()

@@ -120,6 +120,7 @@ class Stage:
         self.doubled: dict[str, float] = {}
         self._looked: list[float] = []
         self._lives = itertools.count(1)
+        self.boot_sequence = itertools.count(1)
         self._database = open_store(f"sqlite:///{self.folder}/scenario.db", True, ("fake",))
         self.rows = DatabaseDoor(self._database)
         logging.getLogger("supervisor").addHandler(self.faults)
