@@ -11,8 +11,8 @@ from pathlib import Path
 STUBS = Path(__file__).with_name("stubs")
 # What the start-up script may use of Container-Optimized OS. Neither Python nor jq is there.
 TOOLS = (
-    "bash", "base64", "cat", "chmod", "curl", "grep", "gzip", "head", "ln", "ls", "mkdir", "mkfifo", "readlink", "rm",
-    "rmdir", "sed", "sh", "sha256sum", "tail", "timeout", "touch", "wc",
+    "bash", "base64", "cat", "chmod", "cp", "curl", "grep", "gzip", "head", "ln", "ls", "mkdir", "mkfifo", "readlink",
+    "rm", "rmdir", "sed", "sh", "sha256sum", "tail", "timeout", "touch", "wc",
 )  # fmt: skip
 PRETENDED = ("docker", "mount", "blkid", "poweroff", "systemctl", "sleep")
 IMAGE_TOOLS = ("cat", "env", "ls", "sh", "sleep")
@@ -59,6 +59,9 @@ class Scene:
             (stub / name).write_text(text + "\n" * bool(text))
         self._lay_out_tools(tools)
         self._lay_out_image(folder / "image", stub)
+        certificates = folder / "root" / "etc" / "ssl" / "certs" / "ca-certificates.crt"
+        certificates.parent.mkdir(parents=True, exist_ok=True)
+        certificates.write_text("of the host\n")
         by_id = folder / "root" / "dev" / "disk" / "by-id"
         by_id.mkdir(parents=True, exist_ok=True)
         for name, disk in self.disks.items():

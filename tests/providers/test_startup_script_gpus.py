@@ -81,8 +81,6 @@ def test_a_driver_that_is_there_already_is_used(rig: StartupRig) -> None:
 @pytest.mark.parametrize(
     ("refusal", "left"),
     [
-        ("125 unknown or invalid runtime name: nvidia", "no_gpu"),
-        ("125 error running prestart hook #0: Using requested mode 'cdi'", "no_gpu"),
         ("125 error gathering device information while adding custom device", "no_gpu"),
         ("125 Conflict. The container name is in use", "no_start"),
     ],

@@ -24,7 +24,7 @@ export PATH=$PATH:$NVIDIA/bin
 
 PAUSES=(1 2 4 8 15 30 30 30 60) # seconds between the tries of what must succeed
 PHASE=boot SEQUENCE=0 BEATEN_AT=0
-RUN_ID='' TERMED='' DRIVER_READY='' DOCKER_RUN=''
+RUN_ID='' DRIVER_READY='' TERMED='' WORK=''
 
 # --- what is told ------------------------------------------------------------------------------------------------
 
@@ -81,26 +81,31 @@ give_up() { # LEFT MESSAGE: the last word, then off
     say "$PHASE" "$2" "left=$1"
     for pause in 2 4 0; do
         beat "$2" "$1" && break
-        calmly sleep "$pause"
+        sleep "$pause"
     done
     exit 1
 }
 
-# --- waiting and ending ------------------------------------------------------------------------------------------
+# --- the end -----------------------------------------------------------------------------------------------------
 
-calmly() { # COMMAND...: bash hears a TERM in its own wait, and not while a command runs in the foreground
-    "$@" &
-    wait $!
+# Two shells: one works, one waits. bash runs a trap only between two commands, and bash 5.2 stumbles over one that comes
+# while it reads a $(...); so the shell that hears TERM does nothing but wait.
+stay_till_the_end() { # COMMAND
+    trap on_term TERM INT
+    trap switch_off EXIT
+    trap '' PIPE # whoever reads our output may go before us
+    "$1" &
+    WORK=$!
+    wait "$WORK"
 }
 
 on_term() {
+    trap '' TERM INT
     TERMED=1
-    [ -n "$DOCKER_RUN" ] || exit 143
     # Again each second: a container that is still starting does not hear it.
-    while kill -0 "$DOCKER_RUN" 2>/dev/null; do
-        docker kill --signal TERM spot >/dev/null 2>&1
-        sleep 1
-    done
+    while docker kill --signal TERM spot >/dev/null 2>&1; do sleep 1; done
+    kill "$WORK" 2>/dev/null
+    exit 143
 }
 
 switch_off() {

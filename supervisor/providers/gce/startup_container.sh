@@ -2,7 +2,7 @@
 # Part three of the start-up script (see startup.sh): image, agent and container, and the order of it all.
 
 MACHINE=$ROOT/var/lib/spot/machine # job, agent and training; the same path inside the container
-NO_PYTHON=90 # how the launcher ends in an image without Python >= 3.8
+NO_PYTHON=90 OLD_PYTHON=4 # how the launcher and the agent end in an image without Python >= 3.8
 
 # Runs in the image's /bin/sh; $1 = the machine folder, $2 and $3 = the driver's libraries and programs, if any. They go
 # before the image's libraries, because they must be those of the kernel's driver, and after its programs.
@@ -27,7 +27,7 @@ log_in() { # to Google's registries, with a token of now
     esac
 }
 
-pull() { log_in && calmly docker pull --quiet "$IMAGE"; }
+pull() { log_in && docker pull --quiet "$IMAGE"; }
 
 pull_image() {
     local pause words began
@@ -43,7 +43,7 @@ pull_image() {
             give_up no_image "$IMAGE cannot be pulled: $words"
         fi
         tell image "again in $pause s: $words"
-        calmly sleep "$pause"
+        sleep "$pause"
     done
     give_up no_start "$IMAGE cannot be pulled: $words"
 }
@@ -58,6 +58,8 @@ lay_papers() { # a folder of an earlier boot is not trusted: what counts is in t
     rm -rf "$MACHINE" 2>/dev/null # its folder stays where it is mounted on itself
     executable "$MACHINE"
     chmod 777 "$MACHINE" # the image may run as anybody
+    # Many images have no certificates of their own, and the agent speaks TLS.
+    cp "$ROOT/etc/ssl/certs/ca-certificates.crt" "$MACHINE" || say image "the image's own certificates will do"
     printf '{"machine_id": "%s"}\n' "$MACHINE_ID" >"$MACHINE/identity.json"
     metadata instance/attributes/spot-job | base64 -d | gzip -dc >"$MACHINE/job.json" \
         || give_up no_start "the metadata value spot-job cannot be read"
@@ -77,7 +79,7 @@ fetch_agent() {
             answer="its content is another one"
         fi
         tell image "the agent cannot be fetched, again in $pause s: $answer"
-        calmly sleep "$pause"
+        sleep "$pause"
     done
     give_up no_start "the agent cannot be fetched: $answer"
 }
@@ -100,12 +102,9 @@ run_container() { # no --gpus, no --runtime: here docker knows neither
     arguments+=(--entrypoint /bin/sh "$IMAGE" -c "$LAUNCHER" spot "$MACHINE" "${driver[@]}")
     mkfifo "$BOOT/output"
     relay <"$BOOT/output" &
-    docker run "${arguments[@]}" >"$BOOT/output" 2>&1 &
-    DOCKER_RUN=$!
     say container "starting"
-    wait "$DOCKER_RUN"
+    docker run "${arguments[@]}" >"$BOOT/output" 2>&1
     CODE=$?
-    DOCKER_RUN=''
     wait # for the relay's last lines
 }
 
@@ -133,26 +132,27 @@ explain() { # exit codes of docker run: https://docs.docker.com/engine/container
             give_up no_start "docker could not start the container: $words"
             ;;
         126 | 127) give_up no_image "the image has no /bin/sh that can be started: $words" ;;
-        "$NO_PYTHON") give_up no_image "$words" ;;
+        "$NO_PYTHON" | "$OLD_PYTHON") give_up no_image "$words" ;;
     esac
     # Any other end came after the agent's start, which tells of it itself, unless it could not even begin.
     ((CODE == 0 || CODE > 128)) || give_up no_start "the agent has ended with exit code $CODE: $words"
 }
 
+work() {
+    hear_term
+    read_papers
+    tell boot "machine $NAME ($MACHINE_ID), attempt $ATTEMPT of $RUN_ID"
+    prepare_gpus
+    mount_disk
+    pull_image
+    lay_papers
+    run_container
+    explain
+}
+
 mkdir -p "$ROOT/run"
-if ! mkdir "$BOOT" 2>/dev/null; then
+if mkdir "$BOOT" 2>/dev/null; then
+    stay_till_the_end work
+else
     say boot "this script has run in this boot already: nothing is done"
-    exit 0
 fi
-trap switch_off EXIT
-trap on_term TERM INT
-trap : PIPE # whoever read our output may go before us
-hear_term
-read_papers
-tell boot "machine $NAME ($MACHINE_ID), attempt $ATTEMPT of $RUN_ID"
-prepare_gpus
-mount_disk
-pull_image
-lay_papers
-run_container
-[ -n "$TERMED" ] || explain

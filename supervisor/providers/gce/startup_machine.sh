@@ -20,15 +20,15 @@ prepare_gpus() {
         ((found < GPUS)) || break
         (($(uptime_s) < end)) || without_gpus "$found"
         (($(uptime_s) < BEATEN_AT + 60)) || tell driver "waiting for GPUs: $found of $GPUS answer"
-        calmly sleep 10
+        sleep 10
     done
     tell driver "$found GPUs answer"
 }
 
 install_driver() { # WITHIN_S; a machine without cos-extensions has its driver already, or never
     if command -v cos-extensions >/dev/null; then
-        calmly timeout 120 systemctl start gcr-online.target docker.socket
-        if ! calmly timeout "$1" cos-extensions install gpu -- "-version=$DRIVER" >>"$BOOT/driver.log" 2>&1; then
+        timeout 120 systemctl start gcr-online.target docker.socket
+        if ! timeout "$1" cos-extensions install gpu -- "-version=$DRIVER" >>"$BOOT/driver.log" 2>&1; then
             say driver "the driver could not be installed: $(tail -n 1 "$BOOT/driver.log")"
             return
         fi
@@ -61,7 +61,7 @@ mount_disk() {
     [ -n "$DISK" ] || return 0
     DISK_FOLDER=$ROOT/mnt/disks/$DISK
     say disk "mounting the data disk $DISK"
-    for _ in {1..30}; do [ -e "$device" ] || calmly sleep 2; done
+    for _ in {1..30}; do [ -e "$device" ] || sleep 2; done
     bring_disk "$device" >"$BOOT/disk.log" 2>&1 || give_up no_start "data disk $DISK: $(tail -n 1 "$BOOT/disk.log")"
 }
 
@@ -70,7 +70,7 @@ bring_disk() { # DEVICE
     blkid -p "$1"
     case $? in
         0) mount "$1" "$DISK_FOLDER" ;;
-        2) calmly "mkfs.$DISK_FS" "$1" && mount "$1" "$DISK_FOLDER" && chmod 1777 "$DISK_FOLDER" ;;
+        2) "mkfs.$DISK_FS" "$1" && mount "$1" "$DISK_FOLDER" && chmod 1777 "$DISK_FOLDER" ;;
         *) return 1 ;;
     esac
 }
