@@ -25,7 +25,7 @@ EVERY_S = 600.0
 TOO_OLD_S = 1800.0  # then it is no advice any more
 GOOD, FAIR, POOR = 0, 1, 2
 GOOD_FROM, FAIR_FROM = 0.7, 0.4  # obtainability, 0 to 1
-OFF = frozenset({400, 403, 404, 501})  # not for this project, or not at all
+OFF = frozenset({403, 404, 501})  # not for this project, or not at all
 
 
 class Advice:
@@ -74,12 +74,14 @@ class Advice:
     def refresh(self) -> None:
         """Ask about every spot offer. Never raises: what is not known leaves its offer where it was."""
         found: dict[OfferKey, int] = {}
-        try:
-            for offer in self._offers:
+        for offer in self._offers:
+            try:
                 if offer.placement.spot:
                     found[offer_key(offer.placement)] = self._class_of(offer)
-        except ApiError as error:
-            self._gone(error)
+            except ApiError as error:
+                if error.status != 400:  # of this shape nothing can be said; of the others perhaps
+                    self._gone(error)
+                    break
         if found:
             self._classes, self._learnt_at = found, self._monotonic()
 

@@ -23,6 +23,7 @@ SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 # Pinned: without it, or with another one, partial lists may be told in another way.
 API_VERSION = "2026-09-01"
 BULK_S = 15.0  # for one page of a listing with its repeats: the tick waits for it
+GET_S = 12.0  # for one machine or operation
 
 T = TypeVar("T")
 Json = Mapping[str, Any]
@@ -70,7 +71,7 @@ class Compute:
             return clients.instances.get(timeout=timeout_s, retry=None, **self._at(zone, instance=name))
 
         try:
-            return plain(self._official_call(ask))
+            return plain(self._official_call(ask, GET_S))
         except ApiError as error:
             if error.missing:
                 return None
@@ -91,7 +92,7 @@ class Compute:
         def ask(clients: Any, timeout_s: float) -> Any:
             return clients.operations.get(timeout=timeout_s, retry=None, **self._at(zone, operation=name))
 
-        return plain(self._official_call(ask))
+        return plain(self._official_call(ask, GET_S))
 
     def serial(self, zone: str, name: str, last_bytes: int) -> str:
         """The end of the first serial port's output; Google keeps 1 MB of it."""
@@ -133,9 +134,9 @@ class Compute:
     def _at(self, zone: str, **what: str) -> dict[str, str]:
         return {"project": self._config.project, "zone": zone, **what}
 
-    def _official_call(self, ask: Callable[[Any, float], Any]) -> Any:
+    def _official_call(self, ask: Callable[[Any, float], Any], deadline_s: float | None = None) -> Any:
         clients = self._clients()
-        return self._retry.call(lambda timeout_s: spoken(lambda: ask(clients, timeout_s)))
+        return self._retry.call(lambda timeout_s: spoken(lambda: ask(clients, timeout_s)), deadline_s)
 
     def _session_call(
         self, method: str, path: str, query: Mapping[str, str | int], body: Json | None

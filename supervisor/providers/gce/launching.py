@@ -25,7 +25,7 @@ from supervisor.providers.gce.machine import machine_of
 from supervisor.providers.gce.parcel import ParcelPost
 from supervisor.providers.gce.records import Records
 
-WAIT_S = 25.0  # for one operation, where nobody else waits; together they wait so long in turns
+WAIT_S = 25.0  # from the insert on, where nobody else waits; many at once wait shorter
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.3, 3.0
 REMEMBERED = 10_000  # operations
 EXISTS = "RESOURCE_ALREADY_EXISTS"
@@ -54,7 +54,8 @@ class Launcher:
         zone, region = request.placement.zone, request.placement.region
         try:
             with self._waiters() as patience_s:
-                operation = self._ended(zone, self._begun(request), patience_s)
+                end = self._clock.monotonic() + patience_s
+                operation = self._ended(zone, self._begun(request), end)
         except ApiError as error:
             if error.exists:
                 return self._adopt(request)
@@ -96,8 +97,9 @@ class Launcher:
                 self._operations.popitem(last=False)
         return operation
 
-    def _ended(self, zone: str, operation: Operation, patience_s: float) -> Operation:
-        end, pause_s = self._clock.monotonic() + patience_s, FIRST_PAUSE_S
+    def _ended(self, zone: str, operation: Operation, end: float) -> Operation:
+        """`end`: until when it may be waited for, monotonic."""
+        pause_s = FIRST_PAUSE_S
         while operation.get("status") != "DONE":
             if self._clock.monotonic() + pause_s > end:
                 raise ProviderUnavailable("the machine is still being created: Google looks for room")

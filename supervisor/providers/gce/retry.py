@@ -50,7 +50,7 @@ class Budget:
 class Retry:
     """`deadline_s`: of a call with all its repeats; `per_try_s`: of one request."""
 
-    deadline_s: float = 30.0
+    deadline_s: float = 20.0
     per_try_s: float = 10.0
     monotonic: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
