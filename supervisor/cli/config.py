@@ -64,8 +64,10 @@ def _shown(known: Settings, name: str) -> object:
 
 
 def _text(value: object) -> str:
-    if value is None:
+    if value is None or value == "":
         return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, list):

@@ -24,7 +24,7 @@ from tests.cloud.storage import StorageFake
 from tests.objectstores.gcs_bed import URL, cloud_storage
 
 NAMES = [
-    "identity", "project", "machines", "zones", "shapes", "quotas", "boot image", "account", "advice", "bucket",
+    "identity", "project", "machines", "zones", "shapes", "quotas", "boot image", "account", "prices", "advice", "bucket",
     "permissions", "public_url",
 ]  # fmt: skip
 
@@ -41,6 +41,7 @@ class Scene:
             zones=("us-east1-c", "us-east1-b"),
             shapes={"t4": parse_shape("n1-standard-8+1xnvidia-tesla-t4"), "l4": parse_shape("g2-standard-8")},
             service_account="worker@p.iam.gserviceaccount.com",
+            prices={"t4": (0.15, 0.5), "l4": (0.25, 0.8)},
             endpoint=rig.fake.url,
         )
 
@@ -159,6 +160,12 @@ def test_an_account_that_may_do_too_much(scene: Scene) -> None:
     assert found.result == "warn"
     assert "123456789012-compute@developer.gserviceaccount.com" in found.fact
     assert found.fix.startswith("gcloud iam service-accounts create spot-worker")
+
+
+def test_prices_that_nobody_told(scene: Scene) -> None:
+    found = scene.look(prices={"t4": (0.15, 0.5)})["prices"]
+    assert (found.result, found.fact) == ("warn", "unknown for l4")
+    assert found.fix.startswith("set gce_prices, such as l4=")
 
 
 def test_networks(scene: Scene) -> None:

@@ -70,6 +70,7 @@ class Doctor:
             lambda: [places.quotas(config, read, facts)],
             lambda: [places.boot_image(config, read)],
             lambda: [_account(config, facts)],
+            lambda: [_prices(config)],
             lambda: places.network(config, read),
             lambda: places.data_disk(config, read),
             lambda: [self._advice()],
@@ -213,6 +214,16 @@ def _account(config: GceConfig, facts: Mapping[str, Any]) -> Finding:
     return _told(
         "account", WARN, fact, "by default it may edit the whole project, and so may every training", fix
     )
+
+
+def _prices(config: GceConfig) -> Finding:
+    """Google's prices change with the region and the month: they are told, not asked for."""
+    unknown = [shape for shape in config.shapes if shape not in config.prices]
+    if not unknown:
+        return _told("prices", OK, f"known for {', '.join(config.shapes)}")
+    cause = "what such runs cost is not counted, and a budget for them is refused"
+    fix = f"set gce_prices, such as {unknown[0]}=0.15/0.45 (spot/on-demand, $ per hour)"
+    return _told("prices", WARN, f"unknown for {', '.join(unknown)}", cause, fix)
 
 
 def member(account: str) -> str:
