@@ -264,7 +264,8 @@ class GcsStore(ObjectStore):
     def _send(self, key: str, data: bytes, content: _Content, condition: int | None) -> ObjectInfo:
         def attempt(timeout: tuple[float, float]) -> Any:
             blob = self._blob(key)
-            blob.metadata = dict(content.metadata) or None
+            if content.metadata:
+                blob.metadata = dict(content.metadata)
             blob.crc32c = content.crc32c  # the store refuses anything else
             blob.upload_from_string(
                 data, _TYPE, if_generation_match=condition, timeout=timeout, checksum=None, retry=None

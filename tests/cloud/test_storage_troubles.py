@@ -36,7 +36,7 @@ def fake(time: Waiting) -> Iterator[StorageFake]:
 
 @pytest.fixture
 def web(fake: StorageFake) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=fake.url, timeout=5.0) as web:
+    with httpx.Client(base_url=fake.url, timeout=30.0) as web:
         yield web
 
 
