@@ -1,0 +1,95 @@
+"""End to end on Google Cloud: submit over REST, a machine that boots, preempted, the next zone, the same weights.
+
+Three stories: bucket only, with pushed beats, and with nobody there when the run finishes.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor.domain import runfiles
+from tests.acceptance.cloud_story import CloudStory, cloud_story, twin
+from tests.cloud.cloud import BUCKET, ZONES
+from tests.waiting import wait_for
+
+pytestmark = pytest.mark.xdist_group("stories-cloud")
+
+
+@pytest.fixture(scope="module")
+def weights_of_twin(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return twin(tmp_path_factory.mktemp("twin"))
+
+
+def test_preempted_resumed_and_the_same_weights(tmp_path: Path, weights_of_twin: str) -> None:
+    with cloud_story(tmp_path) as story:
+        _preempted_and_completed(story, weights_of_twin)
+
+
+def test_the_same_on_postgres(tmp_path: Path, weights_of_twin: str, postgres_database: str) -> None:
+    with cloud_story(tmp_path, {"SPOT_DATABASE_URL": postgres_database}) as story:
+        _preempted_and_completed(story, weights_of_twin)
+
+
+def _preempted_and_completed(story: CloudStory, weights_of_twin: str) -> None:
+    story.submit("digits")
+    story.trains("digits")
+    story.cloud.compute.preempt(story.vm("digits").name)
+    story.trains("digits", attempt=2, saved=20)
+    run = story.completed("digits")
+    one, two = story.attempts("digits")
+    assert (one["cause"], two["cause"]) == ("preempted", "finished")
+    assert (one["placement"]["zone"], two["placement"]["zone"]) == ZONES[:2]
+    assert two["step_from"] >= 10
+    assert run["results_manifest_sha256"]
+    assert story.weights("digits") == weights_of_twin
+    _nothing_is_left(story, "digits", run)
+    for attempt in (1, 2):
+        assert story.json_of(runfiles.facts("digits", attempt))
+    assert story.json_of(runfiles.evidence("digits", 1))
+    assert story.spot("pull", "digits", folder=story.folder).strip().endswith("errors 0")
+
+
+def _nothing_is_left(story: CloudStory, run_id: str, run: Any) -> None:
+    """No VM, no beat, and the meter stands."""
+    assert story.cloud.compute.names() == []
+    wait_for(lambda: story.cloud.storage.names(BUCKET, runfiles.beat(run_id)) == [], 30, "its beats to go")
+    assert run["cost"]["usd"] > 0
+    assert story.daemon.run(run_id)["cost"] == run["cost"]
+
+
+def test_with_a_public_url_beats_are_pushed_and_a_notice_is_answered_at_once(tmp_path: Path) -> None:
+    """The next look would be in a quarter of a minute: the pushed beat wakes the loop."""
+    slow = {"SPOT_POLL_INTERVAL_S": "15", "SPOT_BEAT_STORE_S": "15"}
+    with cloud_story(tmp_path, slow, public=True) as story:
+        story.submit("digits")
+        story.trains("digits")
+        lost = story.vm("digits")
+        inserts = story.inserts()
+        began = time.monotonic()
+        story.cloud.compute.preempt(lost.name)
+        wait_for(lambda: story.inserts() > inserts, 25, "the next insert")
+        assert time.monotonic() - began < 6  # and not the rest of 15
+        story.completed("digits")
+        assert [one["cause"] for one in story.attempts("digits")] == ["preempted", "finished"]
+
+
+def test_it_finishes_while_the_supervisor_is_dead(tmp_path: Path, weights_of_twin: str) -> None:
+    with cloud_story(tmp_path) as story:
+        story.submit("digits")
+        story.trains("digits")
+        vm = story.vm("digits")
+        story.daemon.kill(signal.SIGKILL)
+        wait_for(
+            lambda: story.cloud.compute.instance(vm.name).status == "TERMINATED", 90, "the machine to be off"
+        )
+        story.daemon.start()
+        run = story.completed("digits")
+        [one] = story.attempts("digits")
+        assert one["cause"] == "finished"
+        assert story.weights("digits") == weights_of_twin
+        _nothing_is_left(story, "digits", run)
