@@ -36,7 +36,7 @@ BOOT_SEQUENCES = 100
 class Rented:
     """Close it: nothing of the machine survives its test, and every exchange was one that Google knows."""
 
-    def __init__(self, folder: Path, archive: Path) -> None:
+    def __init__(self, folder: Path, archive: Path, python: str = sys.executable) -> None:
         oracle = Oracle("storage")
         self.wrong: list[str] = []
         self.cloud = StorageFake(watch=lambda *exchange: self.wrong.extend(oracle.check(*exchange)))
@@ -48,7 +48,7 @@ class Rented:
         self.machine = folder / "machine"
         self.machine.mkdir()
         self.agent: subprocess.Popen[bytes] | None = None
-        self._archive = archive
+        self._archive, self._python = archive, python
         self._environment = {
             **os.environ,
             **self.metadata.environment(),
@@ -75,10 +75,10 @@ class Rented:
         said = Beat(RUN, attempt, launch_id, VM["id"], "boot", 7, heartbeat.IMAGE, "secret")
         text = heartbeat.encode(said)
         self.store.put(runfiles.boot_beat(RUN), text, metadata={"beat": text.decode()})
-        self._lay_down(launch_id, list(command) or [sys.executable, TOY], job)
+        self._lay_down(launch_id, list(command) or [self._python, TOY], job)
         with (self.machine / "console.log").open("ab") as console:
             self.agent = subprocess.Popen(
-                [sys.executable, str(self._archive), str(self.machine)],
+                [self._python, str(self._archive), str(self.machine)],
                 stdin=subprocess.DEVNULL,
                 stdout=console,
                 stderr=subprocess.STDOUT,

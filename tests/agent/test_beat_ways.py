@@ -13,8 +13,10 @@ from supervisor.agent.reach import Reach, WatchedStore
 from supervisor.agent.situation import Situation
 from supervisor.domain import baton as rules
 from supervisor.domain import heartbeat, runfiles
+from supervisor.domain.beat_telemetry import MAX_GPUS, compact, encode
 from tests.agent.answering import ListeningServer
 from tests.agent.desk import HOLDER, IDENTITY, RUN, HandClock, held, job, store_in
+from tests.benchmarks.machine_told import full
 
 KEY = runfiles.beat(RUN)
 
@@ -63,6 +65,27 @@ def test_a_stored_beat_stands_in_the_metadata_too(desk: Desk) -> None:
     data, info = desk.store.calm.get(KEY)
     assert info.metadata["beat"].encode() == data
     assert desk.beat.sequence == 1
+
+
+def test_a_stored_beat_is_cut_to_what_a_bucket_takes_and_a_pushed_one_is_not(
+    desk: Desk, server: ListeningServer
+) -> None:
+    told = encode(compact(full(MAX_GPUS)))
+    desk.situation.carry(lambda: told)
+    desk.situation.note("x", "\U0001f98a" * 300)
+    said = desk.situation.now.message
+    desk.situation.tell(
+        metrics={"\u00e9" * 60 + str(n): -1.2345678901234567e17 for n in range(16)},
+        pruned=heartbeat.Pruned(10**15, tuple((10**15, '"' * 40) for _ in range(8))),
+        exit=heartbeat.Exit(1, None, False, last_line=said, disk_full=said),
+    )
+    desk.stored.step()
+    stored = desk.store.calm.stat(KEY).metadata["beat"]
+    assert len("beat") + len(stored) <= 8192
+    assert desk.beat.exit == desk.situation.now.exit
+    desk.pushed.step()
+    assert server.beats[-1].telemetry == told
+    assert len(heartbeat.encode(server.beats[-1])) > 8192
 
 
 def test_the_beat_of_an_earlier_attempt_is_replaced(desk: Desk) -> None:

@@ -13,7 +13,9 @@ from supervisor.domain import heartbeat, runfiles
 from tests.agent.bucket_desk import BUCKET
 from tests.agent.machine_rig import RUN, TOY
 from tests.agent.rented import BOOT_SEQUENCES, VM, Rented
+from tests.agent.test_bundle import python38
 from tests.cloud.web import Response
+from tests.components import require_component
 from tests.waiting import wait_for
 
 VALUE = "hush-4711"
@@ -45,6 +47,22 @@ def test_a_whole_life_in_a_bucket(vm: Rented) -> None:
     assert vm.server.beats[0].sequence == BOOT_SEQUENCES + 1
     assert set(vm.server.paths) == {f"/behind/a/proxy/v1/runs/{RUN}/heartbeat"}
     assert vm.cloud.find(BUCKET, BOOT_BEAT) is None, "the boot beat is still there"
+
+
+def test_a_whole_life_on_python_3_8(tmp_path: Path, archive: Path) -> None:
+    old = python38()
+    require_component("Python 3.8", bool(old), "pyenv install 3.8")
+    vm = Rented(tmp_path, archive, old)
+    try:
+        vm.secrets.add("p", "api-key", VALUE)
+        reference = "gcp:projects/p/secrets/api-key/versions/latest"
+        vm.start(server_url=vm.server.url, secrets=["API_KEY"], secret_refs={"API_KEY": reference})
+        end = vm.ended().exit
+        assert end is not None
+        assert end.code == 0, vm.console
+        assert vm.server.beats
+    finally:
+        vm.close()
 
 
 def test_a_preemption_ends_it_with_the_last_checkpoint_saved(vm: Rented) -> None:

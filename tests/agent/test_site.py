@@ -1,0 +1,166 @@
+"""The agent's web client: an answer or `Unreachable`, over connections that are kept, torn, refused or encrypted."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from supervisor.agent.site import PIECE_BYTES, Site, Unreachable
+from tests.cloud.web import Hang, Request, Reset, Response, WebServer
+
+
+class Server(WebServer):
+    """Answers what it is told to, in order, then 200 with what it was sent; counts connections."""
+
+    def __init__(self) -> None:
+        self.told: list[Response | Exception] = []
+        super().__init__(self._told)
+
+    def _told(self, request: Request) -> Response:
+        answer = self.told.pop(0) if self.told else Response(200, request.body, {"X-Method": request.method})
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    @property
+    def open(self) -> int:
+        return len(self._server.connections)
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    found = Server()
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def site(server: Server) -> Iterator[Site]:
+    found = Site(server.url, timeout_s=30.0)
+    yield found
+    found.close()
+
+
+def test_one_connection_serves_one_call_after_the_other(server: Server, site: Site) -> None:
+    for n in range(5):
+        answer = site.call("PUT", "/x", b"%d" % n)
+        assert (answer.status, answer.body, answer.headers["x-method"]) == (200, b"%d" % n, "PUT")
+    assert site.call("HEAD", "/x").body == b""
+    assert server.open == 1
+
+
+def test_a_large_body_arrives_whole_in_several_pieces(site: Site) -> None:
+    body = bytes(range(256)) * (PIECE_BYTES // 64) + b"end"
+    assert site.call("PUT", "/x", body).body == body
+    pieces = iter([b"a", b"bc", b"def"])
+    assert site.call("PUT", "/x", pieces, {"Content-Length": "6"}).body == b"abcdef"
+
+
+@pytest.mark.parametrize("trouble", [Reset(), Response(200, b"x" * 1000, cut_after=10)])
+def test_a_torn_answer_is_none_and_its_connection_is_not_kept(
+    server: Server, site: Site, trouble: Response | Exception
+) -> None:
+    server.told = [trouble]
+    with pytest.raises(Unreachable):
+        site.call("GET", "/x")
+    assert site.call("GET", "/x").status == 200
+
+
+def test_silence_ends_after_the_time_that_was_given(server: Server, site: Site) -> None:
+    server.told = [Hang()]
+    with pytest.raises(Unreachable, match=r"[Tt]ime"):
+        site.call("GET", "/x", timeout_s=0.05)
+    assert site.call("GET", "/x").status == 200
+
+
+def test_an_answer_that_was_not_read_to_its_end_costs_its_connection(server: Server, site: Site) -> None:
+    server.told = [Response(200, b"x" * (4 * PIECE_BYTES))]
+    with site.open("GET", "/x") as stream:
+        assert len(next(stream.pieces())) <= PIECE_BYTES
+    assert site.call("GET", "/x", b"").body == b""
+
+
+def test_what_is_said_before_everything_was_heard_is_an_answer() -> None:
+    """A server that refuses at once and closes, while the body is still on its way."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def refuse() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(1000)
+                connection.sendall(b"HTTP/1.1 403 No\r\nContent-Length: 2\r\n\r\nno")
+                connection.shutdown(socket.SHUT_WR)
+                while connection.recv(1 << 16):
+                    pass
+
+        refusing = threading.Thread(target=refuse)
+        refusing.start()
+        site = Site("http://127.0.0.1:%d" % listening.getsockname()[1], timeout_s=30.0)
+        answer = site.call("PUT", "/x", bytes(1 << 20))
+        site.close()
+        refusing.join(30)
+    assert (answer.status, answer.body) == (403, b"no")
+
+
+@pytest.mark.parametrize("url", ["", "127.0.0.1:80", "ftp://x", "file:///x", "https://"])
+def test_what_names_no_server_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="web server"):
+        Site(url)
+
+
+# --- certificates ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> tuple[Path, Path]:
+    """(certificate, key) of a 127.0.0.1 that nobody knows."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "spot test")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False
+        )
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    paths = tmp_path / "ca-certificates.crt", tmp_path / "key.pem"
+    paths[0].write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    paths[1].write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+    )
+    return paths
+
+
+def test_a_server_is_trusted_by_the_certificates_that_were_laid_down(
+    server: Server, certificate: tuple[Path, Path]
+) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*certificate)
+    server._server.socket = context.wrap_socket(server._server.socket, server_side=True)
+    url = "https://" + server.host
+    with pytest.raises(Unreachable, match="CERTIFICATE_VERIFY_FAILED"):
+        Site(url).call("GET", "/x")
+    trusting = Site(url, authorities=str(certificate[0]))
+    assert trusting.call("PUT", "/x", b"secret").body == b"secret"
+    trusting.close()
