@@ -1,11 +1,14 @@
-"""The settings of ruff, mypy and vermin in this repository: each is fed something wrong, and says so."""
+"""What checks the style in this repository, with its settings: each is fed something wrong, and says so."""
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tools.project_files import project_files
 
 ROOT = Path(__file__).parents[2]
 TOO_MANY_BRANCHES = "def f(x: int) -> int:\n" + "".join(
@@ -66,6 +69,21 @@ def test_vermin_refuses_what_came_after_3_8(tmp_path: Path) -> None:
     assert run("vermin", *options, str(sample)).returncode == 0
     sample.write_text('"prefixed".removeprefix("pre")\n')
     assert run("vermin", *options, str(sample)).returncode == 1
+
+
+def test_shellcheck_refuses() -> None:
+    result = run("shellcheck", "-", text="#!/bin/bash\nrm -r $1\n")
+    assert result.returncode == 1
+    assert "SC2086" in result.stdout
+
+
+def test_every_shell_script_is_checked() -> None:
+    (step,) = [line for line in (ROOT / "Makefile").read_text().splitlines() if "shellcheck" in line]
+    search = step.strip().removeprefix("@").partition("-print0")[0]
+    found = subprocess.run(
+        [*shlex.split(search), "-print"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert {ROOT / name for name in found.stdout.split()} == set(project_files(ROOT, ".sh"))
 
 
 def test_every_ignored_rule_has_its_reason_beside_it() -> None:

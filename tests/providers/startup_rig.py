@@ -10,6 +10,7 @@ import gzip
 import hashlib
 import io
 import json
+import shutil
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from supervisor.domain.heartbeat import Beat
 from supervisor.providers.gce.startup import startup_script
 from tests.cloud.storage import StorageFake
 from tests.cloud.vm import RunningVm, Scene, boot
+from tests.components import require_component
 from tests.waiting import wait_for
 
 RUN, BUCKET, IMAGE = "digits-7", "trainings", "registry.example/team/digits@sha256:" + "0" * 64
@@ -61,6 +63,7 @@ class StartupRig:
     """`attributes`: the metadata of the next machine, to be changed before `boot`. Close it."""
 
     def __init__(self, folder: Path, agent: bytes | None = None) -> None:
+        require_component("curl", shutil.which("curl") is not None, "install the package curl")
         self.storage = StorageFake()
         self.storage.make_bucket(BUCKET)
         self.storage.takes_token = lambda token: token.startswith("ya29.fake-")
