@@ -24,8 +24,8 @@ from tests.cloud.storage import StorageFake
 from tests.objectstores.gcs_bed import URL, cloud_storage
 
 NAMES = [
-    "identity", "project", "machines", "zones", "shapes", "quotas", "boot image", "account", "prices", "advice", "bucket",
-    "permissions", "public_url",
+    "identity", "project", "machines", "zones", "shapes", "quotas", "boot image", "account", "prices", "advice",
+    "bucket", "permissions", "public_url",
 ]  # fmt: skip
 
 
