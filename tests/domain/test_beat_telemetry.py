@@ -153,6 +153,19 @@ def test_the_text_travels_as_text_and_nobody_reads_it_on_the_way() -> None:
     assert decode(heartbeat.parse(raw(telemetry={"uptime_s": 5})).telemetry) == Telemetry(uptime_s=5.0)
 
 
+@settings(max_examples=200)
+@given(
+    text=JSON.map(json.dumps)
+    | st.text(max_size=200)
+    | st.sampled_from(["[" * 2000, '{"gpus": [NaN]}', "9" * 2000])
+)
+def test_a_forged_text_is_harmless_to_who_reads_it(text: str) -> None:
+    told = heartbeat.parse(raw(telemetry=text)).telemetry
+    found = decode(told)
+    assert found is None or through_json(found) == found
+    figures_of(told)
+
+
 @pytest.mark.parametrize("text", ["x" * (MAX_BYTES + 1), "\ud800", '{"a": "\x00"}', "\u00fc"])
 def test_a_text_that_could_not_be_kept_tells_nothing(text: str) -> None:
     assert heartbeat.parse(raw(telemetry=text)).telemetry == ""
