@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from supervisor import bootstrap
+from supervisor import adapters
 from supervisor.cli.main import main
 from supervisor.domain.machine import Machine, MachineListing, MachineState
 from supervisor.ports.store import Lease
@@ -56,5 +56,5 @@ if __name__ == "__main__":
     folder = Path(sys.argv[sys.argv.index("--data-dir") + 1])
     _log = os.open(folder / "ticks.log", os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o644)
     Tick.run = _told(Tick.run)  # type: ignore[method-assign]
-    bootstrap.LocalProvider = CrowdedProvider  # type: ignore[misc,attr-defined]
+    adapters.LocalProvider = CrowdedProvider  # type: ignore[misc]
     main()

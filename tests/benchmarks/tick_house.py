@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from supervisor import bootstrap
+from supervisor import adapters, bootstrap
 from supervisor.objectstores.filesystem import FilesystemStore
 from supervisor.reconciler.event_wake import EventWake
 from supervisor.reconciler.observe import Observer, Snapshot
@@ -85,7 +85,7 @@ def measure(data_dir: Path, count: int, ticks: int, how: str) -> dict[str, Any]:
     settings = scene.settings_for(data_dir, **scene.FULL_UP)
     clock, seen = MovedClock(), list[Snapshot]()
     bootstrap.SystemClock = lambda: clock  # type: ignore[misc,assignment]
-    bootstrap.LocalProvider = CrowdedProvider  # type: ignore[misc]
+    adapters.LocalProvider = CrowdedProvider  # type: ignore[misc]
     bootstrap.tune_interpreter()
     _requests(seen)
     objects = FilesystemStore.at(settings.store_url).root
