@@ -258,3 +258,4 @@ def test_the_public_address(scene: Scene) -> None:
 def test_members_of_a_policy() -> None:
     assert member("a@p.iam.gserviceaccount.com") == "serviceAccount:a@p.iam.gserviceaccount.com"
     assert member("ann@example.org") == "user:ann@example.org"
+    assert member("p.svc.id.goog") == member("") == "serviceAccount:ACCOUNT"

@@ -227,8 +227,8 @@ def _prices(config: GceConfig) -> Finding:
 
 
 def member(account: str) -> str:
-    """As an IAM policy names it."""
-    if not account:
+    """As an IAM policy names it. Pods name a pool instead of an account: nobody can be named then."""
+    if "@" not in account:
         return "serviceAccount:ACCOUNT"
     return f"{'serviceAccount' if account.endswith('gserviceaccount.com') else 'user'}:{account}"
 
