@@ -221,6 +221,41 @@ def test_an_operation_that_is_listed_late_is_waited_for(subject: GceSubject) -> 
     assert found.record.cause is Cause.PREEMPTED
 
 
+def test_a_machine_that_is_gone_did_more_than_switch_itself_off(subject: GceSubject) -> None:
+    """Its guest was quick, and Google's own word came late."""
+    request = subject.request()
+    machine = subject.up(request)
+    subject.compute.guest_powered_off(request.name)
+    subject.listed(request)
+    subject.compute.delete_by("alice@example.com", request.name)
+    subject.clock.advance(60.0)
+    end = subject.provider._records._ends[machine.machine_id]
+    assert end.is_off
+    found = subject.provider.find(ref(request, machine.machine_id))
+    assert found is not None
+    assert found.record is not None
+    assert found.record.cause is Cause.MACHINE_DELETED
+    read = subject.provider._compute.read
+
+    def late(path: str, **query: str | int) -> dict[str, object]:
+        answer = read(path, **query)
+        kept = [one for one in answer.get("items", []) if one["operationType"] != "delete"]
+        return {**answer, "items": kept}
+
+    blind = subject.make()
+    blind._compute.read = late  # type: ignore[method-assign]
+    with pytest.raises(ProviderUnavailable, match="does not say why yet"):
+        blind.find(ref(request, machine.machine_id))
+
+
+def test_strangers_that_are_off_are_off(subject: GceSubject) -> None:
+    subject.compute.fill([{"name": "plain", "zone": ZONES[0]}])
+    subject.compute.stop_by("alice@example.com", "plain")
+    subject.clock.advance(120.0)
+    subject.provider._records._take = lambda _: None  # type: ignore[method-assign]
+    assert [m.state for m in subject.provider.machines().machines] == [MachineState.ENDED]
+
+
 def test_a_record_that_never_comes_is_not_waited_for_for_ever(subject: GceSubject) -> None:
     request = subject.request()
     machine = subject.up(request)

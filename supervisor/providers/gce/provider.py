@@ -125,7 +125,7 @@ class GceProvider:
         for zone, item in found.machines:
             machine = self._told(zone, item)
             machines.append(machine)
-            if zone in unread and machine.record is None and machine.state in ENDS and machine.supervisor_id:
+            if zone in unread and self._lacks_word(machine):
                 away.add(zone)  # ended, and why could not be read: nothing may follow from it
         machines += self._releaser.unconfirmed({machine.machine_id for machine in machines}, away)
         return MachineListing(tuple(machines), frozenset(away))
@@ -180,30 +180,27 @@ class GceProvider:
         if end is not None:
             return machine_of(item, zone, end.record, end.word)
         machine = machine_of(item, zone)
-        if machine.state is MachineState.ENDED and self._records.may_come(machine.machine_id):
-            return replace(
-                machine, state=MachineState.ENDING
-            )  # why is still to come: until then it has not ended
-        return machine
+        ended = machine.state is MachineState.ENDED and self._lacks_word(machine)
+        # Why is still to come: until then it has not ended.
+        waits = ended and self._records.may_come(machine.machine_id)
+        return replace(machine, state=MachineState.ENDING) if waits else machine
+
+    def _lacks_word(self, machine: Machine) -> bool:
+        """A machine of some supervisor ends, and nothing is known of the reason."""
+        unknown = self._records.known(machine.machine_id) is None
+        return unknown and machine.state in ENDS and bool(machine.supervisor_id)
 
     def _gone(self, ref: MachineRef) -> Machine | None:
         """A machine that is not there any more, where an operation still tells why."""
         if not ref.machine_id or not ref.machine_id.isdigit():
             return None
-        end = self._records.known(ref.machine_id) or self._records.ask(ref.zone, ref.machine_id)
+        end = self._records.known(ref.machine_id)
+        if end is None or end.is_off:
+            end = self._records.ask(ref.zone, ref.machine_id)
         if end is None or end.record is None:
             return None
-        return Machine(
-            ref.machine_id,
-            ref.name,
-            ref.zone,
-            MachineState.ENDED,
-            "",
-            "",
-            "",
-            record=end.record,
-            detail="gone",
-        )
+        ended, gone = MachineState.ENDED, end.record
+        return Machine(ref.machine_id, ref.name, ref.zone, ended, "", "", "", record=gone, detail="gone")
 
     def _authorization(self) -> str:
         with _clear_answers("the account's token"):

@@ -33,9 +33,9 @@ TYPES: Mapping[str, tuple[int, Cause | None, str]] = {
     "stop": (4, Cause.MACHINE_DELETED, "stopped by {user}"),
     "suspend": (4, Cause.MACHINE_DELETED, "suspended by {user}"),
     SYSTEM + "automaticRestart": (5, Cause.HOST_REBOOTED, "the machine was started anew"),
-    SYSTEM + "guestTerminate": (6, None, "it switched itself off"),
+    SYSTEM + "guestTerminate": (7, None, "it switched itself off"),
 }
-OURS = (7, None, "released by the supervisor")
+OURS = (6, None, "released by the supervisor")
 UNBORN = 0, Cause.PREEMPTED, "the machine was taken back while it was being made"
 FIELDS = (
     "nextPageToken,items(id,operationType,targetId,targetLink,user,clientOperationId,insertTime,statusMessage,"
@@ -59,6 +59,11 @@ class End:
     rank: int
     record: MachineRecord | None
     word: str
+
+    @property
+    def is_off(self) -> bool:
+        """Switched off from inside, and no more is known."""
+        return self.record is None and self.rank > OURS[0]
 
 
 def release_request_id(machine_id: str, number: int = 1) -> str:
@@ -90,11 +95,11 @@ class Records:
         return self._ends.get(machine_id)
 
     def ask(self, zone: str, machine_id: str) -> End | None:
-        """Everything about one machine. None: no operation ends it. ApiError, also while there is one about it and none
-        that ends it yet: a machine does not go away without an operation, so that one is still to come."""
+        """How a machine ended that is gone. None: no operation tells. ApiError, also while there are operations about
+        it and none that took it away: a machine that is switched off stays, so that one is still to come."""
         about = self.look(zone, machine_id)
         end = self.known(machine_id)
-        if end is None and about and self.may_come(machine_id):
+        if about and (end is None or end.is_off) and self.may_come(machine_id):
             raise ApiError("it has ended, and Google does not say why yet")
         return end
 
