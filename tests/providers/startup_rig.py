@@ -127,6 +127,7 @@ class StartupRig:
         beat = self.boot_beat()
         assert beat is not None
         assert beat.left == left, (beat, vm.lines())
+        assert "--help" not in beat.message
         for word in words:
             assert word in beat.message, (beat.message, vm.lines())
         (line,) = [line for line in vm.lines() if f"left={left}" in line]

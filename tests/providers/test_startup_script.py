@@ -136,14 +136,22 @@ def test_an_agent_of_another_content_is_not_started(rig: StartupRig) -> None:
     assert not any(call[0] == "run" for call in vm.calls("docker"))
 
 
-def test_an_agent_that_cannot_even_begin_is_told_of(rig: StartupRig) -> None:
-    rig.job(say="job.json is not a job of version 1", exit=3)
+@pytest.mark.parametrize(
+    ("code", "left", "message"),
+    [
+        (3, "no_start", "the agent has ended with exit code 3: no such job"),
+        (4, "no_image", "no such job"),  # the agent's own word for a Python that is too old
+    ],
+)
+def test_an_agent_that_cannot_even_begin_is_told_of(
+    rig: StartupRig, code: int, left: str, message: str
+) -> None:
+    rig.job(say="no such job", exit=code)
     vm = rig.boot()
     rig.ended(vm)
     beat = rig.boot_beat()
     assert beat is not None
-    assert (beat.left, beat.phase) == ("no_start", "image")
-    assert beat.message == "the agent has ended with exit code 3: job.json is not a job of version 1"
+    assert (beat.left, beat.phase, beat.message) == (left, "image", message)
 
 
 def test_the_last_word_is_said_again_when_it_was_lost(rig: StartupRig) -> None:

@@ -122,7 +122,7 @@ relay() { # the container's words: each line and their number are bounded, for t
 
 explain() { # exit codes of docker run: https://docs.docker.com/engine/containers/run/#exit-status
     local words
-    words=$(grep . "$BOOT/container.log" 2>/dev/null | tail -n 3)
+    words=$(grep -v -e '^$' -e "docker run --help" "$BOOT/container.log" 2>/dev/null | tail -n 3)
     say end "the container has ended" "code=$CODE"
     case $CODE in
         125)

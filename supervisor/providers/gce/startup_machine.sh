@@ -22,6 +22,9 @@ prepare_gpus() {
         (($(uptime_s) < BEATEN_AT + 60)) || tell driver "waiting for GPUs: $found of $GPUS answer"
         sleep 10
     done
+    if ! [ -e "$ROOT/dev/nvidia-uvm" ] && ! nvidia-modprobe -u -c 0; then
+        say driver "there is no /dev/nvidia-uvm: CUDA will not find the GPUs"
+    fi
     tell driver "$found GPUs answer"
 }
 

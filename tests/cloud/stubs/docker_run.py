@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NoReturn
 
 PR_SET_CHILD_SUBREAPER = 36
+HELP = "\nRun 'docker run --help' for more information\n"
 DRIVER_FOLDER = "/usr/local/nvidia/"
 STUB = Path(os.environ["VM_STUB"])
 ROOT = os.environ["SPOT_ROOT"]
@@ -56,7 +57,7 @@ def main() -> int:
         wish = parser.parse_args(sys.argv[2:])
         environment = prepared(wish)
     except Refused as refused:
-        sys.stderr.write(f"docker: Error response from daemon: {refused}.\n")
+        sys.stderr.write(f"docker: Error response from daemon: {refused}.\n{HELP}")
         return refused.code
     return run([wish.entrypoint, *wish.command], environment)
 
