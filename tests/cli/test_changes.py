@@ -73,24 +73,6 @@ class TestSubmit:
             assert spot("submit", str(file)).code == 0
             assert sent(accepting)["spec"].get("workdir") == workdir
 
-    def test_machines_elsewhere_have_no_folder_of_this_computer(
-        self, accepting, spot, tmp_path: Path
-    ) -> None:
-        """The supervisor says what it has; a folder that only we can see would end each attempt at once."""
-        accepting.say("GET", "/v1/meta", {"provider": "gce"})
-        file = tmp_path / "train.yaml"
-        file.write_text("command: x\n")
-        for words, workdir in (
-            ([str(file)], None),
-            (["--", "x"], None),
-            (["--workdir", "src", "--", "x"], "src"),
-            (["--provider", "local", "--", "x"], str(Path.cwd())),
-        ):
-            assert spot("submit", *words).code == 0
-            assert sent(accepting)["spec"].get("workdir") == workdir
-        accepting.refuse("GET", "/v1/meta", 503, "UNAVAILABLE", "away")
-        assert spot("submit", "--", "x").code != 0, "not known is not local"
-
     def test_run_id_and_command_of_the_line_win_over_the_file(self, accepting, spot, tmp_path: Path) -> None:
         file = tmp_path / "train.yaml"
         file.write_text("run_id: a-file\ncommand: x\n")

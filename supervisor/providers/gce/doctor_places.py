@@ -74,7 +74,8 @@ def shapes(config: GceConfig, read: Read) -> Finding:
 def quotas(config: GceConfig, read: Read, project: Mapping[str, Any]) -> Finding:
     """Spot machines count against the preemptible quota where the project has one, else against the ordinary one."""
     whole = _limits(project)
-    told, short = [], []
+    told: list[str] = []
+    short: list[str] = []
     try:
         for region in config.regions:
             limits = _limits(read(f"regions/{region}", fields="quotas"))

@@ -1,0 +1,77 @@
+"""spot submit to a supervisor whose machines are elsewhere: no folder of this computer, references that work there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.fake_api import a_run
+
+
+@pytest.fixture
+def accepting(api):
+    """A supervisor on Google Cloud that accepts every submit."""
+    api.say("POST", "/v1/runs", {**a_run(status="pending"), "warnings": [], "differs": []}, 201)
+    api.say("GET", "/v1/meta", {"provider": "gce"})
+    return api
+
+
+def sent(api) -> dict:
+    return api.bodies("/v1/runs")[-1]["spec"]
+
+
+def test_machines_elsewhere_have_no_folder_of_this_computer(accepting, spot, tmp_path: Path) -> None:
+    """The supervisor says what it has; a folder that only we can see would end each attempt at once."""
+    file = tmp_path / "train.yaml"
+    file.write_text("command: x\n")
+    for words, workdir in (
+        ([str(file)], None),
+        (["--", "x"], None),
+        (["--workdir", "src", "--", "x"], "src"),
+        (["--provider", "local", "--", "x"], str(Path.cwd())),
+    ):
+        assert spot("submit", *words).code == 0
+        assert sent(accepting).get("workdir") == workdir
+    file.write_text("command: x\nworkdir: src\n")
+    assert spot("submit", str(file)).code == 0
+    assert sent(accepting)["workdir"] == "src", "a folder of the image"
+
+
+def test_an_older_supervisor_has_local_machines_and_one_that_is_away_is_not_guessed_at(
+    accepting, spot
+) -> None:
+    accepting.refuse("GET", "/v1/meta", 404, "NOT_FOUND", "nothing here")
+    assert spot("submit", "--", "x").code == 0
+    assert sent(accepting)["workdir"] == str(Path.cwd())
+    accepting.refuse("GET", "/v1/meta", 503, "UNAVAILABLE", "away")
+    before = len(accepting.bodies("/v1/runs"))
+    assert spot("submit", "--", "x").code != 0
+    assert len(accepting.bodies("/v1/runs")) == before, "not known is not local"
+
+
+def test_a_secret_of_secret_manager(accepting, spot) -> None:
+    reference = "gcp:projects/p/secrets/wandb/versions/3"
+    assert spot("submit", "--secret", f"WANDB_API_KEY={reference}", "--", "x").code == 0
+    assert sent(accepting)["secrets"] == {"WANDB_API_KEY": reference}
+    ended = spot("submit", "--secret", "K=aws:hunter2", "--", "x")
+    assert ended.code == 2
+    assert "hunter2" not in ended.err
+
+
+def test_show_says_what_the_machines_run(api, spot) -> None:
+    digest = "r/train@sha256:" + "ab" * 32
+    for image, told in (
+        (
+            {"name": "r/train:1", "digest": digest, "follow_tag": False},
+            f"r/train:1 = {digest}, the same in every",
+        ),
+        ({"name": digest, "digest": digest, "follow_tag": False}, f"image {digest}, the same in every"),
+        ({"name": "r/train:1", "digest": digest, "follow_tag": True}, "each attempt asks anew"),
+        ({"name": "r/train:1", "digest": None, "follow_tag": False}, "image r/train:1, not pinned"),
+    ):
+        api.say("GET", "/v1/runs/digits-7", {**a_run(), "image": image})
+        api.say("GET", "/v1/runs/digits-7/attempts", {"attempts": [], "next": None})
+        assert told in spot("show", "digits-7").out
+    api.say("GET", "/v1/runs/digits-7", a_run())
+    assert "image" not in spot("show", "digits-7").out
