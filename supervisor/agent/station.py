@@ -92,8 +92,7 @@ class Station:
         vitals = Vitals(readers, self.situation.note, job.beat_push_s)
         self.situation.carry(vitals.fresh)
         self.vitals_loop = self._loop("vitals", vitals.step)
-        watch = PreemptionWatch(MetadataServer(), folder, job.notice_s)
-        self.preemption_loop = self._loop("preemption", watch.step)
+        self.preemption_loop = self._preemption_loop()
         self.push_loop = self._loop("push", self.pushed.step)
         self.store_loop = self._loop("store", self.stored.step)
         self.checkpoint_loop = self._loop("checkpoints", self.checkpoint_duty.step)
@@ -130,6 +129,13 @@ class Station:
 
     def _loop(self, name: str, step: Callable[[], Optional[float]]) -> Loop:
         return Loop(name, step, lambda text: self.situation.note("error in " + name, text))
+
+    def _preemption_loop(self) -> Optional[Loop]:
+        """None where nobody but the provider knows of one."""
+        if self.job.notice_from != "gce":
+            return None
+        watch = PreemptionWatch(MetadataServer(), self.folder, self.job.notice_s)
+        return self._loop("preemption", watch.step)
 
     def _saver(self) -> CheckpointSaver:
         job = self.job

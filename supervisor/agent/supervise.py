@@ -43,7 +43,7 @@ class Supervision:
         signal.signal(signal.SIGTERM, self._on_term)
         self._station.vitals_loop.start()
         self._station.push_loop.start()
-        if self._station.job.notice_from == "gce":
+        if self._station.preemption_loop is not None:
             self._station.preemption_loop.start()
         self._live()
         self._stay()

@@ -7,16 +7,20 @@ from pathlib import Path
 import pytest
 
 from supervisor.agent.attention import Attention
+from supervisor.agent.batonio import BatonKeeper
 from supervisor.agent.beats import PushedBeats, StoredBeats
 from supervisor.agent.push import Pusher, PushFailed
 from supervisor.agent.reach import Reach, WatchedStore
 from supervisor.agent.situation import Situation
+from supervisor.agent.stores.gcs import GcsStore
 from supervisor.domain import baton as rules
 from supervisor.domain import heartbeat, runfiles
 from supervisor.domain.beat_telemetry import MAX_GPUS, compact, encode
+from supervisor.services.beat_cost import READS_PER_BEAT
 from tests.agent.answering import ListeningServer
 from tests.agent.desk import HOLDER, IDENTITY, RUN, HandClock, held, job, store_in
 from tests.benchmarks.machine_told import full
+from tests.cloud.storage import StorageFake
 
 KEY = runfiles.beat(RUN)
 
@@ -86,6 +90,18 @@ def test_a_stored_beat_is_cut_to_what_a_bucket_takes_and_a_pushed_one_is_not(
     desk.pushed.step()
     assert server.beats[-1].telemetry == told
     assert len(heartbeat.encode(server.beats[-1])) > 8192
+
+
+def test_a_beat_in_a_bucket_costs_one_write_and_two_reads(
+    desk: Desk, cloud: StorageFake, store: GcsStore
+) -> None:
+    """What the price of a month of beats is computed from (services/beat_cost.py)."""
+    store.put(runfiles.baton(RUN), desk.store.calm.get(runfiles.baton(RUN))[0])
+    beats = StoredBeats(desk.job, HOLDER[1], store, BatonKeeper(store, RUN), desk.situation, desk.attention)
+    beats.step()
+    cloud.counts.clear()
+    beats.step()
+    assert cloud.counts == {"storage.objects.insert": 1, "storage.objects.get": READS_PER_BEAT}
 
 
 def test_the_beat_of_an_earlier_attempt_is_replaced(desk: Desk) -> None:

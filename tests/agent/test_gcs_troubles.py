@@ -30,6 +30,14 @@ def test_keys_lie_below_the_prefix(cloud: StorageFake, store: GcsStore) -> None:
     assert [info.key for page in store.pages("beats/") for info in page.objects] == ["beats/x"]
 
 
+def test_what_has_not_changed_is_not_read_again(cloud: StorageFake, store: GcsStore) -> None:
+    first = store.put("baton", b"1")
+    assert [store.get("baton") for _ in range(3)] == [(b"1", first)] * 3
+    assert cloud.counts[READ] == 4, "each look, and the content once"
+    second = store.put("baton", b"2", metadata={"n": "2"})
+    assert store.get("baton") == (b"2", second)
+
+
 # --- busy, broken, away ---------------------------------------------------------------------------------------------
 
 
