@@ -14,6 +14,7 @@ from tests.benchmarks import (
     agent_cost,
     agents,
     boot,
+    cloud_ticking,
     evidence,
     growth,
     idling,
@@ -25,7 +26,9 @@ from tests.benchmarks import (
 )
 from tests.benchmarks.row import FULL, QUICK, Bench, dumps
 
-THEMES = (boot, submit, listing, ticking, agents, agent_cost, idling, growth, evidence, packing, uploading)
+THEMES = (
+    boot, submit, listing, ticking, agents, agent_cost, idling, growth, evidence, packing, uploading, cloud_ticking,
+)  # fmt: skip
 ALL: tuple[Bench, ...] = tuple(bench for theme in THEMES for bench in theme.BENCHES)
 
 

@@ -27,15 +27,18 @@ def main() -> int:
     parser.add_argument("--no-machines", action="store_true", help="VMs are RUNNING, but nothing boots")
     wish = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="spot-cloud-") as made:
-        folder = None if wish.no_machines else wish.folder or Path(made)
-        cloud = Cloud(folder)
-        with _controls(cloud) as control:
-            told = {"environment": cloud.environment(), "control": control}
-            sys.stdout.write(json.dumps(told) + "\n")
-            sys.stdout.flush()
-            sys.stdin.read()
-        cloud.close()
+        serve(Cloud(None if wish.no_machines else wish.folder or Path(made)))
     return 0
+
+
+def serve(cloud: Cloud) -> None:
+    """Until standard input is closed; then the cloud is closed too."""
+    with _controls(cloud) as control:
+        told = {"environment": cloud.environment(), "control": control}
+        sys.stdout.write(json.dumps(told) + "\n")
+        sys.stdout.flush()
+        sys.stdin.read()
+    cloud.close()
 
 
 @contextmanager
