@@ -122,7 +122,7 @@ def _google(settings: Settings, clock: Clock) -> Adapters:
         provider.scope(),
         objects,
         agent,
-        checks=Doctor(config, asking, objects).examine,
+        checks=Doctor(config, asking, objects, settings.default_image, provider.pin).examine,
         warm=warm,
         close=provider.close,
         launch_threads=LAUNCH_THREADS_GCE,

@@ -13,6 +13,7 @@ import pytest
 
 from supervisor.domain.findings import Finding
 from supervisor.objectstores.gcs import GcsStore
+from supervisor.ports.provider import ImageHidden, ImageMissing
 from supervisor.providers.gce import doctor_places as places
 from supervisor.providers.gce.clients import Compute
 from supervisor.providers.gce.config import DataDisk, GceConfig, parse_shape
@@ -45,12 +46,12 @@ class Scene:
             endpoint=rig.fake.url,
         )
 
-    def look(self, **changes: Any) -> dict[str, Finding]:
+    def look(self, image: tuple[Any, ...] = (), **changes: Any) -> dict[str, Finding]:
         config = replace(self.config, **changes)
         retry = Retry(deadline_s=1.0, per_try_s=5.0, sleep=lambda _: None)
         store = GcsStore(URL)
         try:
-            found = Doctor(config, Compute(config, retry, self.credentials), store).examine()
+            found = Doctor(config, Compute(config, retry, self.credentials), store, *image).examine()
         finally:
             store.close()
         assert all(one.group == "google" for one in found)
@@ -166,6 +167,29 @@ def test_prices_that_nobody_told(scene: Scene) -> None:
     found = scene.look(prices={"t4": (0.15, 0.5)})["prices"]
     assert (found.result, found.fact) == ("warn", "unknown for l4")
     assert found.fix.startswith("set gce_prices, such as l4=")
+
+
+@pytest.mark.parametrize(
+    ("pin", "result", "told"),
+    [
+        (
+            lambda image: "r/train@sha256:" + "ab" * 32,
+            "ok",
+            "default_image r/train:1 is sha256:abababababab now",
+        ),
+        (ImageMissing("no such tag"), "fail", "default_image r/train:1: not there"),
+        (ImageHidden("HTTP 403"), "warn", "default_image r/train:1: not seen"),
+    ],
+)
+def test_the_image_of_runs_that_name_none(scene: Scene, pin: Any, result: str, told: str) -> None:
+    def answer(image: str) -> str:
+        if isinstance(pin, Exception):
+            raise pin
+        return str(pin(image))
+
+    assert "image" not in scene.look()
+    found = scene.look(image=("r/train:1", answer))["image"]
+    assert (found.result, found.fact) == (result, told)
 
 
 def test_networks(scene: Scene) -> None:

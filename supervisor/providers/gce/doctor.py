@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from supervisor.domain.findings import FAIL, OK, WARN, Finding
 from supervisor.ports.objectstore import StoreUnavailable
+from supervisor.ports.provider import ImageHidden, ImageMissing, ProviderUnavailable
 from supervisor.providers.gce import doctor_places as places
 from supervisor.providers.gce.advice import question
 from supervisor.providers.gce.clients import Compute
@@ -39,10 +40,19 @@ class Bucket(Protocol):
 
 
 class Doctor:
-    """`compute`: with a short deadline of its own, a person waits."""
+    """`compute`: with a short deadline of its own, a person waits. `image`: of runs that name none, "" = they are
+    refused; `pin`: as in ports/provider.py."""
 
-    def __init__(self, config: GceConfig, compute: Compute, objects: Bucket) -> None:
+    def __init__(
+        self,
+        config: GceConfig,
+        compute: Compute,
+        objects: Bucket,
+        image: str = "",
+        pin: Callable[[str], str] = str,
+    ) -> None:
         self._config, self._compute, self._objects = config, compute, objects
+        self._image, self._pin = image, pin
 
     def examine(self) -> list[Finding]:
         """Every line in its order. Takes seconds; raises nothing."""
@@ -55,6 +65,8 @@ class Doctor:
             if project.result != FAIL:
                 checks += self._compute_checks(facts)
             checks += [lambda: [self._bucket()], lambda: [self._permissions(account)]]
+        if self._image:
+            checks.append(lambda: [self._default_image()])
         checks.append(lambda: [self._public()])
         with ThreadPoolExecutor(THREADS, thread_name_prefix="doctor") as threads:
             for group in threads.map(lambda check: check(), checks):
@@ -162,6 +174,19 @@ class Doctor:
             cause = "without them no run can be kept alive"
             return _told("permissions", FAIL, f"missing on {url}: {', '.join(missing)}", cause, fix)
         return _told("permissions", OK, f"objects of {url} may be listed, read, written and deleted")
+
+    def _default_image(self) -> Finding:
+        image = self._image
+        try:
+            exact = self._pin(image)
+        except ImageMissing as error:
+            fix = "push it, or set default_image to one that is there"
+            return _told("image", FAIL, f"default_image {image}: not there", str(error), fix)
+        except (ImageHidden, ProviderUnavailable) as error:
+            fix = "give the supervisor's account roles/artifactregistry.reader on the repository"
+            cause = f"{error}; runs of it cannot be pinned, and use what its tag names at each attempt"
+            return _told("image", WARN, f"default_image {image}: not seen", cause, fix)
+        return _told("image", OK, f"default_image {image} is {exact.rpartition('@')[2][:19]} now")
 
     def _public(self) -> Finding:
         url = self._config.public_url.rstrip("/")
