@@ -56,6 +56,9 @@ test: env agent  ## The whole suite, on SQLite and on a real PostgreSQL; ARGS=".
 demo: env agent  ## A real training, five disasters, the same model in the end
 	@$(PY) -m examples.demo
 
+demo-cloud: env agent  ## The same on Google Cloud: machines that boot, on a stand-in of Google's on loopback
+	@$(PY) -m examples.demo_cloud
+
 bench: env agent  ## One JSON line for each figure, with its target
 	@$(PY) -m tests.benchmarks
 
@@ -76,4 +79,4 @@ clean:  ## Remove what was built and cached; .venv stays
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
 .PHONY: help env check check-style check-types check-imports check-agent check-caps check-lock check-links
-.PHONY: test demo bench campaign agent openapi lock clean
+.PHONY: test demo demo-cloud bench campaign agent openapi lock clean

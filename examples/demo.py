@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from types import FrameType
 
 from examples.demo_api import Api, NoAnswer, Refused
@@ -48,105 +49,123 @@ class Interrupted(Exception):
     """Somebody wants the demo to end."""
 
 
-def main() -> int:
+class Demo:
+    """`story` is what happens, on which machines. Another place is another subclass (demo_cloud.py)."""
+
+    title = "Spot Supervisor: a real training, five disasters, and in the end the same model, bit for bit"
+    settings = SETTINGS
+    zones = ZONES
+    arguments = ARGUMENTS
+
+    def __init__(self) -> None:
+        self.screen = Screen()
+        self.house = self.build()
+        self.story = self.tale()
+
+    def build(self) -> House:
+        return House(self.settings)
+
+    def tale(self) -> Story:
+        return Story(Api(self.house.url), self.house, self.screen, RUN_ID, self.zones)
+
+    def spec(self) -> dict[str, object]:
+        """What `spot submit` is given. The training travels as a copy of its folder."""
+        return {
+            "run_id": RUN_ID,
+            "code": str(CODE),
+            "command": [sys.executable, TRAINING.name, *self.arguments],
+            "results": [{"path": "weights.npz"}, {"path": "metrics.json"}],
+            "stall": {"polls": STALL_POLLS},
+        }
+
+    def run(self) -> int:
+        try:
+            return self.show()
+        except Interrupted as error:
+            _end(self.house)
+            self.house.remove()
+            self.screen.problem(f"{error}: everything that the demo had started is ended")
+            return INTERRUPTED
+        finally:
+            _end(self.house)
+
+    def show(self) -> int:
+        """The demo from its first line to its last; its exit code."""
+        trouble: str | None = None
+        left_behind, began = 0, time.monotonic()
+        try:
+            self.tell_settings()
+            self.play()
+            left_behind = _end(self.house)
+        except (StoryFailed, HouseFailed, NoAnswer, Refused) as error:
+            trouble = str(error)
+        facts = _facts(self.story, left_behind)
+        found = [trouble] if trouble else problems(facts)
+        if found:
+            _tell_problems(self.screen, self.story, found)
+        else:
+            self.house.remove()
+            self.screen.title(f"weights with five disasters: {facts.weights_sha256}")
+            self.screen.title(f"weights without any: {facts.uninterrupted_sha256}")
+            took_s = time.monotonic() - began
+            self.screen.title(f"the same, bit for bit; the whole demo took {took_s:.0f} s")
+        print(json.dumps(summary(facts)), flush=True)
+        return 1 if found else 0
+
+    def tell_settings(self) -> None:
+        self.screen.title(self.title)
+        self.screen.detail(
+            f"POLL_INTERVAL {self.settings['SPOT_POLL_INTERVAL']} s, beat_push_s {self.settings['SPOT_BEAT_PUSH_S']}, "
+            f"beat_store_s {self.settings['SPOT_BEAT_STORE_S']}, silence_s {self.settings['SPOT_SILENCE_S']}, "
+            f"stall.polls {STALL_POLLS}, recovery_backoff_s {self.settings['SPOT_RECOVERY_BACKOFF_S']}"
+        )
+        self.screen.detail(
+            f"zones {', '.join(self.zones)}; a machine costs ${SPOT_USD:.2f} per hour, ${ON_DEMAND_USD:.2f} on demand"
+        )
+        self.screen.detail(f"everything lives in {self.house.folder}")
+
+    def play(self) -> None:
+        story, house, screen = self.story, self.house, self.screen
+        began = time.monotonic()
+        pid = house.start_supervisor(story.is_ready)
+        screen.title(f"supervisor ready after {time.monotonic() - began:.1f} s at {house.url()} (pid {pid})")
+        self.submit()
+        house.start_twin(self.arguments)
+        screen.detail(
+            "its twin, the same command, trains beside it without a supervisor and without disasters"
+        )
+        story.preempt_with_notice()
+        story.kill_machine()
+        story.freeze_training()
+        story.run_out_of_capacity()
+        story.kill_supervisor()
+        story.finish()
+        house.wait_for_twin(TWIN_WITHIN_S)
+        for words in (("show", RUN_ID), ("show", RUN_ID, "--facts"), ("pull", RUN_ID)):
+            screen.plain("")
+            screen.title(f"$ spot {' '.join(words)}")
+            code, lines = house.spot(*words, folder=ROOT if words[0] == "show" else house.folder)
+            if code:
+                raise StoryFailed(f"spot {words[0]} ended with exit code {code}")
+        story.pulled = _proven(lines)
+        screen.plain("")
+
+    def submit(self) -> None:
+        file = self.house.folder / "digits.yaml"
+        file.write_text(json.dumps(self.spec(), indent=1), encoding="utf-8")
+        self.screen.title(f"$ spot submit {file.name}: examples/digits/train.py {' '.join(self.arguments)}")
+        code, _ = self.house.spot("submit", str(file))
+        if code:
+            raise StoryFailed(f"spot submit ended with exit code {code}")
+
+
+def main(demo: Callable[[], Demo] = Demo) -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     subprocess.run(
         [sys.executable, "-m", "tools.build_agent"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL
     )
-    screen, house = Screen(), House(SETTINGS)
-    story = Story(Api(house.url), house, screen, RUN_ID, ZONES)
-    try:
-        return _show(story)
-    except Interrupted as error:
-        _end(house)
-        house.remove()
-        screen.problem(f"{error}: everything that the demo had started is ended")
-        return INTERRUPTED
-    finally:
-        _end(house)
-
-
-def _show(story: Story) -> int:
-    """The demo from its first line to its last; its exit code."""
-    screen, house = story.screen, story.house
-    trouble: str | None = None
-    left_behind, began = 0, time.monotonic()
-    try:
-        _tell_settings(screen, house)
-        _play(story)
-        left_behind = _end(house)
-    except (StoryFailed, HouseFailed, NoAnswer, Refused) as error:
-        trouble = str(error)
-    facts = _facts(story, left_behind)
-    found = [trouble] if trouble else problems(facts)
-    if found:
-        _tell_problems(screen, story, found)
-    else:
-        house.remove()
-        screen.title(f"weights with five disasters: {facts.weights_sha256}")
-        screen.title(f"weights without any: {facts.uninterrupted_sha256}")
-        screen.title(f"the same, bit for bit; the whole demo took {time.monotonic() - began:.0f} s")
-    print(json.dumps(summary(facts)), flush=True)
-    return 1 if found else 0
-
-
-def _tell_settings(screen: Screen, house: House) -> None:
-    screen.title(
-        "Spot Supervisor: a real training, five disasters, and in the end the same model, bit for bit"
-    )
-    screen.detail(
-        f"POLL_INTERVAL {SETTINGS['SPOT_POLL_INTERVAL']} s, beat_push_s {SETTINGS['SPOT_BEAT_PUSH_S']}, "
-        f"beat_store_s {SETTINGS['SPOT_BEAT_STORE_S']}, silence_s {SETTINGS['SPOT_SILENCE_S']}, "
-        f"stall.polls {STALL_POLLS}, recovery_backoff_s {SETTINGS['SPOT_RECOVERY_BACKOFF_S']}"
-    )
-    screen.detail(
-        f"zones {', '.join(ZONES)}; a machine costs ${SPOT_USD:.2f} per hour, ${ON_DEMAND_USD:.2f} on demand"
-    )
-    screen.detail(f"everything lives in {house.folder}")
-
-
-def _play(story: Story) -> None:
-    house, screen = story.house, story.screen
-    began = time.monotonic()
-    pid = house.start_supervisor(story.is_ready)
-    screen.title(f"supervisor ready after {time.monotonic() - began:.1f} s at {house.url()} (pid {pid})")
-    _submit(story)
-    house.start_twin(ARGUMENTS)
-    screen.detail("its twin, the same command, trains beside it without a supervisor and without disasters")
-    story.preempt_with_notice()
-    story.kill_machine()
-    story.freeze_training()
-    story.run_out_of_capacity()
-    story.kill_supervisor()
-    story.finish()
-    house.wait_for_twin(TWIN_WITHIN_S)
-    for words in (("show", RUN_ID), ("show", RUN_ID, "--facts"), ("pull", RUN_ID)):
-        screen.plain("")
-        screen.title(f"$ spot {' '.join(words)}")
-        code, lines = house.spot(*words, folder=ROOT if words[0] == "show" else house.folder)
-        if code:
-            raise StoryFailed(f"spot {words[0]} ended with exit code {code}")
-    story.pulled = _proven(lines)
-    screen.plain("")
-
-
-def _submit(story: Story) -> None:
-    """The training travels as a copy of its folder; nothing is changed under a live run."""
-    house, screen = story.house, story.screen
-    spec = {
-        "run_id": RUN_ID,
-        "code": str(CODE),
-        "command": [sys.executable, TRAINING.name, *ARGUMENTS],
-        "results": [{"path": "weights.npz"}, {"path": "metrics.json"}],
-        "stall": {"polls": STALL_POLLS},
-    }
-    file = house.folder / "digits.yaml"
-    file.write_text(json.dumps(spec, indent=1), encoding="utf-8")
-    screen.title(f"$ spot submit {file.name}: examples/digits/train.py {' '.join(ARGUMENTS)}")
-    code, _ = house.spot("submit", str(file))
-    if code:
-        raise StoryFailed(f"spot submit ended with exit code {code}")
+    return demo().run()
 
 
 def _proven(lines: list[str]) -> int | None:

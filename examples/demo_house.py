@@ -56,6 +56,10 @@ class House:
         self._supervisor: subprocess.Popen[bytes] | None = None
         self._twin: subprocess.Popen[bytes] | None = None
 
+    def settle(self, settings: dict[str, str]) -> None:
+        """More variables of the supervisor, before its start."""
+        self._env |= settings
+
     # --- the supervisor ------------------------------------------------------------------------------------------
 
     def start_supervisor(self, is_ready: Callable[[], bool]) -> int:
@@ -163,9 +167,13 @@ class House:
     def twin_sha256(self) -> str | None:
         return _sha256(self.folder / "twin" / "results" / "weights.npz")
 
+    def machine_dir(self, machine: str) -> Path:
+        """Where the agent of this machine keeps its things."""
+        return self.data_dir / "machines" / machine
+
     def training_process(self, machine: str) -> Process | None:
         """The training itself (not its agent) on that machine; None when it is not there."""
-        marker = f"SPOT_MACHINE_DIR={self.data_dir / 'machines' / machine}".encode()
+        marker = f"SPOT_MACHINE_DIR={self.machine_dir(machine)}".encode()
         for pid, environment in _environments():
             if marker in environment and TRAINING.name.encode() in _read(pid, "cmdline").split(b"\0"):
                 return _identity(pid)
@@ -173,7 +181,7 @@ class House:
 
     def training_step(self, machine: str) -> int | None:
         """The last step that the training wrote down on its machine: no supervisor is needed to read it."""
-        path = self.data_dir / "machines" / machine / "work" / "progress.jsonl"
+        path = self.machine_dir(machine) / "work" / "progress.jsonl"
         with suppress(OSError, ValueError):
             for line in reversed(path.read_text(encoding="utf-8").splitlines()):
                 told = json.loads(line)
@@ -185,14 +193,7 @@ class House:
 
     def close(self) -> int:
         """End everything that came of the demo; how many processes were there that nobody here had started."""
-        for child in (self._supervisor, self._twin):
-            if child is not None and child.poll() is None:
-                child.terminate()
-                try:
-                    child.wait(STOP_WITHIN_S)
-                except subprocess.TimeoutExpired:
-                    child.kill()
-                    child.wait()
+        self.end_own()
         killed: set[Process] = set()
         give_up_at = time.monotonic() + STOP_WITHIN_S
         while (left := self._ours()) and time.monotonic() < give_up_at:
@@ -201,6 +202,17 @@ class House:
             killed.update(left)
             time.sleep(LOOK_S)
         return len(killed)
+
+    def end_own(self) -> None:
+        """The supervisor and the twin."""
+        for child in (self._supervisor, self._twin):
+            if child is not None and child.poll() is None:
+                child.terminate()
+                try:
+                    child.wait(STOP_WITHIN_S)
+                except subprocess.TimeoutExpired:
+                    child.kill()
+                    child.wait()
 
     def remove(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -28,6 +28,7 @@ DISASTERS = (
     "4/5 zone {zone} runs out of capacity, and the machine is preempted without notice",
     "5/5 kill -9 of the supervisor itself",
 )
+LOSSES = ("preempted",)  # they speak against the zone
 QUIET = ("pending", "launching")  # their events say as much
 ROUTINE = ("checkpoints_removed",)
 TERMINAL = ("completed", "partial", "failed", "stopped")
@@ -46,6 +47,7 @@ class Story:
     screen: Screen
     run_id: str
     zones: Sequence[str]
+    notice_s: float = NOTICE_S
     survived: bool | None = None
     pulled: int | None = None
     view: View | None = None
@@ -117,8 +119,8 @@ class Story:
 
     def preempt_with_notice(self) -> None:
         live = self.worth_losing()
-        self.screen.disaster(DISASTERS[0].format(notice_s=NOTICE_S))
-        since = self._strike("preempt", notice_s=NOTICE_S)
+        self.screen.disaster(DISASTERS[0].format(notice_s=self.notice_s))
+        since = self._strike("preempt", notice_s=self.notice_s)
         self.training_again(since, live)
 
     def kill_machine(self) -> None:
@@ -134,11 +136,14 @@ class Story:
         self.training_again(since, live)
 
     def run_out_of_capacity(self) -> None:
-        """The zone that would be tried next is the first of the list that is not the one just lost."""
+        """The zone that would be tried next: not the one just lost, and that which has lost the fewest machines."""
         live = self.worth_losing()
-        following = next(zone for zone in self.zones if zone != live["placement"]["zone"])
+        attempts = self.view.attempts if self.view is not None else []
+        lost = [one["placement"]["zone"] for one in attempts if one["cause"] in LOSSES]
+        others = [zone for zone in self.zones if zone != live["placement"]["zone"]]
+        following = min(others, key=lost.count)
         self.screen.disaster(DISASTERS[3].format(zone=following))
-        self.api.post("/v1/dev/stockout", {"zones": [following]})
+        self._empty(following)
         since = self._strike("preempt", notice_s=0.0)
         self.training_again(since, live)
 
@@ -185,6 +190,9 @@ class Story:
         at = time.monotonic()
         self.api.post(f"/v1/dev/{what}", {"run_id": self.run_id, **how})
         return at
+
+    def _empty(self, zone: str) -> None:
+        self.api.post("/v1/dev/stockout", {"zones": [zone]})
 
     def _must_live(self, machine: str) -> Process:
         found = self.house.training_process(machine)

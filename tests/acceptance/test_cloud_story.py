@@ -63,8 +63,8 @@ def _nothing_is_left(story: CloudStory, run_id: str, run: Any) -> None:
 
 
 def test_with_a_public_url_beats_are_pushed_and_a_notice_is_answered_at_once(tmp_path: Path) -> None:
-    """The next look would be in a quarter of a minute: the pushed beat wakes the loop."""
-    slow = {"SPOT_POLL_INTERVAL_S": "15", "SPOT_BEAT_STORE_S": "15"}
+    """The next look would be ten seconds later: the pushed beat wakes the loop."""
+    slow = {"SPOT_POLL_INTERVAL_S": "10", "SPOT_BEAT_STORE_S": "10"}
     with cloud_story(tmp_path, slow, public=True) as story:
         story.submit("digits")
         story.trains("digits")
@@ -73,7 +73,7 @@ def test_with_a_public_url_beats_are_pushed_and_a_notice_is_answered_at_once(tmp
         began = time.monotonic()
         story.cloud.compute.preempt(lost.name)
         wait_for(lambda: story.inserts() > inserts, 25, "the next insert")
-        assert time.monotonic() - began < 6  # and not the rest of 15
+        assert time.monotonic() - began < 5  # and not the rest of 10
         story.completed("digits")
         assert [one["cause"] for one in story.attempts("digits")] == ["preempted", "finished"]
 

@@ -83,7 +83,8 @@ def test_the_screen_writes_these_forms_and_no_others(capsys: pytest.CaptureFixtu
 
 
 def test_the_settings_are_those_of_the_demo(shown: list[str], capsys: pytest.CaptureFixture[str]):
-    demo._tell_settings(Screen(), SimpleNamespace(folder="F"))  # type: ignore[arg-type]
+    told_of = {name: getattr(demo.Demo, name) for name in ("title", "settings", "zones")}
+    demo.Demo.tell_settings(SimpleNamespace(screen=Screen(), house=SimpleNamespace(folder="F"), **told_of))  # type: ignore[arg-type]
     told = capsys.readouterr().out.split("\n")[:3]
     assert [line[10:] for line in shown[:3]] == [line[10:] for line in told]
 

@@ -67,11 +67,8 @@ class Cloud:
         return watch
 
     def environment(self) -> dict[str, str]:
-        """What a supervisor's process needs to use this cloud instead of Google's. google-auth asks an address of its
-        own for the account's regions, which no setting moves: by https, so that a proxy that is not there ends it."""
+        """What a supervisor's process needs to use this cloud instead of Google's."""
         return {
-            "HTTPS_PROXY": "http://127.0.0.1:9",
-            "https_proxy": "http://127.0.0.1:9",
             "SPOT_PROVIDER": "gce",
             "SPOT_STORE_URL": f"gs://{BUCKET}",
             "SPOT_GCE_PROJECT": PROJECT,
