@@ -143,7 +143,7 @@ class GoogleApi:
                 continue
             if not is_busy(answer.status):
                 return answer
-            effort.again(said(answer), doubtful=answer.status >= 500)
+            effort.again(said(answer), doubtful=answer.status != 429)
 
     def once(
         self, method: str, path: str, body: Body = None, headers: Mapping[str, str] = _NOTHING

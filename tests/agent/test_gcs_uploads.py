@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,18 @@ def test_a_large_conditional_write_whose_answer_was_lost_counts(
         Reset(), when=lambda request, method: method == INSERT and request.method == "PUT", after=True
     )
     assert store.put_file("model", large, ABSENT) == store.stat("model")
+
+
+def test_what_arrived_as_something_else_is_removed_and_told(
+    cloud: StorageFake, store: GcsStore, large: Path
+) -> None:
+    cloud.trouble(
+        lambda answer: replace(answer, body={**answer.body, "md5Hash": "1B2M2Y8AsgTpgAmY7PhCfg=="}),
+        when=lambda request, _: request.method == "PUT",
+    )
+    with pytest.raises(StoreUnavailable, match="differs from what was sent"):
+        store.put_file("model", large)
+    assert cloud.names(BUCKET) == []
 
 
 def test_a_large_write_over_what_is_there_sends_nothing(

@@ -126,7 +126,7 @@ class Upload:
             self._effort.again(str(error))
             return None
         if is_busy(answer.status) or answer.status == 401:
-            self._effort.again(said(answer), doubtful=answer.status >= 500)
+            self._effort.again(said(answer), doubtful=answer.status != 429)
             return None
         return answer
 
