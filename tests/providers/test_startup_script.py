@@ -16,7 +16,7 @@ from tests.waiting import wait_for
 
 FOLDER = Path(__file__).parents[2] / "supervisor" / "providers" / "gce"
 FILES = ["agent.pyz", "ca-certificates.crt", "command", "identity.json", "job.json"]
-HOSTILE = "a 'b' \"c\" $(touch pwned) `touch pwned` ${PATH} \\ & | ; \n\ttab\r\n%s \u00e9\u4e2d\n\n"
+HOSTILE = "a 'b' \"c\" $(touch {bait}) `touch {bait}` ${{PATH}} \\ & | ; \n\ttab\r\n%s \u00e9\u4e2d\n\n"
 
 
 def test_shellcheck_finds_nothing_in_the_whole_script(tmp_path: Path) -> None:
@@ -71,32 +71,47 @@ def test_what_it_does_is_beaten_beside_the_beat(rig: StartupRig) -> None:
     assert vm.lines()[0].endswith(f'msg="machine spot-1-a2-t1 ({MACHINE_ID}), attempt 2 of {RUN}"')
 
 
-def test_no_value_is_ever_interpreted(rig: StartupRig, tmp_path: Path) -> None:
-    prefix = 'team "a"/$(touch pwned)/\u00e9 %2F/'
+@pytest.fixture
+def bait(tmp_path: Path) -> Path:
+    """A file that is there when a value was run as a command."""
+    return tmp_path / "bait"
+
+
+def test_no_value_is_ever_interpreted(rig: StartupRig, bait: Path) -> None:
+    hostile, nonce = HOSTILE.format(bait=bait), f'n"\\$(touch {bait})'
+    prefix = f'team "a"/$(touch {bait})/\u00e9 %2F/'
     agent = rig.attributes["spot-agent-sha256"]
     stored = rig.storage.find(BUCKET, f"agents/{agent}.pyz")
     assert stored is not None
     rig.storage.put(BUCKET, f"{prefix}agents/{agent}.pyz", stored.data)
-    rig.command(HOSTILE)
-    rig.job(text=HOSTILE)
-    vm = rig.boot(spot_prefix=prefix, spot_nonce='n"\\$(touch pwned)')
+    rig.command(hostile)
+    rig.job(text=hostile)
+    vm = rig.boot(spot_prefix=prefix, spot_nonce=nonce)
     rig.ended(vm)
-    assert rig.seen()["command"].encode("latin-1").decode() == HOSTILE
-    assert rig.seen()["job"] == {"text": HOSTILE}
+    assert rig.seen()["command"].encode("latin-1").decode() == hostile
+    assert rig.seen()["job"] == {"text": hostile}
     beat = rig.boot_beat(prefix)
     assert beat is not None
-    assert beat.nonce == 'n"\\$(touch pwned)'
-    assert list(tmp_path.rglob("pwned")) == []
+    assert beat.nonce == nonce
+    assert not bait.exists()
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("spot-image-ref", "--privileged evil"), ("spot-gpus", "a[$(touch pwned)]")]
+    ("name", "value"), [("spot-image-ref", "--privileged evil"), ("spot-gpus", "SECONDS[$(touch {bait})]")]
 )
-def test_a_value_of_another_form_is_refused(rig: StartupRig, tmp_path: Path, name: str, value: str) -> None:
-    rig.attributes[name] = value
+def test_a_value_of_another_form_is_refused(rig: StartupRig, bait: Path, name: str, value: str) -> None:
+    rig.attributes[name] = value.format(bait=bait)
     rig.boot()
     rig.given_up("no_start", f"the metadata value {name} is not as it should be")
-    assert list(tmp_path.rglob("pwned")) == []
+    assert not bait.exists()
+
+
+def test_a_script_that_trusts_its_values_is_caught(rig: StartupRig, bait: Path) -> None:
+    whole = rig.script
+    rig.script = whole.replace("    [[ $VALUE =~ ^($2)$ ]] ||", "    true ||")
+    assert rig.script != whole
+    rig.boot(spot_gpus=f"SECONDS[$(touch {bait})]")
+    wait_for(bait.exists)
 
 
 def test_without_a_run_id_it_only_says_so_and_goes_off(rig: StartupRig) -> None:
