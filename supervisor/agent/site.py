@@ -119,7 +119,7 @@ class Stream:
         self, site: Site, connection: http.client.HTTPConnection, response: http.client.HTTPResponse
     ) -> None:
         self.status = response.status
-        self.headers: Dict[str, str] = {name.lower(): value for name, value in response.getheaders()}
+        self.headers = _joined(response.getheaders())
         self._site, self._connection, self._response = site, connection, response
         self._whole = False
 
@@ -166,6 +166,15 @@ def _exchange(
             return connection.getresponse()
         raise
     return connection.getresponse()
+
+
+def _joined(headers: List[Tuple[str, str]]) -> Dict[str, str]:
+    """Names in lower case; of one that comes several times (x-goog-hash does) all values, as one list."""
+    found: Dict[str, str] = {}
+    for name, value in headers:
+        before = found.get(name.lower())
+        found[name.lower()] = value if before is None else "%s, %s" % (before, value)
+    return found
 
 
 def _cut(body: bytes) -> Iterator[bytes]:

@@ -92,14 +92,17 @@ def test_an_answer_that_was_not_read_to_its_end_costs_its_connection(server: Ser
 
 
 def test_what_is_said_before_everything_was_heard_is_an_answer() -> None:
-    """A server that refuses at once and closes, while the body is still on its way."""
+    """A server that refuses at once and closes, while the body is still on its way. It names two hashes in two lines,
+    as Cloud Storage does."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def refuse() -> None:
             connection, _ = listening.accept()
             with connection:
                 connection.recv(1000)
-                connection.sendall(b"HTTP/1.1 403 No\r\nContent-Length: 2\r\n\r\nno")
+                connection.sendall(
+                    b"HTTP/1.1 403 No\r\nContent-Length: 2\r\nX-Goog-Hash: crc32c=AA==\r\nX-Goog-Hash: md5=BB==\r\n\r\nno"
+                )
                 connection.shutdown(socket.SHUT_WR)
                 while connection.recv(1 << 16):
                     pass
@@ -111,6 +114,7 @@ def test_what_is_said_before_everything_was_heard_is_an_answer() -> None:
         site.close()
         refusing.join(30)
     assert (answer.status, answer.body) == (403, b"no")
+    assert answer.headers["x-goog-hash"] == "crc32c=AA==, md5=BB=="
 
 
 @pytest.mark.parametrize("url", ["", "127.0.0.1:80", "ftp://x", "file:///x", "https://"])
