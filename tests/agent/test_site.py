@@ -101,7 +101,8 @@ def test_what_is_said_before_everything_was_heard_is_an_answer() -> None:
             with connection:
                 connection.recv(1000)
                 connection.sendall(
-                    b"HTTP/1.1 403 No\r\nContent-Length: 2\r\nX-Goog-Hash: crc32c=AA==\r\nX-Goog-Hash: md5=BB==\r\n\r\nno"
+                    b"HTTP/1.1 403 No\r\nContent-Length: 2\r\n"
+                    b"X-Goog-Hash: crc32c=AA==\r\nX-Goog-Hash: md5=BB==\r\n\r\nno"
                 )
                 connection.shutdown(socket.SHUT_WR)
                 while connection.recv(1 << 16):
