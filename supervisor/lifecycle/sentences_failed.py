@@ -45,6 +45,8 @@ def _user_error(run: Run) -> tuple[str, str]:
         if repeated
         else "Not tried again: the same code would fail again"
     )
+    if end is None and run.attempt is not None and run.attempt.running_at is None:
+        return f"The command was not started{colon(run.detail)}. Not tried again", "Put that right, then"
     if end is None or (end.code is None and end.signal is None):
         return f"The command failed{colon(run.detail)}. {why}", "Fix it, then"
     how = f"exited with code {end.code}" if end.code is not None else f"was ended by signal {end.signal}"

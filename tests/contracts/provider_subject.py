@@ -41,6 +41,10 @@ class Subject(ABC):
     def spoil_secret(self, reference: str, spoilt: bool = True) -> None:
         """From now on it cannot be read; `spoilt` False: it can again."""
 
+    def looking_for_room(self, request: LaunchRequest, finds: bool) -> AbstractContextManager[None]:
+        """While this is open, the platform looks for room for a while, and then `finds` some or not."""
+        raise NotImplementedError
+
     def request(
         self,
         run: str = "digits",

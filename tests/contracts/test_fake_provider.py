@@ -10,6 +10,7 @@ import pytest
 from supervisor.domain.causes import Cause
 from supervisor.domain.machine import MachineState
 from supervisor.ports.provider import LaunchRequest, NoCapacity, ProviderUnavailable, QuotaExceeded
+from tests.contracts.asking_suite import AskingContract
 from tests.contracts.disasters_suite import DisastersContract
 from tests.contracts.provider_subject import Subject, ref
 from tests.contracts.provider_suite import ProviderContract
@@ -47,6 +48,15 @@ class FakeSubject(Subject):
         self.provider.unreachable.clear()
 
     @contextmanager
+    def looking_for_room(self, request: LaunchRequest, finds: bool) -> Iterator[None]:
+        self.provider.room_s = 5.0
+        if not finds:
+            self.provider.stockout([request.placement.zone], None)
+        yield
+        self.provider.room_s = 0.0
+        self.provider.stockout([request.placement.zone], 0.0)
+
+    @contextmanager
     def all_unreadable(self) -> Iterator[None]:
         self.provider.down = True
         yield
@@ -58,7 +68,7 @@ def subject() -> FakeSubject:
     return FakeSubject()
 
 
-class TestFakeProvider(ProviderContract, DisastersContract):
+class TestFakeProvider(ProviderContract, DisastersContract, AskingContract):
     pass
 
 

@@ -17,55 +17,22 @@ from supervisor.domain.observation import (
     Absent,
     CreateFailed,
     Observation,
+    Pinned,
     Seen,
-    Unknown,
     Verification,
 )
-from supervisor.domain.placement import Offer, Placement, ZoneRecord, offer_key
-from supervisor.domain.policies import Knobs, Limits, Policy
+from supervisor.domain.policies import Limits, Policy
 from supervisor.domain.run import Counters, Run, StopRequest
 from supervisor.domain.status import ACTIVE, TERMINAL, Status
-from supervisor.domain.world import BEATS, MACHINES, World
+from supervisor.domain.world import World
+from tests.lifecycle.worlds import IMAGE, NOW, UNKNOWN, ZONES, offers, placement, worlds
 
-NOW = 1_000_000.0
-ZONES = ("zone-a", "zone-b", "zone-c")
-UNKNOWN = Unknown("could not be read")
+__all__ = ["IMAGE", "NOW", "UNKNOWN", "ZONES", "offers", "placement", "worlds"]
+
+Situation = tuple[Run, Observation, World]
 ages = st.sampled_from([0.0, 5.0, 200.0, 5000.0])
 steps = st.sampled_from([None, 0, 100, 200, 300])
 moments = st.sampled_from([NOW - 90_000, NOW - 5000, NOW - 200, NOW - 10, NOW])
-
-
-def placement(zone: str = "zone-a", shape: str = "small", spot: bool = True) -> Placement:
-    return Placement("local", "here", zone, shape, spot)
-
-
-def offers(shapes: tuple[str, ...] = ("small",)) -> tuple[Offer, ...]:
-    return tuple(
-        Offer(placement(zone, shape, spot), 0.1 if spot else 0.3, 0.3)
-        for spot in (True, False)
-        for shape in shapes
-        for zone in ZONES
-    )
-
-
-@st.composite
-def worlds(draw: st.DrawFn) -> World:
-    cooling = draw(st.sets(st.sampled_from(ZONES)))
-    zones = {
-        offer_key(placement(zone)): ZoneRecord(
-            1, NOW + draw(st.sampled_from([-5.0, 100.0])), "no_capacity", "none left"
-        )
-        for zone in cooling
-    }
-    since = draw(st.sampled_from([NOW - 100_000, NOW - 100, NOW]))
-    return World(
-        knobs=Knobs("supervisor-1"),
-        offers={"local": offers()},
-        zones=zones,
-        observing_since={BEATS: since, MACHINES: since},
-        fresh=draw(st.sampled_from([frozenset({BEATS, MACHINES}), frozenset()])),
-        breakers_open=draw(st.sampled_from([frozenset(), frozenset({BEATS, MACHINES})])),
-    )
 
 
 @st.composite
@@ -84,19 +51,7 @@ def runs(draw: st.DrawFn, statuses: frozenset[Status] | None = None) -> Run:
     attempt = None
     if live or (has_try and draw(st.booleans())):
         attempt = _attempt(draw, number if live or over else max(1, number - 1), live)
-    limits = Limits(
-        deadline=draw(st.sampled_from([None, NOW - 1, NOW + 1000])),
-        budget_usd=draw(st.sampled_from([None, 0.0001, 100.0])),
-        max_attempts=draw(st.sampled_from([2, 10])),
-    )
-    policy = Policy(
-        limits=limits,
-        allow_on_demand=draw(st.booleans()),
-        on_success=draw(st.sampled_from(["release", "keep", "ask"])),
-        on_failure=draw(st.sampled_from(["release", "keep"])),
-        keep_s=600.0,
-        require_pull=draw(st.booleans()),
-    )
+    policy = _policy(draw)
     return Run(
         key=1,
         run_id="digits",
@@ -120,13 +75,35 @@ def runs(draw: st.DrawFn, statuses: frozenset[Status] | None = None) -> Run:
             counted=draw(st.integers(0, 3)),
             no_progress=draw(st.integers(0, 2)),
             user_failures=draw(st.integers(0, 2)),
+            preempted_at=draw(st.sampled_from([(), (NOW - 90_000, NOW - 300, NOW - 200)])),
         ),
+        image_digest=draw(st.sampled_from(["", f"{IMAGE}@sha256:1111"])),
+        pinned_for=draw(st.sampled_from(["", IMAGE, "another/image"])),
         checkpoint_step=draw(steps),
         reported=draw(st.booleans()),
         waiting_since=draw(st.sampled_from([None, NOW - 90_000, NOW - 10])),
         avoid_zone=draw(st.sampled_from(["", *ZONES])),
         stop=_stop(draw, status),
         needs_person=draw(st.sampled_from(["", "results differ"])) if status == Status.FINISHING else "",
+    )
+
+
+def _policy(draw: st.DrawFn) -> Policy:
+    limits = Limits(
+        deadline=draw(st.sampled_from([None, NOW - 1, NOW + 1000])),
+        budget_usd=draw(st.sampled_from([None, 0.0001, 100.0])),
+        max_attempts=draw(st.sampled_from([2, 10])),
+    )
+    return Policy(
+        limits=limits,
+        allow_on_demand=draw(st.booleans()),
+        on_success=draw(st.sampled_from(["release", "keep", "ask"])),
+        on_failure=draw(st.sampled_from(["release", "keep"])),
+        keep_s=600.0,
+        require_pull=draw(st.booleans()),
+        image=draw(st.sampled_from(["", "", IMAGE])),
+        follow_tag=draw(st.booleans()),
+        escalate_after=draw(st.sampled_from([0, 2])),
     )
 
 
@@ -260,6 +237,16 @@ def observations(draw: st.DrawFn, run: Run) -> Observation:
         st.sampled_from([Cause.NO_CAPACITY, Cause.QUOTA]),
         st.just("none left"),
     )
+    answer = st.sampled_from(
+        [
+            Pinned(asked, digest, problem, "says the registry", at)
+            for asked in (IMAGE, f"{IMAGE} for attempt {run.counters.attempts + 1}")
+            for digest, problem, at in (
+                (f"{IMAGE}@sha256:2222", "", NOW), ("", "missing", NOW), ("", "hidden", NOW),
+                ("", "unavailable", NOW - 5), ("", "unavailable", NOW - 300), ("", "", NOW),
+            )
+        ]
+    )  # fmt: skip
     machine = st.tuples(machines(run), ages)
     return Observation(
         machine=draw(parts(machine)),
@@ -268,6 +255,7 @@ def observations(draw: st.DrawFn, run: Run) -> Observation:
         stop=draw(maybe_read(st.tuples(st.just("77"), ages))),
         lookup=draw(maybe_read(machine)),
         create=draw(st.just(NOT_READ) | failed.map(Seen)),
+        pin=draw(st.just(NOT_READ) | answer.map(Seen)),
         verification=draw(st.just(NOT_READ) | verified.map(Seen)),
         finalised=draw(st.sampled_from([NOT_READ, Seen(True)])),
         retiring=tuple(draw(parts(machine)) for _ in run.retiring),

@@ -30,7 +30,7 @@ DEEDS = (
     CloseBaton,
     Finalise,
 )  # what starts, ends or deletes; a repeated request to stop is none
-READINGS = ("machine", "beat", "baton", "stop", "lookup")
+READINGS = ("machine", "beat", "baton", "stop", "lookup", "pin")
 
 
 Property = Callable[[Decide, tuple[Run, Observation, World]], None]

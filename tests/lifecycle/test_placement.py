@@ -15,6 +15,7 @@ from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.domain.world import World
 from supervisor.lifecycle import placement
+from supervisor.lifecycle.escalation import why
 from supervisor.lifecycle.placement import NoOffer, after_failure, choose
 from tests.lifecycle.strategies import NOW, ZONES, offers, runs
 
@@ -73,8 +74,10 @@ def test_only_what_was_wished_for_and_is_not_cooling(choice: tuple[Run, World]) 
         place = chosen.placement
         assert place.shape in run.policy.shapes
         assert not run.policy.zones or place.zone in run.policy.zones
-        assert place.spot or run.policy.allow_on_demand
-        assert offer_key(place) not in world.zones
+        assert place.spot or run.policy.allow_on_demand or why(run, NOW)
+        record = world.zones.get(offer_key(place))
+        assert record is None or not record.failures or record.cool_until <= NOW
+        assert place.zone not in world.unread
     else:
         assert chosen.until > NOW
 
@@ -86,7 +89,9 @@ def plain_run(policy: Policy = WISHLESS) -> tuple[Run, World]:
 
 def test_other_zones_first_then_the_next_shape_then_on_demand() -> None:
     run, world = plain_run(Policy(shapes=SHAPES, allow_on_demand=True))
-    order = [(o.placement.zone, o.placement.shape, o.placement.spot) for o in placement.ladder(run, world, NOW)]
+    order = [
+        (o.placement.zone, o.placement.shape, o.placement.spot) for o in placement.ladder(run, world, NOW)
+    ]
     expected = [(zone, shape, spot) for spot in (True, False) for shape in SHAPES for zone in ZONES]
     assert order == expected
 

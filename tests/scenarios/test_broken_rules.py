@@ -46,6 +46,18 @@ def no_late_word(run: object, _obs: object) -> tuple[object, tuple[()], bool]:
     return run, (), False
 
 
+def nothing_is_only_asked_for(*_: object) -> bool:
+    return False
+
+
+def losses_are_forgotten(*_: object) -> tuple[()]:
+    return ()
+
+
+def no_word_of_the_boot(*_: object) -> None:
+    return None
+
+
 @pytest.mark.parametrize(
     ("story", "place", "broken"),
     [
@@ -57,6 +69,9 @@ def no_late_word(run: object, _obs: object) -> tuple[object, tuple[()], bool]:
         ("rules/running-absent-fresh-beat", "supervisor.lifecycle.machines._disagree", no_second_signal),
         ("rules/awaiting-teardown-pull", "supervisor.lifecycle.teardown.awaits_pull", nobody_waits),
         ("rules/awaiting-teardown-pull-and-approval", "supervisor.lifecycle.teardown._must_ask", nobody_waits),
+        ("cloud/asked-then-no-room-anywhere", "supervisor.lifecycle.launching._asked", nothing_is_only_asked_for),
+        ("cloud/zones-remember-losses", "supervisor.lifecycle.placement._lost_lately", losses_are_forgotten),
+        ("cloud/boot-finds-no-gpu", "supervisor.lifecycle.launching.word_of", no_word_of_the_boot),
         ("rules/recovering-late-beat", "supervisor.lifecycle.recovering._late_beat", no_late_word),
     ],
 )  # fmt: skip

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from supervisor.domain.errors import SchemaMismatch, SettingsRefused
+from supervisor.domain.placement import ZoneRecord
 from supervisor.storage import schema
 from supervisor.storage.database import Database
 from supervisor.storage.store import open_store
@@ -128,6 +130,35 @@ def test_migrate_can_be_repeated_and_keeps_everything(url: str) -> None:
     again = open_store(url, migrate=False)
     assert again.find("digits-1") == run
     assert again.supervisor_id == store.supervisor_id
+    again.close()
+
+
+def to_revision(url: str, revision: str) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(schema.migrations_folder()))
+    database = Database(url)
+    with database.defining() as connection:
+        config.attributes["connection"] = connection
+        (command.upgrade if revision == schema.HEAD else command.downgrade)(config, revision)
+    database.close()
+
+
+def test_what_zones_taught_survives_the_way_back_and_forth(url: str) -> None:
+    key = ("gce", "us-east1-b", "t4", True)
+    store = open_store(url, migrate=True)
+    insert(store, a_run())
+    store.put_zone("cell", key, ZoneRecord(2, 1234.5, "no_capacity", "none left", (1000.0, 1100.5)))
+    store.close()
+    head = shape(url)
+    to_revision(url, "0001")
+    assert "lost_at" not in dict(shape(url))["zones"]
+    with pytest.raises(SchemaMismatch, match="spot migrate"):
+        open_store(url, migrate=True)
+    schema.migrate(url)
+    assert shape(url) == head
+    again = open_store(url, migrate=False)
+    assert again.zones("cell") == {key: ZoneRecord(2, 1234.5, "no_capacity", "none left")}
+    assert again.find("digits-1") is not None
     again.close()
 
 
