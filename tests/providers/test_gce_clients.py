@@ -107,7 +107,7 @@ def test_the_version_is_that_of_the_official_client(subject: GceSubject) -> None
     assert sent == {API_VERSION}
 
 
-@pytest.mark.parametrize("how", [Hang, Reset, b"<html>a proxy</html>"])
+@pytest.mark.parametrize("how", [Hang, Reset, (502, b"<html>a proxy</html>")])
 def test_no_clear_answer_is_an_error_of_no_status_and_is_asked_again(
     subject: GceSubject, how: object
 ) -> None:

@@ -11,7 +11,6 @@ import pytest
 from supervisor.domain.causes import Cause
 from supervisor.domain.machine import Machine, MachineState
 from supervisor.ports.provider import LaunchRequest, ProviderUnavailable
-from supervisor.providers.gce.records import end_of, release_request_id
 from supervisor.reconciler.readers import look_up
 from tests.contracts.provider_subject import ref
 from tests.providers.gce_subject import ZONES, GceSubject
@@ -127,24 +126,6 @@ def test_our_own_release_is_no_record(subject: GceSubject) -> None:
     assert ending is None or ending.record is None
     subject.gone(request)
     assert subject.make().find(ref(request, machine.machine_id)) is None
-
-
-def test_a_delete_with_another_request_id_is_a_persons_even_of_our_own_account(subject: GceSubject) -> None:
-    operation = {
-        "operationType": "delete",
-        "targetId": "123",
-        "targetLink": "https://x/compute/v1/projects/p/zones/z/instances/vm",
-        "user": "spot@p.iam.gserviceaccount.com",
-    }
-    by_hand = end_of({**operation, "clientOperationId": "11111111-2222-5333-8444-555555555555"})
-    assert by_hand is not None
-    assert by_hand.record is not None
-    ours = end_of({**operation, "clientOperationId": release_request_id("123", 2)})
-    assert ours is not None
-    assert ours.record is None
-    assert end_of({**operation, "targetLink": "https://x/zones/z/disks/vm"}) is None
-    assert end_of({**operation, "httpErrorStatusCode": 403}) is None
-    assert end_of({**operation, "operationType": "setLabels"}) is None
 
 
 def test_a_name_used_again_does_not_inherit_the_end_of_the_first(subject: GceSubject) -> None:

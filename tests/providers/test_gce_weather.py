@@ -111,7 +111,7 @@ class Weather:
         told = self.happened.setdefault(self.ids[name], set())
         if kind == "preempt":
             told.add(Cause.PREEMPTED)
-            compute.preempt(name)
+            compute.preempt(name, record_after_s=self.chance.choice([0.0, 5.0, 60.0]))
         elif kind == "host":
             told.add(Cause.HOST_ERROR)
             compute.host_error(name)
@@ -123,16 +123,20 @@ class Weather:
 
     def trouble(self) -> None:
         compute, chance = self.subject.compute, self.chance
-        kind = chance.randrange(5)
+        kind = chance.randrange(6)
         if kind == 0:
             compute.unreachable(chance.choice(ZONES))
         elif kind == 1:
             compute.stock_out(chance.choice(ZONES), until=self.subject.clock.now() + 60.0)
         elif kind == 2:
             compute.storm(chance.choice([429, 500, 503]), chance.uniform(1.0, 30.0))
+        elif kind == 3:
+            compute.page_rows = chance.choice([2, 500])
         else:
             pattern = chance.choice([r"/instances$", r"/instances/", r"/operations", "aggregated"])
-            how = chance.choice([500, 503, 429, Reset, b"<html>no</html>"])
+            how = chance.choice(
+                [500, 503, 429, Reset, (502, b"<html>no</html>"), (404, b"<html>who?</html>")]
+            )
             compute.fail_next(None, pattern, how, times=chance.randrange(1, 8), lost=chance.random() < 0.5)
 
     def clear_up(self) -> None:

@@ -37,9 +37,11 @@ TYPES: Mapping[str, tuple[int, Cause | None, str]] = {
 }
 OURS = (6, None, "released by the supervisor")
 UNBORN = 0, Cause.PREEMPTED, "the machine was taken back while it was being made"
+NEVER_MADE = (6, None, "it was never made")
+TAKEN_BACK = "UNSUPPORTED_OPERATION"  # the code of an insert whose machine was preempted meanwhile
 FIELDS = (
     "nextPageToken,items(id,operationType,targetId,targetLink,user,clientOperationId,insertTime,statusMessage,"
-    "httpErrorStatusCode)"
+    "httpErrorStatusCode,error/errors/code)"
 )
 FILTER = " OR ".join(f'(operationType="{kind}")' for kind in TYPES)
 PAGE, MOST, PAGES = (
@@ -161,7 +163,7 @@ def end_of(operation: Mapping[str, Any]) -> End | None:
     """None: the operation ends no machine, or it failed."""
     kind, failed = TYPES.get(str(operation.get("operationType"))), operation.get("httpErrorStatusCode")
     if operation.get("operationType") == "insert":
-        kind, failed = (UNBORN, None) if failed else (None, None)
+        kind, failed = _unborn(operation), None
     if kind is None or failed or "/instances/" not in operation.get("targetLink", ""):
         return None
     if _is_ours(operation):
@@ -173,6 +175,14 @@ def end_of(operation: Mapping[str, Any]) -> End | None:
     said = str(operation.get("statusMessage") or "")
     detail = f"{word} ({said.rstrip('.')})" if said else word
     return End(rank, MachineRecord(cause, detail, epoch_s(operation.get("insertTime"))), word)
+
+
+def _unborn(operation: Mapping[str, Any]) -> tuple[int, Cause | None, str] | None:
+    """What a create call says about its machine's end: None where it did not fail."""
+    codes = [str(one.get("code")) for one in (operation.get("error") or {}).get("errors") or ()]
+    if not codes:
+        return None
+    return UNBORN if any(code.startswith(TAKEN_BACK) for code in codes) else NEVER_MADE
 
 
 def _is_ours(operation: Mapping[str, Any]) -> bool:
