@@ -10,8 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from signal import SIGSTOP, SIGTERM
 
@@ -27,6 +26,7 @@ from supervisor.ports.provider import (
     ProviderUnavailable,
 )
 from supervisor.providers.local import processes, secrets
+from supervisor.providers.local.answering import clear_answers
 from supervisor.providers.local.cards import Cards
 from supervisor.providers.local.disasters import Stockouts
 from supervisor.providers.local.folders import Folder, Folders, Job, Notice
@@ -76,7 +76,7 @@ class LocalProvider:
 
     def scope(self) -> str:
         """Which machines this provider sees: those of its data folder, wherever that is moved. ProviderUnavailable."""
-        with _clear_answers("the name of this set of machines"):
+        with clear_answers("the name of this set of machines"):
             return self._folders.scope()
 
     def pin(self, image: str) -> str:
@@ -86,7 +86,7 @@ class LocalProvider:
         return self._offers
 
     def launch(self, request: LaunchRequest) -> Machine:
-        with _clear_answers(f"launch of {request.name}"):
+        with clear_answers(f"launch of {request.name}"):
             try:
                 folder = self._folders.folder(request.name)
             except ValueError as error:
@@ -105,7 +105,7 @@ class LocalProvider:
 
     def machines(self) -> MachineListing:
         self._agents.reap()
-        with _clear_answers("the list of machines"):
+        with clear_answers("the list of machines"):
             seen = self._lookout.all()
             self._lookout.complain(seen)
             self._put_away(seen.over)
@@ -113,13 +113,13 @@ class LocalProvider:
 
     def find(self, ref: MachineRef) -> Machine | None:
         self._agents.reap()
-        with _clear_answers(f"machine {ref.name}"):
+        with clear_answers(f"machine {ref.name}"):
             machine = self._lookout.one(self._folder(ref))
         return machine if machine is not None and _is(ref, machine.machine_id) else None
 
     def release(self, ref: MachineRef) -> None:
         self._agents.reap()
-        with _clear_answers(f"release of {ref.name}"):
+        with clear_answers(f"release of {ref.name}"):
             folder = self._folder(ref)
             if not self._is_there(folder, ref):
                 return
@@ -134,7 +134,7 @@ class LocalProvider:
         self._agents.reap()
 
     def ask_to_stop(self, ref: MachineRef) -> None:
-        with _clear_answers(f"stop of {ref.name}"):
+        with clear_answers(f"stop of {ref.name}"):
             folder = self._folder(ref)
             agent = folder.agent()
             if agent is not None and self._is_there(folder, ref):
@@ -143,12 +143,12 @@ class LocalProvider:
                     processes.send(process, SIGTERM)
 
     def console(self, ref: MachineRef, max_bytes: int = 65536) -> bytes:
-        with _clear_answers(f"console of {ref.name}"):
+        with clear_answers(f"console of {ref.name}"):
             return self._folders.console(ref.name, max_bytes) if max_bytes > 0 else b""
 
     def cards(self) -> tuple[Card, ...]:
         """The computer's GPUs. ProviderUnavailable when nothing is known of them."""
-        with _clear_answers("the GPUs of this computer"):
+        with clear_answers("the GPUs of this computer"):
             return self._room.survey()
 
     def check_secrets(self, references: Collection[str]) -> Mapping[str, str]:
@@ -157,7 +157,7 @@ class LocalProvider:
     # --- disasters ----------------------------------------------------------------------------------------------------
 
     def preempt(self, ref: MachineRef, notice_s: float) -> None:
-        with _clear_answers(f"preemption of {ref.name}"):
+        with clear_answers(f"preemption of {ref.name}"):
             folder = self._demand(ref)
             notice = Notice(boottime() + notice_s, notice_s, self._clock.now())
             earlier = folder.notice()
@@ -169,14 +169,14 @@ class LocalProvider:
                 self._lookout.watch(folder.name, notice.deadline_boottime_s)
 
     def kill(self, ref: MachineRef) -> None:
-        with _clear_answers(f"kill of {ref.name}"):
+        with clear_answers(f"kill of {ref.name}"):
             folder = self._demand(ref)
             left = end(folder, folder.agent())
             if left:
                 raise ProviderUnavailable(f"{ref.name}: killed, but still there: pids {left}")
 
     def freeze(self, ref: MachineRef) -> None:
-        with _clear_answers(f"freeze of {ref.name}"):
+        with clear_answers(f"freeze of {ref.name}"):
             folder = self._demand(ref)
             agent = folder.agent()
             members = Sight(self._clock).members(folder, agent)
@@ -190,7 +190,7 @@ class LocalProvider:
         unknown = set(zones) - self._lookout.zones()
         if unknown:
             raise ValueError(f"no such zone: {', '.join(sorted(unknown))}")
-        with _clear_answers("stock-out"), self._folders.locked():
+        with clear_answers("stock-out"), self._folders.locked():
             self._stockouts.set(zones, for_s, self._clock.now())
 
     # --- launching ----------------------------------------------------------------------------------------------------
@@ -292,12 +292,3 @@ class LocalProvider:
 def _is(ref: MachineRef, machine_id: str) -> bool:
     """A machine is what its id says; a name alone will do only where the asker, or the machine, has no id yet."""
     return not ref.machine_id or not machine_id or ref.machine_id == machine_id
-
-
-@contextmanager
-def _clear_answers(what: str) -> Iterator[None]:
-    """Whatever could not be read is no answer."""
-    try:
-        yield
-    except (OSError, Unreadable) as error:
-        raise ProviderUnavailable(f"{what}: {error}") from error
