@@ -113,6 +113,13 @@ class GceSubject(Subject):
         finally:
             self.compute.calm()
 
+    @contextmanager
+    def looking_for_room(self, request: LaunchRequest, finds: bool) -> Iterator[None]:
+        self.compute.create_s = self.compute.fail_s = 60.0
+        if not finds:
+            self.compute.stock_out(request.placement.zone)
+        yield
+
     def keep_secret(self, value: str) -> str:
         return "gcp:projects/p/secrets/key/versions/1"
 
