@@ -30,10 +30,11 @@ from supervisor.ports.provider import LaunchRequest
 from supervisor.providers.gce.config import GceConfig, offers, parse_shape, region_of
 from supervisor.providers.gce.provider import GceProvider
 from supervisor.services.submit import SubmitRequest, submit
+from tests.acceptance.cloud_bucket import Bucket
 from tests.cloud.cloud import BUCKET, PROJECT, ZONES, Cloud
 from tests.fakes.clock import FakeClock
 from tests.fakes.provider import FakeMachine
-from tests.scenarios.doors import TrueClock
+from tests.scenarios.doors import AgentsDoor, TrueClock
 from tests.scenarios.play import DEEDS, history
 from tests.scenarios.script import ScenarioError, line_of
 from tests.scenarios.sim_agent import SimAgent
@@ -77,6 +78,7 @@ class CloudHouse(Stage):
             str, tuple[str, str]
         ] = {}  # run -> (left, message) of machines that give up in their boot
         self._stand()
+        self.agents_door = AgentsDoor(Bucket(self.storage, BUCKET))
 
     def _store(self) -> GcsStore:
         return GcsStore(f"gs://{BUCKET}", clock=self.clock.monotonic, pause=self._pause)

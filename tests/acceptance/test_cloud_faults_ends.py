@@ -5,6 +5,7 @@ Real loop, provider and store over real HTTP, in virtual time (cloud_house.py).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,15 @@ def test_preempted_70_seconds_after_the_insert_without_any_marker(folder: Path) 
         house.plans["digits"] = Plan(steps=100, push=False)
         completes(house)
         house.play(f"expect digits causes=preempted,finished zones={FIRST},{SECOND} counted=0")
+
+
+def test_an_operation_that_comes_late_is_waited_for(folder: Path) -> None:
+    """The machine is gone for 40 s before Google tells why."""
+    with cloud_house(folder) as house:
+        trains(house)
+        house.compute.preempt(house.vm("digits").name, notice=False, record_after_s=70.0)
+        completes(house)
+        house.play("expect digits causes=preempted,finished counted=0")
 
 
 def test_gone_without_a_record_is_orphaned_by_two_signals(folder: Path) -> None:
@@ -172,32 +182,42 @@ def test_foreign_machines_are_told_of_and_never_touched(folder: Path) -> None:
 # --- stop -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("step", ["waiting", "launching", "running"])
+@pytest.mark.parametrize("step", ["waiting", "launching", "running", "recovering", "finishing"])
 def test_a_stop_marker_by_hand_at_each_step_and_again_after_a_resume(folder: Path, step: str) -> None:
     with cloud_house(folder) as house:
-        if step == "waiting":
-            house.compute.stock_out("*")
-        house.submit("digits", Plan(steps=600, boot=120.0, push=False))
-        house.play(f"wait until digits status={step} within=20min")
+        _reach(house, step)
         house.storage.put(BUCKET, runfiles.stop_marker("digits"), b"")
         house.play("wait until digits status=stopped machines=0 within=30min")
         house.compute.restock()
-        house.play("resume digits", "wait until digits status=running within=30min", "wait 2min")
+        house.play("resume digits", "wait until digits status=running within=30min", "wait 90s")
         house.play("expect digits status=running generation=2")
         house.storage.put(BUCKET, runfiles.stop_marker("digits"), b"again")
         house.play("wait until digits status=stopped machines=0 within=30min")
-        assert house.machines() == []
+
+
+def _reach(house: CloudHouse, step: str) -> None:
+    if step == "waiting":
+        house.compute.stock_out("*")
+    plan = Plan(steps=600, boot=60.0, push=False)
+    house.submit("digits", replace(plan, steps=50, finish=600.0) if step == "finishing" else plan)
+    if step == "recovering":
+        house.play("wait until digits status=running within=20min")
+        house.compute.host_error(house.vm("digits").name)
+        house.compute.stock_out("*")
+        house.play("wait until digits causes=host_error within=5min")
+    else:
+        house.play(f"wait until digits status={step} within=20min")
+    house.plans["digits"] = plan
 
 
 # --- what cannot be read --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("said_by", [("unreachables",), ("warning",), ("unreachables", "warning")])
-def test_a_zone_that_the_list_could_not_reach_is_unknown(folder: Path, said_by: tuple[str, ...]) -> None:
+def test_a_zone_that_the_list_could_not_reach_is_unknown(folder: Path) -> None:
     """Half an hour: nothing is started, nothing deleted; the beats prove that it trains."""
     with cloud_house(folder) as house:
         trains(house, plan=Plan(steps=2400, push=False))
-        house.compute.unreachable(FIRST, said_by=said_by)
+        house.compute.unreachable(FIRST)
         before = len(house.inserts())
         house.play("wait 30min", "expect digits status=running attempts=1")
         assert len(house.inserts()) == before
@@ -225,8 +245,10 @@ def test_a_storm_of_the_store_changes_nothing(folder: Path) -> None:
     with cloud_house(folder) as house:
         trains(house, plan=Plan(steps=900, push=False))
         house.storage.trouble(503, times=None)
+        house.agents_door.shut = True
         house.play("wait 10min", "expect digits attempts=1")
         house.storage.calm()
+        house.agents_door.shut = False
         completes(house)
         house.play("expect digits causes=finished")
 
@@ -234,13 +256,13 @@ def test_a_storm_of_the_store_changes_nothing(folder: Path) -> None:
 def test_a_false_404_while_it_goes_does_not_make_it_gone(folder: Path) -> None:
     """Deletes that overlap: 403, then a 404 that is not true. Its cost counts until the list agrees."""
     with cloud_house(folder) as house:
-        house.compute.delete_s = 300.0
+        house.compute.delete_s = 120.0
         trains(house)
         vm = house.vm("digits")
         house.compute.false_404(vm.name, house.now() + 3600.0)
         house.play("wait until digits status=completed within=30min")
         while vm.name in house.compute.names():
-            house.play("expect digits settled=no", "wait 10s")
+            house.play("expect digits settled=no", "wait 15s")
         completes(house)
         assert len(house.deletes()) <= 2
 
