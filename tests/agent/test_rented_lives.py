@@ -72,7 +72,7 @@ def test_a_preemption_ends_it_with_the_last_checkpoint_saved(vm: Rented) -> None
     last = vm.ended()
     assert last.left == heartbeat.NOTICED
     assert last.notice_s is not None
-    assert 20 < last.notice_s <= 25
+    assert 5 < last.notice_s <= 25
     assert last.checkpoint_step == 7
     baton = rules.decode(vm.store.get(runfiles.baton(RUN))[0])
     assert baton.checkpoint is not None
