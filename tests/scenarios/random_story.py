@@ -25,7 +25,8 @@ from tests.scenarios.stage import Settings, Stage
 
 RUNS = ("alpha", "beta", "gamma", "delta")
 CALM = (
-    "cloud capacity", "cloud readable", "cloud release-takes 0s", "cloud mortal", "store up", "store current",
+    "cloud room-takes 0s", "cloud capacity", "cloud readable", "cloud release-takes 0s", "cloud mortal",
+    "store up", "store current",
     "store roomy", "store lose-answers 0", "database up", "supervisor restart",
 )  # fmt: skip
 
@@ -33,6 +34,7 @@ CALM = (
 MISFORTUNES = (
     "cloud preempt {run} notice=30s", "cloud preempt {run} notice=2min", "cloud preempt {run}",
     "cloud kill {run}", "cloud host-error {run}", "cloud reboot {run}", "cloud ends {run}",
+    "cloud room-takes 50s", "cloud room-takes 0s",
     "cloud stockout a", "cloud stockout a b c", "cloud quota b", "cloud capacity",
     "cloud unreachable", "cloud unreachable a", "cloud readable", "cloud lose-answer times=2",
     "cloud lose-answer none=yes times=3", "cloud lies", "cloud reject", "cloud release-takes 90s",
