@@ -1,5 +1,6 @@
 """The start-up script, run by bash on a sandboxed machine: the way to the agent and to the end of the machine."""
 
+import random
 import subprocess
 import sys
 from dataclasses import replace
@@ -94,6 +95,16 @@ def test_no_value_is_ever_interpreted(rig: StartupRig, bait: Path) -> None:
     assert beat is not None
     assert beat.nonce == nonce
     assert not bait.exists()
+
+
+def test_values_of_the_largest_size_arrive_whole(rig: StartupRig) -> None:
+    """One metadata value may have 256 KiB: 190 KB of command."""
+    command = "".join(f"echo '{number}' \\\n" for number in range(12_000))[:190_000]
+    rig.command(command)
+    rig.job(env={"SALT": random.Random(7).randbytes(60_000).hex()})
+    rig.ended(rig.boot())
+    assert rig.seen()["command"] == command
+    assert len(rig.seen()["job"]["env"]["SALT"]) == 120_000
 
 
 @pytest.mark.parametrize(
