@@ -153,6 +153,21 @@ def after_loss(place: Placement, world: World, now: float) -> Lessons:
     return ((key, replace(record, lost_at=lost)),)
 
 
+def gathered(lessons: Iterable[Lessons]) -> dict[OfferKey, ZoneRecord | None]:
+    """What many runs have learned in one look, each of them from the same records: one for each offer. When a hundred
+    machines of a zone are taken away at once, that is written down once."""
+    found: dict[OfferKey, ZoneRecord | None] = {}
+    for key, record in (lesson for one in lessons for lesson in one):
+        known = found.get(key)
+        found[key] = _both(known, record) if known is not None and record is not None else record
+    return found
+
+
+def _both(one: ZoneRecord, other: ZoneRecord) -> ZoneRecord:
+    later = max((one, other), key=lambda record: record.cool_until)
+    return replace(later, lost_at=max(one.lost_at, other.lost_at, key=len))
+
+
 def without_failures(record: ZoneRecord) -> ZoneRecord | None:
     """A machine was had: refusals are forgotten, losses are not. None = there is nothing left to remember."""
     return ZoneRecord(0, 0.0, "", "", record.lost_at) if record.lost_at else None

@@ -20,6 +20,7 @@ from supervisor.domain.run import Run
 from supervisor.domain.world import World
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.decision import Decision
+from supervisor.lifecycle.placement import gathered
 from supervisor.lifecycle.probing import paced
 from supervisor.ports.clock import Clock
 from supervisor.ports.store import Change, Lease, Store
@@ -234,6 +235,8 @@ class Tick:
             changes = [Change(self.runs[d.run.key], d.run, d.events, d.parted) for d in page]
             hit = self.store.apply_all(changes, now, lease)
             standing += [self._committed(d, hit[d.run.key]) for d in page if d.run.key in hit]
+            for key, record in gathered(d.lessons for d in page if d.run.key in hit).items():
+                self.store.put_zone(self.cell, key, record)
         return standing
 
     def _committed(self, decision: Decision, stored: Run) -> Decision:
@@ -242,8 +245,6 @@ class Tick:
             self.outcomes.moved(stored.key)
             self.sampler.due(stored.key)
         self.runs[stored.key] = stored
-        for key, record in decision.lessons:
-            self.store.put_zone(self.cell, key, record)
         if stored.settled:
             self._drop(stored.key)
         return replace(decision, run=stored)

@@ -21,6 +21,7 @@ from supervisor.lifecycle.placement import (
     after_failure,
     after_loss,
     choose,
+    gathered,
     lessons_of,
     without_failures,
 )
@@ -100,6 +101,20 @@ def test_losses_outlive_refusals_and_successes_and_are_few() -> None:
     assert had is not None
     assert (had.failures, had.cause, had.lost_at) == (0, "", refused.lost_at)
     assert without_failures(ZoneRecord(3, NOW, "no_capacity", "none")) is None
+
+
+def test_what_many_learn_at_once_is_one_lesson() -> None:
+    key = offer_key(place("east-a"))
+    loss = after_loss(place("east-a"), world(), NOW)
+    failed = CreateFailed("1.1.1", Cause.NO_CAPACITY, "none")
+    refusal = lessons_of(failed, place("east-a"), world(), NOW)
+    for order in ([*[loss] * 100, refusal], [refusal, *[loss] * 100]):
+        found = gathered(order)
+        assert list(found) == [key]
+        record = found[key]
+        assert record is not None
+        assert (record.failures, record.cool_until > NOW, record.lost_at) == (1, True, (NOW,))
+    assert gathered([refusal, ((key, None),)]) == {key: None}
 
 
 def test_a_place_that_only_lost_machines_is_no_reason_to_wait() -> None:
