@@ -145,13 +145,14 @@ class Observer:
         )
 
     def _zones(self, listings: Mapping[str, MachineListing | str]) -> tuple[frozenset[str], frozenset[str]]:
-        """(zones that were read just now, zones that were not). A listing that failed has read none."""
+        """(zones of ours that were read just now, those that were not). A listing that failed has read none; a zone
+        that nobody asks for may be away for as long as it likes."""
         offered: set[str] = set()
         unread: set[str] = set()
         for name, found in listings.items():
             own = {offer.placement.zone for offer in self.providers[name].offers()}
             offered |= own
-            unread |= own if isinstance(found, str) else found.unreachable
+            unread |= own if isinstance(found, str) else own & found.unreachable
         return frozenset(offered - unread), frozenset(unread)
 
     def _machines(self, provider: Provider) -> MachineListing | str:

@@ -100,6 +100,14 @@ def test_each_zone_is_watched_since_its_own_moment() -> None:
     assert since[machines_in("local-b")] == since[MACHINES] == snapshot.taken_at
 
 
+def test_a_zone_that_nobody_asks_for_keeps_no_listing_from_being_complete() -> None:
+    bench = Bench()
+    bench.provider.unreachable.add("far-away-a")
+    snapshot = bench.look()
+    assert MACHINES in snapshot.fresh
+    assert snapshot.unread == frozenset()
+
+
 def test_a_listing_that_failed_has_read_no_zone() -> None:
     bench = Bench()
     bench.look()
