@@ -39,13 +39,14 @@ pull_image() {
             return
         fi
         words=$(grep . "$BOOT/pull.log" | tail -n 1)
+        words=${words#Error response from daemon: }
         if never_comes "$words"; then
-            give_up no_image "$IMAGE cannot be pulled: $words"
+            give_up no_image "${IMAGE%%@*} cannot be pulled: $words"
         fi
         tell image "again in $pause s: $words"
         sleep "$pause"
     done
-    give_up no_start "$IMAGE cannot be pulled: $words"
+    give_up no_start "${IMAGE%%@*} cannot be pulled: $words"
 }
 
 never_comes() { # WORDS of docker pull
