@@ -43,6 +43,7 @@ def test_a_provider_that_is_made_has_loaded_nothing_and_a_listing_needs_no_big_p
             f"""
             import sys
             from pathlib import Path
+            from supervisor.domain.machine import MachineRef
             from supervisor.objectstores.filesystem import FilesystemStore
             from supervisor.providers.gce.config import GceConfig, Shape, offers
             from supervisor.providers.gce.provider import GceProvider
@@ -51,15 +52,20 @@ def test_a_provider_that_is_made_has_loaded_nothing_and_a_listing_needs_no_big_p
             store = FilesystemStore.create(Path({str(tmp_path)!r}) / "objects")
             provider = GceProvider(config, offers(config), store, None, SystemClock())
             print([name for name in sys.modules if name.startswith(("google.auth", "google.cloud."))])
-            print(len(provider.machines().machines), {BIG!r} in sys.modules)
+            def loaded():
+                return [name for name in sys.modules if name.startswith({BIG!r} + ".services.")]
+            print(len(provider.machines().machines), len(loaded()))
             print(provider.identity())
             provider.warm()
-            print({BIG!r} in sys.modules)
+            print(0 < len(loaded()) < 40)
+            print(provider.find(MachineRef("gce", "us-east1-c", "nobody")))
             provider.close()
+            from google.cloud import compute_v1
+            print(len(loaded()) > 500, compute_v1.DisksClient.__name__)
             """,
             {**metadata.environment(), "PATH": "/usr/bin:/bin", "PYTHONPATH": str(Path(__file__).parents[2])},
         )
-        assert told.splitlines() == ["[]", "3 False", metadata.email, "True"]
+        assert told.splitlines() == ["[]", "3 0", metadata.email, "True", "None", "True DisksClient"]
         assert metadata.tokens_issued == 1
     finally:
         compute.close()

@@ -1,7 +1,7 @@
 """The door to the Compute API. Two clients behind it, for one reason each.
 
-`google-cloud-compute` changes and asks about single machines. Its import takes a second and 140 MiB, so it is loaded
-in the background; who comes earlier waits for it. The bulk listings of each tick go through google-auth's session as
+`google-cloud-compute` changes and asks about single machines. Its import takes long and much room, so it is loaded in
+the background; who comes earlier waits for it. The bulk listings of each tick go through google-auth's session as
 plain JSON: a tenth of the time, with a mask of fields, and with the `unreachables` that the other client hides.
 Every error comes out as ApiError. No lock is held over a request.
 """

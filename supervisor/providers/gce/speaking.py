@@ -1,12 +1,17 @@
 """google-cloud-compute, loaded, and what its many errors say: one ApiError each.
 
-This file alone knows the official client's words. Its own retries are off (`retry=None` at each call).
+This file alone knows the official client's words. Its own retries are off (`retry=None` at each call). Of its hundred
+services two are used, and only those are loaded: importing the package as a whole takes 1.0 s of computing and 110 MiB,
+this 0.35 s and 70 MiB.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from supervisor.providers.gce.config import GceConfig
@@ -14,27 +19,44 @@ from supervisor.providers.gce.errors import IDENTITY, ApiError
 
 T = TypeVar("T")
 
+PACKAGE = "google.cloud.compute_v1"
 CONNECTIONS = 48
 
 
 class Speaking:
-    """The official clients. Making the first one imports the package: a second, and 140 MiB."""
+    """The official clients."""
 
     def __init__(self, config: GceConfig, credentials: Any) -> None:
-        from google.cloud import compute_v1
+        with _narrow():
+            from google.cloud.compute_v1.services.instances import InstancesClient
+            from google.cloud.compute_v1.services.zone_operations import ZoneOperationsClient
+            from google.cloud.compute_v1.types import compute
 
         options = {"api_endpoint": config.root} if config.endpoint else None
-        self.types: Any = compute_v1
-        self.instances: Any = compute_v1.InstancesClient(credentials=credentials, client_options=options)
-        self.operations: Any = compute_v1.ZoneOperationsClient(
-            credentials=credentials, client_options=options
-        )
+        self.types: Any = compute
+        self.instances: Any = InstancesClient(credentials=credentials, client_options=options)
+        self.operations: Any = ZoneOperationsClient(credentials=credentials, client_options=options)
         for transport in (self.instances.transport, self.operations.transport):
             widen(getattr(transport, "_session"))  # noqa: B009 - REST transports have it, their base does not
 
     def instance(self, body: Mapping[str, Any]) -> Any:
         """The API's own JSON as a message; ParseError for a field that the API does not have."""
         return self.types.Instance.from_json(json.dumps(body))
+
+
+@contextmanager
+def _narrow() -> Iterator[None]:
+    """While this is open, modules of the package are found without its `__init__`, which imports all of them.
+    Afterwards an import of the package by anybody is the ordinary one."""
+    spec = importlib.util.find_spec(PACKAGE)
+    if PACKAGE in sys.modules or spec is None:
+        yield
+        return
+    sys.modules[PACKAGE] = importlib.util.module_from_spec(spec)
+    try:
+        yield
+    finally:
+        del sys.modules[PACKAGE]
 
 
 def widen(session: Any) -> None:
