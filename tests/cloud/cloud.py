@@ -78,6 +78,7 @@ class Cloud:
             "SPOT_GCE_ENDPOINT": self.compute.url,
             "SPOT_SECRET_MANAGER_ENDPOINT": self.secrets.url,
             "STORAGE_EMULATOR_HOST": self.storage.url,
+            "CLOUDSDK_CONFIG": "no-such-folder",  # nobody's own credentials come before the metadata server
             **self.metadata.environment(),
         }
 
