@@ -168,7 +168,9 @@ def _booting(run: Run, obs: Observation, beat: Seen[Beat] | None, world: World, 
     return Decision(
         run,
         actions=_holder_gone(run, obs),
-        wants=frozenset({BATON}) if obs.baton is NOT_READ else frozenset(),
+        wants=frozenset({BATON})
+        if obs.baton is NOT_READ and _baton_may_tell(run, obs, beat)
+        else frozenset(),
         check_after=_boot_deadline(run, world, now),
         pulse_only=run is not before and before.attempt is attempt,
     )
@@ -209,6 +211,18 @@ def _last_word(run: Run, now: float) -> str:
         return "it has said nothing"
     said = f": {pulse.message}" if pulse.message else ""
     return f"last word: phase {pulse.phase} for {age_text(max(0.0, now - pulse.phase_since))}{said}"
+
+
+def _baton_may_tell(run: Run, obs: Observation, beat: Seen[Beat] | None) -> bool:
+    """Reading the baton of every machine that boots costs two requests a look. It cannot have changed while no agent is
+    up to change it: none of an earlier machine, and none of this one. A first attempt has nobody to wait for either."""
+    if run.retiring:
+        return True
+    if isinstance(obs.machine, Seen) and obs.machine.value.state == MachineState.STARTING:
+        return False
+    script_speaks = beat is not None and beat.source == "boot"
+    first = run.live_attempt is not None and run.live_attempt.number == 1
+    return not (script_speaks and first)
 
 
 def _holder_gone(run: Run, obs: Observation) -> tuple[MarkHolderGone, ...]:
