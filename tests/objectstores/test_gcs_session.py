@@ -1,0 +1,54 @@
+"""What the environment says of proxies and certificates holds for every request, and is looked up once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from supervisor.objectstores.gcs_session import open_hands
+
+STORE = "http://storage.example"
+ADDRESS = f"{STORE}/storage/v1/b/bucket/o"
+
+
+@pytest.fixture(autouse=True)
+def far_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy", "NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    for name in (
+        "REQUESTS_CA_BUNDLE",
+        "CURL_CA_BUNDLE",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+        "GCE_METADATA_HOST",
+    ):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", STORE)
+
+
+def sent_with() -> Any:
+    """What requests would send a request with: nobody is asked."""
+    session = open_hands("gs://bucket", "bucket").session
+    return session.merge_environment_settings(ADDRESS, {}, None, None, None)
+
+
+def test_a_proxy_and_a_bundle_of_certificates_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://proxy.example:3128")
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", "ours.pem")
+    assert sent_with()["proxies"]["http"] == "http://proxy.example:3128"
+    assert sent_with()["verify"] == "ours.pem"
+
+
+def test_what_needs_no_proxy_gets_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://proxy.example:3128")
+    monkeypatch.setenv("NO_PROXY", "storage.example")
+    assert dict(sent_with()["proxies"]) == {}
+    assert sent_with()["verify"] is True
+
+
+def test_the_environment_is_not_looked_through_at_each_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = open_hands("gs://bucket", "bucket").session
+    looked: list[str] = []
+    monkeypatch.setattr("requests.sessions.get_environ_proxies", lambda url, **_: looked.append(url) or {})
+    session.merge_environment_settings(ADDRESS, {}, None, None, None)
+    assert looked == []
