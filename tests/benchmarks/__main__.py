@@ -14,6 +14,8 @@ from tests.benchmarks import (
     agent_cost,
     agents,
     boot,
+    cloud_idling,
+    cloud_reinserting,
     cloud_ticking,
     evidence,
     growth,
@@ -28,6 +30,7 @@ from tests.benchmarks.row import FULL, QUICK, Bench, dumps
 
 THEMES = (
     boot, submit, listing, ticking, agents, agent_cost, idling, growth, evidence, packing, uploading, cloud_ticking,
+    cloud_idling, cloud_reinserting,
 )  # fmt: skip
 ALL: tuple[Bench, ...] = tuple(bench for theme in THEMES for bench in theme.BENCHES)
 

@@ -21,7 +21,7 @@ from tests.cloud.__main__ import serve
 from tests.cloud.cloud import BUCKET, ZONES, Cloud
 from tests.cloud.web import Request, Response
 
-MOVING = 10  # of so many beats one has moved at each look
+MOVING = 2  # of so many runs one has a new beat at each look: stored each 60 s, looked at each 30
 ENDED = 150  # machines of other people that each zone's operations tell of: more than a page of them
 BOOTED = 50  # of so many runs one has left a beat of its boot
 LONGEST_S = 60.0
@@ -35,7 +35,7 @@ class CrowdedCloud(Cloud):
         # When machines of each run were asked for, on the monotonic clock: all processes of a computer share it.
         self.inserts: dict[str, list[float]] = {}
         super().__init__()
-        self.compute.create_s = self.compute.delete_s = 1.0
+        self.compute.create_s = self.compute.delete_s = 0.5
         self._runs: list[tuple[str, str]] = []  # (name, machine id)
         self._ended = 0
 

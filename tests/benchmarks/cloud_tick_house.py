@@ -2,7 +2,7 @@
 
     python -m tests.benchmarks.cloud_tick_house DATA_DIR RUNS TICKS CONTROL     (with a cloud's environment)
 
-Before each tick a tenth of the beats move a step, some machines of other people are preempted, and 30 seconds pass on
+Before each tick half of the beats move a step, some machines of other people are preempted, and 30 seconds pass on
 the house's clock. Ticks that read everything for the first time are told apart: the first of all, and those in which
 some beat is new to the supervisor. One JSON line tells what was seen.
 """
