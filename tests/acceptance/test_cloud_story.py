@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from supervisor.domain import runfiles
+from tests.acceptance.canaries import assert_nowhere, canary, forms
 from tests.acceptance.cloud_story import CloudStory, cloud_story, twin
 from tests.cloud.cloud import BUCKET, ZONES
 from tests.waiting import wait_for
@@ -38,6 +39,7 @@ def test_the_same_on_postgres(tmp_path: Path, weights_of_twin: str, postgres_dat
 def _preempted_and_completed(story: CloudStory, weights_of_twin: str) -> None:
     story.submit("digits")
     story.trains("digits")
+    story.cloud.registry.push("train", "1", "another image")
     story.cloud.compute.preempt(story.vm("digits").name)
     story.trains("digits", attempt=2, saved=20)
     run = story.completed("digits")
@@ -49,7 +51,8 @@ def _preempted_and_completed(story: CloudStory, weights_of_twin: str) -> None:
     assert story.weights("digits") == weights_of_twin
     _nothing_is_left(story, "digits", run)
     for attempt in (1, 2):
-        assert story.json_of(runfiles.facts("digits", attempt))
+        digest = story.json_of(runfiles.facts("digits", attempt))["image_digest"]
+        assert run["image"]["digest"].endswith(digest)  # also after the tag has moved
     assert story.json_of(runfiles.evidence("digits", 1))
     assert story.spot("pull", "digits", folder=story.folder).strip().endswith("errors 0")
 
@@ -93,3 +96,25 @@ def test_it_finishes_while_the_supervisor_is_dead(tmp_path: Path, weights_of_twi
         assert one["cause"] == "finished"
         assert story.weights("digits") == weights_of_twin
         _nothing_is_left(story, "digits", run)
+
+
+def test_a_secret_of_secret_manager_is_read_by_the_machine_and_lies_nowhere(tmp_path: Path) -> None:
+    value = canary()
+    with cloud_story(tmp_path) as story:
+        reference = story.cloud.secrets.add("p", "token", value)
+        command = 'printf %s "$TOKEN" | wc -c > "$SPOT_RESULTS_DIR/length"; echo "the token is $TOKEN"'
+        story.daemon.submit(
+            "secret", command=command, image=story.cloud.image(), secrets={"TOKEN": reference}
+        )
+        story.completed("secret")
+        length = story.cloud.storage.find(BUCKET, runfiles.results("secret", 1) + "length")
+        assert length is not None
+        assert int(length.data) == len(value)
+        wanted = list(forms(value))
+        keys = story.cloud.storage.names(BUCKET)
+        held = {key: story.cloud.storage.find(BUCKET, key) for key in keys}
+        assert [key for key, one in held.items() if one and any(form in one.data for form in wanted)] == []
+        serials = "".join(vm.serial() for vm in story.cloud.machines.vms).encode()
+        assert not any(form in serials for form in wanted)
+        assert any(b"the token is" in one.data for key, one in held.items() if one and "/logs/" in key)
+        assert_nowhere(story.daemon, [value])

@@ -53,6 +53,15 @@ class Cloud:
             from tests.cloud.machines import Machines
 
             self.machines = Machines(self.compute, folder)
+            self.compute.accept_token = lambda token: self.metadata.accepts(f"Bearer {token}")
+            self.storage.takes_token = lambda token: self._knows(f"Bearer {token}")
+            self.secrets.authorize = self._knows
+
+    def _knows(self, authorization: str | None) -> bool:
+        """A token of the supervisor's account or of a machine's."""
+        assert self.machines is not None
+        known = [self.metadata, *(vm.metadata for vm in self.machines.vms)]
+        return any(one.accepts(authorization) for one in known)
 
     def _watch(self, service: str) -> Watch:
         oracle = Oracle(service)
