@@ -108,7 +108,7 @@ class Cloud:
         for pid in left:
             _kill(pid)
         assert left == [], f"{len(left)} processes of machines were still there: {left}"
-        assert self.compute.hook_errors == []
+        assert self.compute.hook_errors == [], f"hooks failed: {self.compute.hook_errors!r}"
         told = "\n".join(self.violations)
         assert self.violations == [], f"exchanges that Google's API does not have:\n{told}"
 
