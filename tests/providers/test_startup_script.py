@@ -11,7 +11,7 @@ import pytest
 from supervisor.domain import heartbeat
 from supervisor.providers.gce.startup import PARTS, startup_script
 from tests.cloud.vm import Scene
-from tests.cloud.web import Reset, Response
+from tests.cloud.web import Hang, Reset, Response
 from tests.providers.startup_rig import BUCKET, IMAGE, MACHINE_ID, RUN, StartupRig
 from tests.waiting import wait_for
 
@@ -152,6 +152,24 @@ def test_a_store_that_is_away_stops_no_boot(rig: StartupRig) -> None:
     assert rig.boot_beat() is None
     assert sum("a beat did not get through: HTTP 503" in line for line in vm.lines()) >= 3
     assert sum("the agent cannot be fetched, again in" in line for line in vm.lines()) == 4
+
+
+@pytest.mark.parametrize(("header", "safe"), [("@<(bearer)", True), ('"$(bearer)"', False)])
+def test_the_token_is_no_argument_that_everybody_can_read(rig: StartupRig, header: str, safe: bool) -> None:
+    """The second script is one that lets it be seen."""
+    assert rig.script.count("-H @<(bearer)") == 2
+    rig.script = rig.script.replace("@<(bearer)", header)
+    rig.storage.trouble(Hang(), times=1, when="storage.objects.get")
+    vm = rig.boot()
+    seen = wait_for(lambda: [words for words in map(_arguments, vm.processes()) if b"agents%2F" in words])
+    assert all(b"ya29.fake-" not in words for words in seen) is safe
+
+
+def _arguments(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 def test_an_agent_of_another_content_is_not_started(rig: StartupRig) -> None:

@@ -72,6 +72,19 @@ def test_a_driver_that_cannot_be_installed_says_why(rig: StartupRig) -> None:
     rig.given_up("no_gpu", "0 of 1 GPUs", words)
 
 
+@pytest.mark.parametrize("left_s", ["0", "-4"])
+def test_the_last_try_to_install_the_driver_has_a_limit_too(rig: StartupRig, left_s: str) -> None:
+    """`timeout 0` would be none at all, and less is refused."""
+    whole = rig.script
+    rig.script = whole.replace("install_driver $((end - $(uptime_s)))", f"install_driver {left_s}").replace(
+        " timeout -k 10 ", " echo limit "
+    )
+    assert rig.script.count("echo limit") == 2
+    rig.boot(Scene(cards=0), spot_gpus="1", spot_gpu_timeout_sec="0")
+    vm = rig.given_up("no_gpu", "0 of 1 GPUs")
+    assert "spot: gpu: limit 1 cos-extensions install gpu" in vm.serial()
+
+
 def test_a_driver_that_is_there_already_is_used(rig: StartupRig) -> None:
     vm = rig.boot(Scene(cos=False), spot_gpus="1")
     rig.ended(vm)

@@ -37,6 +37,15 @@ def test_a_registry_that_stays_away_is_no_fault_of_the_image(rig: StartupRig) ->
     assert pulls(vm.calls("docker")) == 10
 
 
+def test_a_pull_that_hangs_is_given_up(rig: StartupRig) -> None:
+    """Nothing else ends it when the supervisor is away, and the machine would bill to its last hour."""
+    whole = rig.script
+    rig.script = whole.replace("PULL_S=1800 ", "PULL_S=1 ")
+    assert rig.script != whole
+    rig.boot(Scene(pulls=("hang",)))
+    rig.given_up("no_start", f"{IMAGE.partition('@')[0]} cannot be pulled: it has not come within 1 s")
+
+
 @pytest.mark.parametrize(
     ("image", "host"),
     [

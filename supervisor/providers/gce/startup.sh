@@ -69,7 +69,7 @@ beat() { # MESSAGE [LEFT]: best effort, and never for long; the last sequences a
     body="--spot-beat"$'\r\n'"Content-Type: application/json"$'\r\n\r\n'"$body"$'\r\n'
     body+="--spot-beat"$'\r\n'"Content-Type: application/json"$'\r\n\r\n'"$text"$'\r\n'"--spot-beat--"$'\r\n'
     status=$(printf '%s' "$body" | curl -s --connect-timeout 3 --max-time 5 -o /dev/null -w '%{http_code}' \
-        -H "Authorization: Bearer $(token)" -H 'Content-Type: multipart/related; boundary=spot-beat' \
+        -H @<(bearer) -H 'Content-Type: multipart/related; boundary=spot-beat' \
         --data-binary @- "$STORAGE/upload/storage/v1/b/$BUCKET/o?uploadType=multipart")
     [ "$status" = 200 ] && return
     say "$PHASE" "a beat did not get through: HTTP $status"
@@ -149,6 +149,8 @@ attribute() { # NAME PATTERN [DEFAULT]: its value in $VALUE; missing, unreadable
 }
 
 token() { metadata instance/service-accounts/default/token | sed -n 's/.*"access_token" *: *"\([^"]*\)".*/\1/p'; }
+
+bearer() { printf 'Authorization: Bearer %s' "$(token)"; } # for curl -H @FILE: arguments are seen by everybody
 
 percent() { # TEXT as one part of a URL
     local index char code

@@ -2,6 +2,7 @@
 # Part three of the start-up script (see startup.sh): image, agent and container, and the order of it all.
 
 MACHINE=$ROOT/var/lib/spot/machine # job, agent and training; the same path inside the container
+PULL_S=1800               # the longest that one pull may take: docker itself waits for ever
 NO_PYTHON=90 OLD_PYTHON=4 # how the launcher and the agent end in an image without Python >= 3.8
 
 # Runs in the image's /bin/sh; $1 = the machine folder, $2 and $3 = the driver's libraries and programs, if any. They go
@@ -22,22 +23,27 @@ exit '$NO_PYTHON
 log_in() { # to Google's registries, with a token of now
     case ${IMAGE%%/*} in
         *.pkg.dev | gcr.io | *.gcr.io)
-            token | docker login -u oauth2accesstoken --password-stdin "https://${IMAGE%%/*}"
+            token | timeout 60 docker login -u oauth2accesstoken --password-stdin "https://${IMAGE%%/*}" || return 1
             ;;
     esac
 }
 
-pull() { log_in && docker pull --quiet "$IMAGE"; }
+pull() { log_in && timeout -k 10 "$PULL_S" docker pull --quiet "$IMAGE"; }
 
 pull_image() {
-    local pause words began
+    local pause words code began
     began=$(uptime_s)
     tell image "pulling $IMAGE"
     for pause in "${PAUSES[@]}" 0; do
-        if pull >"$BOOT/pull.log" 2>&1; then
-            tell image "pulled in $(($(uptime_s) - began)) s"
-            return
-        fi
+        pull >"$BOOT/pull.log" 2>&1
+        code=$?
+        case $code in
+            0)
+                tell image "pulled in $(($(uptime_s) - began)) s"
+                return
+                ;;
+            124 | 137) give_up no_start "${IMAGE%%@*} cannot be pulled: it has not come within $PULL_S s" ;;
+        esac
         words=$(grep . "$BOOT/pull.log" | tail -n 1)
         words=${words#Error response from daemon: }
         if never_comes "$words"; then
@@ -74,7 +80,7 @@ fetch_agent() {
     url="$STORAGE/storage/v1/b/$BUCKET/o/$(percent "${PREFIX}agents/$AGENT_SHA256.pyz")?alt=media"
     for pause in "${PAUSES[@]}" 0; do
         answer=$(curl -sS --connect-timeout 10 --max-time 120 -o "$MACHINE/agent.pyz" -w 'HTTP %{http_code}' \
-            -H "Authorization: Bearer $(token)" "$url" 2>&1)
+            -H @<(bearer) "$url" 2>&1)
         if [ "$answer" = "HTTP 200" ]; then
             sha256sum "$MACHINE/agent.pyz" | grep -q "^$AGENT_SHA256 " && return
             answer="its content is another one"
@@ -152,7 +158,7 @@ work() {
 }
 
 mkdir -p "$ROOT/run"
-if mkdir "$BOOT" 2>/dev/null; then
+if mkdir "$BOOT" 2>/dev/null || ! [ -d "$BOOT" ]; then
     stay_till_the_end work
 else
     say boot "this script has run in this boot already: nothing is done"

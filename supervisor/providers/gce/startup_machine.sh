@@ -15,7 +15,7 @@ prepare_gpus() {
     tell driver "installing the GPU driver ($DRIVER) for $GPUS GPUs"
     end=$(($(uptime_s) + GPU_TIMEOUT_S))
     while :; do
-        [ -n "$DRIVER_READY" ] || install_driver $((end - $(uptime_s) + 1))
+        [ -n "$DRIVER_READY" ] || install_driver $((end - $(uptime_s)))
         found=$(cards)
         ((found < GPUS)) || break
         (($(uptime_s) < end)) || without_gpus "$found"
@@ -28,10 +28,10 @@ prepare_gpus() {
     tell driver "$found GPUs answer"
 }
 
-install_driver() { # WITHIN_S; a machine without cos-extensions has its driver already, or never
+install_driver() { # WITHIN_S, at least one; a machine without cos-extensions has its driver already, or never
     if command -v cos-extensions >/dev/null; then
         timeout 120 systemctl start gcr-online.target docker.socket
-        if ! timeout "$1" cos-extensions install gpu -- "-version=$DRIVER" >>"$BOOT/driver.log" 2>&1; then
+        if ! timeout -k 10 $(($1 > 0 ? $1 : 1)) cos-extensions install gpu -- "-version=$DRIVER" >>"$BOOT/driver.log" 2>&1; then
             say driver "the driver could not be installed: $(tail -n 1 "$BOOT/driver.log")"
             return
         fi
