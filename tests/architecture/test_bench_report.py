@@ -27,6 +27,13 @@ PROMISED = {
     "db_per_run_day_kb": 300.0,
     "beats_per_s": 2000.0,
     "spot_help_ms": 150.0,
+    "cloud_tick_requests": None,
+    "cloud_stop_reads": None,
+    "cloud_tick_cpu_s": 1.5,
+    "cloud_rss_mb": 220.0,
+    "cloud_boot_to_readyz_s": 1.5,
+    "cloud_reinsert_push_p99_s": 1.0,
+    "cloud_reinsert_poll_p99_s": None,
 }
 
 
