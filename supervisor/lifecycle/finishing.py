@@ -12,7 +12,7 @@ from dataclasses import replace
 from supervisor.domain.actions import VerifyResults
 from supervisor.domain.baton import Done
 from supervisor.domain.causes import Cause
-from supervisor.domain.events import EventKind
+from supervisor.domain.events import Event, EventKind
 from supervisor.domain.machine import MachineState
 from supervisor.domain.observation import (
     BATON,
@@ -29,7 +29,7 @@ from supervisor.domain.status import Status
 from supervisor.domain.world import World
 from supervisor.lifecycle import machines
 from supervisor.lifecycle.decision import Decision, moved, tell, unchanged
-from supervisor.lifecycle.ending import End, close_attempt, end_attempt, keep_machine
+from supervisor.lifecycle.ending import End, close_attempt, end_attempt, ended_event, keep_machine
 from supervisor.lifecycle.figures import plural, size_text
 from supervisor.lifecycle.limits import training_s
 from supervisor.lifecycle.liveness import beat_of, heard, watched_since
@@ -118,7 +118,7 @@ def _loss_accepted(run: Run, now: float) -> Decision | None:
 
 def _give_up(run: Run, why: str, now: float) -> Decision:
     if run.live_attempt is not None:
-        run = close_attempt(run, End(Cause.RESULTS_UNVERIFIED, why), now)
+        run = close_attempt(run, End(Cause.RESULTS_UNVERIFIED, why, (why,)), now)
     run = replace(
         run, cause=Cause.RESULTS_UNVERIFIED, detail=f"{run.needs_person.removeprefix(NOT_VERIFIED)}; {why}"
     )
@@ -163,8 +163,11 @@ def _verified(run: Run, done: Done, check: Verification, world: World, now: floa
         step=done.step,
         missing=_missing(run, done, trained_s),
     )
+    superseded: tuple[Event, ...] = ()
     if run.live_attempt is not None:
-        run = close_attempt(run, _end_of_work(run, done, outcome), now)
+        end = _end_of_work(run, done, outcome)
+        run = close_attempt(run, end, now)
+        superseded = (ended_event(run, end),) if end.cause == Cause.SUPERSEDED else ()
         run = keep_machine(run, run.policy.on_success, now)
     run = replace(
         run,
@@ -178,15 +181,18 @@ def _verified(run: Run, done: Done, check: Verification, world: World, now: floa
         EventKind.RESULTS_VERIFIED,
         f"Results verified: {plural(outcome.files, 'file')}, {size_text(outcome.size_bytes)}.",
     )
-    return hold_or_complete(run, verified, world, now)
+    decision = hold_or_complete(run, verified, world, now)
+    return replace(decision, events=(*superseded, *decision.events))
 
 
 def _end_of_work(run: Run, done: Done, outcome: Outcome) -> End:
     """The attempt that wrote `done` finished; one that was started after it has nothing left to do."""
     assert run.live_attempt is not None
+    files = plural(outcome.files, "file")
+    readings = (f"baton: done by launch {done.launch_id}", f"store: {files} as written")
     if run.live_attempt.launch_id == done.launch_id:
-        return End(Cause.FINISHED, f"results verified, {plural(outcome.files, 'file')}")
-    return End(Cause.SUPERSEDED, f"launch {done.launch_id} had finished the work")
+        return End(Cause.FINISHED, f"results verified, {files}", readings)
+    return End(Cause.SUPERSEDED, f"launch {done.launch_id} had finished the work", readings)
 
 
 def _missing(run: Run, done: Done, trained_s: float) -> tuple[str, ...]:
