@@ -20,6 +20,10 @@ class ProviderUnavailable(Exception):
     """No clear answer. After a launch: the machine may exist; the same launch is repeated, never another zone."""
 
 
+class StillLooking(ProviderUnavailable):
+    """The platform looks for room and has not decided: nothing is wrong, and the same launch is repeated."""
+
+
 class LaunchFailed(Exception):
     """A definite no: no machine will come of this request. `of_run`: the run itself is refused, and nothing is said of
     the place: other runs may be launched there."""
@@ -109,8 +113,8 @@ class Provider(Protocol):
 
     def launch(self, request: LaunchRequest) -> Machine:
         """Start this machine, or find it: a repeated request (same name, same launch id) gives the machine that the
-        first one made. While the platform still looks for room the machine is ASKED in the listing; ProviderUnavailable
-        when that takes longer than the call may, and the same request asked again learns how it ended. A machine of
+        first one made. While the platform still looks for room the machine is ASKED in the listing; StillLooking when
+        that takes longer than the call may, and the same request asked again learns how it ended. A machine of
         that name with another launch id raises LaunchRejected and is left alone.
         Raises NoCapacity, QuotaExceeded, LaunchRejected, SecretRefused, ProviderUnavailable."""
         ...

@@ -38,6 +38,7 @@ from supervisor.ports.provider import (
     NotSupported,
     Provider,
     ProviderUnavailable,
+    StillLooking,
 )
 from supervisor.ports.store import Lease, Store, StoreDown
 from supervisor.ports.wake import Wake
@@ -113,7 +114,9 @@ class Actor:
             self._carry_out(run, action, lease)
             done = True
         except UNCLEAR as error:
-            log.warning(
+            # A platform that looks for room takes its time: that is told at each tick, and nothing is wrong.
+            log.log(
+                logging.INFO if isinstance(error, StillLooking) else logging.WARNING,
                 "action not done",
                 extra={
                     telemetry.ACTION: name[2],

@@ -36,6 +36,7 @@ from supervisor.ports.provider import (
     NoCapacity,
     ProviderUnavailable,
     QuotaExceeded,
+    StillLooking,
 )
 from tests.fakes.clock import FakeClock
 from tests.fakes.misfortunes import FakeMachine, Misfortunes
@@ -187,7 +188,7 @@ class FakeProvider(Misfortunes, KeptSecrets):
 
     def _has_room(self, machine: Machine) -> Machine:
         if machine.state is MachineState.ASKED:
-            raise ProviderUnavailable(f"the platform still looks for room for {machine.name}")
+            raise StillLooking(f"the platform still looks for room for {machine.name}")
         return machine
 
     def _machine_of(self, request: LaunchRequest) -> Machine:

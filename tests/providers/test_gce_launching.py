@@ -10,7 +10,13 @@ import pytest
 
 from supervisor.domain import runfiles
 from supervisor.domain.machine import MachineState
-from supervisor.ports.provider import LaunchRejected, NoCapacity, ProviderUnavailable, QuotaExceeded
+from supervisor.ports.provider import (
+    LaunchRejected,
+    NoCapacity,
+    ProviderUnavailable,
+    QuotaExceeded,
+    StillLooking,
+)
 from tests.cloud.web import Hang, Reset
 from tests.contracts.provider_subject import ref
 from tests.providers.gce_subject import GceSubject
@@ -51,7 +57,7 @@ def test_a_launch_that_takes_longer_is_learnt_by_the_next_one(subject: GceSubjec
     subject.compute.create_s = 90.0
     request = subject.request()
     start = subject.clock.now()
-    with pytest.raises(ProviderUnavailable, match="looks for room"):
+    with pytest.raises(StillLooking, match="looks for room"):
         subject.provider.launch(request)
     assert subject.clock.now() - start <= 26.0
     assert subject.listed(request).state is MachineState.ASKED  # type: ignore[union-attr]

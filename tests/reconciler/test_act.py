@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from dataclasses import replace
@@ -11,9 +12,10 @@ from typing import Any
 import pytest
 
 from supervisor.domain import runfiles
-from supervisor.domain.actions import WriteStopMarker
+from supervisor.domain.actions import PinImage, WriteStopMarker
 from supervisor.domain.status import Status
 from supervisor.ports.objectstore import ObjectMissing
+from supervisor.ports.provider import ProviderUnavailable, StillLooking
 from supervisor.ports.store import Lease
 from supervisor.reconciler.act import Actor
 from supervisor.reconciler.event_wake import EventWake
@@ -93,3 +95,25 @@ def test_a_stop_marker_that_is_written_late_does_not_stop_the_generation_that_a_
     assert not bench.written()
     bench.row = replace(bench.row, generation=1)
     assert bench.written()
+
+
+@pytest.mark.parametrize(
+    ("error", "level"), [(StillLooking("room"), logging.INFO), (ProviderUnavailable("no"), logging.WARNING)]
+)
+def test_a_platform_that_looks_for_room_is_no_trouble(
+    bench: Bench,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    level: int,
+) -> None:
+    """It may do so for minutes, and the launch is asked for again at each tick."""
+
+    def fails(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(bench.actor, "_carry_out", fails)
+    with caplog.at_level(logging.INFO):
+        bench.actor.submit(run_in(Status.LAUNCHING), PinImage("a", "a"), bench.given)
+        bench.later.kept.pop()()
+    assert [(one.levelno, one.getMessage()) for one in caplog.records] == [(level, "action not done")]

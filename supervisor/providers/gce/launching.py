@@ -16,7 +16,13 @@ from typing import Any
 from supervisor.domain.causes import Cause
 from supervisor.domain.machine import RUN_LABEL, SUPERVISOR_LABEL, Machine
 from supervisor.ports.clock import Clock
-from supervisor.ports.provider import LaunchRejected, LaunchRequest, NoCapacity, ProviderUnavailable
+from supervisor.ports.provider import (
+    LaunchRejected,
+    LaunchRequest,
+    NoCapacity,
+    ProviderUnavailable,
+    StillLooking,
+)
 from supervisor.providers.gce import errors, instance
 from supervisor.providers.gce.clients import Compute
 from supervisor.providers.gce.config import GceConfig
@@ -102,7 +108,7 @@ class Launcher:
         pause_s = FIRST_PAUSE_S
         while operation.get("status") != "DONE":
             if self._clock.monotonic() + pause_s > end:
-                raise ProviderUnavailable("the machine is still being created: Google looks for room")
+                raise StillLooking("the machine is still being created: Google looks for room")
             self._pause(pause_s)
             pause_s = min(LONGEST_PAUSE_S, 1.6 * pause_s)
             operation = self._compute.operation(zone, str(operation["name"]))
