@@ -72,6 +72,37 @@ def test_a_provider_that_is_made_has_loaded_nothing_and_a_listing_needs_no_big_p
         metadata.close()
 
 
+def test_a_package_that_is_laid_out_in_another_way_is_loaded_as_a_whole() -> None:
+    """Where its parts lie is no promise of the package; what its `__init__` brings is."""
+    compute = ComputeFake()
+    compute.add_instances(1, ["us-east1-c"])
+    try:
+        told = run(
+            f"""
+            import sys
+            class Moved:
+                looks = 0
+                def find_spec(self, name, path=None, target=None):
+                    if name == {BIG!r} + ".services.zone_operations":
+                        Moved.looks += 1
+                        if Moved.looks == 1:
+                            raise ModuleNotFoundError("it has moved", name=name)
+            sys.meta_path.insert(0, Moved())
+            from google.oauth2.credentials import Credentials
+            from supervisor.providers.gce.clients import Compute
+            from supervisor.providers.gce.config import GceConfig
+            from supervisor.providers.gce.retry import Retry
+            config = GceConfig("p", ("us-east1-c",), {{}}, endpoint={compute.url!r})
+            clients = Compute(config, Retry(), lambda: Credentials(token="a-token"))
+            print(clients.get("us-east1-c", "vm-00000")["name"], clients.get("us-east1-c", "nobody"), Moved.looks)
+            """,
+            {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(Path(__file__).parents[2])},
+        )
+        assert told.split() == ["vm-00000", "None", "2"]
+    finally:
+        compute.close()
+
+
 def test_without_credentials_it_is_said_so() -> None:
     def none() -> object:
         from google.auth.exceptions import DefaultCredentialsError
