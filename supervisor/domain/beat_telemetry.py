@@ -99,6 +99,7 @@ _PARTS = {
 }
 
 
+_NUMBERS = (int, float)
 _dumps = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 _NAMES = {kind: tuple(field.name for field in fields(kind)) for kind in (*set(_PARTS.values()), Telemetry)}
 
@@ -239,12 +240,15 @@ def _part(kind: Any, data: object) -> Any:
 
 
 def column(value: object) -> Column:
-    return tuple([figure(one) for one in value[:MAX_GPUS]]) if isinstance(value, list) else ()
+    if not isinstance(value, list):
+        return ()
+    # `figure` of each, written out: a card has twelve of them, a minute ten thousand machines.
+    return tuple([one if type(one) in _NUMBERS and 0 <= one < 1e18 else None for one in value[:MAX_GPUS]])
 
 
 def figure(value: object) -> Optional[float]:
     """A number from 0 to 1e18, else None: NaN and infinity are not below 1e18, True is not a number."""
-    fits = type(value) in (int, float) and 0 <= value < 1e18  # type: ignore[operator]
+    fits = type(value) in _NUMBERS and 0 <= value < 1e18  # type: ignore[operator]
     return value if fits else None  # type: ignore[return-value]
 
 

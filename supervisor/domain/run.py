@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from operator import attrgetter
 
 from supervisor.domain.attempt import Attempt, Pulse, Retiring, Try
 from supervisor.domain.causes import Cause
@@ -128,3 +129,19 @@ class Run:
     def open_try(self) -> Try | None:
         """The create call that is in flight or has obtained the live attempt's machine."""
         return self.try_ if self.try_ is not None and self.try_.ended_at is None else None
+
+
+_NAMES = tuple(field.name for field in fields(Run))
+_values = attrgetter(*_NAMES)
+_setters = tuple(getattr(Run, name).__set__ for name in _NAMES)
+_set_pulse, _set_attempt = _setters[_NAMES.index("pulse")], _setters[_NAMES.index("attempt")]
+
+
+def with_pulse(run: Run, pulse: Pulse | None, attempt: Attempt | None) -> Run:
+    """What `dataclasses.replace` makes of these two, at a third of its price: ten thousand runs at every look."""
+    made = object.__new__(Run)
+    for put, value in zip(_setters, _values(run), strict=True):
+        put(made, value)
+    _set_pulse(made, pulse)
+    _set_attempt(made, attempt)
+    return made

@@ -13,7 +13,7 @@ from supervisor.domain.events import Event, EventKind
 from supervisor.domain.heartbeat import Beat
 from supervisor.domain.machine import MachineState
 from supervisor.domain.observation import Absent, Observation, Seen
-from supervisor.domain.run import Run
+from supervisor.domain.run import Run, with_pulse
 from supervisor.domain.status import Status
 from supervisor.domain.world import BEATS, World
 from supervisor.lifecycle import machines
@@ -40,7 +40,7 @@ def run_on(run: Run, obs: Observation, world: World, now: float) -> Decision:
         pulse = follow(run.pulse, beat, now, world.knobs.poll_interval_s)
         timed = identified(with_times(attempt, beat.value, now), obs)
         if pulse is not run.pulse or timed is not attempt:
-            run = replace(run, pulse=pulse, attempt=timed)
+            run = with_pulse(run, pulse, timed)
         run, from_nothing = begun_from_nothing(run, attempt, beat.value)
         run, told = heed_rejection(run, beat.value)
         told = (*told, *from_nothing)
