@@ -6,6 +6,7 @@ Google's libraries. Making the adapters asks nobody: what Google has to say come
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from supervisor.domain.errors import SettingsRefused
 from supervisor.domain.findings import Finding
 from supervisor.objectstores.filesystem import FilesystemStore
 from supervisor.ports.clock import Clock
-from supervisor.ports.objectstore import ObjectStore
+from supervisor.ports.objectstore import ObjectStore, StoreUnavailable
 from supervisor.ports.provider import Disasters, Provider, ProviderUnavailable
 from supervisor.ports.store import RunFilter, Store
 from supervisor.providers.agent_bundle import agent_path
@@ -30,17 +31,16 @@ from supervisor.settings_gce import GCE
 # What the extra `google` brings; the names are asked for without importing anything of it.
 GOOGLE_PACKAGES = ("google.auth", "google.cloud.compute_v1", "google.cloud.storage")
 DOCTOR_DEADLINE_S = 6.0
-LAUNCH_THREADS_LOCAL, LAUNCH_THREADS_GCE = (
-    8,
-    32,
-)  # an insert waits seconds for Google, a process starts at once
+LAUNCH_THREADS_LOCAL = 8
+LAUNCH_THREADS_GCE = 32  # an insert waits seconds for Google, a process starts at once
 
 
 @dataclass(frozen=True, slots=True)
 class Adapters:
     """`scope`: the provider's word for the machines that it sees. `server_file`: where machines find our address; None
-    = they cannot. `disasters` None: nobody may strike these machines. `warm` imports what is slow to import and may
-    take seconds; `close` ends what the adapters hold open. `checks`: the doctor's questions to the cloud."""
+    = they cannot. `disasters` None: nobody may strike these machines. `warm` imports what is slow to import, may
+    take seconds and raises nothing; `close` ends what the adapters hold open. `checks`: the doctor's questions to
+    the cloud."""
 
     provider: Provider
     scope: str
@@ -115,7 +115,12 @@ def _google(settings: Settings, clock: Clock) -> Adapters:
 
     def warm() -> None:
         provider.warm()
-        objects.warm()
+        with contextlib.suppress(StoreUnavailable):  # the first use says it
+            objects.warm()
+
+    def close() -> None:
+        provider.close()
+        objects.close()
 
     return Adapters(
         provider,
@@ -124,7 +129,7 @@ def _google(settings: Settings, clock: Clock) -> Adapters:
         agent,
         checks=Doctor(config, asking, objects, settings.default_image, provider.pin).examine,
         warm=warm,
-        close=provider.close,
+        close=close,
         launch_threads=LAUNCH_THREADS_GCE,
     )
 

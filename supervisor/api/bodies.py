@@ -238,7 +238,12 @@ def _reason(error: Any, model: type[BaseModel]) -> str:
         if loc and loc[-1] == "run_id":
             return f"must be {RUN_ID_RULE}"
         if "secrets" in loc and loc[-1] != "[key]":
-            return "must say where the value lies: env:NAME or file:/PATH; the value itself is never accepted"
+            return (
+                "must say where the value lies: env:NAME or file:/PATH of the service's computer, or "
+                "gcp:projects/PROJECT/secrets/SECRET/versions/VERSION; the value itself is never accepted"
+            )
+        if loc and loc[-1] == "image":
+            return "must be the name of an image, such as REGISTRY/NAME:TAG, without spaces"
         if "x00" in error["msg"]:
             return "must not be empty or hold control characters"
     if error["type"] in ("model_attributes_type", "model_type"):

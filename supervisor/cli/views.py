@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import click
 
 from supervisor.cli.client import Json
+from supervisor.cli.finding import TERMINAL
 from supervisor.cli.output import columns, paragraph, status_mark, terminal_columns
 from supervisor.cli.words import bar, clock, count, duration, epoch, money, percent, safe
 from supervisor.lifecycle.figures import DASH, plural
@@ -89,7 +90,9 @@ def image_line(run: Json) -> str:
     if not image:
         return ""
     if not image.get("digest"):
-        return f"image {safe(image['name'])}, not pinned: a tag that moves changes what the next attempt runs"
+        pending, over = run["status"] == "pending", run["status"] in TERMINAL
+        why = " yet" if pending else "" if over else ": a tag that moves changes what the next attempt runs"
+        return f"image {safe(image['name'])}, not pinned{why}"
     always = "each attempt asks anew" if image.get("follow_tag") else "the same in every attempt"
     same = "" if image["digest"] == image["name"] else f" = {safe(image['digest'])}"
     return f"image {safe(image['name'])}{same}, {always}"

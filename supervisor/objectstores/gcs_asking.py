@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from supervisor.ports.objectstore import StoreUnavailable
+from supervisor.ports.objectstore import StoreMissing, StoreUnavailable
 
 NEEDS = {
     "read": "storage.objects.get",
@@ -142,15 +142,16 @@ def checked(response: Any) -> Any:
 
 def unavailable(url: str, verb: str, key: str, refused: Refused) -> StoreUnavailable:
     """What a caller is told: the store, the deed, and what to do about it where somebody can do something."""
-    text = f"{url}: cannot {verb} {key or 'the bucket'!r}: "
+    what = repr(key) if key else "the bucket"
+    text = f"{url}: cannot {verb} {what}: "
+    if refused.status == 404:
+        return StoreMissing(f"{text}there is no such bucket (404): {refused.text}")
     if refused.status == 401:
         text += "nobody is signed in, or the access token is not taken (401)"
     elif refused.status == 403:
-        text += f"the account has no right to (403); it takes {NEEDS[verb]} on the bucket"
-    elif refused.status == 404:
-        text += "there is no such bucket (404)"
-    elif refused.status is not None:
-        text += f"HTTP {refused.status}"
-    else:
+        text += f"the account may not (403); it takes {NEEDS[verb]} on the bucket"
+    elif refused.status is None:
         text += "no clear answer"
+    else:
+        text += f"HTTP {refused.status}"
     return StoreUnavailable(f"{text}: {refused.text}")

@@ -30,6 +30,10 @@ class StoreUnavailable(Exception):
     """The store did not answer, or not clearly. Says nothing about whether the object exists."""
 
 
+class StoreMissing(StoreUnavailable):
+    """There is no such store: the bucket does not exist. What it may have held stays unknown."""
+
+
 class StoreFull(StoreUnavailable):
     """No space, or no inodes, for this write; the old object is untouched."""
 

@@ -159,8 +159,7 @@ def _objects_told(parts: Parts) -> Finding:
     except (StoreUnavailable, ObjectMissing) as error:
         fix = "check the folder and its disk"
         if _in_bucket(parts):
-            bucket = "/".join(url.split("/", 3)[:3])
-            fix = f"gcloud storage ls {bucket}; the supervisor's account needs roles/storage.objectUser there"
+            fix = "see identity, bucket and permissions below"
         return Finding("objects", FAIL, f"{url} cannot be used", str(error), fix)
     if content != b"probe":
         return Finding("objects", FAIL, f"{url} gave other bytes than were written", "damaged storage", "")

@@ -222,6 +222,11 @@ def test_content_types(client: Client, bed: Bed, kind: str | None) -> None:
         ({"results": ["model.npz"]}, "must have fields of its own: path, min_count, verify"),
         ({"limits": 3}, "must have fields of its own: max_runtime_s, deadline"),
         ({"secrets": ["TOKEN"]}, "must have a value for each name"),
+        (
+            {"secrets": {"K": "gcp:projects/p/secrets/k"}},
+            "gcp:projects/PROJECT/secrets/SECRET/versions/VERSION",
+        ),
+        ({"image": "r/train: 1"}, "such as REGISTRY/NAME:TAG, without spaces"),
         ({"limits": {"max_atempts": 3}}, "did you mean max_attempts?"),
         ({"stall": {"poll": 3}}, "did you mean polls?"),
         ({"results": [{"path": "a", "mincount": 3}]}, "did you mean min_count?"),

@@ -68,10 +68,17 @@ def test_show_says_what_the_machines_run(api, spot) -> None:
         ),
         ({"name": digest, "digest": digest, "follow_tag": False}, f"image {digest}, the same in every"),
         ({"name": "r/train:1", "digest": digest, "follow_tag": True}, "each attempt asks anew"),
-        ({"name": "r/train:1", "digest": None, "follow_tag": False}, "image r/train:1, not pinned"),
+        (
+            {"name": "r/train:1", "digest": None, "follow_tag": False},
+            "image r/train:1, not pinned: a tag that",
+        ),
     ):
         api.say("GET", "/v1/runs/digits-7", {**a_run(), "image": image})
         api.say("GET", "/v1/runs/digits-7/attempts", {"attempts": [], "next": None})
+        assert told in spot("show", "digits-7").out
+    for status, told in (("pending", "image r:1, not pinned yet\n"), ("failed", "image r:1, not pinned\n")):
+        image = {"name": "r:1", "digest": None, "follow_tag": False}
+        api.say("GET", "/v1/runs/digits-7", {**a_run(status=status), "image": image})
         assert told in spot("show", "digits-7").out
     api.say("GET", "/v1/runs/digits-7", a_run())
     assert "image" not in spot("show", "digits-7").out

@@ -11,18 +11,13 @@ from typing import Any
 
 import pytest
 
-from supervisor.domain.findings import Finding
-from supervisor.objectstores.gcs import GcsStore
 from supervisor.ports.provider import ImageHidden, ImageMissing
 from supervisor.providers.gce import doctor_places as places
-from supervisor.providers.gce.clients import Compute
-from supervisor.providers.gce.config import DataDisk, GceConfig, parse_shape
-from supervisor.providers.gce.doctor import Doctor, member
+from supervisor.providers.gce.config import DataDisk, parse_shape
+from supervisor.providers.gce.doctor import member
 from supervisor.providers.gce.errors import IDENTITY, ApiError
-from supervisor.providers.gce.retry import Retry
-from tests.cloud.compute_rig import FixedToken, Rig
-from tests.cloud.storage import StorageFake
-from tests.objectstores.gcs_bed import URL, cloud_storage
+from tests.cloud.compute_rig import FixedToken
+from tests.providers.doctor_scene import Scene, a_project
 
 NAMES = [
     "identity", "project", "machines", "zones", "shapes", "quotas", "boot image", "account", "prices", "advice",
@@ -30,43 +25,10 @@ NAMES = [
 ]  # fmt: skip
 
 
-class Scene:
-    """A project in which all is well, until a test spoils something."""
-
-    def __init__(self, rig: Rig, storage: StorageFake) -> None:
-        self.rig, self.storage = rig, storage
-        self.catalog = rig.fake.catalog
-        self.credentials: Any = FixedToken
-        self.config = GceConfig(
-            project=self.catalog.project,
-            zones=("us-east1-c", "us-east1-b"),
-            shapes={"t4": parse_shape("n1-standard-8+1xnvidia-tesla-t4"), "l4": parse_shape("g2-standard-8")},
-            service_account="worker@p.iam.gserviceaccount.com",
-            prices={"t4": (0.15, 0.5), "l4": (0.25, 0.8)},
-            endpoint=rig.fake.url,
-        )
-
-    def look(self, image: tuple[Any, ...] = (), **changes: Any) -> dict[str, Finding]:
-        config = replace(self.config, **changes)
-        retry = Retry(deadline_s=1.0, per_try_s=5.0, sleep=lambda _: None)
-        store = GcsStore(URL)
-        try:
-            found = Doctor(config, Compute(config, retry, self.credentials), store, *image).examine()
-        finally:
-            store.close()
-        assert all(one.group == "google" for one in found)
-        assert all(one.cause or one.fix for one in found if one.result != "ok"), found
-        return {one.name: one for one in found}
-
-
 @pytest.fixture
 def scene() -> Iterator[Scene]:
-    rig = Rig()
-    with cloud_storage() as storage:
-        yield Scene(rig, storage)
-    rig.http.close()
-    rig.fake.close()
-    assert rig.violations == []
+    with a_project() as scene:
+        yield scene
 
 
 def test_a_project_in_order(scene: Scene) -> None:
@@ -109,6 +71,25 @@ def test_a_project_that_cannot_be_read(scene: Scene, status: int, reason: str, f
     found = scene.look()
     assert list(found) == ["identity", "project", "bucket", "permissions", "public_url"]
     assert (found["project"].result, found["project"].fix.startswith(fix)) == ("fail", True), found["project"]
+
+
+def test_whose_credentials_they_are_is_told_without_the_project(scene: Scene) -> None:
+    """On a machine of Google's the account is known after the first token: a project that is not there gives none."""
+
+    class Machine(FixedToken):
+        service_account_email = "default"
+
+        def refresh(self, request: object) -> None:
+            self.token, self.service_account_email = "ya29.fake-1", "spot@p.iam.gserviceaccount.com"
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.token = None
+
+    scene.credentials = Machine
+    found = scene.look(project="gone")
+    assert found["identity"].fact == "acts as spot@p.iam.gserviceaccount.com"
+    assert found["project"].result == "fail"
 
 
 def test_zones_shapes_and_an_image_that_are_not_there(scene: Scene) -> None:
@@ -209,35 +190,6 @@ def test_data_disks(scene: Scene) -> None:
     assert found["data disk"].fact == "rav-data in us-east1-c, 500 GB"
     scene.catalog.absent.add(("us-east1-b", "g2-standard-8"))
     assert scene.look(data_disk=disk)["shapes"].result == "ok", "only the disk's zone counts"
-
-
-def test_permissions_on_the_bucket(scene: Scene) -> None:
-    scene.storage.deny("storage.objects.delete")
-    found = scene.look()["permissions"]
-    assert (found.result, found.fact) == ("fail", "missing on gs://spot-runs: storage.objects.delete")
-    assert found.fix.startswith("gcloud storage buckets add-iam-policy-binding gs://spot-runs --member=")
-    assert found.fix.endswith("--role=roles/storage.objectUser")
-
-
-def test_a_bucket_that_is_not_there(scene: Scene) -> None:
-    scene.storage.drop_bucket("spot-runs")
-    found = scene.look()
-    assert (found["bucket"].result, found["permissions"].result) == ("warn", "warn")
-    assert found["bucket"].fix.startswith("gcloud storage buckets describe gs://spot-runs;")
-
-
-@pytest.mark.parametrize(
-    ("facts", "fix"),
-    [
-        ({"softDeletePolicy": {"retentionDurationSeconds": "604800"}}, "--clear-soft-delete"),
-        ({"versioning": {"enabled": True}}, "--no-versioning"),
-        ({"location": "EUROPE-WEST4", "locationType": "region"}, "keep the bucket in a region of gce_zones"),
-    ],
-)
-def test_a_bucket_that_costs_more_than_it_must(scene: Scene, facts: dict[str, Any], fix: str) -> None:
-    found = places.bucket(scene.config, "gs://b", {"location": "US-EAST1", "locationType": "region", **facts})
-    assert found.result == "warn"
-    assert found.fix.endswith(fix)
 
 
 def test_listings_that_are_refused_or_partial(scene: Scene) -> None:

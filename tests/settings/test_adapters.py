@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import importlib.util
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,12 @@ import pytest
 
 from supervisor import adapters, settings
 from supervisor.domain.errors import SettingsRefused
+from supervisor.ports.objectstore import StoreUnavailable
+from supervisor.ports.provider import LaunchRequest
+from supervisor.providers.gce import config as gce
+from supervisor.providers.gce import instance
+from supervisor.reconciler.system_clock import SystemClock
+from supervisor.settings_gce import GceSettings
 from tests.settings.test_gce_settings import GOOD
 
 LOCAL_START = """
@@ -85,6 +94,70 @@ def test_every_setting_of_google_s_reaches_the_machines() -> None:
     assert (config.notice_s, config.external_ip, config.machine_prefix) == (120, False, "rav")
     assert config.prices == {"t4": (0.25, 0.75)}
     assert (config.public_url, config.store_url) == ("https://spot.example.org", "gs://my-bucket/spot")
+
+
+OTHER = {
+    "SPOT_GCE_PROJECT": "another-project",
+    "SPOT_GCE_ZONES": "us-east1-d",
+    "SPOT_GCE_SHAPES": "t4=n1-standard-4+2xnvidia-tesla-t4",
+    "SPOT_GCE_PRICES": "t4=0.5/1.5",
+    "SPOT_GCE_SERVICE_ACCOUNT": "worker@p.iam.gserviceaccount.com",
+    "SPOT_GCE_NETWORK": "inner",
+    "SPOT_GCE_SUBNET": "inner-east",
+    "SPOT_GCE_EXTERNAL_IP": "no",
+    "SPOT_GCE_BOOT_IMAGE": "projects/cos-cloud/global/images/cos-121",
+    "SPOT_GCE_BOOT_DISK_GB": "200",
+    "SPOT_GCE_BOOT_DISK_TYPE": "pd-balanced",
+    "SPOT_GCE_SHIELDED": "no",
+    "SPOT_GCE_GPU_DRIVER_VERSION": "535.288.01",
+    "SPOT_GCE_NOTICE_S": "120",
+    "SPOT_GCE_SHM_SIZE": "16g",
+    "SPOT_GCE_DATA_DISK": "other",
+    "SPOT_GCE_DATA_DISK_ZONE": "us-east1-c",
+    "SPOT_GCE_DATA_DISK_MOUNT": "/data",
+    "SPOT_GCE_DATA_DISK_FS": "xfs",
+    "SPOT_GCE_CAPACITY_ADVICE": "no",
+    "SPOT_GCE_ENDPOINT": "http://127.0.0.1:9",
+    "SPOT_SECRET_MANAGER_ENDPOINT": "http://127.0.0.1:9",
+    "SPOT_PUBLIC_URL": "https://spot.example.org",
+    "SPOT_GPU_TIMEOUT_S": "1100",
+    "SPOT_MACHINE_PREFIX": "rav",
+    "SPOT_STORE_URL": "gs://my-bucket/other",
+}
+
+
+def outcome(**environ: str) -> tuple[Any, ...]:
+    """All that the provider makes of the settings: machine, offers, addresses, and whether advice is asked for."""
+    disk = {"SPOT_GCE_DATA_DISK": "d", "SPOT_GCE_DATA_DISK_ZONE": "us-east1-b"}
+    config = adapters.gce_config(load(**({} if "SPOT_GCE_ZONES" in environ else disk) | environ))
+    offered = gce.offers(config)
+    request = LaunchRequest(
+        name="spot-1-a1-t1", placement=offered[0].placement, run_id="r", launch_id="1.1.1", request_id="x",
+        supervisor_id="s", machine_max_s=3600.0, job={"command": "x"}, image="r/i:1",
+    )  # fmt: skip
+    body = instance.build(config, request, instance.Parcel("#!/bin/bash", "0" * 64))
+    spoken = {item["key"]: item["value"] for item in body.pop("metadata")["items"]}
+    job = gzip.decompress(base64.b64decode(spoken.pop("spot-job")))
+    return body, spoken, job, offered, config.root, config.capacity_advice, config.project
+
+
+def test_each_setting_changes_what_it_names() -> None:
+    """One that is read and goes nowhere would be a promise that nobody keeps."""
+    given = {field.name for field in fields(GceSettings)} - {"default_image"}  # the spec's, not the machine's
+    assert given <= {name.removeprefix("SPOT_").lower() for name in OTHER}
+    before = outcome()
+    same = [name for name, value in OTHER.items() if outcome(**{name: value}) == before]
+    assert same == []
+
+
+def test_warming_up_says_nothing_of_what_does_not_work_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It runs in a thread of its own, whose error nobody would catch; the first use says it."""
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/no/such/file")
+    found = adapters.choose(load(), None, SystemClock())  # type: ignore[arg-type]
+    found.warm()
+    with pytest.raises(StoreUnavailable, match="no Application Default Credentials"):
+        found.objects.stat("a")
+    found.close()
 
 
 def test_a_shape_that_google_cannot_mean_is_refused_by_its_name() -> None:

@@ -119,7 +119,7 @@ class Compute:
         """The account's address, "" where it is not told. ApiError when there are no credentials."""
         credentials = self._plain().credentials
         if not getattr(credentials, "valid", True):
-            self.read("", fields="name")  # on a machine of Google's it is known after the first token only
+            self.authorization()  # on a machine of Google's it is known after the first token only
         found = getattr(credentials, "service_account_email", "") or getattr(credentials, "account", "") or ""
         return "" if found == "default" else str(found)
 

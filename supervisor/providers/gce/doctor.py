@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 from supervisor.domain.findings import FAIL, OK, WARN, Finding
-from supervisor.ports.objectstore import StoreUnavailable
+from supervisor.ports.objectstore import StoreMissing, StoreUnavailable
 from supervisor.ports.provider import ImageHidden, ImageMissing, ProviderUnavailable
 from supervisor.providers.gce import doctor_places as places
 from supervisor.providers.gce.advice import question
@@ -64,7 +64,7 @@ class Doctor:
             found.append(project)
             if project.result != FAIL:
                 checks += self._compute_checks(facts)
-            checks += [lambda: [self._bucket()], lambda: [self._permissions(account)]]
+            checks.append(lambda: self._bucket(account))
         if self._image:
             checks.append(lambda: [self._default_image()])
         checks.append(lambda: [self._public()])
@@ -150,14 +150,20 @@ class Doctor:
             return _told("machines", WARN, f"listed without {names}", cause)
         return _told("machines", OK, "machines and operations can be listed")
 
-    def _bucket(self) -> Finding:
-        url = self._objects.url
+    def _bucket(self, account: str) -> list[Finding]:
+        config, url = self._config, bucket_url(self._objects.url)
         try:
-            facts = self._objects.bucket()
+            found = places.bucket(config, url, self._objects.bucket())
+        except StoreMissing as error:
+            fix = (
+                f"gcloud storage buckets create {url} --project={config.project} --location={config.regions[0]} "
+                "--soft-delete-duration=0; or set store_url to one that is there"
+            )
+            return [_told("bucket", FAIL, f"{url}: not there", str(error), fix)]
         except StoreUnavailable as error:
-            fix = f"gcloud storage buckets describe {bucket_url(url)}; roles/storage.bucketViewer lets it be read"
-            return _told("bucket", WARN, f"the settings of {url} cannot be read", str(error), fix)
-        return places.bucket(self._config, bucket_url(url), facts)
+            fix = f"gcloud storage buckets describe {url}; roles/storage.bucketViewer lets it be read"
+            found = _told("bucket", WARN, f"the settings of {url} cannot be read", str(error), fix)
+        return [found, self._permissions(account)]
 
     def _permissions(self, account: str) -> Finding:
         url = bucket_url(self._objects.url)
