@@ -1,0 +1,55 @@
+"""The demo on Google Cloud is the demo: the same story, verdict and last line, on another house. (`make demo-cloud`
+plays it; what it shows is tested end to end in test_cloud_story.py.)"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from examples import demo
+from examples.demo_cloud import CloudDemo
+from supervisor import settings as settings_of
+from tests.cloud.cloud import BUCKET, ZONES
+
+
+@pytest.fixture
+def shown() -> Iterator[CloudDemo]:
+    made = CloudDemo()
+    yield made
+    made.house.close()
+    made.house.remove()
+
+
+def test_its_settings_are_accepted_and_ask_the_stand_in(shown: CloudDemo) -> None:
+    house = shown.house
+    environ = {name: value for name, value in house._env.items() if name.startswith("SPOT_")}
+    found = settings_of.load({"data_dir": str(house.data_dir)}, environ={"HOME": "/", **environ})
+    assert (found.provider, found.store_url, tuple(found.gce_zones)) == ("gce", f"gs://{BUCKET}", ZONES)
+    assert found.gce_endpoint == house.cloud.compute.url
+    assert found.silence_s >= 3 * found.beat_store_s
+    assert house._env["STORAGE_EMULATOR_HOST"] == house.cloud.storage.url
+
+
+def test_the_run_is_that_of_the_demo_in_an_image(shown: CloudDemo) -> None:
+    spec = shown.spec()
+    assert spec.pop("image") == shown.house.cloud.image()
+    command = spec["command"]
+    assert isinstance(command, list)
+    assert command[2:] == list(CloudDemo.arguments)
+    assert spec["run_id"] == demo.RUN_ID
+
+
+def test_what_the_cloud_does_not_allow_fails_the_demo_once(shown: CloudDemo) -> None:
+    shown.house.cloud.violations.append("GET /nowhere: compute has no such method")
+    with pytest.raises(demo.HouseFailed, match="nowhere"):
+        shown.house.close()
+    assert shown.house.close() == 0
+
+
+def test_it_is_played_and_judged_as_the_demo_is() -> None:
+    makefile = (Path(__file__).parents[2] / "Makefile").read_text()
+    assert "examples.demo_cloud" in makefile
+    assert CloudDemo.play is demo.Demo.play
+    assert CloudDemo.show is demo.Demo.show
