@@ -44,7 +44,7 @@ def open_hands(url: str, bucket_name: str) -> Hands:
     from google.auth.credentials import AnonymousCredentials
     from google.auth.exceptions import GoogleAuthError
     from google.auth.transport.requests import AuthorizedSession
-    from google.cloud import storage
+    from google.cloud.storage import Client
     from requests.adapters import HTTPAdapter
 
     emulated = "STORAGE_EMULATOR_HOST" in os.environ
@@ -58,7 +58,7 @@ def open_hands(url: str, bucket_name: str) -> Hands:
     session = AuthorizedSession(credentials)
     for scheme in ("https://", "http://"):
         session.mount(scheme, HTTPAdapter(pool_connections=4, pool_maxsize=CONNECTIONS))
-    client = storage.Client(project="none", credentials=credentials, _http=session)
+    client = Client(project="none", credentials=credentials, _http=session)
     endpoint = client.api_endpoint.rstrip("/")
     _settle(session, endpoint)
     return Hands(session, client.bucket(bucket_name), endpoint)

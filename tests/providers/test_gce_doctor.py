@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.ports.provider import ImageHidden, ImageMissing
+from supervisor.ports.provider import ImageHidden, ImageMissing, ProviderUnavailable
 from supervisor.providers.gce import doctor_places as places
 from supervisor.providers.gce.config import DataDisk, parse_shape
 from supervisor.providers.gce.doctor import member
@@ -160,6 +160,7 @@ def test_prices_that_nobody_told(scene: Scene) -> None:
         ),
         (ImageMissing("no such tag"), "fail", "default_image r/train:1: not there"),
         (ImageHidden("HTTP 403"), "warn", "default_image r/train:1: not seen"),
+        (ProviderUnavailable("no answer"), "warn", "default_image r/train:1: not asked for"),
     ],
 )
 def test_the_image_of_runs_that_name_none(scene: Scene, pin: Any, result: str, told: str) -> None:

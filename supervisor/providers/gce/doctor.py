@@ -188,10 +188,16 @@ class Doctor:
         except ImageMissing as error:
             fix = "push it, or set default_image to one that is there"
             return _told("image", FAIL, f"default_image {image}: not there", str(error), fix)
-        except (ImageHidden, ProviderUnavailable) as error:
-            fix = "give the supervisor's account roles/artifactregistry.reader on the repository"
+        except ImageHidden as error:
+            fix = (
+                "give the accounts of the supervisor and of the machines roles/artifactregistry.reader on the "
+                "repository; of another registry than Google's only public images can be used"
+            )
             cause = f"{error}; runs of it cannot be pinned, and use what its tag names at each attempt"
             return _told("image", WARN, f"default_image {image}: not seen", cause, fix)
+        except ProviderUnavailable as error:
+            fix = "wait, or see whether this computer reaches the registry; such runs wait meanwhile"
+            return _told("image", WARN, f"default_image {image}: not asked for", str(error), fix)
         return _told("image", OK, f"default_image {image} is {exact.rpartition('@')[2][:19]} now")
 
     def _public(self) -> Finding:
