@@ -19,7 +19,6 @@ from supervisor.agent.secretsinput import SecretsMissing, read_secrets
 from supervisor.agent.station import Station
 from supervisor.agent.storeurl import open_store
 from supervisor.agent.supervise import Supervision
-from supervisor.domain.heartbeat import NO_SECRET
 
 USAGE, REFUSED = 2, 3
 _log = logging.getLogger("agent")
@@ -56,7 +55,7 @@ def main() -> int:
         found = fetch_secrets(job.secret_refs, job.secret_manager_endpoint, folder.authorities)
         secrets = {**secrets, **found}
     except SecretRefused as error:  # told by the beat of a life that ends before the command
-        unfit = Unfit(NO_SECRET, str(error))
+        unfit = Unfit(error.left, str(error))
     open_console(Masker(secrets))
     _log.info("agent of %s for run %s, launch %s", job.machine, job.run_id, job.launch_id)
     folder.furnish()

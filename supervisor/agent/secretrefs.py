@@ -14,6 +14,7 @@ from urllib.parse import quote
 from supervisor.agent.googleapi import GoogleApi, Pace, account_for, said
 from supervisor.agent.masking import MIN_CHARS
 from supervisor.agent.site import Answer, Site, Unreachable
+from supervisor.domain.heartbeat import NO_SECRET, NO_START
 
 ENDPOINT = "https://secretmanager.googleapis.com"
 RETRY_FOR_S = 60.0
@@ -21,7 +22,15 @@ _REFERENCE = re.compile(r"gcp:(projects/[^/]+/secrets/[^/]+/versions/[^/]+)")
 
 
 class SecretRefused(Exception):
-    """The text is for a person, and holds no value."""
+    """The text is for a person, and holds no value. `left`: the beat's word for it."""
+
+    left = NO_SECRET
+
+
+class SecretUnanswered(SecretRefused):
+    """Nothing is wrong with the run: another machine, or this one later, may read it."""
+
+    left = NO_START
 
 
 def fetch_secrets(
@@ -49,7 +58,7 @@ def _fetched(api: GoogleApi, name: str, reference: str) -> str:
     try:
         answer = api.call("GET", "/v1/%s:access" % quote(found.group(1), safe="/"))
     except Unreachable as error:
-        raise SecretRefused("secret %s: %s was not answered: %s" % (name, found.group(1), error)) from None
+        raise SecretUnanswered("secret %s: %s was not answered: %s" % (name, found.group(1), error)) from None
     if answer.status != 200:
         raise SecretRefused("secret %s: %s cannot be read: %s" % (name, found.group(1), said(answer)))
     value = _value(answer)

@@ -7,7 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from supervisor.agent.googleapi import Pace
-from supervisor.agent.secretrefs import SecretRefused, fetch_secrets
+from supervisor.agent.secretrefs import SecretRefused, SecretUnanswered, fetch_secrets
+from supervisor.domain.causes import Kind, rule_for
+from supervisor.domain.heartbeat import NO_SECRET, NO_START
+from supervisor.lifecycle.exits import _LEFT_CAUSES
 from tests.agent.desk import HandClock
 from tests.cloud.metadata import MetadataFake
 from tests.cloud.secretmanager import SecretManagerFake
@@ -76,9 +79,18 @@ def test_other_refusals_name_the_answer_too(secrets: SecretManagerFake) -> None:
     assert "HTTP 404" in refused(secrets, "gcp:projects/p/secrets/api-key/versions/9")
     secrets.disable("p", "api-key", 1)
     assert "HTTP 400: Secret Version" in refused(secrets, reference)
-    secrets.fail(*[Response(503, b"busy")] * 100)
-    assert "was not answered: HTTP 503: busy" in refused(secrets, reference)
     assert "no reference" in refused(secrets, "env:API_KEY")
+
+
+def test_a_service_that_is_away_says_nothing_of_the_run(secrets: SecretManagerFake) -> None:
+    """A run with days of work behind it does not fail for it: the attempt ends, and the next one asks again."""
+    reference = secrets.add("p", "api-key", VALUE)
+    secrets.fail(*[Response(503, b"busy")] * 100)
+    with pytest.raises(SecretUnanswered, match="was not answered: HTTP 503: busy") as caught:
+        fetched(secrets, reference)
+    assert (caught.value.left, SecretRefused.left) == (NO_START, NO_SECRET)
+    assert rule_for(_LEFT_CAUSES[NO_START][0], False, False).kind != Kind.FINAL
+    assert rule_for(_LEFT_CAUSES[NO_SECRET][0], False, False).kind == Kind.FINAL
 
 
 @pytest.mark.parametrize("kept", [b"\xff\xfe", b"with\x00nul", b"abc", b"   \n", b""])
