@@ -35,13 +35,18 @@ class NoOffer:
 
 
 def ladder(run: Run, world: World, now: float) -> list[Offer]:
-    """Every offer this run may use, in the order of its wishes, whatever its zone's state."""
+    """Every offer this run may use, in the order of its wishes, whatever its zone's state. The provider may prefer
+    other zones for each kind of machine; the run's own order of zones stands above that."""
     offers = world.offers.get(run.provider, ())
     shapes = shapes_of(run, tuple(dict.fromkeys(offer.placement.shape for offer in offers)), now)
-    zones = run.policy.zones or tuple(dict.fromkeys(offer.placement.zone for offer in offers))
-    by_place = {(o.placement.zone, o.placement.shape, o.placement.spot): o for o in offers}
-    wished = ((zone, shape, spot) for spot, shape in _wishes(markets_of(run, now), shapes) for zone in zones)
-    return [by_place[place] for place in wished if place in by_place]
+    kinds: dict[tuple[bool, str], dict[str, Offer]] = {}
+    for offer in offers:
+        kinds.setdefault((offer.placement.spot, offer.placement.shape), {})[offer.placement.zone] = offer
+    found = []
+    for wish in _wishes(markets_of(run, now), shapes):
+        of_kind = kinds.get(wish, {})
+        found += [of_kind[zone] for zone in run.policy.zones or of_kind if zone in of_kind]
+    return found
 
 
 def choose(run: Run, world: World, now: float) -> Offer | NoOffer:

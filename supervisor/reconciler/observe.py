@@ -41,7 +41,9 @@ class Snapshot:
     taken_at: float
     monotonic: float
     listings: Mapping[str, MachineListing | str]
-    by_name: Mapping[str, Mapping[str, Machine]]
+    by_place: Mapping[
+        str, Mapping[tuple[str, str], Machine]
+    ]  # provider -> (zone, name): one zone knows a name once
     stored: Mapping[str, StoredBeat] | str
     pushed: Pushed
     fresh: frozenset[str]
@@ -59,7 +61,7 @@ class Snapshot:
         if zone in listing.unreachable:
             return Unknown(f"zone {zone} could not be read")
         age_s = max(0.0, now - self.taken_at)
-        machine = self.by_name[provider].get(name)
+        machine = self.by_place[provider].get((zone, name))
         if machine is None:
             return Absent(age_s, "listing")
         if machine.supervisor_id != supervisor_id or machine.launch_id != launch_id:
@@ -130,8 +132,8 @@ class Observer:
             taken_at=now,
             monotonic=monotonic,
             listings=listings,
-            by_name={
-                name: {machine.name: machine for machine in found.machines}
+            by_place={
+                name: {(machine.zone, machine.name): machine for machine in found.machines}
                 for name, found in listings.items()
                 if not isinstance(found, str)
             },

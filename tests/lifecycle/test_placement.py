@@ -96,6 +96,30 @@ def test_other_zones_first_then_the_next_shape_then_on_demand() -> None:
     assert order == expected
 
 
+def test_the_providers_order_of_zones_is_that_of_each_kind_of_machine() -> None:
+    """Capacity advice may rank the zones of one shape, or of spot machines, in another way than those of the next."""
+    run, world = plain_run(Policy(shapes=SHAPES, allow_on_demand=True))
+    first = ("small", True)
+    turned = sorted(offers(SHAPES), key=lambda o: (o.placement.shape, o.placement.spot) == first)
+    turned = [o for o in reversed(turned) if (o.placement.shape, o.placement.spot) == first] + [
+        o for o in turned if (o.placement.shape, o.placement.spot) != first
+    ]
+    advised = replace(world, offers={"local": tuple(turned)})
+    order = [
+        (o.placement.zone, o.placement.shape, o.placement.spot) for o in placement.ladder(run, advised, NOW)
+    ]
+    expected = [
+        (zone, shape, spot)
+        for spot in (True, False)
+        for shape in SHAPES
+        for zone in (reversed(ZONES) if (shape, spot) == first else ZONES)
+    ]
+    assert order == expected
+    run, world = plain_run(Policy(shapes=SHAPES, zones=ZONES))
+    advised = replace(world, offers={"local": tuple(turned)})
+    assert [o.placement.zone for o in placement.ladder(run, advised, NOW)][: len(ZONES)] == list(ZONES)
+
+
 def test_without_a_wish_only_the_first_shape_is_asked_for() -> None:
     run, world = plain_run()
     assert {o.placement.shape for o in placement.ladder(run, world, NOW)} == {"small"}

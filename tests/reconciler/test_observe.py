@@ -10,7 +10,7 @@ import pytest
 from supervisor.domain import heartbeat, runfiles
 from supervisor.domain.causes import Cause
 from supervisor.domain.heartbeat import Beat
-from supervisor.domain.machine import MachineRef
+from supervisor.domain.machine import Machine, MachineListing, MachineRef, MachineState
 from supervisor.domain.observation import Absent, Seen
 from supervisor.domain.world import MACHINES, machines_in
 from supervisor.ports.provider import LaunchRequest
@@ -115,6 +115,20 @@ def test_a_listing_that_failed_has_read_no_zone() -> None:
     snapshot = bench.look()
     assert snapshot.unread == {"local-a", "local-b", "local-c"}
     assert MACHINES not in snapshot.fresh
+
+
+def test_two_zones_may_have_a_machine_of_the_same_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    near, far = (
+        Machine(number, "vm", zone, MachineState.UP, "s", "digits", "1.1.1")
+        for number, zone in (("1", "local-a"), ("2", "local-b"))
+    )
+    for machines in ((near, far), (far, near)):
+        listing = MachineListing(machines)
+        monkeypatch.setattr(bench.provider, "machines", lambda listing=listing: listing)
+        part = bench.look().machine("local", "local-a", "vm", "s", "1.1.1", bench.clock.now())
+        assert isinstance(part, Seen)
+        assert part.value.machine_id == "1"
 
 
 def test_a_machine_that_is_gone_is_what_its_id_says() -> None:
