@@ -55,7 +55,7 @@ def test_a_provider_that_is_made_has_loaded_nothing_and_a_listing_needs_no_big_p
             def loaded():
                 return [name for name in sys.modules if name.startswith({BIG!r} + ".services.")]
             print(len(provider.machines().machines), len(loaded()))
-            print(provider.identity())
+            print(provider._compute.identity())
             provider.warm()
             print(0 < len(loaded()) < 40)
             print(provider.find(MachineRef("gce", "us-east1-c", "nobody")))
@@ -192,7 +192,7 @@ def test_googles_word_and_message_come_through(subject: GceSubject) -> None:
     with pytest.raises(ApiError) as official:
         subject.provider._compute.get("us-east1-c", "vm")
     with pytest.raises(ApiError) as plain:
-        subject.provider.read("zones/us-east1-c/instances/vm")
+        subject.provider._compute.read("zones/us-east1-c/instances/vm")
     for told in (official.value, plain.value):
         assert (told.status, told.reason) == (403, "forbidden")
         assert "https://" not in str(told)

@@ -71,6 +71,16 @@ def test_strangers_are_shown_with_and_without_labels(subject: GceSubject) -> Non
     assert found == {"plain": ("", ""), "theirs": ("", "")}
 
 
+def test_what_others_leave_switched_off_costs_no_request(subject: GceSubject) -> None:
+    labels = {"team": "vision"}
+    subject.compute.fill([{"name": "theirs", "zone": "us-west1-a", "labels": labels, "status": "TERMINATED"}])
+    subject.compute.clear_requests()
+    subject.provider.machines()
+    paths = [request.path for request in subject.compute.requests]
+    assert len([path for path in paths if path.endswith("/operations")]) == len(ZONES)
+    assert not [path for path in paths if "us-west1-a" in path]
+
+
 def test_every_status_of_google_has_a_state() -> None:
     document = json.loads((DOCUMENTS / "compute.v1.json").read_text())
     assert set(document["schemas"]["Instance"]["properties"]["status"]["enum"]) == set(STATES)

@@ -1,11 +1,24 @@
-"""What one operation says about a machine's end, and whose it was."""
+"""What one operation says about a machine's end, whose it was, and how the operations of one machine are found."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from supervisor.domain.causes import Cause
+from supervisor.providers.gce.errors import ApiError
 from supervisor.providers.gce.records import end_of, release_request_id
+from tests.contracts.provider_subject import ref
+from tests.providers.gce_subject import GceSubject
+
+
+@pytest.fixture
+def subject(tmp_path: Path) -> Iterator[GceSubject]:
+    subject = GceSubject(tmp_path)
+    yield subject
+    subject.close()
 
 
 def test_a_delete_with_another_request_id_is_a_persons_even_of_our_own_account() -> None:
@@ -36,3 +49,26 @@ def test_a_create_call_that_failed_is_an_end_too(code: str, cause: Cause | None)
     assert end is not None
     assert (end.record and end.record.cause) == cause
     assert not end.is_off  # it is known, so nothing is waited for
+
+
+def test_a_filter_by_machine_that_google_would_not_take_is_done_without(subject: GceSubject) -> None:
+    """No document has an example of it; the one by type is documented."""
+    request, other = subject.request(), subject.request("other")
+    machine, another = subject.up(request), subject.up(other)
+    subject.compute.preempt(request.name)
+    subject.clock.advance(60.0)
+    fresh = subject.make()
+    read = fresh._compute.read
+
+    def strict(path: str, **query: str | int) -> dict[str, object]:
+        if "targetId" in str(query.get("filter")):
+            raise ApiError("Invalid value for field 'filter'", 400, "invalid")
+        return read(path, **query)
+
+    fresh._compute.read = strict  # type: ignore[method-assign]
+    found = fresh.find(ref(request, machine.machine_id))
+    assert found is not None
+    assert found.record is not None
+    assert found.record.cause is Cause.PREEMPTED
+    assert fresh._records.look(request.placement.zone, another.machine_id)
+    assert not fresh._records.look(request.placement.zone, "1234")

@@ -8,6 +8,7 @@ into ProviderUnavailable.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from supervisor.domain.machine import Machine, MachineListing, MachineRef, MachineState
+from supervisor import telemetry
+from supervisor.domain.machine import SUPERVISOR_LABEL, Machine, MachineListing, MachineRef, MachineState
 from supervisor.domain.placement import Offer
 from supervisor.ports.clock import Clock
 from supervisor.ports.objectstore import ObjectStore
@@ -40,6 +42,8 @@ from supervisor.providers.gce.records import Records
 from supervisor.providers.gce.registry import Registries
 from supervisor.providers.gce.releasing import Releaser
 from supervisor.providers.gce.retry import Retry
+
+log = logging.getLogger(__name__)
 
 THREADS = 8
 ENDS = (MachineState.ENDING, MachineState.ENDED)
@@ -118,9 +122,14 @@ class GceProvider:
         with _clear_answers("the list of machines"):
             found = self._listing.read()
         # Only now the operations: so every machine that the listing shows as ended has its operation in what follows.
-        ours = sorted({zone for zone, item in found.machines if item.get("labels") and _ends(item)})
+        ours = sorted({zone for zone, item in found.machines if _ends(item) and _of_a_supervisor(item)})
         asked = [zone for zone in dict.fromkeys((*self._zones, *ours)) if zone not in found.unreachable]
         unread = self._records.refresh(asked)
+        for zone, error in unread.items():
+            log.warning(
+                "operations unreadable: why machines end there is not known",
+                extra={telemetry.ACTION: "observe", telemetry.ZONE: zone, telemetry.ERROR: str(error)},
+            )
         machines, away = [], set(found.unreachable)
         for zone, item in found.machines:
             machine = self._told(zone, item)
@@ -159,20 +168,6 @@ class GceProvider:
     def check_secrets(self, references: Collection[str]) -> Mapping[str, str]:
         return {reference: secrets.problem(reference) for reference in references}
 
-    # --- for the doctor -----------------------------------------------------------------------------------------------
-
-    def read(self, path: str, **query: str | int) -> dict[str, Any]:
-        """GET below the project, or below /compute/v1 for a path that begins with `/`. ApiError (status, reason)."""
-        return self._compute.read(path, **query)
-
-    def read_post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """POST of a question that changes nothing. ApiError."""
-        return self._compute.post(path, body)
-
-    def identity(self) -> str:
-        """The account's address, "" where it is not told. ApiError without credentials."""
-        return self._compute.identity()
-
     # --- inside -------------------------------------------------------------------------------------------------------
 
     def _told(self, zone: str, item: Item) -> Machine:
@@ -209,6 +204,11 @@ class GceProvider:
 
 def _ends(item: Item) -> bool:
     return STATES.get(str(item.get("status"))) in ENDS
+
+
+def _of_a_supervisor(item: Item) -> bool:
+    """Ours or another's. What other people leave switched off, in whatever zone, costs no request at each look."""
+    return bool((item.get("labels") or {}).get(SUPERVISOR_LABEL))
 
 
 @contextmanager

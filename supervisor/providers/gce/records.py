@@ -107,7 +107,14 @@ class Records:
 
     def look(self, zone: str, machine_id: str) -> bool:
         """Read all operations about one machine; whether there are any. ApiError."""
-        return bool(self._page(zone, f"targetId={machine_id}", "")[0])
+        try:
+            found = self._page(zone, f"targetId={machine_id}", "")[0]
+        except ApiError as error:
+            if error.status != 400:
+                raise
+            # No document has an example of this filter. Without it: the newest operations of the zone.
+            found = self._page(zone, "", "")[0]
+        return any(str(operation.get("targetId")) == machine_id for operation in found)
 
     def may_come(self, machine_id: str) -> bool:
         """Nothing is known of how this machine ended, and it has not been so for long."""
@@ -122,7 +129,8 @@ class Records:
         before, newest, token = self._seen.get(zone, frozenset()), [], ""
         try:
             for _ in range(PAGES):
-                ids, token = self._page(zone, FILTER, token)
+                found, token = self._page(zone, FILTER, token)
+                ids = [str(operation["id"]) for operation in found]
                 newest += ids
                 if not token or len(newest) >= MOST or not before.isdisjoint(ids):
                     break
@@ -131,20 +139,22 @@ class Records:
         self._seen[zone] = frozenset(newest[:PAGE])
         return None
 
-    def _page(self, zone: str, wanted: str, token: str) -> tuple[list[str], str]:
+    def _page(self, zone: str, wanted: str, token: str) -> tuple[list[Mapping[str, Any]], str]:
+        """(operations, token of the next page). `wanted`: a filter, "" = every operation of the zone."""
         query: dict[str, str | int] = {
-            "filter": wanted,
             "orderBy": "creationTimestamp desc",
             "maxResults": PAGE,
             "fields": FIELDS,
         }
+        if wanted:
+            query["filter"] = wanted
         if token:
             query["pageToken"] = token
         answer = self._compute.read(f"zones/{zone}/operations", **query)
-        operations = answer.get("items") or []
+        operations: list[Mapping[str, Any]] = answer.get("items") or []
         for operation in operations:
             self._take(operation)
-        return [str(operation["id"]) for operation in operations], str(answer.get("nextPageToken") or "")
+        return operations, str(answer.get("nextPageToken") or "")
 
     def _take(self, operation: Mapping[str, Any]) -> None:
         machine_id, end = str(operation.get("targetId") or ""), end_of(operation)
