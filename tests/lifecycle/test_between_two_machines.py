@@ -40,6 +40,16 @@ def test_silence_is_the_second_signal_only_where_beats_are_due_and_the_store_is_
         assert lost(Status.RUNNING, world, running_at=NOW - 7000).run.live_attempt is not None
 
 
+def test_a_platform_that_does_not_answer_is_given_time_to_say_that_it_took_the_machine() -> None:
+    """A preemption is free, a machine that is merely gone is not: while the lookup fails, silence says too little."""
+    assert (
+        lost(Status.RUNNING, WORLD, started_at=NOW - 700, running_at=NOW - 700).run.live_attempt is not None
+    )
+    late = lost(Status.RUNNING, WORLD, started_at=NOW - 800, running_at=NOW - 800).run
+    assert late.attempt is not None
+    assert late.attempt.cause == Cause.ORPHANED
+
+
 def over(**fields: object) -> Run:
     late = Policy(limits=Limits(deadline=NOW - 1))
     return run_in(
