@@ -162,7 +162,7 @@ class GcsStore(ObjectStore):
         check_key(key)
         condition = condition_of(if_generation)
         if condition == NEVER:
-            return self._differs_or_is_gone(key)
+            return self._differs_or_is_gone(key, False)
         blob = self._blob(key)
         try:
             self._patience.ask(
@@ -170,7 +170,7 @@ class GcsStore(ObjectStore):
             )
         except Refused as refused:
             if refused.status == 412:
-                return self._differs_or_is_gone(key)
+                return self._differs_or_is_gone(key, refused.doubtful)
             if refused.status != 404:
                 raise unavailable(self.url, "delete", key, refused) from refused
             self._require_bucket(key, refused)
@@ -233,12 +233,13 @@ class GcsStore(ObjectStore):
             return
         next(self.pages(key, 1))  # in other words than those we know: a listing tells the two apart
 
-    def _differs_or_is_gone(self, key: str) -> bool:
-        """The end of a delete whose condition did not hold: False when there is no object to meet it."""
+    def _differs_or_is_gone(self, key: str, doubtful: bool) -> bool:
+        """The end of a delete whose condition did not hold: where there is no object to meet it, whether an earlier
+        try of ours, whose answer was lost, may have deleted it. PreconditionFailed."""
         try:
             self._look(key)
         except ObjectMissing:
-            return False
+            return doubtful
         raise PreconditionFailed(key)
 
     def _put(

@@ -11,7 +11,7 @@ from supervisor.domain.status import ACTIVE
 from supervisor.ports.provider import Provider, ProviderUnavailable
 from supervisor.ports.store import RunFilter, StoreDown
 from supervisor.services.parts import Parts
-from supervisor.services.policy import LOCAL
+from supervisor.services.spec_secrets import LOCAL
 
 RUNS_READ = 1000  # of the live ones, the newest
 SHOWN = 6

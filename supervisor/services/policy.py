@@ -21,9 +21,8 @@ from supervisor.domain.errors import InvalidRequest, UnknownPrice
 from supervisor.domain.placement import Offer
 from supervisor.domain.policies import Limits, Policy, ResultRule
 from supervisor.services.parts import Parts
-from supervisor.services.spec_secrets import check_kinds, check_secrets, shared_names
+from supervisor.services.spec_secrets import LOCAL, check_kinds, check_secrets, shared_names
 
-LOCAL = "local"  # the one provider that runs no images
 KEEP_S = 3600.0  # how long a machine is kept where `keep` is asked for and keep_s is not
 ESCALATE_WINDOW_S = 21_600.0
 # All metadata of a Google machine is below 512 KB, and 190 KB of command take half of it; what is left beside the
@@ -49,8 +48,8 @@ def settled(spec: Spec, parts: Parts) -> Spec:
 
 def policy_from(spec: Spec, parts: Parts, now: float) -> Policy:
     """The policy of a new generation. Raises InvalidRequest, SecretInSpec, InvalidTimeouts, UnknownPrice."""
-    check_secrets(spec)
     provider = provider_of(spec, parts)
+    check_secrets(spec, provider)
     if provider not in parts.providers:
         raise _unknown("#/spec/provider", provider, sorted(parts.providers), "provider")
     check_kinds(spec, provider)

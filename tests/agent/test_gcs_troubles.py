@@ -166,6 +166,15 @@ def test_damaged_content_is_noticed(cloud: StorageFake, store: GcsStore) -> None
     assert b"".join(store.read("model", 0, 5)) == b"as it"
 
 
+def test_what_a_console_left_in_the_bucket_is_no_object_of_ours(cloud: StorageFake, store: GcsStore) -> None:
+    """Its "folders" are objects whose names end with a slash: nobody could delete or read them by their key."""
+    store.put("runs/a/checkpoints/1", b"1")
+    for name in ("runs/", "runs/a/checkpoints/", "runs/a//b"):
+        cloud.put(BUCKET, f"{PREFIX}/{name}", b"")
+    assert [info.key for page in store.pages("runs/") for info in page.objects] == ["runs/a/checkpoints/1"]
+    assert [info.key for page in store.pages("runs/", 1) for info in page.objects] == ["runs/a/checkpoints/1"]
+
+
 def test_a_listing_that_breaks_off_is_asked_for_again(cloud: StorageFake, store: GcsStore) -> None:
     for n in range(5):
         store.put(f"beats/{n}", b"")

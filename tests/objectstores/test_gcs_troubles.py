@@ -158,6 +158,10 @@ def test_a_delete_whose_answer_was_lost_is_a_delete(fake: StorageFake, store: Gc
         fake.trouble(503, when=DELETE, after=True)
         assert store.delete("runs/a/.stop", info.generation if condition else None) is True
         assert store.delete("runs/a/.stop") is False
+    info = store.put("runs/a/.stop", b"")
+    fake.trouble(Reset(), when=DELETE, after=True)
+    fake.trouble(412, when=DELETE)  # the repeat finds no object that meets its condition
+    assert store.delete("runs/a/.stop", info.generation) is True
 
 
 # --- who may what -----------------------------------------------------------------------------------------------------

@@ -42,11 +42,20 @@ def test_what_looks_like_a_key_is_refused_where_it_stands(
     what: str, value: str, place: Any, pointer: str
 ) -> None:
     with pytest.raises(SecretInSpec) as refused:
-        check_secrets({**COMMAND, **place(value)})
+        check_secrets({**COMMAND, **place(value)}, "local")
     assert refused.value.errors == ((pointer, f"looks like {what}"),)
     assert "secrets" in refused.value.detail
     assert value not in f"{refused.value.detail}{refused.value.errors}{refused.value.meta}"
-    check_secrets({**COMMAND, **place(value), "allow_plain_secrets": True})
+    check_secrets({**COMMAND, **place(value), "allow_plain_secrets": True}, "local")
+
+
+def test_the_advice_fits_the_provider() -> None:
+    """A file of this computer is nothing that a machine elsewhere could read."""
+    for provider, place, other in (("local", "file:/PATH", "gcp:"), ("gce", "gcp:projects/PROJECT", "file:")):
+        with pytest.raises(SecretInSpec) as refused:
+            check_secrets({**COMMAND, "env": {"WANDB_API_KEY": TAIL}}, provider)
+        assert place in refused.value.detail
+        assert other not in refused.value.detail
 
 
 @pytest.mark.parametrize(
@@ -60,7 +69,7 @@ def test_what_looks_like_a_key_is_refused_where_it_stands(
 )
 def test_a_name_that_says_key_is_believed(spec: dict[str, Any]) -> None:
     with pytest.raises(SecretInSpec, match="the value of a key"):
-        check_secrets({**COMMAND, **spec})
+        check_secrets({**COMMAND, **spec}, "local")
 
 
 @pytest.mark.parametrize(
@@ -79,7 +88,7 @@ def test_a_name_that_says_key_is_believed(spec: dict[str, Any]) -> None:
     ],
 )
 def test_ordinary_words_are_let_through(spec: dict[str, Any]) -> None:
-    check_secrets({**COMMAND, **spec})
+    check_secrets({**COMMAND, **spec}, "local")
 
 
 @pytest.mark.parametrize(
@@ -98,7 +107,7 @@ def test_ordinary_words_are_let_through(spec: dict[str, Any]) -> None:
 )
 def test_a_name_that_is_taken_is_refused(spec: dict[str, Any], pointer: str, why: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
-        check_secrets({**COMMAND, **spec})
+        check_secrets({**COMMAND, **spec}, "local")
     ((at, text),) = refused.value.errors
     assert at == pointer
     assert text.startswith(why)

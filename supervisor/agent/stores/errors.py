@@ -60,6 +60,15 @@ def check_key(key: str) -> None:
             raise ValueError("a part of a key is longer than %d bytes: %r..." % (MAX_PART_BYTES, key[:40]))
 
 
+def is_key(key: str) -> bool:
+    """False for what a bucket may hold besides, such as the "folders" of Google's console: no method takes it."""
+    try:
+        check_key(key)
+    except ValueError:
+        return False
+    return True
+
+
 def check_prefix(prefix: str) -> None:
     """ValueError unless some key could begin with `prefix`, which may end anywhere, in the middle of a part too."""
     folder, slash, _ = prefix.rpartition("/")

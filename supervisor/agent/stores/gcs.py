@@ -28,6 +28,7 @@ from supervisor.agent.stores.errors import (
     check_metadata,
     check_page_size,
     check_prefix,
+    is_key,
 )
 from supervisor.agent.stores.gcs_read import read_object
 from supervisor.agent.stores.gcs_upload import Source, Upload
@@ -208,8 +209,8 @@ class GcsStore:
             items: List[Dict[str, Any]] = answers.listed(found, doing)
             token = found.get("nextPageToken")
             if items or not (token or told):
-                objects = tuple(answers.info(item, self._prefix, doing) for item in items)
-                yield Page(objects, answers.date_s(answer, doing))
+                objects = (answers.info(item, self._prefix, doing) for item in items)
+                yield Page(tuple(one for one in objects if is_key(one.key)), answers.date_s(answer, doing))
                 told = True
             if not token:
                 return
