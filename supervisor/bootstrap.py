@@ -117,8 +117,9 @@ class House:
         self.loop.after_tick = both
 
     def start(self) -> None:
-        # Beside the first tick: what needs a slow import waits for it, everything else goes on.
-        threading.Thread(target=self.adapters.warm, name="warm", daemon=True).start()
+        # After the first tick, which makes us ready and wants the processor too. What is needed earlier loads itself.
+        warm = threading.Thread(target=self.adapters.warm, name="warm", daemon=True)
+        self.also_after_tick(lambda: None if warm.ident else warm.start())
         if self.handover is not None:
             self.handover.start()
         self.loop.start()
