@@ -219,11 +219,15 @@ def test_a_zone_that_the_list_could_not_reach_is_unknown(folder: Path) -> None:
         trains(house, plan=Plan(steps=2400, push=False))
         house.compute.unreachable(FIRST)
         before = len(house.inserts())
-        house.play("wait 30min", "expect digits status=running attempts=1")
+        house.play("wait 15min", "expect digits status=running attempts=1")
         assert len(house.inserts()) == before
+        assert not [text for text in house.told("digits") if "missing in the listing" in text]
+        house.submit("another", Plan(steps=2400, push=False))
+        house.play("wait 15min", f"expect another status=running try_zones={SECOND}")
         assert house.deletes() == []
         house.compute.reachable(FIRST)
-        completes(house)
+        house.play("wait until digits status=completed within=3h")
+        completes(house, "another")
         house.play("expect digits causes=finished")
 
 
