@@ -14,7 +14,10 @@ from supervisor import settings_values
 from supervisor.domain.errors import SettingsRefused
 
 LOCAL, GCE = "local", "gce"
-NOTICES_S = (0, 120)  # Google takes no other notice of a preemption
+NOTICES_S = (
+    0,
+    120,
+)  # scheduling.preemptionNoticeDuration takes no other value (discovery document, rev 20261106)
 STORE_FORMS = {LOCAL: "file:///FOLDER", GCE: "gs://BUCKET[/PREFIX]"}
 _BUCKET_URL = re.compile(r"gs://[a-z0-9][a-z0-9._-]{1,220}[a-z0-9](/[A-Za-z0-9._/-]*)?")
 _PLACE = r"[A-Za-z0-9][A-Za-z0-9._/-]*"
@@ -29,7 +32,7 @@ _FORMS: Mapping[str, tuple[str, str]] = {
         r"default|latest|R?[0-9]+(\.[0-9]+)*",
         "default, latest, or a version such as 535.288.01",
     ),
-    "gce_shm_size": (r"[1-9][0-9]*[kmg]", "a size such as 2g"),
+    "gce_shm_size": (r"[1-9][0-9]{0,6}[kmg]", "a size such as 2g"),
     "gce_data_disk": (r"[a-z]([a-z0-9-]*[a-z0-9])?", "the name of a disk"),
     "gce_data_disk_mount": (r"(/[A-Za-z0-9._-]+)+", "a folder with its whole path, such as /mnt/disks/data"),
     "gce_data_disk_fs": (r"ext4|xfs", "ext4 or xfs"),
@@ -65,11 +68,6 @@ class GceSettings:
     gce_capacity_advice: bool = True
     gce_endpoint: str = ""
     secret_manager_endpoint: str = ""
-
-
-def region_of(zone: str) -> str:
-    """us-east1-b -> us-east1."""
-    return zone.rpartition("-")[0]
 
 
 def check(provider: str, store_url: str, s: GceSettings) -> None:

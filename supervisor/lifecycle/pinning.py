@@ -19,7 +19,7 @@ from supervisor.lifecycle.decision import Decision, held, moved, tell
 from supervisor.lifecycle.figures import clip
 
 RETRY_S = 30.0
-HOLD = "the registry of the image does not answer"
+HOLD = "the image cannot be looked up in its registry"
 
 Told = tuple[Event, ...]
 

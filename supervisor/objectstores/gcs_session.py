@@ -47,9 +47,8 @@ def open_hands(url: str, bucket_name: str) -> Hands:
     from google.cloud.storage import Client
     from requests.adapters import HTTPAdapter
 
-    emulated = "STORAGE_EMULATOR_HOST" in os.environ
     try:
-        if emulated and not any(name in os.environ for name in _CONFIGURED):
+        if os.environ.get("STORAGE_EMULATOR_HOST") and not any(os.environ.get(name) for name in _CONFIGURED):
             credentials: Any = AnonymousCredentials()
         else:
             credentials, _ = google.auth.default(scopes=SCOPES)

@@ -15,10 +15,6 @@ from supervisor.domain.placement import Offer, Placement
 
 GCE = "gce"
 GOOGLE = "https://compute.googleapis.com"
-NOTICES_S = (
-    0,
-    120,
-)  # scheduling.preemptionNoticeDuration takes no other value (discovery document, rev 20261106)
 
 _SHAPE = re.compile(r"([a-z][a-z0-9-]*[a-z0-9])(?:\+([1-9][0-9]?)x([a-z][a-z0-9-]*[a-z0-9]))?\Z")
 _A_SERIES = re.compile(
@@ -28,7 +24,6 @@ _G_SERIES = {  # series -> vCPUs -> cards; g4 below 48 vCPUs has a share of one 
     "g2": {4: 1, 8: 1, 12: 1, 16: 1, 24: 2, 32: 1, 48: 4, 96: 8},
     "g4": {6: 1, 12: 1, 24: 1, 48: 1, 96: 2, 192: 4, 384: 8},
 }
-_ZONE = re.compile(r"[a-z]+-[a-z]+[0-9]+-[a-z0-9]+\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +90,6 @@ class GceConfig:
 def region_of(zone: str) -> str:
     """us-east1-b -> us-east1."""
     return zone.rpartition("-")[0]
-
-
-def is_zone(text: str) -> bool:
-    """Looks like the name of a zone, such as us-east1-b; whether it exists only Google knows."""
-    return bool(_ZONE.match(text))
 
 
 def parse_shape(text: str) -> Shape:
