@@ -159,7 +159,7 @@ def _objects_told(parts: Parts) -> Finding:
     except (StoreUnavailable, ObjectMissing) as error:
         fix = "check the folder and its disk"
         if _in_bucket(parts):
-            fix = "see identity, bucket and permissions below"
+            fix = "see the lines about Google below"
         return Finding("objects", FAIL, f"{url} cannot be used", str(error), fix)
     if content != b"probe":
         return Finding("objects", FAIL, f"{url} gave other bytes than were written", "damaged storage", "")

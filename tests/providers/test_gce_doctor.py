@@ -177,7 +177,7 @@ def test_the_image_of_runs_that_name_none(scene: Scene, pin: Any, result: str, t
 def test_networks(scene: Scene) -> None:
     assert scene.look(subnet="default")["network"].result == "ok"
     assert scene.look(external_ip=False)["network"].result == "warn"
-    assert scene.look(subnet="gone")["network"].fact == "gone: no such subnet in us-east1"
+    assert scene.look(subnet="gone")["network"].fact == "gone: not in us-east1"
     config = replace(scene.config, subnet="default", external_ip=False)
     (closed,) = places.network(config, lambda path, **_: {"privateIpGoogleAccess": False})
     assert closed.fix.startswith("gcloud compute networks subnets update default --region=us-east1")

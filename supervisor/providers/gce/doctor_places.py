@@ -145,7 +145,15 @@ def network(config: GceConfig, read: Read) -> list[Finding]:
         except ApiError as error:
             return [_unread("network", error)]
         if subnet is None:
-            return [_told("network", FAIL, f"{config.subnet}: no such subnet in {region}", "gce_subnet", fix)]
+            return [
+                _told(
+                    "network",
+                    FAIL,
+                    f"{config.subnet}: not in {region}",
+                    "gce_subnet names nothing there",
+                    fix,
+                )
+            ]
         if not subnet.get("privateIpGoogleAccess"):
             closed.append(region)
     if closed and not config.external_ip:
@@ -168,7 +176,15 @@ def data_disk(config: GceConfig, read: Read) -> list[Finding]:
         return [_unread("data disk", error)]
     if found is None:
         fix = f"gcloud compute disks create {disk.name} --zone={disk.zone} --size=500GB --project={config.project}"
-        return [_told("data disk", FAIL, f"{disk.name} in {disk.zone}: not there", "gce_data_disk", fix)]
+        return [
+            _told(
+                "data disk",
+                FAIL,
+                f"{disk.name} in {disk.zone}: not there",
+                "gce_data_disk names nothing",
+                fix,
+            )
+        ]
     used = ", ".join(str(user).rpartition("/")[2] for user in found.get("users") or ())
     fact = f"{disk.name} in {disk.zone}, {found.get('sizeGb')} GB" + (f", with {used}" if used else "")
     return [_told("data disk", OK, fact)]
