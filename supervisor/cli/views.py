@@ -85,7 +85,7 @@ def headline(run: Json) -> str:
 
 
 def image_line(run: Json) -> str:
-    """`image train:1 = name@sha256:…, the same in every attempt`; "" where the run has none."""
+    """`image train:1 = sha256:…, the same in every attempt`; "" where the run has none."""
     image = run.get("image")
     if not image:
         return ""
@@ -94,7 +94,7 @@ def image_line(run: Json) -> str:
         why = " yet" if pending else "" if over else ": a tag that moves changes what the next attempt runs"
         return f"image {safe(image['name'])}, not pinned{why}"
     always = "each attempt asks anew" if image.get("follow_tag") else "the same in every attempt"
-    same = "" if image["digest"] == image["name"] else f" = {safe(image['digest'])}"
+    same = "" if image["digest"] == image["name"] else f" = {safe(image['digest'].rpartition('@')[2])}"
     return f"image {safe(image['name'])}{same}, {always}"
 
 

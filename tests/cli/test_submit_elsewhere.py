@@ -64,7 +64,7 @@ def test_show_says_what_the_machines_run(api, spot) -> None:
     for image, told in (
         (
             {"name": "r/train:1", "digest": digest, "follow_tag": False},
-            f"r/train:1 = {digest}, the same in every",
+            "image r/train:1 = sha256:" + "ab" * 32 + ", the same in every",
         ),
         ({"name": digest, "digest": digest, "follow_tag": False}, f"image {digest}, the same in every"),
         ({"name": "r/train:1", "digest": digest, "follow_tag": True}, "each attempt asks anew"),
