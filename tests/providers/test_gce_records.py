@@ -40,6 +40,23 @@ def test_a_delete_with_another_request_id_is_a_persons_even_of_our_own_account()
 
 
 @pytest.mark.parametrize(
+    ("user", "cause"),
+    [("alice@example.com", Cause.MACHINE_DELETED), ("system", Cause.HOST_ERROR), ("", Cause.MACHINE_DELETED)],
+)
+@pytest.mark.parametrize("kind", ["delete", "stop"])
+def test_what_google_does_by_itself_is_no_persons_deed(kind: str, user: str, cause: Cause) -> None:
+    """Three deeds of persons within an hour end the run."""
+    link = "https://x/compute/v1/projects/p/zones/z/instances/vm"
+    end = end_of({"operationType": kind, "targetId": "1", "targetLink": link, "user": user})
+    preempted = end_of({"operationType": "compute.instances.preempted", "targetId": "1", "targetLink": link})
+    assert end is not None
+    assert end.record is not None
+    assert end.record.cause is cause
+    assert preempted is not None
+    assert preempted.rank < end.rank
+
+
+@pytest.mark.parametrize(
     ("code", "cause"), [("UNSUPPORTED_OPERATION", Cause.PREEMPTED), ("ZONE_RESOURCE_POOL_EXHAUSTED", None)]
 )
 def test_a_create_call_that_failed_is_an_end_too(code: str, cause: Cause | None) -> None:

@@ -36,6 +36,8 @@ TYPES: Mapping[str, tuple[int, Cause | None, str]] = {
     SYSTEM + "guestTerminate": (7, None, "it switched itself off"),
 }
 OURS = (6, None, "released by the supervisor")
+TAKEN = 5, Cause.HOST_ERROR, "Google took the machine away and does not say why"
+GOOGLE = "system"  # the user of operations that nobody asked for
 UNBORN = 0, Cause.PREEMPTED, "the machine was taken back while it was being made"
 NEVER_MADE = (6, None, "it was never made")
 TAKEN_BACK = "UNSUPPORTED_OPERATION"  # the code of an insert whose machine was preempted meanwhile
@@ -178,6 +180,8 @@ def end_of(operation: Mapping[str, Any]) -> End | None:
         return None
     if _is_ours(operation):
         kind = OURS
+    elif kind[1] is Cause.MACHINE_DELETED and operation.get("user") == GOOGLE:
+        kind = TAKEN  # no person: it must not end the run when it happens again
     rank, cause, text = kind
     word = text.format(user=operation.get("user") or "somebody")
     if cause is None:
