@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from supervisor.domain.machine import MachineListing, MachineState
+from supervisor.domain.machine import MachineListing, MachineRef, MachineState
 from supervisor.ports.provider import NotSupported, ProviderUnavailable
+from supervisor.providers.gce.errors import ApiError
 from supervisor.providers.gce.listing import Found
+from supervisor.providers.gce.releasing import CONFIRMED_PER_TICK, Releaser
 from tests.contracts.provider_subject import ref
 from tests.providers.gce_subject import GceSubject
 
@@ -161,3 +164,31 @@ def test_the_console_is_the_end_of_the_serial_port(subject: GceSubject) -> None:
 def test_nothing_reaches_into_a_machine(subject: GceSubject) -> None:
     with pytest.raises(NotSupported, match="stop marker"):
         subject.provider.ask_to_stop(ref(subject.request()))
+
+
+class Zones:
+    """Stands for the door to the API. Every machine is going; from `silent` on, zone z0 does not answer."""
+
+    def __init__(self) -> None:
+        self.silent, self.asked = False, list[str]()
+
+    def get(self, zone: str, name: str) -> dict[str, str]:
+        self.asked.append(name)
+        if self.silent and zone == "z0":
+            raise ApiError("no answer")
+        return {"id": name, "name": name, "status": "STOPPING"}
+
+
+def test_a_zone_without_answers_keeps_neither_the_tick_nor_the_others_waiting() -> None:
+    zones = Zones()
+    with ThreadPoolExecutor(1) as threads:
+        releaser = Releaser(zones, threads)  # type: ignore[arg-type]
+        for number in range(2 * CONFIRMED_PER_TICK):
+            zone = f"z{number // CONFIRMED_PER_TICK}"
+            releaser.release(MachineRef("gce", zone, str(number), str(number)))
+        zones.silent, zones.asked = True, []
+        assert len(releaser.unconfirmed((), ())) == 2 * CONFIRMED_PER_TICK
+        assert zones.asked == ["0"]  # each of them might have taken twelve seconds
+        zones.asked = []
+        releaser.unconfirmed((), ())
+        assert {int(name) // CONFIRMED_PER_TICK for name in zones.asked} == {1}

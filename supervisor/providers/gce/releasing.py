@@ -80,20 +80,23 @@ class Releaser:
                 for machine_id, released in self._released.items()
                 if machine_id not in listed and released.machine.zone not in unreachable
             ]
-        asked = left_out[:CONFIRMED_PER_TICK]
-        gone = [
-            machine.machine_id
-            for machine, is_gone in zip(asked, self._threads.map(self._is_gone, asked), strict=True)
-            if is_gone
-        ]
+        asked, silent = left_out[:CONFIRMED_PER_TICK], set[str]()
+        answers = self._threads.map(lambda machine: self._is_gone(machine, silent), asked)
+        gone = {machine.machine_id for machine, is_gone in zip(asked, answers, strict=True) if is_gone}
         with self._lock:
-            for machine_id in gone:
-                self._released.pop(machine_id, None)
+            for machine in asked:  # those that are left go to the end: the others come first next time
+                released = self._released.pop(machine.machine_id, None)
+                if released is not None and machine.machine_id not in gone:
+                    self._released[machine.machine_id] = released
         return [machine for machine in left_out if machine.machine_id not in gone]
 
-    def _is_gone(self, machine: Machine) -> bool:
+    def _is_gone(self, machine: Machine, silent: set[str]) -> bool:
+        """`silent`: zones that gave no answer in this tick, which waits for each; they are left for the next."""
+        if machine.zone in silent:
+            return False
         try:
             item = self._compute.get(machine.zone, machine.name)
         except ApiError:
+            silent.add(machine.zone)
             return False
         return item is None or str(item["id"]) != machine.machine_id
