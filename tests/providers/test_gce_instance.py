@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from supervisor.api.run_spec import COMMAND_MAX_BYTES
 from supervisor.domain.placement import Placement
 from supervisor.ports.provider import LaunchRejected, LaunchRequest
 from supervisor.providers.gce.config import DataDisk, GceConfig, Shape
@@ -217,6 +218,10 @@ def test_a_command_of_words_stays_one() -> None:
     assert json.loads(base64.b64decode(items(body)["spot-job-command"])) == words
     assert job_of(body)["command_form"] == "words"
     assert items(body)["spot-conda-env"] == "train"
+    # What a submit takes, it counts in UTF-8: no alphabet may need more room than that.
+    words = ["\u4e2d" * (COMMAND_MAX_BYTES // 3 - 2), "x"]
+    body = checked(CONFIG, request(job={**JOB, "command": words}))
+    assert json.loads(base64.b64decode(items(body)["spot-job-command"])) == words
 
 
 def test_a_repeat_sends_the_same_bytes() -> None:

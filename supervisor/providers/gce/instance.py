@@ -181,7 +181,8 @@ def _metadata(config: GceConfig, request: LaunchRequest, shape: Shape, parcel: P
 def _job(config: GceConfig, request: LaunchRequest, shape: Shape) -> tuple[str, dict[str, object]]:
     """(the command as text, what the agent reads beside it): the two share the room that metadata has."""
     command = request.job.get("command", "")
-    text = command if isinstance(command, str) else json.dumps(command)
+    # Letters as they are: \u4e2d would take twice their room, and a command that was accepted must fit.
+    text = command if isinstance(command, str) else json.dumps(command, ensure_ascii=False)
     spot = request.placement.spot
     job: dict[str, object] = {name: value for name, value in request.job.items() if name != "command"}
     job |= {
