@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from supervisor.domain import cells, runfiles
+from supervisor.domain.causes import Cause
 from supervisor.domain.errors import (
     CellFixed,
     Conflict,
@@ -22,6 +23,7 @@ from supervisor.domain.errors import (
     StopNewer,
     Unavailable,
 )
+from supervisor.domain.heartbeat import BAD_CODE
 from supervisor.domain.policies import Policy
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
@@ -102,6 +104,8 @@ def reopened(run: Run, policy: Policy, rerun: bool, stop_consumed: str | None, n
     """The terminal `run` at the beginning of its next generation."""
     from_nothing = rerun or run.files_gone
     kept = None if from_nothing else run.checkpoint_step
+    # An image that did not serve may have been mended under its tag: what that names is asked for again.
+    anew = run.cause == Cause.IMAGE_ERROR and not run.detail.startswith(BAD_CODE)
     return replace(
         run,
         generation=run.generation + 1,
@@ -131,6 +135,8 @@ def reopened(run: Run, policy: Policy, rerun: bool, stop_consumed: str | None, n
         retiring=tuple(replace(item, until=min(item.until, now)) for item in run.retiring),
         training_s=0.0,
         budget_from_usd=run.cost_usd,
+        image_digest="" if anew else run.image_digest,
+        pinned_for="" if anew else run.pinned_for,
         settled=False,
     )
 

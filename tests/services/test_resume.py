@@ -83,6 +83,24 @@ def test_a_new_generation_begins_its_budgets_anew_and_keeps_the_totals(bed: Bed)
     )
 
 
+@pytest.mark.parametrize(
+    ("cause", "detail", "kept"),
+    [
+        (Cause.IMAGE_ERROR, "no Python 3.8 or newer in this image", ""),
+        (Cause.IMAGE_ERROR, "the code bundle 0123 differs", "train@sha256:1"),
+        (Cause.STOP_REQUESTED, "", "train@sha256:1"),
+    ],
+)
+def test_only_an_image_that_did_not_serve_is_looked_up_again(
+    bed: Bed, cause: Cause, detail: str, kept: str
+) -> None:
+    stopped(bed)
+    bed.change("digits-7", cause=cause, detail=detail, image_digest="train@sha256:1", pinned_for="train:1")
+    bed.resume("digits-7")
+    after = bed.run("digits-7")
+    assert (after.image_digest, after.pinned_for) == (kept, "train:1" if kept else "")
+
+
 def test_the_machine_of_a_run_that_was_not_settled_stays_on_the_way_out(bed: Bed) -> None:
     stopped(bed)
     ref = MachineRef("local", "local-a", "m-a1", "id-1")
