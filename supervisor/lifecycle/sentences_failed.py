@@ -48,11 +48,18 @@ def _user_error(run: Run) -> tuple[str, str]:
     if end is None and run.attempt is not None and run.attempt.running_at is None:
         return f"The command was not started{colon(run.detail)}. Not tried again", "Put that right, then"
     if end is None or (end.code is None and end.signal is None):
-        return f"The command failed{colon(run.detail)}. {why}", "Fix it, then"
+        return f"The command failed{colon(run.detail)}. {why}", _mend(run)
     how = f"exited with code {end.code}" if end.code is not None else f"was ended by signal {end.signal}"
     line = clip(end.last_line.replace("`", "'"), DETAIL_LIMIT)
     said = f": `{line}`" if line else ""
-    return f"The command {how} after {age_text(end.ran_s)}{said}. {why}", "Fix it, then"
+    return f"The command {how} after {age_text(end.ran_s)}{said}. {why}", _mend(run)
+
+
+def _mend(run: Run) -> str:
+    """A resume runs the code that was sent, not the folder as it is now."""
+    return (
+        "Submit the mended code with `--replace-spec`, or" if run.policy.code is not None else "Fix it, then"
+    )
 
 
 def _gpu_oom(run: Run) -> tuple[str, str]:
@@ -65,7 +72,10 @@ def _image_error(run: Run) -> tuple[str, str]:
     if run.detail.startswith(BAD_CODE):
         words = clip(run.detail[:1].upper() + run.detail[1:], DETAIL_LIMIT)
         return f"{words}. Not tried again", "Delete it from the object store and submit its folder anew, or"
-    return f"The image could not be started{colon(run.detail)}. Not tried again", "Fix the image, then"
+    return (
+        f"The image could not be started{colon(run.detail)}. Not tried again",
+        "Submit another image with `--replace-spec`, or, when this one is put right,",
+    )
 
 
 def _command_not_found(run: Run) -> tuple[str, str]:
@@ -73,12 +83,15 @@ def _command_not_found(run: Run) -> tuple[str, str]:
     if end is not None and not_entered(end):
         words = f"The command could not be started: {clip(end.last_line, DETAIL_LIMIT)}"
         field = "conda_env" if end.last_line.startswith(NO_CONDA) else "workdir"
-        return f"{words}. Not tried again", f"Correct `{field}`, then"
+        return (
+            f"{words}. Not tried again",
+            f"Submit it with another `{field}` and `--replace-spec`, or, when it is there,",
+        )
     why = "cannot be run" if end is not None and end.code == NOT_RUNNABLE else "does not exist"
     said = colon(run.detail).replace(": the command ended", ": it ended", 1)
     return (
         f"The command {why} on the machine{said}. Not tried again",
-        "Fix the command, then",
+        "Submit the right command with `--replace-spec`, or, when this one is there,",
     )
 
 
@@ -93,7 +106,8 @@ def _no_progress(run: Run) -> tuple[str, str]:
 
 def _limit(run: Run) -> tuple[str, str]:
     assert run.cause is not None
-    return f"{LIMIT_PHRASES[run.cause]}{colon(run.detail)}", "Raise the limit, then"
+    what = "a later deadline" if run.cause == Cause.DEADLINE else "a higher limit"
+    return f"{LIMIT_PHRASES[run.cause]}{colon(run.detail)}", f"Submit it with {what} and `--replace-spec`, or"
 
 
 def _limit_reached(run: Run) -> tuple[str, str]:

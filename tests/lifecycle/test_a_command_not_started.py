@@ -21,7 +21,7 @@ def said(end: Exit) -> str:
 def test_a_missing_folder_is_not_told_as_a_missing_command() -> None:
     text = said(NO_FOLDER)
     assert text.startswith("The command could not be started: the working directory /x does not exist.")
-    assert "Correct `workdir`, then `spot resume" in text
+    assert "Submit it with another `workdir` and `--replace-spec`, or" in text
     assert text.count("does not exist") == 1
 
 
@@ -34,7 +34,7 @@ def test_a_missing_conda_environment_names_the_field_to_correct() -> None:
         "could not be started: the conda environment x is not on this machine; there are: base, torch."
         in text
     )
-    assert "Correct `conda_env`, then `spot resume" in text
+    assert "Submit it with another `conda_env` and `--replace-spec`, or" in text
 
 
 def test_code_that_cannot_be_unpacked_is_not_told_as_an_image() -> None:

@@ -155,6 +155,11 @@ def test_failed_with_an_error_of_the_command_quotes_its_last_words():
         "Not tried again: the same code would fail again. Last checkpoint: none. Cost $0.07. "
         "Fix it, then `spot resume digits-7`."
     )
+    # A resume would run the code that was sent.
+    with_code = replace(run, policy=replace(run.policy, code="ab" * 32))
+    assert status_text(with_code, NOW).endswith(
+        "Submit the mended code with `--replace-spec`, or `spot resume digits-7`."
+    )
 
 
 def test_failed_out_of_gpu_memory():
