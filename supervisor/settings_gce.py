@@ -108,7 +108,12 @@ def _check_store(provider: str, store_url: str) -> None:
         is_ours = store_url.startswith(("file:///", "gs://"))
         raise SettingsRefused(
             f"provider = {provider} needs store_url = {STORE_FORMS[provider]}"
-            + (f"; it is {store_url}" if is_ours else ""),
+            + (f"; it is {store_url}" if is_ours else "")
+            + (
+                ". For example: SPOT_STORE_URL=gs://my-bucket (BUCKET=my-bucket in an old environment file)"
+                if provider == GCE
+                else ""
+            ),
             {"provider": provider},
         )
 
