@@ -105,6 +105,9 @@ def test_zones_shapes_and_an_image_that_are_not_there(scene: Scene) -> None:
     assert found["boot image"].fix == "gcloud compute images list --project=cos-cloud --no-standard-images"
     found = scene.look(zones=("us-east1-c", "us-east1-z"), shapes={"x": parse_shape("n4-nothing-8")})
     assert (found["zones"].result, found["zones"].fact) == ("fail", "us-east1-z: not there")
+    first = scene.look(zones=("us-east1-z", "us-east1-c"))["machines"]
+    assert "us-east1-z" in first.cause
+    assert "role" not in first.fix, "no role would mend that"
     assert (found["shapes"].result, found["shapes"].fact) == ("fail", "x: in none of the zones")
 
 

@@ -141,6 +141,8 @@ class Doctor:
             fix = (
                 "give the supervisor's account roles/compute.instanceAdmin.v1 "
                 f"in {self._config.project}; it lists machines and operations at each look"
+                if error.status == 403
+                else "see the lines beside this one; then ask again"
             )
             return _told("machines", FAIL, "machines and operations cannot be listed", str(error), fix)
         away = listed.get("unreachables") or []
