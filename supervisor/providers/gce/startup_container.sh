@@ -39,7 +39,7 @@ pull_image() {
         code=$?
         case $code in
             0)
-                tell image "pulled in $(($(uptime_s) - began)) s"
+                tell image "image pulled in $(($(uptime_s) - began)) s, starting the container"
                 return
                 ;;
             124 | 137) give_up no_start "${IMAGE%%@*} cannot be pulled: it has not come within $PULL_S s" ;;

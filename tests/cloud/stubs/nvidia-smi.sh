@@ -17,6 +17,7 @@ for ((card = 0; card < cards; card++)); do
                     index) answer+="$card, " ;;
                     uuid) answer+="GPU-0000000$card, " ;;
                     name) answer+="Tesla T4, " ;;
+                    driver_version) answer+="535.183.01, " ;;
                     memory.total) answer+="15360, " ;;
                     memory.used | utilization.gpu) answer+="0, " ;;
                     *) answer+="[N/A], " ;;
