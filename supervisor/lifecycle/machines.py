@@ -17,10 +17,10 @@ from supervisor.domain.run import Run
 from supervisor.domain.world import BEATS, MACHINES, World
 from supervisor.lifecycle.decision import Decision, tell, unchanged
 from supervisor.lifecycle.ending import End
-from supervisor.lifecycle.liveness import beat_of, silent_s
+from supervisor.lifecycle.liveness import beat_of, machines_since, silent_s
 
 # Asked for by id, and no answer: it may have been taken, which is free. That word is waited for so long beyond the
-# silence; where the platform does not answer, there is no other machine to be had either.
+# silence, once the zone can be read; where the platform does not answer, there is no other machine to be had either.
 UNANSWERED_S = 600.0
 DISAGREE = "the listing leaves out a machine that answers or beats"
 
@@ -60,13 +60,15 @@ def _absent(run: Run, obs: Observation, world: World, now: float) -> End | Decis
     listing_age_s = obs.machine.age_s if isinstance(obs.machine, Absent) else 0.0
     if beat is not None and beat.age_s < listing_age_s:
         return _disagree(run)
-    wait_s = UNANSWERED_S if isinstance(obs.lookup, Unknown) else 0.0
+    silence_s = silent_s(run.pulse, attempt, world, now)
+    listed_s = now - machines_since(world, attempt.placement.zone, now - silence_s, now)
     silent = (
         attempt.running_at is not None  # before that, at boot, silence is legal
         and BEATS in world.fresh
         and BEATS not in world.breakers_open
         and not isinstance(obs.beat, Unknown)
-        and silent_s(run.pulse, attempt, world, now) > run.policy.stall.silence_s + wait_s
+        and silence_s > run.policy.stall.silence_s
+        and not (isinstance(obs.lookup, Unknown) and listed_s < run.policy.stall.silence_s + UNANSWERED_S)
     )
     if not isinstance(obs.lookup, Absent) and not silent:
         return _disagree(run) if beat is not None else None

@@ -14,7 +14,7 @@ from supervisor.domain.observation import NOT_READ, Absent, Observation, Seen, U
 from supervisor.domain.policies import Knobs, Limits, Policy
 from supervisor.domain.run import Run, StopRequest
 from supervisor.domain.status import Status
-from supervisor.domain.world import BEATS, World
+from supervisor.domain.world import BEATS, World, machines_in
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.decision import Decision
 from tests.lifecycle.sample_runs import NOW, H, attempt, ended, open_try, pulse, run_in
@@ -48,6 +48,9 @@ def test_a_platform_that_does_not_answer_is_given_time_to_say_that_it_took_the_m
     late = lost(Status.RUNNING, WORLD, started_at=NOW - 800, running_at=NOW - 800).run
     assert late.attempt is not None
     assert late.attempt.cause == Cause.ORPHANED
+    blind = replace(WORLD, observing_since={machines_in(attempt().placement.zone): NOW - 60})
+    read_anew = lost(Status.RUNNING, blind, started_at=NOW - 7000, running_at=NOW - 7000).run
+    assert read_anew.live_attempt is not None, "the zone could not be read until a minute ago"
 
 
 def over(**fields: object) -> Run:
