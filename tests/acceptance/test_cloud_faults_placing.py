@@ -147,6 +147,21 @@ def test_preempted_while_it_was_created(folder: Path) -> None:
         assert house.inserts()[-1] == SECOND
 
 
+def test_a_machine_that_came_and_went_unseen_and_nobody_says_why(folder: Path) -> None:
+    """Neither the insert's answer nor a list told of it: the same question must not be asked for ever."""
+    with cloud_house(folder) as house:
+        house.compute.fail_next("POST", INSERT, 503, for_s=60.0, lost=True)
+        house.submit("digits", Plan(steps=100, boot=300.0, push=False))
+        house.play("wait until digits status=launching within=1min")
+        house.compute.fail_next("GET", "/aggregated/", 503, for_s=120.0)
+        house.play("wait 5s", "expect digits status=launching attempts=0")
+        house.compute.preempt(house.vm("digits").name, notice=False, record=False)
+        house.plans["digits"] = SHORT
+        house.play("wait until digits status=running within=10min")
+        completes(house)
+        house.play(f"expect digits outcomes=no_capacity,obtained try_zones={FIRST},{SECOND} counted=0")
+
+
 def test_an_image_that_is_not_there_ends_the_run_before_anything_is_rented(folder: Path) -> None:
     with cloud_house(folder) as house:
         house.submit("digits", image=house.image("nobody:1"))

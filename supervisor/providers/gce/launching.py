@@ -139,14 +139,15 @@ class Launcher:
             raise ProviderUnavailable(
                 f"{request.name} was created, and could not be read: {error}"
             ) from error
-        if end is None:
+        if end is None and self._records.may_come(machine_id):
             raise ProviderUnavailable(
                 f"{request.name} was created, and is not there: Google does not say why yet"
             )
+        gone = f"{request.name} was created and is gone already: "
+        if end is None:  # nor will it: the same question would be asked for ever
+            raise NoCapacity(f"{gone}Google has no record of why")
         record = end.record
-        text = (
-            f"{request.name} was created and is gone already: {end.word if record is None else record.detail}"
-        )
+        text = f"{gone}{end.word if record is None else record.detail}"
         if record is not None and record.cause in (Cause.PREEMPTED, Cause.HOST_ERROR):
             raise NoCapacity(text)
         raise LaunchRejected(text)
