@@ -15,7 +15,7 @@ from typing import Protocol
 ABSENT = "0"  # if_generation=ABSENT: only if no object has this key (the meaning generation 0 has on GCS)
 MAX_PAGE = 1000
 MAX_KEY_BYTES = 512
-MAX_METADATA_BYTES = 8192  # all keys and values of one object in UTF-8: Cloud Storage's limit, kept by every store
+MAX_METADATA_BYTES = 8192  # all keys and values of one object in UTF-8: Cloud Storage's limit
 
 
 class ObjectMissing(Exception):
