@@ -14,12 +14,11 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from supervisor.providers.gce.config import GceConfig
+from supervisor.providers.gce.config import SCOPE, GceConfig
 from supervisor.providers.gce.errors import IDENTITY, ApiError
 from supervisor.providers.gce.retry import Retry
 from supervisor.providers.gce.speaking import Speaking, plain, refused, spoken, widen
 
-SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 # Pinned: without it, or with another one, partial lists may be told in another way.
 API_VERSION = "2026-09-01"
 BULK_S = 15.0  # for one page of a listing with its repeats: the tick waits for it

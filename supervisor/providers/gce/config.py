@@ -15,6 +15,7 @@ from supervisor.domain.placement import Offer, Placement
 
 GCE = "gce"
 GOOGLE = "https://compute.googleapis.com"
+SCOPE = "https://www.googleapis.com/auth/cloud-platform"  # the supervisor's and its machines': their roles say the rest
 
 _SHAPE = re.compile(r"([a-z][a-z0-9-]*[a-z0-9])(?:\+([1-9][0-9]?)x([a-z][a-z0-9-]*[a-z0-9]))?\Z")
 _A_SERIES = re.compile(

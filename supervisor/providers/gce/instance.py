@@ -17,9 +17,8 @@ from typing import Any
 from supervisor.domain.identifiers import label_value, parse_launch_id
 from supervisor.domain.machine import ATTEMPT_LABEL, LAUNCH_LABEL, RUN_LABEL, RUNNER_LABEL, SUPERVISOR_LABEL
 from supervisor.ports.provider import LaunchRejected, LaunchRequest
-from supervisor.providers.gce.config import GceConfig, Shape, region_of
+from supervisor.providers.gce.config import SCOPE, GceConfig, Shape, region_of
 
-SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 VALUE_MAX = 262_144  # bytes of one metadata value, says the discovery document
 TOTAL_MAX = 524_288  # bytes of all keys and values must stay below this
 RUN_S = (30, 120 * 86400)  # the shortest and the longest maxRunDuration that Google takes

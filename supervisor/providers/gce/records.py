@@ -46,11 +46,8 @@ FIELDS = (
     "httpErrorStatusCode,error/errors/code)"
 )
 FILTER = " OR ".join(f'(operationType="{kind}")' for kind in TYPES)
-PAGE, MOST, PAGES = (
-    100,
-    500,
-    50,
-)  # operations of one request; operations and requests for one zone in one tick
+PAGE = 100  # operations of one request
+MOST, PAGES = 500, 50  # operations and requests for one zone in one tick
 LATE_S = 90.0  # an operation may be listed so long after what it tells of
 KEPT = 20_000  # machines
 RELEASES = 8  # how many request ids a machine's release may have
