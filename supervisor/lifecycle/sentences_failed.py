@@ -45,8 +45,11 @@ def _user_error(run: Run) -> tuple[str, str]:
         if repeated
         else "Not tried again: the same code would fail again"
     )
-    if end is None and run.attempt is not None and run.attempt.running_at is None:
-        return f"The command was not started{colon(run.detail)}. Not tried again", "Put that right, then"
+    if (
+        end is None and run.attempt is not None
+    ):  # an exit is kept with every end of a command: it had not begun
+        words = f"The command was not started{colon(run.detail)}. Not tried again"
+        return words, "Put that right (a wrong reference: with `--replace-spec`), then"
     if end is None or (end.code is None and end.signal is None):
         return f"The command failed{colon(run.detail)}. {why}", _mend(run)
     how = f"exited with code {end.code}" if end.code is not None else f"was ended by signal {end.signal}"

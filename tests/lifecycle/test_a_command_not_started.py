@@ -47,6 +47,15 @@ def test_code_that_cannot_be_unpacked_is_not_told_as_an_image() -> None:
     assert "image" not in text
 
 
+def test_a_secret_that_the_agent_could_not_read_is_no_failure_of_the_command() -> None:
+    """The agent has claimed by then, so the attempt ran; only its exit is missing."""
+    over = replace(ended(Cause.USER_ERROR, 60), running_at=NOW - 1)
+    detail = "secret KEY: projects/p/secrets/key/versions/1 cannot be read: HTTP 403"
+    text = status_text(run_in(Status.FAILED, cause=Cause.USER_ERROR, attempt=over, detail=detail), NOW)
+    assert text.startswith(f"The command was not started: {detail}. Not tried again. ")
+    assert "same code" not in text
+
+
 def test_a_missing_command_is_told_as_one() -> None:
     assert said(NO_COMMAND).startswith("The command does not exist on the machine")
 
