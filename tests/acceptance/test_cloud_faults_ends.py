@@ -83,9 +83,13 @@ def test_a_host_error_is_free(folder: Path) -> None:
         house.play("expect digits causes=host_error,finished counted=0")
 
 
-def test_the_time_limit_of_the_machine_itself(folder: Path) -> None:
+@pytest.mark.parametrize("agent_dies", [False, True])
+def test_the_time_limit_of_the_machine_itself(folder: Path, agent_dies: bool) -> None:
+    """The agent knows its time; where it cannot tell, the operation does."""
     with cloud_house(folder) as house:
         house.submit("digits", Plan(steps=1000, push=False), limits={"machine_max_s": 600})
+        house.play("wait 9min", "expect digits status=running checkpoint!=none")
+        house.agent("digits").dead = agent_dies
         completes(house)
         house.play("expect digits causes=expired,finished counted=0")
 
