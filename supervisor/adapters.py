@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ class Adapters:
     """`scope`: the provider's word for the machines that it sees. `server_file`: where machines find our address; None
     = they cannot. `disasters` None: nobody may strike these machines. `warm` imports what is slow to import, may
     take seconds and raises nothing; `close` ends what the adapters hold open. `checks`: the doctor's questions to
-    the cloud."""
+    the cloud. `closing`: set when this process is told to end; who waits for the cloud ends its wait."""
 
     provider: Provider
     scope: str
@@ -53,6 +54,7 @@ class Adapters:
     warm: Callable[[], None] = lambda: None
     close: Callable[[], None] = lambda: None
     launch_threads: int = LAUNCH_THREADS_LOCAL
+    closing: threading.Event = field(default_factory=threading.Event)
 
 
 def choose(settings: Settings, store: Store, clock: Clock) -> Adapters:
@@ -106,8 +108,9 @@ def _google(settings: Settings, clock: Clock) -> Adapters:
     except ValueError as error:
         raise SettingsRefused(f"store_url: {error}", {"store_url": settings.store_url}) from None
     config = gce_config(settings)
+    closing = threading.Event()
     provider = GceProvider(
-        config=config, offers=gce.offers(config), objects=objects, agent_path=agent, clock=clock
+        config, gce.offers(config), objects, agent, clock, pause=lambda for_s: pause(for_s, closing)
     )
 
     # A person waits for the doctor: its own client, whose patience is short and whose storms trouble no tick.
@@ -130,8 +133,16 @@ def _google(settings: Settings, clock: Clock) -> Adapters:
         checks=Doctor(config, asking, objects, settings.default_image, provider.pin).examine,
         warm=warm,
         close=close,
+        closing=closing,
         launch_threads=LAUNCH_THREADS_GCE,
     )
+
+
+def pause(for_s: float, closing: threading.Event) -> None:
+    """Of a call that waits for Google. It does not hold up the end of this process: the next one asks again. Raises
+    ProviderUnavailable."""
+    if closing.wait(for_s):
+        raise ProviderUnavailable("the supervisor is closing")
 
 
 def gce_config(settings: Settings) -> Any:

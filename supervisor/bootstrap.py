@@ -217,9 +217,8 @@ def _parts(
         settings.store_usd_per_gib_month,
         settings.default_image,
     )
-    return Parts(
-        store, adapters.objects, clock, wake, {name: adapters.provider}, {name: cell}, knobs, defaults
-    )
+    providers, named = {name: adapters.provider}, {name: cell}
+    return Parts(store, adapters.objects, clock, wake, providers, named, knobs, defaults, adapters.closing)
 
 
 def _surroundings(settings: Settings, adapters: Adapters) -> Surroundings:

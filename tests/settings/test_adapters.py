@@ -7,6 +7,7 @@ import gzip
 import importlib.util
 import subprocess
 import sys
+import threading
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import pytest
 from supervisor import adapters, settings
 from supervisor.domain.errors import SettingsRefused
 from supervisor.ports.objectstore import StoreUnavailable
-from supervisor.ports.provider import LaunchRequest
+from supervisor.ports.provider import LaunchRequest, ProviderUnavailable
 from supervisor.providers.gce import config as gce
 from supervisor.providers.gce import instance
 from supervisor.reconciler.system_clock import SystemClock
@@ -158,6 +159,14 @@ def test_warming_up_says_nothing_of_what_does_not_work_yet(monkeypatch: pytest.M
     with pytest.raises(StoreUnavailable, match="no Application Default Credentials"):
         found.objects.stat("a")
     found.close()
+
+
+def test_the_end_of_the_process_ends_every_wait_for_google() -> None:
+    closing = threading.Event()
+    adapters.pause(0.0, closing)
+    closing.set()
+    with pytest.raises(ProviderUnavailable, match="closing"):
+        adapters.pause(3600.0, closing)
 
 
 def test_a_shape_that_google_cannot_mean_is_refused_by_its_name() -> None:
