@@ -208,16 +208,20 @@ class Watch:
                 return f"nothing of the kind befell it: {struck}"
         if attempt.cause == Cause.ORPHANED and runs_on:
             return "its machine runs"
-        if (
-            attempt.cause in (Cause.ORPHANED, Cause.UNKNOWN)
-            and "off" not in struck
-            and struck[:1] in (["preempted"], ["host_error"])
-        ):
+        if attempt.cause in (Cause.ORPHANED, Cause.UNKNOWN) and "off" not in struck and self._taken(attempt):
             return f"it was {struck[0]}, and Google has a record of it"
         if attempt.cause == Cause.AGENT_LOST and runs_on and "agent" not in struck:
             dark = self.weather.blind.get("agents", 0.0) >= self.weather.now
             return "" if dark else "its agent is well"
         return ""
+
+    def _taken(self, attempt: Attempt) -> bool:
+        """The first that befell it, unless it went by itself before it came to that."""
+        operations = self.house.compute.operations.all()
+        kinds = {one.operation_type for one in operations if str(one.target_id) == attempt.machine_id}
+        recorded = {"compute.instances.preempted", "compute.instances.hostError"} & kinds
+        first = self.weather.struck.get(attempt.machine_id, [""])[0]
+        return bool(recorded) and first in ("preempted", "host_error")
 
     # --- machines ----------------------------------------------------------------------------------------------------
 
