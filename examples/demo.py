@@ -187,6 +187,7 @@ def _facts(story: Story, left_behind: int) -> Facts:
         story.survived,
         story.pulled,
         left_behind,
+        ("preempted", story.died_of, "stalled"),
     )
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from examples.demo_api import Api, Json, NoAnswer, Refused, View
 from examples.demo_house import House, Process
 from examples.demo_screen import Screen
 
 LOOK_S = 0.2
-WITHIN_S = 150.0  # for one thing to happen; a record of Google's that may come 90 s late is waited for
+WITHIN_S = 45.0  # for one thing to happen
 FINISH_WITHIN_S = 120.0
 NOTICE_S = 3.0
 STEPS_BEFORE_NEXT = 40  # that an attempt trains before its disaster, so that each has something to lose
@@ -50,6 +51,9 @@ class Story:
     notice_s: float = NOTICE_S
     survived: bool | None = None
     pulled: int | None = None
+    # The second disaster, and what it must be called.
+    machine_dies: ClassVar[str] = DISASTERS[1]
+    died_of: ClassVar[str] = "orphaned"
     view: View | None = None
     _after: int = 0
     _state: tuple[object, ...] = ()
@@ -125,7 +129,7 @@ class Story:
 
     def kill_machine(self) -> None:
         live = self.worth_losing()
-        self.screen.disaster(DISASTERS[1])
+        self.screen.disaster(self.machine_dies)
         since = self._strike("kill")
         self.training_again(since, live)
 

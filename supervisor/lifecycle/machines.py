@@ -22,6 +22,7 @@ from supervisor.lifecycle.liveness import beat_of, machines_since, silent_s
 # Asked for by id, and no answer: it may have been taken, which is free. That word is waited for so long beyond the
 # silence, once the zone can be read; where the platform does not answer, there is no other machine to be had either.
 UNANSWERED_S = 600.0
+UNANSWERED = "its machine is in no listing, and what became of it is not known yet"
 DISAGREE = "the listing leaves out a machine that answers or beats"
 
 
@@ -71,12 +72,19 @@ def _absent(run: Run, obs: Observation, world: World, now: float) -> End | Decis
         and not (isinstance(obs.lookup, Unknown) and listed_s < run.policy.stall.silence_s + UNANSWERED_S)
     )
     if not isinstance(obs.lookup, Absent) and not silent:
-        return _disagree(run) if beat is not None else None
+        return _unanswered(run, obs.lookup) if isinstance(obs.lookup, Unknown) else _disagree(run)
     if MACHINES in world.breakers_open:
         return None
     evidence = "the machine is gone without a record of why: absent in the listing"
     evidence += ", not found when asked for" if isinstance(obs.lookup, Absent) else ", no beat either"
     return End(Cause.ORPHANED, evidence, readings(obs), machine_gone=True, inferred=MACHINES)
+
+
+def _unanswered(run: Run, lookup: Unknown) -> Decision | None:
+    """Not in the listing, and whoever was asked has not said what became of it: it is asked again at the next look."""
+    if run.hold.startswith(UNANSWERED):
+        return None
+    return Decision(replace(run, hold=f"{UNANSWERED}: {lookup.reason}"))
 
 
 def _disagree(run: Run) -> Decision | None:

@@ -59,10 +59,19 @@ def files_with(data_dir: Path, values: Iterable[str]) -> list[str]:
 
 def doors(daemon: Daemon) -> list[str]:
     """The addresses of everything that the living supervisor tells of its runs."""
-    paths = ["/v1/runs", "/v1/events?limit=500", "/v1/doctor", "/v1/cost", "/livez", "/readyz?verbose=true"]
+    paths = [
+        "/v1/runs",
+        "/v1/events?limit=500",
+        "/v1/doctor",
+        "/v1/meta",
+        "/v1/cost",
+        "/livez",
+        "/readyz?verbose=true",
+    ]
     for run in daemon.call("GET", "/v1/runs?page_size=1000")["runs"]:
         base = f"/v1/runs/{run['run_id']}"
         paths += [base, f"{base}/events?limit=500", f"{base}/attempts", f"{base}/facts", f"{base}/cost"]
+        paths += [f"{base}/console"]
         for attempt in daemon.call("GET", f"{base}/attempts")["attempts"]:
             number = attempt["number"]
             paths += [f"{base}/logs?attempt={number}&limit=1048576", f"{base}/attempts/{number}/evidence"]

@@ -17,6 +17,7 @@ from supervisor.domain.status import Status
 from supervisor.domain.world import BEATS, World, machines_in
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.decision import Decision
+from supervisor.lifecycle.machines import UNANSWERED
 from tests.lifecycle.sample_runs import NOW, H, attempt, ended, open_try, pulse, run_in
 
 WORLD = World(Knobs("the-supervisor"), fresh=frozenset({BEATS}))
@@ -45,6 +46,10 @@ def test_a_platform_that_does_not_answer_is_given_time_to_say_that_it_took_the_m
     assert (
         lost(Status.RUNNING, WORLD, started_at=NOW - 700, running_at=NOW - 700).run.live_attempt is not None
     )
+    waits = lost(Status.RUNNING, WORLD, started_at=NOW - 700, running_at=NOW - 700)
+    assert waits.run.hold == f"{UNANSWERED}: {LOOKUP_FAILED.lookup.reason}"
+    assert waits.events == ()
+    assert decide(waits.run, LOOKUP_FAILED, WORLD, NOW).run.hold == waits.run.hold
     late = lost(Status.RUNNING, WORLD, started_at=NOW - 800, running_at=NOW - 800).run
     assert late.attempt is not None
     assert late.attempt.cause == Cause.ORPHANED

@@ -109,8 +109,7 @@ def test_a_crash_between_agent_and_its_name_adopts_that_agent(
         patch.setattr("supervisor.providers.local.provider.LocalProvider._await_agent", die)
         with pytest.raises(Killed):
             local.provider.launch(request)
-    seen = local.listed(request)
-    assert seen is not None
+    seen = local.eventually(lambda: local.listed(request), "a process that is not yet its agent by name")
     assert (seen.state, seen.machine_id) == (MachineState.STARTING, "")
     (local.folder(request) / "go").touch()
     local.provider = local.fresh()
