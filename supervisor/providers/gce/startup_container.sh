@@ -49,7 +49,7 @@ pull_image() {
         if never_comes "$words"; then
             give_up no_image "${IMAGE%%@*} cannot be pulled: $words"
         fi
-        tell image "again in $pause s: $words"
+        [ "$pause" = 0 ] || tell image "again in $pause s: $words"
         sleep "$pause"
     done
     give_up no_start "${IMAGE%%@*} cannot be pulled: $words"
@@ -85,7 +85,7 @@ fetch_agent() {
             sha256sum "$MACHINE/agent.pyz" | grep -q "^$AGENT_SHA256 " && return
             answer="its content is another one"
         fi
-        tell image "the agent cannot be fetched, again in $pause s: $answer"
+        [ "$pause" = 0 ] || tell image "the agent cannot be fetched, again in $pause s: $answer"
         sleep "$pause"
     done
     give_up no_start "the agent cannot be fetched: $answer"
