@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import quote
 
-from supervisor.agent.stores.errors import check_key, check_metadata, check_page_size, check_prefix
+from supervisor.agent.stores.errors import check_metadata, check_object_name, check_page_size, check_prefix
 from supervisor.objectstores.gcs_asking import NEVER, Patience, Refused, checked, condition_of, unavailable
 from supervisor.objectstores.gcs_reading import Download, info, info_of_blob, pages
 from supervisor.objectstores.gcs_session import Hands, open_hands, require_client
@@ -71,7 +71,7 @@ class GcsStore(ObjectStore):
             )
         folder = (found[2] or "").strip("/")
         if folder:
-            check_key(folder)
+            check_object_name(folder)
         self.bucket_name = found[1]
         self._prefix = folder + "/" if folder else ""
         self.url = f"gs://{found[1]}" + (f"/{folder}" if folder else "")
@@ -104,12 +104,12 @@ class GcsStore(ObjectStore):
         if_generation: str | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> ObjectInfo:
-        check_key(key)
+        check_object_name(key)
         check_metadata(metadata or {})
         return self._put(key, io.BytesIO(data), if_generation, dict(metadata or {}))
 
     def put_file(self, key: str, path: Path, if_generation: str | None = None) -> ObjectInfo:
-        check_key(key)
+        check_object_name(key)
         with open(path, "rb") as file:
             return self._put(key, file, if_generation, {})
 
@@ -129,7 +129,7 @@ class GcsStore(ObjectStore):
         if length == 0:
             self.stat(key)
             return
-        check_key(key)
+        check_object_name(key)
         download = self._download(key, None)
         try:
             yield from download.read(offset, None if length is None else offset + length)
@@ -143,7 +143,7 @@ class GcsStore(ObjectStore):
                 raise unavailable(self.url, "read", key, refused) from refused
 
     def stat(self, key: str) -> ObjectInfo:
-        check_key(key)
+        check_object_name(key)
         return info_of_blob(self._look(key), key)
 
     def pages(self, prefix: str, page_size: int = MAX_PAGE) -> Iterator[Page]:
@@ -159,7 +159,7 @@ class GcsStore(ObjectStore):
             raise unavailable(self.url, "list", prefix, refused) from refused
 
     def delete(self, key: str, if_generation: str | None = None) -> bool:
-        check_key(key)
+        check_object_name(key)
         condition = condition_of(if_generation)
         if condition == NEVER:
             return self._differs_or_is_gone(key, False)

@@ -56,7 +56,8 @@ class Page:
 
 
 class ObjectStore(Protocol):
-    """Keys: relative, `/` between parts, no empty part, no `.` or `..`, no line break; ValueError for any other."""
+    """Keys: relative, `/` between parts, no empty part, no `.` or `..`; ValueError for any other, and from Cloud
+    Storage for one with a line break, which it cannot keep."""
 
     url: str  # what a run's cell is named by, e.g. file:///var/lib/spot/objects
 

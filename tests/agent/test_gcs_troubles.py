@@ -23,6 +23,12 @@ def test_what_names_no_bucket_is_refused(url: str) -> None:
         GcsStore.at(url)
 
 
+@pytest.mark.parametrize("key", ["new\nline", "a\rb"])
+def test_a_key_that_cloud_storage_cannot_keep_is_refused(store: GcsStore, key: str) -> None:
+    with pytest.raises(ValueError, match="no line break"):
+        store.put(key, b"")
+
+
 def test_keys_lie_below_the_prefix(cloud: StorageFake, store: GcsStore) -> None:
     assert store.url == "gs://spot-test/team/a"
     store.put("beats/x", b"1")

@@ -13,7 +13,6 @@ from supervisor.ports import objectstore as port
 LARGE = bytes(range(256)) * 12_345  # 3 MB, no two pieces of a store's chunk size alike in place
 HOSTILE_KEYS = [
     "", "/", "/a", "a/", "a//b", ".", "..", "./a", "a/.", "a/..", "a/../../b", "a/./b", "a\x00b", "a\ud800",
-    "new\nline", "a\rb",
     "k" * 513, "é" * 257, "x/" * 256 + "y", "a/" + "p" * 256,
 ]  # fmt: skip
 ODD_KEYS = [

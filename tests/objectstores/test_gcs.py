@@ -207,3 +207,9 @@ def test_an_errors_text_is_googles_message_and_not_its_json(fake: StorageFake, s
         store.put("a", b"")
     assert "{" not in str(caught.value)
     assert json.dumps(str(caught.value)).count("does not have storage.objects.create") == 1
+
+
+@pytest.mark.parametrize("key", ["new\nline", "a\rb"])
+def test_a_key_that_cloud_storage_cannot_keep_is_refused_by_its_name(store: GcsStore, key: str) -> None:
+    with pytest.raises(ValueError, match="no line break"):
+        store.put(key, b"")

@@ -60,6 +60,13 @@ def check_key(key: str) -> None:
             raise ValueError("a part of a key is longer than %d bytes: %r..." % (MAX_PART_BYTES, key[:40]))
 
 
+def check_object_name(key: str) -> None:
+    """A key of Cloud Storage, which takes no line breaks besides. ValueError."""
+    check_key(key)
+    if "\n" in key or "\r" in key:
+        raise ValueError("a key has no line break: %r" % key[:40])
+
+
 def is_key(key: str) -> bool:
     """False for what a bucket may hold besides, such as the "folders" of Google's console: no method takes it."""
     try:
@@ -98,6 +105,4 @@ def _checked_bytes(text: str, what: str) -> bytes:
         raise ValueError("a %s is longer than %d bytes: %r..." % (what, MAX_KEY_BYTES, text[:40]))
     if b"\x00" in raw:
         raise ValueError("a %s has no NUL: %r" % (what, text[:40]))
-    if b"\n" in raw or b"\r" in raw:  # Cloud Storage takes neither
-        raise ValueError("a %s has no line break: %r" % (what, text[:40]))
     return raw

@@ -24,8 +24,8 @@ from supervisor.agent.stores.errors import (
     Page,
     PreconditionFailed,
     StoreUnavailable,
-    check_key,
     check_metadata,
+    check_object_name,
     check_page_size,
     check_prefix,
     is_key,
@@ -67,7 +67,7 @@ class GcsStore:
         if parts.scheme != "gs" or not parts.netloc or parts.query or parts.fragment:
             raise ValueError("not the URL of a bucket: %r" % url)
         if prefix:
-            check_key(prefix)
+            check_object_name(prefix)
         endpoint = endpoint or ENDPOINT
         pace = pace or Pace()
         account = account_for(endpoint, pace.monotonic)
@@ -248,7 +248,7 @@ class GcsStore:
     def _doing(self, verb: str, key: str) -> str:
         """What is being done, for errors. ValueError for a key that no object can have."""
         if verb != "list":
-            check_key(key)
+            check_object_name(key)
         return "object store %s: cannot %s %r" % (self.url, verb, key)
 
     def _call(self, doing: str, *call: Any) -> Answer:
