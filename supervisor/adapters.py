@@ -22,9 +22,11 @@ from supervisor.domain.findings import Finding
 from supervisor.objectstores.filesystem import FilesystemStore
 from supervisor.ports.clock import Clock
 from supervisor.ports.objectstore import ObjectStore, StoreUnavailable
+from supervisor.ports.platform import Platform
 from supervisor.ports.provider import Disasters, Provider, ProviderUnavailable
 from supervisor.ports.store import RunFilter, Store
 from supervisor.providers.agent_bundle import agent_path
+from supervisor.providers.local.platform import LocalPlatform
 from supervisor.providers.local.provider import LocalProvider
 from supervisor.settings import Settings
 from supervisor.settings_gce import GCE
@@ -44,6 +46,7 @@ class Adapters:
     the cloud. `closing`: set when this process is told to end; who waits for the cloud ends its wait."""
 
     provider: Provider
+    platform: Platform
     scope: str
     objects: ObjectStore
     agent: Path | None
@@ -79,7 +82,16 @@ def _local(settings: Settings, store: Store, clock: Clock) -> Adapters:
         raise SettingsRefused(
             f"{error}. Restore it from a backup: it says which runs these machines belong to."
         ) from None
-    return Adapters(local, scope, objects, agent, str(settings.data_dir / "server.json"), local, local.cards)
+    return Adapters(
+        local,
+        LocalPlatform(local),
+        scope,
+        objects,
+        agent,
+        str(settings.data_dir / "server.json"),
+        local,
+        local.cards,
+    )
 
 
 def _folder(settings: Settings, store: Store) -> FilesystemStore:
@@ -99,6 +111,7 @@ def _google(settings: Settings, clock: Clock) -> Adapters:
     from supervisor.providers.gce import config as gce
     from supervisor.providers.gce.clients import Compute
     from supervisor.providers.gce.doctor import Doctor
+    from supervisor.providers.gce.platform import GcePlatform
     from supervisor.providers.gce.provider import GceProvider
     from supervisor.providers.gce.retry import Retry
 
@@ -127,6 +140,7 @@ def _google(settings: Settings, clock: Clock) -> Adapters:
 
     return Adapters(
         provider,
+        GcePlatform(config, asking),
         provider.scope(),
         objects,
         agent,
@@ -175,6 +189,7 @@ def gce_config(settings: Settings) -> Any:
         boot_image=settings.gce_boot_image,
         boot_disk_gb=settings.gce_boot_disk_gb,
         boot_disk_type=settings.gce_boot_disk_type,
+        min_cpu_platform=settings.gce_min_cpu_platform,
         shielded=settings.gce_shielded,
         gpu_driver_version=settings.gce_gpu_driver_version,
         notice_s=settings.gce_notice_s,
@@ -188,6 +203,10 @@ def gce_config(settings: Settings) -> Any:
         endpoint=settings.gce_endpoint,
         storage_endpoint=_storage_endpoint(),
         secret_manager_endpoint=settings.secret_manager_endpoint,
+        billing_endpoint=settings.billing_endpoint,
+        logging_endpoint=settings.logging_endpoint,
+        resource_manager_endpoint=settings.resource_manager_endpoint,
+        iam_endpoint=settings.iam_endpoint,
     )
 
 

@@ -19,6 +19,15 @@ NOTICES_S = (
     120,
 )  # scheduling.preemptionNoticeDuration takes no other value (discovery document, rev 20261106)
 STORE_FORMS = {LOCAL: "file:///FOLDER", GCE: "gs://BUCKET[/PREFIX]"}
+ENDPOINTS = (
+    "gce_endpoint",
+    "secret_manager_endpoint",
+    "cloud_build_endpoint",
+    "billing_endpoint",
+    "logging_endpoint",
+    "resource_manager_endpoint",
+    "iam_endpoint",
+)
 _BUCKET_URL = re.compile(r"gs://[a-z0-9][a-z0-9._-]{1,220}[a-z0-9](/[A-Za-z0-9._/-]*)?")
 _PLACE = r"[A-Za-z0-9][A-Za-z0-9._/-]*"
 _FORMS: Mapping[str, tuple[str, str]] = {
@@ -35,6 +44,7 @@ _FORMS: Mapping[str, tuple[str, str]] = {
     "gce_shm_size": (r"[1-9][0-9]{0,6}[kmg]", "a size such as 2g"),
     "gce_data_disk": (r"[a-z]([a-z0-9-]*[a-z0-9])?", "the name of a disk"),
     "gce_data_disk_mount": (r"(/[A-Za-z0-9._-]+)+", "a folder with its whole path, such as /mnt/disks/data"),
+    "gce_min_cpu_platform": (r"[A-Z][A-Za-z]+( [A-Za-z0-9]+){1,3}", "a platform such as Intel Skylake"),
     "gce_data_disk_fs": (r"ext4|xfs", "ext4 or xfs"),
 }
 _ZONE = re.compile(r"[a-z]+-[a-z]+[0-9]+-([a-z]|ai[0-9]+[a-z])")
@@ -66,8 +76,14 @@ class GceSettings:
     gce_data_disk_mount: str = "/mnt/disks/data"
     gce_data_disk_fs: str = "ext4"
     gce_capacity_advice: bool = True
+    gce_min_cpu_platform: str = ""  # such as Intel Skylake; empty = whatever the zone has
     gce_endpoint: str = ""
     secret_manager_endpoint: str = ""
+    cloud_build_endpoint: str = ""
+    billing_endpoint: str = ""
+    logging_endpoint: str = ""
+    resource_manager_endpoint: str = ""
+    iam_endpoint: str = ""
 
 
 def check(provider: str, store_url: str, s: GceSettings) -> None:
@@ -80,8 +96,8 @@ def check(provider: str, store_url: str, s: GceSettings) -> None:
         if value and not re.fullmatch(form, value):
             raise SettingsRefused(f"{name} = {value}: expected {expected}", {"name": name})
     settings_values.check_own_url("public_url", s.public_url)
-    settings_values.check_own_url("gce_endpoint", s.gce_endpoint)
-    settings_values.check_own_url("secret_manager_endpoint", s.secret_manager_endpoint)
+    for name in ENDPOINTS:
+        settings_values.check_own_url(name, getattr(s, name))
     settings_values.check_keys("gce_prices", s.gce_prices, "gce_shapes", tuple(s.gce_shapes))
     if s.gce_notice_s not in NOTICES_S:
         text = f"gce_notice_s = {s.gce_notice_s}: Google gives 0 or 120 seconds of notice, nothing between"

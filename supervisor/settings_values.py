@@ -22,8 +22,14 @@ EMPTY_ALLOWED = frozenset(
         "gce_subnet",
         "gce_data_disk",
         "gce_data_disk_zone",
+        "gce_min_cpu_platform",
         "gce_endpoint",
         "secret_manager_endpoint",
+        "cloud_build_endpoint",
+        "billing_endpoint",
+        "logging_endpoint",
+        "resource_manager_endpoint",
+        "iam_endpoint",
     }
 )
 ZERO_ALLOWED = frozenset(

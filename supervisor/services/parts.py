@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from supervisor.domain.policies import Knobs, Limits, StallLimits
 from supervisor.ports.clock import Clock
 from supervisor.ports.objectstore import ObjectStore
+from supervisor.ports.platform import Platform
 from supervisor.ports.provider import Provider
 from supervisor.ports.store import Store
 from supervisor.ports.wake import Wake
@@ -43,6 +44,7 @@ class Parts:
     providers: Mapping[str, Provider]
     cells: Mapping[str, str]
     knobs: Knobs
+    platform: Platform
     defaults: Defaults = field(default_factory=Defaults)
     closing: threading.Event = field(default_factory=threading.Event)
 

@@ -15,7 +15,9 @@ CONTRACTS = re.findall(
 # The rooms, and the imports that are right.
 HOUSE = {
     "__main__.py": "import supervisor.cli.main",
-    "bootstrap.py": "import supervisor.storage.tables, supervisor.adapters, supervisor.settings",
+    "bootstrap.py": "import supervisor.house, supervisor.storage.schema, supervisor.settings",
+    "house.py": "import supervisor.adapters, supervisor.reconciler.loop, supervisor.notifiers.log",
+    "building/cloudbuild.py": "import google",
     "adapters.py": "import supervisor.providers.gce.provider, supervisor.objectstores.gcs, supervisor.settings_gce",
     "settings.py": "import supervisor.settings_values",
     "settings_env_file.py": "import supervisor.settings_env_google",
@@ -54,6 +56,8 @@ BREAKS = [
     ("adapters", "api/app.py", "import supervisor.storage.tables"),
     ("adapters", "reconciler/loop.py", "import supervisor.providers.local.provider"),
     ("layers", "adapters.py", "import supervisor.bootstrap"),
+    ("layers", "house.py", "import supervisor.bootstrap"),
+    ("layers", "building/cloudbuild.py", "import supervisor.services.submit"),
     ("agent", "providers/local/provider.py", "import supervisor.agent.main"),
     ("agent", "objectstores/filesystem.py", "import supervisor.agent.main"),
     ("api", "api/app.py", "import supervisor.reconciler.loop"),

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from supervisor import bootstrap
+from supervisor import house as house_of
 from supervisor.domain import cells
 from supervisor.domain.placement import Placement
 from supervisor.domain.run import Run
@@ -71,13 +72,13 @@ def measure(data_dir: Path, count: int, ticks: int, cloud: FarCloud) -> dict[str
     settings = scene.settings_for(data_dir, **os.environ)
     logging.basicConfig(level=logging.ERROR)  # machines of other people are told of at each sweep
     clock = MovedClock()
-    bootstrap.SystemClock = lambda: clock  # type: ignore[misc,assignment]
+    house_of.SystemClock = lambda: clock  # type: ignore[misc,assignment]
     bootstrap.tune_interpreter()
     found = []
     with contextlib.ExitStack() as opened:
         store = opened.enter_context(scene.opened(settings))
         crowd(settings, store, count, cloud)
-        house = bootstrap.build(settings, store, bootstrap.Wakes(EventWake(), EventWake()))
+        house = house_of.build(settings, store, house_of.Wakes(EventWake(), EventWake()))
         hand = Hand(house, store, clock)
         house.adapters.warm()
         for number in range(2, ticks + WARM_TICKS + 2):

@@ -69,10 +69,11 @@ def _parts(store: SqlStore, settings: Settings) -> tuple[Any, Any]:
     from supervisor.reconciler.system_clock import SystemClock
     from supervisor.services.heartbeat import BeatInbox
     from supervisor.services.parts import Parts
+    from tests.fakes.platform import FakePlatform
 
     clock, wake = SystemClock(), EventWake()
     knobs = settings_of.knobs(settings, store.supervisor_id)
-    parts = Parts(store, FilesystemStore.at(settings.store_url), clock, wake, {}, {}, knobs)
+    parts = Parts(store, FilesystemStore.at(settings.store_url), clock, wake, {}, {}, knobs, FakePlatform())
     return parts, BeatInbox(store, clock, wake, 10.0)
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from supervisor import adapters, bootstrap
+from supervisor import house as house_of
 from supervisor.objectstores.filesystem import FilesystemStore
 from supervisor.reconciler.event_wake import EventWake
 from supervisor.reconciler.observe import Observer, Snapshot
@@ -42,7 +43,7 @@ class MovedClock:
 class Hand:
     """The hand that ticks."""
 
-    def __init__(self, house: bootstrap.House, store: SqlStore, clock: MovedClock) -> None:
+    def __init__(self, house: house_of.House, store: SqlStore, clock: MovedClock) -> None:
         self.tick, self.leader, self.inbox = house.loop.tick, house.loop.leader, house.services.inbox
         self._store, self._clock = store, clock
         self._looked_at = clock.monotonic()
@@ -84,7 +85,7 @@ def _requests(seen: list[Snapshot]) -> None:
 def measure(data_dir: Path, count: int, ticks: int, how: str) -> dict[str, Any]:
     settings = scene.settings_for(data_dir, **scene.FULL_UP)
     clock, seen = MovedClock(), list[Snapshot]()
-    bootstrap.SystemClock = lambda: clock  # type: ignore[misc,assignment]
+    house_of.SystemClock = lambda: clock  # type: ignore[misc,assignment]
     adapters.LocalProvider = CrowdedProvider  # type: ignore[misc]
     bootstrap.tune_interpreter()
     _requests(seen)
@@ -93,7 +94,7 @@ def measure(data_dir: Path, count: int, ticks: int, how: str) -> dict[str, Any]:
     with contextlib.ExitStack() as opened:
         store = opened.enter_context(scene.opened(settings))
         writer = opened.enter_context(beat_writer.writer(objects, count)) if how == "stored" else None
-        hand = Hand(bootstrap.build(settings, store, bootstrap.Wakes(EventWake(), EventWake())), store, clock)
+        hand = Hand(house_of.build(settings, store, house_of.Wakes(EventWake(), EventWake())), store, clock)
         if how == "pushed":
             for name in names:
                 hand.inbox.learn(scene.beat(name, 1))

@@ -8,6 +8,7 @@ codes, quotas or the order of statuses: those are the fakes' own business.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -22,7 +23,9 @@ from tests.cloud.web import Request, Response
 
 DOCUMENTS = Path(googleapiclient.__file__).parent / "discovery_cache" / "documents"
 # Older clients and gcloud send it, the document of this month has it no more; the service takes it.
-TOLERATED = {"compute": {"returnPartialSuccess": {"type": "boolean"}}, "storage": {}}
+TOLERATED = {"compute": {"returnPartialSuccess": {"type": "boolean"}}}
+VERSIONS = {"logging": "v2"}  # all others: v1
+NESTED = ("compute", "storage")  # their paths begin with the service's name, and their errors carry reasons
 ERROR_FIELDS = {"code", "message", "errors", "status", "details"}
 REASON_FIELDS = {"message", "domain", "reason", "location", "locationType", "extendedHelp", "debugInfo"}
 PARAMETER = "{}"
@@ -46,7 +49,7 @@ class Found:
 
 
 class Oracle:
-    """`service`: compute or storage. The document is read at the first check; safe for many threads."""
+    """`service`: such as compute or cloudbuild. The document is read at the first check; safe for many threads."""
 
     def __init__(self, service: str) -> None:
         self.service = service
@@ -69,8 +72,13 @@ class Document:
     schemas: Mapping[str, Any]
     parameters: Mapping[str, Any]
     root: Node
+    flat: tuple[
+        tuple[str, re.Pattern[str], Mapping[str, Any]], ...
+    ] = ()  # (verb, path, method), where not NESTED
 
     def find(self, request: Request) -> Found | None:
+        if self.service not in NESTED:
+            return self._find_flat(request)
         prefix, words = _ways(self.service, request.raw_path)
         if prefix is None:
             return None
@@ -85,6 +93,23 @@ class Document:
             prefix = "media"
         names = [word.strip("{+}") for word in method["path"].split("/") if word.startswith("{")]
         return Found(method, dict(zip(names, bound, strict=True)), prefix)
+
+    def _find_flat(self, request: Request) -> Found | None:
+        for verb, pattern, method in self.flat:
+            match = pattern.fullmatch(request.raw_path)
+            if verb == request.method and match is not None:
+                names = re.findall(r"{\+?(\w+)}", method["path"])
+                return Found(method, {name: unquote(match[name]) for name in names}, "plain")
+        return None
+
+
+def _flat(methods: Iterator[Mapping[str, Any]]) -> tuple[tuple[str, re.Pattern[str], Mapping[str, Any]], ...]:
+    """`{+name}` may hold several words, `{name}` holds one; the pattern of each is checked with the other arguments."""
+    found = []
+    for method in methods:
+        path = re.sub(r"{\+(\w+)}", r"(?P<\1>[^:]+)", re.sub(r"{(\w+)}", r"(?P<\1>[^/:]+)", method["path"]))
+        found.append((method["httpMethod"], re.compile("/" + path), method))
+    return tuple(found)
 
 
 def _ways(service: str, path: str) -> tuple[str | None, list[str]]:
@@ -115,14 +140,16 @@ def _walk(node: Node, words: list[str], verb: str, bound: list[str]) -> Mapping[
 
 @cache
 def _document(service: str) -> Document:
-    raw = json.loads((DOCUMENTS / f"{service}.v1.json").read_bytes())
+    raw = json.loads((DOCUMENTS / f"{service}.{VERSIONS.get(service, 'v1')}.json").read_bytes())
     root = Node()
+    if service not in NESTED:
+        return Document(service, raw["schemas"], raw["parameters"], root, _flat(_methods(raw["resources"])))
     for method in _methods(raw["resources"]):
         node = root
         for word in method["path"].split("/"):
             node = node.children.setdefault(PARAMETER if word.startswith("{") else word, Node())
         node.methods[method["httpMethod"]] = method
-    return Document(service, raw["schemas"], raw["parameters"] | TOLERATED[service], root)
+    return Document(service, raw["schemas"], raw["parameters"] | TOLERATED.get(service, {}), root)
 
 
 def _methods(resources: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -198,7 +225,7 @@ def _answer(document: Document, found: Found, request: Request, response: Respon
     if status == 304 or (status == 308 and found.way == "session") or request.method == "HEAD":
         return
     if not 200 <= status < 300:
-        yield from _error(found, response)
+        yield from _error(document, found, response)
         return
     if found.way == "media" or (found.way == "session" and request.method == "DELETE"):
         return
@@ -232,7 +259,7 @@ def _masked(document: Document, schema: Any, body: Any, words: str | None) -> It
     yield from values.outside_mask(body, mask, "answer")
 
 
-def _error(found: Found, response: Response) -> Iterator[str]:
+def _error(document: Document, found: Found, response: Response) -> Iterator[str]:
     """Google's own form; downloads of content and front ends (5xx) may answer plain text."""
     told = _json(response)
     if told is None and (found.way in ("media", "session") or response.status >= 500):
@@ -247,7 +274,10 @@ def _error(found: Found, response: Response) -> Iterator[str]:
         yield f"answer.error.code: {error.get('code')!r} with status {response.status}"
     if not isinstance(error.get("message"), str):
         yield "answer.error.message: missing"
-    yield from _reasons(error.get("errors"))
+    if document.service in NESTED:
+        yield from _reasons(error.get("errors"))
+    elif not isinstance(error.get("status"), str):
+        yield "answer.error.status: missing"
 
 
 def _reasons(reasons: Any) -> Iterator[str]:

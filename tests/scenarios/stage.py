@@ -34,6 +34,7 @@ from supervisor.storage.store import open_store
 from tests.fakes.clock import FakeClock
 from tests.fakes.notifier import FakeNotifier
 from tests.fakes.objectstore import MemoryStore
+from tests.fakes.platform import FakePlatform
 from tests.fakes.wake import FakeWake
 from tests.scenarios.doors import (
     AgentsDoor,
@@ -142,9 +143,8 @@ class Stage:
         knobs, poll_s = self.knobs_of(self.rows.supervisor_id), self.settings.poll
         inbox = BeatInbox(self.rows, self.clock, self.wake, knobs.beat_push_s)
         paces = Paces(self.objects.url, None, knobs.beat_push_s, knobs.beat_store_s, 300.0, 7200.0, 10.0, 8.0)
-        self.parts = Parts(
-            self.rows, self.own_door, self.clock, self.wake, providers, {self.provider.name: CELL}, knobs
-        )
+        cells, platform = {self.provider.name: CELL}, FakePlatform()
+        self.parts = Parts(self.rows, self.own_door, self.clock, self.wake, providers, cells, knobs, platform)
         tick = Tick(
             store=self.rows,
             cell=CELL,

@@ -30,6 +30,7 @@ from supervisor.services.resume import Resumed, Wish, resume
 from supervisor.services.submit import Reply, SubmitRequest, submit
 from tests.fakes.clock import FakeClock
 from tests.fakes.objectstore import MemoryStore
+from tests.fakes.platform import FakePlatform
 from tests.fakes.provider import FakeProvider
 from tests.fakes.wake import FakeWake
 
@@ -47,6 +48,7 @@ class Bed:
     wake: FakeWake
     objects: MemoryStore
     provider: FakeProvider
+    platform: FakePlatform
     parts: Parts
     inbox: BeatInbox
     services: Services
@@ -123,13 +125,13 @@ def make_bed(store: Store, data_dir: Path) -> Bed:
     clock = FakeClock()
     wake, objects, provider = FakeWake(clock), MemoryStore(clock.now), FakeProvider(clock)
     knobs = Knobs(store.supervisor_id)
-    parts = Parts(
-        store, objects, clock, wake, {"local": provider}, {"local": "local cell"}, knobs, Defaults()
-    )
+    platform, cells = FakePlatform(), {"local": "local cell"}
+    parts = Parts(store, objects, clock, wake, {"local": provider}, cells, knobs, platform, Defaults())
     inbox = BeatInbox(store, clock, wake, knobs.beat_push_s)
     bed: Bed
     services = assemble(parts, inbox, lambda: bed.loop, Surroundings(data_dir, None), Dev(parts, provider))
-    bed = Bed(store, clock, wake, objects, provider, parts, inbox, services, LoopStatus(1.0, leader=True))
+    loop = LoopStatus(1.0, leader=True)
+    bed = Bed(store, clock, wake, objects, provider, platform, parts, inbox, services, loop)
     return bed
 
 

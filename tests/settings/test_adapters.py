@@ -109,6 +109,7 @@ OTHER = {
     "SPOT_GCE_BOOT_IMAGE": "projects/cos-cloud/global/images/cos-121",
     "SPOT_GCE_BOOT_DISK_GB": "200",
     "SPOT_GCE_BOOT_DISK_TYPE": "pd-balanced",
+    "SPOT_GCE_MIN_CPU_PLATFORM": "Intel Skylake",
     "SPOT_GCE_SHIELDED": "no",
     "SPOT_GCE_GPU_DRIVER_VERSION": "535.288.01",
     "SPOT_GCE_NOTICE_S": "120",
@@ -120,6 +121,10 @@ OTHER = {
     "SPOT_GCE_CAPACITY_ADVICE": "no",
     "SPOT_GCE_ENDPOINT": "http://127.0.0.1:9",
     "SPOT_SECRET_MANAGER_ENDPOINT": "http://127.0.0.1:9",
+    "SPOT_BILLING_ENDPOINT": "http://127.0.0.1:9",
+    "SPOT_LOGGING_ENDPOINT": "http://127.0.0.1:9",
+    "SPOT_RESOURCE_MANAGER_ENDPOINT": "http://127.0.0.1:9",
+    "SPOT_IAM_ENDPOINT": "http://127.0.0.1:9",
     "SPOT_PUBLIC_URL": "https://spot.example.org",
     "SPOT_GPU_TIMEOUT_S": "1100",
     "SPOT_MACHINE_PREFIX": "rav",
@@ -139,12 +144,17 @@ def outcome(**environ: str) -> tuple[Any, ...]:
     body = instance.build(config, request, instance.Parcel("#!/bin/bash", "0" * 64))
     spoken = {item["key"]: item["value"] for item in body.pop("metadata")["items"]}
     job = gzip.decompress(base64.b64decode(spoken.pop("spot-job")))
-    return body, spoken, job, offered, config.root, config.capacity_advice, config.project
+    elsewhere = (config.billing_endpoint, config.logging_endpoint)
+    elsewhere += (config.resource_manager_endpoint, config.iam_endpoint)
+    return body, spoken, job, offered, config.root, config.capacity_advice, config.project, elsewhere
 
 
 def test_each_setting_changes_what_it_names() -> None:
     """One that is read and goes nowhere would be a promise that nobody keeps."""
-    given = {field.name for field in fields(GceSettings)} - {"default_image"}  # the spec's, not the machine's
+    given = {field.name for field in fields(GceSettings)} - {
+        "default_image",
+        "cloud_build_endpoint",
+    }  # the spec's, and the user's own computer's
     assert given <= {name.removeprefix("SPOT_").lower() for name in OTHER}
     before = outcome()
     same = [name for name, value in OTHER.items() if outcome(**{name: value}) == before]

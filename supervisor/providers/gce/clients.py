@@ -114,6 +114,12 @@ class Compute:
         """POST of something that changes nothing, such as a question for advice."""
         return self._session_call("POST", path, {}, body)
 
+    def elsewhere(
+        self, method: str, url: str, body: Json | None = None, **query: str | int
+    ) -> dict[str, Any]:
+        """Another JSON service of Google's, with this account. ApiError as everywhere."""
+        return self._session_call(method, url, query, body)
+
     def identity(self) -> str:
         """The account's address, "" where it is not told. ApiError when there are no credentials."""
         credentials = self._plain().credentials
@@ -140,14 +146,13 @@ class Compute:
     def _session_call(
         self, method: str, path: str, query: Mapping[str, str | int], body: Json | None
     ) -> dict[str, Any]:
-        below = path if path.startswith("/") else f"/projects/{self._config.project}/{path}".rstrip("/")
-        session = self._plain()
+        url, session = self._url(path), self._plain()
 
         def ask(timeout_s: float) -> dict[str, Any]:
             answer = spoken(
                 lambda: session.request(
-                    method, f"{self._config.root}/compute/v1{below}", params=query, json=body,
-                    timeout=timeout_s, headers={"x-goog-api-version": API_VERSION},
+                    method, url, params=query, json=body,
+                    timeout=timeout_s, headers=_headers(url, self._config.root),
                 )
             )  # fmt: skip
             if answer.status_code != 200:
@@ -156,6 +161,12 @@ class Compute:
             return found
 
         return self._retry.call(ask, BULK_S)
+
+    def _url(self, path: str) -> str:
+        if path.startswith(("https://", "http://")):
+            return path
+        below = path if path.startswith("/") else f"/projects/{self._config.project}/{path}".rstrip("/")
+        return f"{self._config.root}/compute/v1{below}"
 
     def _plain(self) -> Any:
         """google-auth's session."""
@@ -192,6 +203,10 @@ class Compute:
             raise ApiError(f"no Google credentials: {error}", None, IDENTITY) from error
         widen(session)
         return session
+
+
+def _headers(url: str, root: str) -> dict[str, str]:
+    return {"x-goog-api-version": API_VERSION} if url.startswith(f"{root}/compute/") else {}
 
 
 def _default_credentials() -> Any:

@@ -63,6 +63,7 @@ class GceConfig:
     boot_image: str = "projects/cos-cloud/global/images/family/cos-stable"
     boot_disk_gb: int = 100
     boot_disk_type: str = "pd-ssd"
+    min_cpu_platform: str = ""
     shielded: bool = True
     gpu_driver_version: str = "default"
     notice_s: int = 0
@@ -76,6 +77,10 @@ class GceConfig:
     endpoint: str = ""
     storage_endpoint: str = ""
     secret_manager_endpoint: str = ""
+    billing_endpoint: str = ""
+    logging_endpoint: str = ""
+    resource_manager_endpoint: str = ""
+    iam_endpoint: str = ""
     prices: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # shape -> (spot, on-demand) $/h
 
     @property

@@ -66,6 +66,8 @@ def build(config: GceConfig, request: LaunchRequest, parcel: Parcel) -> dict[str
     if shape.gpu_type:
         kind = f"projects/{config.project}/zones/{place.zone}/acceleratorTypes/{shape.gpu_type}"
         body["guestAccelerators"] = [{"acceleratorType": kind, "acceleratorCount": shape.gpus}]
+    if config.min_cpu_platform:
+        body["minCpuPlatform"] = config.min_cpu_platform
     if config.shielded:
         # The driver that cos-extensions installs is signed by Google, so it loads under secure boot too.
         body["shieldedInstanceConfig"] = {

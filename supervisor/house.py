@@ -1,0 +1,234 @@
+"""The house: store, adapters, services, loop and doors, wired to each other from settings, but not started.
+
+Which provider and which object store there are is chosen in `adapters`; who opens and closes it all is `bootstrap`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from supervisor import adapters as adapters_of
+from supervisor import settings as settings_of
+from supervisor.adapters import Adapters
+from supervisor.api.deps import Services, assemble
+from supervisor.domain import cells
+from supervisor.notifiers.log import LogNotifier
+from supervisor.ports.store import Store
+from supervisor.ports.wake import Wake
+from supervisor.reconciler.act import Actor
+from supervisor.reconciler.event_wake import EventWake
+from supervisor.reconciler.jobs import Paces
+from supervisor.reconciler.leader import Leader
+from supervisor.reconciler.loop import Loop
+from supervisor.reconciler.observe import Observer
+from supervisor.reconciler.outcomes import Outcomes
+from supervisor.reconciler.readers import Readers
+from supervisor.reconciler.rotation import Rotation
+from supervisor.reconciler.sampling import Sampler
+from supervisor.reconciler.sweeping import Sweeper
+from supervisor.reconciler.system_clock import SystemClock
+from supervisor.reconciler.tick import Tick
+from supervisor.reconciler.worldview import Worldview
+from supervisor.services.dev import Dev
+from supervisor.services.doctor import Surroundings
+from supervisor.services.handover import Handover
+from supervisor.services.health import LoopStatus
+from supervisor.services.heartbeat import BeatInbox
+from supervisor.services.parts import Defaults, Parts
+from supervisor.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    """`handover` is None where one process alone serves the database."""
+
+    services: Services
+    loop: Loop
+    handover: Handover | None
+    adapters: Adapters
+
+    def also_after_tick(self, act: Callable[[], None]) -> None:
+        before = self.loop.after_tick
+
+        def both() -> None:
+            before()
+            act()
+
+        self.loop.after_tick = both
+
+    def start(self) -> None:
+        # After the first tick, which makes us ready and wants the processor too. What is needed earlier loads itself.
+        warm = threading.Thread(target=self.adapters.warm, name="warm", daemon=True)
+        self.also_after_tick(lambda: None if warm.ident else warm.start())
+        if self.handover is not None:
+            self.handover.start()
+        self.loop.start()
+
+    def stop(self) -> None:
+        self.loop.stop()
+        if self.handover is not None:
+            self.handover.stop()
+        self.adapters.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Wakes:
+    """`loop` wakes the loop of this process, `everywhere` those of all that share the database."""
+
+    loop: Wake
+    everywhere: Wake
+
+
+def build(settings: Settings, store: Store, wakes: Wakes) -> House:
+    """Everything that lives behind the doors, wired but not started."""
+    clock = SystemClock()
+    alone = settings.database_url.startswith("sqlite")  # the data folder's lock proves it
+    adapters = adapters_of.choose(settings, store, clock)
+    cell = cells.cell(settings.provider, adapters.scope, settings.store_url)
+    parts = _parts(settings, store, adapters, clock, wakes.everywhere, cell)
+
+    owner = f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
+
+    def elected() -> None:
+        tick.begin_anew()
+
+    leader = Leader(store, cell, owner, clock, alone, elected, wakes.loop.set)
+    inbox, handover = _beats(settings, parts, leader)
+    beats = handover or inbox
+    observer = Observer(
+        parts.providers,
+        parts.objects,
+        beats.take,
+        clock,
+        store.supervisor_id,
+        parts.knobs.poll_interval_s,
+        adapters.scope,
+    )
+    tick = _tick(settings, parts, adapters, wakes.loop, cell, observer, inbox)
+    loop = Loop(
+        tick,
+        leader,
+        store,
+        {"log": LogNotifier()},
+        clock,
+        wakes.everywhere,
+        parts.knobs.poll_interval_s,
+        lambda: beats.looked(tick.runs.values()),
+        None if alone else Leader(store, "announcements and retention", owner, clock, alone, lambda: None),
+    )
+    services = assemble(
+        parts,
+        inbox,
+        lambda: _loop_status(loop),
+        _surroundings(settings, adapters),
+        Dev(parts, adapters.disasters) if adapters.disasters is not None else None,
+        lambda key: tick.runs.get(key) if leader.lease() is not None else None,
+        settings_of.public_host(settings),
+    )
+    return House(services, loop, handover, adapters)
+
+
+def _parts(
+    settings: Settings, store: Store, adapters: Adapters, clock: SystemClock, wake: Wake, cell: str
+) -> Parts:
+    name = settings.provider
+    knobs = settings_of.knobs(settings, store.supervisor_id)
+    defaults = Defaults(
+        settings_of.limit_defaults(settings),
+        settings_of.stall_defaults(settings),
+        settings.stop_grace_s,
+        {name: settings_of.gpu_timeout_s(settings, name)},
+        settings.store_usd_per_gib_month,
+        settings.default_image,
+    )
+    providers, named = {name: adapters.provider}, {name: cell}
+    return Parts(
+        store,
+        adapters.objects,
+        clock,
+        wake,
+        providers,
+        named,
+        knobs,
+        adapters.platform,
+        defaults,
+        adapters.closing,
+    )
+
+
+def _surroundings(settings: Settings, adapters: Adapters) -> Surroundings:
+    promised = max(settings.local_gpus.values(), default=0) if adapters.disasters is not None else 0
+    return Surroundings(
+        settings.data_dir,
+        adapters.agent,
+        adapters.cards,
+        promised,
+        adapters.checks,
+        settings.log_chunk_s,
+        settings.public_url != "" or adapters.server_file is not None,
+    )
+
+
+def _beats(settings: Settings, parts: Parts, leader: Leader) -> tuple[BeatInbox, Handover | None]:
+    store, clock, push_s = parts.store, parts.clock, settings.beat_push_s
+    if leader.alone:
+        inbox = BeatInbox(store, clock, parts.wake, push_s)
+        inbox.useful = lambda: leader.lease() is not None
+        return inbox, None
+    urgent = EventWake()
+    inbox = BeatInbox(store, clock, urgent, push_s)
+    return inbox, Handover(store, inbox, clock, parts.wake, urgent, leader.lease)
+
+
+def _tick(
+    settings: Settings,
+    parts: Parts,
+    adapters: Adapters,
+    wake: Wake,
+    cell: str,
+    observer: Observer,
+    inbox: BeatInbox,
+) -> Tick:
+    store, objects, clock, providers = parts.store, parts.objects, parts.clock, dict(parts.providers)
+    outcomes = Outcomes()
+    paces = Paces(
+        store_url=objects.url,
+        server_file=adapters.server_file,
+        poll_interval_s=settings.poll_interval_s,
+        **settings_of.agent_paces(settings, settings.provider),
+    )
+    return Tick(
+        store=store,
+        cell=cell,
+        observer=observer,
+        worldview=Worldview(parts.knobs, providers),
+        readers=Readers(objects, providers),
+        actor=Actor(
+            store,
+            objects,
+            providers,
+            outcomes,
+            clock,
+            wake,
+            paces,
+            inbox.forget,
+            launch_threads=adapters.launch_threads,
+        ),
+        outcomes=outcomes,
+        sampler=Sampler(store),
+        sweeper=Sweeper(store.supervisor_id),
+        rotation=Rotation(parts.knobs.poll_interval_s, parts.knobs.stop_poll_s),
+        clock=clock,
+    )
+
+
+def _loop_status(loop: Loop) -> LoopStatus:
+    last = loop.status.last_tick_at
+    leads = loop.leader.lease() is not None
+    follows = not leads and not loop.leader.alone
+    age_s = None if last is None or follows else loop.clock.monotonic() - last
+    return LoopStatus(age_s, leader=leads, follower=follows)

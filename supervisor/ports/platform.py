@@ -1,0 +1,112 @@
+"""What a person may ask the place where machines come from, beside the machines themselves: prices, its own records,
+a console in parts, what a launch would send. The loop never asks any of it, and nothing is decided on it.
+
+Calls block, with deadlines of their own (seconds). What is not clearly answered is ProviderUnavailable; what this place
+does not have at all is NotSupported (both of ports/provider.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from supervisor.domain.findings import Finding
+from supervisor.domain.machine import MachineRef
+from supervisor.domain.placement import Offer
+from supervisor.ports.provider import LaunchRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Whose machines these are: for Google the project's id and number ("" = not told). `console_url`: where a person
+    sees the same machines; "" = nowhere."""
+
+    name: str
+    number: str = ""
+    console_url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PlatformEvent:
+    """One line of the platform's own history of a machine: `kind` in its words, such as compute.instances.preempted."""
+
+    at: float  # epoch seconds
+    event_id: str
+    kind: str
+    text: str
+    actor: str
+    machine_name: str
+    zone: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConsolePart:
+    """`start`: the offset of the first byte since the machine's boot. Larger than what was asked for: the bytes between
+    are lost, because the platform keeps only the newest."""
+
+    content: bytes
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class PriceTold:
+    """What one machine of a shape costs per hour in a region, all its parts together. None = unknown, never 0. `dated`:
+    the day of the oldest part, YYYY-MM-DD; "" = it came from the settings. `source`: where it was read."""
+
+    shape: str
+    region: str
+    spot_usd_per_h: float | None
+    on_demand_usd_per_h: float | None
+    source: str
+    dated: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanQuestion:
+    """`offers`: what the run may ask for, in the order of the tries. `checkpoint_bytes`: of one checkpoint; None =
+    nobody knows yet. `image`: "" = none."""
+
+    offers: tuple[Offer, ...]
+    image: str = ""
+    checkpoint_bytes: int | None = None
+
+
+class Platform(Protocol):
+    def account(self) -> Account:
+        """No network where it is known already. Raises ProviderUnavailable."""
+        ...
+
+    def preview(self, request: LaunchRequest) -> Mapping[str, object]:
+        """What `launch` of this request would send, as JSON values; no network, nothing is made, no value of a secret
+        is in it. Raises LaunchRejected where the request could never be sent."""
+        ...
+
+    def advise(self, question: PlanQuestion) -> tuple[Finding, ...]:
+        """What is unwise about these machines for this run: memory, disks, data in another region. Lines that are well
+        are left out. Raises nothing: what cannot be read is a line that says so."""
+        ...
+
+    def prices(self) -> tuple[PriceTold, ...]:
+        """One for each shape and region that is offered, in that order. No network."""
+        ...
+
+    def refresh_prices(self) -> tuple[PriceTold, ...]:
+        """Ask the platform for its prices now, keep them, and use them from now on; the answer is that of `prices`.
+        Takes up to a minute. Raises ProviderUnavailable (the old ones stay), NotSupported."""
+        ...
+
+    def history(self, refs: Sequence[MachineRef], since: float) -> tuple[PlatformEvent, ...]:
+        """What the platform itself recorded of these machines since then (epoch seconds), oldest first; also of those
+        that are gone. Raises ProviderUnavailable."""
+        ...
+
+    def console_after(self, ref: MachineRef, start: int, max_bytes: int = 65536) -> ConsolePart:
+        """What the machine wrote to its console from this offset on; empty = nothing more yet. A negative start counts
+        from the end. Raises MachineMissing, ProviderUnavailable."""
+        ...
+
+    def console_archive(self, ref: MachineRef, since: float, max_lines: int) -> bytes:
+        """The console as the platform's own log service kept it: also of a machine that is gone, and what the console's
+        ring has lost. The newest lines. Raises ProviderUnavailable, NotSupported."""
+        ...

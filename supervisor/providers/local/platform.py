@@ -1,0 +1,45 @@
+"""What this computer can tell a person beside its machines: not much, for nobody rents it out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from supervisor.domain.findings import Finding
+from supervisor.domain.machine import MachineRef
+from supervisor.ports.platform import Account, ConsolePart, PlanQuestion, PlatformEvent, PriceTold
+from supervisor.ports.provider import LaunchRequest, MachineMissing, NotSupported
+
+if TYPE_CHECKING:
+    from supervisor.providers.local.provider import LocalProvider
+
+
+class LocalPlatform:
+    """Platform of ports/platform.py."""
+
+    def __init__(self, provider: LocalProvider) -> None:
+        self._provider = provider
+
+    def account(self) -> Account:
+        return Account("this computer")
+
+    def preview(self, request: LaunchRequest) -> Mapping[str, object]:
+        raise NotSupported("nothing is sent anywhere: the command starts on this computer")
+
+    def advise(self, question: PlanQuestion) -> tuple[Finding, ...]:
+        return ()
+
+    def prices(self) -> tuple[PriceTold, ...]:
+        raise NotSupported("the prices of machines on this computer are the setting local_prices")
+
+    def refresh_prices(self) -> tuple[PriceTold, ...]:
+        raise NotSupported("the prices of machines on this computer are the setting local_prices")
+
+    def history(self, refs: Sequence[MachineRef], since: float) -> tuple[PlatformEvent, ...]:
+        return ()
+
+    def console_after(self, ref: MachineRef, start: int, max_bytes: int = 65536) -> ConsolePart:
+        raise MachineMissing(ref.name)
+
+    def console_archive(self, ref: MachineRef, since: float, max_lines: int) -> bytes:
+        raise NotSupported("only Google Cloud keeps consoles in a log service")

@@ -1,0 +1,67 @@
+"""A platform whose every answer a test sets: what is not set is what a place without Google has to say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from supervisor.domain.findings import Finding
+from supervisor.domain.machine import MachineRef
+from supervisor.ports.platform import Account, ConsolePart, PlanQuestion, PlatformEvent, PriceTold
+from supervisor.ports.provider import LaunchRequest, MachineMissing, NotSupported
+
+
+@dataclass
+class FakePlatform:
+    """`consoles` and `archives` by machine name; an Exception in `trouble` is raised by every call that may fail."""
+
+    told: Account = field(default_factory=lambda: Account("fake-project", "123456789"))
+    findings: tuple[Finding, ...] = ()
+    price_list: tuple[PriceTold, ...] = ()
+    events: list[PlatformEvent] = field(default_factory=list)
+    consoles: dict[str, bytes] = field(default_factory=dict)
+    lost_bytes: dict[str, int] = field(default_factory=dict)
+    archives: dict[str, bytes] = field(default_factory=dict)
+    trouble: Exception | None = None
+    questions: list[PlanQuestion] = field(default_factory=list)
+
+    def account(self) -> Account:
+        return self.told
+
+    def preview(self, request: LaunchRequest) -> Mapping[str, object]:
+        return {"name": request.name, "zone": request.placement.zone, "image": request.image}
+
+    def advise(self, question: PlanQuestion) -> tuple[Finding, ...]:
+        self.questions.append(question)
+        return self.findings
+
+    def prices(self) -> tuple[PriceTold, ...]:
+        return self.price_list
+
+    def refresh_prices(self) -> tuple[PriceTold, ...]:
+        self._maybe_fail()
+        return self.price_list
+
+    def history(self, refs: Sequence[MachineRef], since: float) -> tuple[PlatformEvent, ...]:
+        self._maybe_fail()
+        names = {ref.name for ref in refs}
+        return tuple(one for one in self.events if one.machine_name in names and one.at >= since)
+
+    def console_after(self, ref: MachineRef, start: int, max_bytes: int = 65536) -> ConsolePart:
+        self._maybe_fail()
+        if ref.name not in self.consoles:
+            raise MachineMissing(ref.name)
+        whole, lost = self.consoles[ref.name], self.lost_bytes.get(ref.name, 0)
+        first = max(len(whole) + start, 0) if start < 0 else start
+        first = max(first, lost)
+        return ConsolePart(whole[first : first + max_bytes], first)
+
+    def console_archive(self, ref: MachineRef, since: float, max_lines: int) -> bytes:
+        self._maybe_fail()
+        if ref.name not in self.archives:
+            raise NotSupported("this platform keeps no consoles")
+        return b"\n".join(self.archives[ref.name].splitlines()[-max_lines:])
+
+    def _maybe_fail(self) -> None:
+        if self.trouble is not None:
+            raise self.trouble
