@@ -18,38 +18,12 @@ from supervisor.cli.client import Client, Json
 from supervisor.cli.codedir import code_from, settle_code
 from supervisor.cli.exits import USAGE, CliError, Problem, Unreachable
 from supervisor.cli.finding import machines_here
-from supervisor.cli.options import (
-    amount,
-    duration_s,
-    key_value,
-    not_empty,
-    output_option,
-    secret_reference,
-    server_options,
-)
+from supervisor.cli.options import output_option, server_options
 from supervisor.cli.specfile import names_local
+from supervisor.cli.submit_options import GROUPS, LISTS, PARTS, PLAIN, SWITCHES, submit_options
 from supervisor.cli.words import safe
 
 _COMMAND = "supervisor.cli.submit.command"
-# option -> the place of its value in the spec
-LIMITS = (
-    "max_runtime_s",
-    "deadline",
-    "max_attempts",
-    "max_user_failures",
-    "wait_for_capacity_s",
-    "budget_usd",
-)
-PLAIN = (
-    "workdir",
-    "image",
-    "provider",
-    "expect_runtime_s",
-    "stop_grace_s",
-    "on_success",
-    "on_failure",
-    "keep_s",
-)
 
 
 class SubmitCommand(click.Command):
@@ -71,86 +45,7 @@ class SubmitCommand(click.Command):
 
 @click.command(cls=SubmitCommand, options_metavar="[OPTIONS]")
 @click.argument("file", metavar="[FILE.yaml] [-- COMMAND ARGS...]", required=False, type=click.Path())
-@click.option(
-    "--run-id",
-    metavar="RUN",
-    callback=not_empty,
-    help="Name of the run; a known one is resumed, or left alone while it is live.",
-)
-@click.option("--shell", "shell_text", metavar="TEXT", help="Run this text by a shell instead of a COMMAND.")
-@click.option(
-    "--code",
-    metavar="DIR",
-    callback=not_empty,
-    help="Send this folder with the run, and start the command in its copy.",
-)
-@click.option(
-    "--workdir",
-    metavar="DIR",
-    help="Folder to run in (default: this one, or the file's; with code: its top).",
-)
-@click.option(
-    "-e", "--env", multiple=True, type=key_value, metavar="KEY=VALUE", help="Environment of the command."
-)
-@click.option(
-    "--secret",
-    multiple=True,
-    type=secret_reference,
-    metavar="NAME[=REF]",
-    help="A secret of the command; REF: file:PATH, env:NAME of the service (default), on Google gcp:projects/…",
-)
-@click.option("-l", "--label", multiple=True, type=key_value, metavar="KEY=VALUE", help="Label of the run.")
-@click.option("--image", help="Container image (other providers than local).")
-@click.option("--provider", help="Where machines come from (default: what the supervisor has).")
-@click.option("--zone", multiple=True, help="Only these zones, in this order.")
-@click.option("--shape", multiple=True, help="Shape of the machine; repeated: a ladder, the best first.")
-@click.option("--on-demand", is_flag=True, help="No spot machines.")
-@click.option("--allow-on-demand", is_flag=True, help="On-demand when no spot machine can be had.")
-@click.option("--result", multiple=True, metavar="GLOB", help="A result that must exist in the end.")
-@click.option(
-    "--max-runtime",
-    "max_runtime_s",
-    type=duration_s,
-    metavar="TIME",
-    help="Training time at most (90s, 30m, 2h).",
-)
-@click.option(
-    "--expect-runtime",
-    "expect_runtime_s",
-    type=duration_s,
-    metavar="TIME",
-    help="Half of this (90s, 30m, 2h) is suspicious.",
-)
-@click.option(
-    "--deadline", metavar="TIME", help="When it must have ended: RFC 3339, such as 2030-01-31T08:00:00Z."
-)
-@click.option("--max-attempts", type=int, metavar="N", help="Attempts that count (preemptions do not).")
-@click.option("--max-user-failures", type=int, metavar="N", help="Failures of the command itself.")
-@click.option(
-    "--wait",
-    "wait_for_capacity_s",
-    type=duration_s,
-    metavar="TIME",
-    help="How long to wait for capacity (90s, 30m, 2h).",
-)
-@click.option("--budget", "budget_usd", type=amount, metavar="USD", help="Cost at most, in US dollars.")
-@click.option(
-    "--stop-grace",
-    "stop_grace_s",
-    type=duration_s,
-    metavar="TIME",
-    help="Time for the last checkpoint (90s, 30m, 2h).",
-)
-@click.option(
-    "--on-success", type=click.Choice(["release", "keep", "ask"]), help="What becomes of the machine."
-)
-@click.option(
-    "--on-failure", type=click.Choice(["release", "keep"]), help="The same after a failure for good."
-)
-@click.option("--keep", "keep_s", type=duration_s, metavar="TIME", help="How long `keep` keeps it (30m, 2h).")
-@click.option("--replace-spec", is_flag=True, help="A known run goes on with this spec, even if it differs.")
-@click.option("--rerun", is_flag=True, help="A completed run starts over.")
-@click.option("--watch", "follow", is_flag=True, help="Follow the run until it ends.")
+@submit_options
 @output_option
 @server_options
 @click.pass_context
@@ -224,21 +119,21 @@ def _put_place(spec: Json, flags: Json, is_local: Callable[[str | None], bool]) 
 def _put_flags(spec: Json, flags: Json, is_local: Callable[[str | None], bool]) -> None:
     spec.update({name: flags[name] for name in PLAIN if flags.get(name) is not None})
     _put_place(spec, flags, is_local)
-    for flag, name in (("env", "env"), ("secret", "secrets"), ("label", "labels")):
+    for flag, name in PARTS:
         if flags.get(flag):
             spec[name] = {**(spec.get(name) or {}), **dict(flags[flag])}
-    for flag, name in (("zone", "zones"), ("shape", "shapes")):
+    for flag, name in LISTS:
         if flags.get(flag):
             spec[name] = list(flags[flag])
     if flags.get("result"):
         spec["results"] = [{"path": path} for path in flags["result"]]
-    if flags.get("on_demand"):
-        spec["spot"] = False
-    if flags.get("allow_on_demand"):
-        spec["allow_on_demand"] = True
-    limits = {name: flags[name] for name in LIMITS if flags.get(name) is not None}
-    if limits:
-        spec["limits"] = {**(spec.get("limits") or {}), **limits}
+    for flag, name, value in SWITCHES:
+        if flags.get(flag):
+            spec[name] = value
+    for field, fields in GROUPS.items():
+        given = {name: flags[flag] for flag, name in fields.items() if flags.get(flag) is not None}
+        if given:
+            spec[field] = {**(spec.get(field) or {}), **given}
 
 
 def _send(client: Client, body: Json, file: str | None) -> Json:
