@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from supervisor import settings as settings_of
+from supervisor.agent_bundle import agent_path
 from supervisor.domain.cards import Card
 from supervisor.domain.errors import SettingsRefused
 from supervisor.domain.findings import Finding
@@ -25,7 +26,6 @@ from supervisor.ports.objectstore import ObjectStore, StoreUnavailable
 from supervisor.ports.platform import Platform
 from supervisor.ports.provider import Disasters, Provider, ProviderUnavailable
 from supervisor.ports.store import RunFilter, Store
-from supervisor.providers.agent_bundle import agent_path
 from supervisor.providers.local.platform import LocalPlatform
 from supervisor.providers.local.provider import LocalProvider
 from supervisor.settings import Settings

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from supervisor.providers.agent_bundle import write_agent
+from supervisor.agent_bundle import write_agent
 
 TARGET = Path("build", "agent.pyz")
 

@@ -11,7 +11,7 @@ from supervisor.domain.machine import Machine, MachineListing, MachineState
 from supervisor.ports.provider import LaunchRequest, NoCapacity, ProviderUnavailable
 from supervisor.providers.gce.launching import Launcher
 from supervisor.providers.gce.provider import GceProvider
-from supervisor.providers.gce.registry import Registries
+from supervisor.image_registry import Registries
 from tests.acceptance import test_cloud_faults_ends as ends
 from tests.acceptance import test_cloud_faults_placing as placing
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from supervisor import agent_bundle
 from supervisor.domain import heartbeat
-from supervisor.providers import agent_bundle
 from tests.agent.machine_rig import Rig
 from tests.components import require_component
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from supervisor.domain.beat_telemetry import MAX_BYTES, compact, decode, size_bytes
-from supervisor.providers.agent_bundle import write_agent
+from supervisor.agent_bundle import write_agent
 from tests.agent.machine_rig import Rig
 from tests.agent.nvml_library import build
 from tests.benchmarks import house, scene

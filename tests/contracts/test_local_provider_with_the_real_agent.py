@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
+from supervisor.agent_bundle import write_agent
 from supervisor.domain import baton, heartbeat, runfiles
 from supervisor.domain.causes import Cause
 from supervisor.domain.machine import MachineState
 from supervisor.objectstores.filesystem import FilesystemStore
 from supervisor.ports.objectstore import ABSENT, ObjectMissing, PreconditionFailed
 from supervisor.ports.provider import LaunchRequest
-from supervisor.providers.agent_bundle import write_agent
 from tests.contracts.disasters_suite import DisastersContract
 from tests.contracts.provider_subject import ref
 from tests.contracts.provider_suite import ProviderContract

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from supervisor.image_registry import Registries, parse
 from supervisor.ports.provider import ImageHidden, ImageMissing, ProviderUnavailable
-from supervisor.providers.gce.registry import Registries, parse
 from tests.cloud.registry import RegistryFake
 from tests.cloud.web import Hang, Reset, Response
 

@@ -20,6 +20,7 @@ from typing import Any
 from supervisor import telemetry
 from supervisor.domain.machine import SUPERVISOR_LABEL, Machine, MachineListing, MachineRef, MachineState
 from supervisor.domain.placement import Offer
+from supervisor.image_registry import Registries
 from supervisor.ports.clock import Clock
 from supervisor.ports.objectstore import ObjectStore
 from supervisor.ports.provider import (
@@ -39,7 +40,6 @@ from supervisor.providers.gce.listing import Item, Listing
 from supervisor.providers.gce.machine import STATES, machine_of
 from supervisor.providers.gce.parcel import ParcelPost
 from supervisor.providers.gce.records import Records
-from supervisor.providers.gce.registry import Registries
 from supervisor.providers.gce.releasing import Releaser
 from supervisor.providers.gce.retry import Retry
 

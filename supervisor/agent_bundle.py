@@ -13,7 +13,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-_ROOT = Path(__file__).parents[2]
+_ROOT = Path(__file__).parents[1]
 _PACKAGED = _ROOT / "supervisor" / "_agent.pyz"
 _SHARED = (
     "__init__.py",
