@@ -64,6 +64,19 @@ def choose(run: Run, world: World, now: float) -> Offer | NoOffer:
     return _soonest(offers, world, now)
 
 
+def queue(run: Run, world: World, now: float) -> list[tuple[Offer, ZoneRecord | None]]:
+    """Every offer this run may use in the order in which it would be asked for from now on, if each one said no; those
+    that are cooling last, the soonest first, each with why. `choose` takes the first that is not cooling."""
+    offers = ladder(run, world, now)
+    wishes = list(dict.fromkeys((o.placement.spot, o.placement.shape) for o in offers))
+    records = [(offer, world.zones.get(offer_key(offer.placement))) for offer in offers]
+    good = [offer for offer, record in records if not _cooling(record, world, now)]
+    good.sort(key=lambda offer: _rank(offer.placement, run, wishes, world, now))
+    later = [(offer, record) for offer, record in records if record and _cooling(record, world, now)]
+    later.sort(key=lambda item: item[1].cool_until)
+    return [*((offer, None) for offer in good), *later]
+
+
 def _wishes(markets: tuple[bool, ...], shapes: tuple[str, ...]) -> list[tuple[bool, str]]:
     return [(spot, shape) for spot in markets for shape in shapes]
 

@@ -134,11 +134,34 @@ def wait(run: Run, why: NoOffer, now: float) -> Decision:
 
 def _launch(run: Run, offer: Offer, world: World, now: float) -> Decision:
     """The row of the try is committed before the cloud is called: the Launch is derived again until it is answered."""
+    following = next_try(run, offer, world, now)
+    counters = replace(run.counters, tries=run.counters.tries + 1)
+    after = moved(
+        replace(run, try_=following, counters=counters, next_at=None, hold=""), Status.LAUNCHING, now
+    )
+    place = offer.placement
+    market = "spot" if place.spot else "on-demand"
+    reason = why(run, now)
+    which = f"attempt {following.attempt}, try {following.number}" + (f"; {reason}" if reason else "")
+    text = f"Asking for {place.shape} {market} in {place.zone} ({which})."
+    event = tell(
+        EventKind.LAUNCHING,
+        text,
+        zone=place.zone,
+        shape=place.shape,
+        spot=place.spot,
+        launch_id=following.launch_id,
+    )
+    return Decision(after, (event,), (Launch(following, holder_gone=not run.retiring),))
+
+
+def next_try(run: Run, offer: Offer, world: World, now: float) -> Try:
+    """What would be asked for: the next try of the attempt that is being placed."""
     attempt = run.counters.attempts + 1
     last = run.try_
     number = last.number + 1 if last is not None and last.attempt == attempt else 1
     name = machine_name(world.knobs.machine_prefix, world.knobs.supervisor_id, run.run_id, attempt, number)
-    next_try = Try(
+    return Try(
         attempt=attempt,
         number=number,
         launch_id=launch_id(run.generation, attempt, number),
@@ -148,24 +171,6 @@ def _launch(run: Run, offer: Offer, world: World, now: float) -> Decision:
         price_usd_per_h=offer.price_usd_per_h,
         on_demand_usd_per_h=offer.on_demand_usd_per_h,
     )
-    counters = replace(run.counters, tries=run.counters.tries + 1)
-    after = moved(
-        replace(run, try_=next_try, counters=counters, next_at=None, hold=""), Status.LAUNCHING, now
-    )
-    place = offer.placement
-    market = "spot" if place.spot else "on-demand"
-    reason = why(run, now)
-    which = f"attempt {attempt}, try {number}" + (f"; {reason}" if reason else "")
-    text = f"Asking for {place.shape} {market} in {place.zone} ({which})."
-    event = tell(
-        EventKind.LAUNCHING,
-        text,
-        zone=place.zone,
-        shape=place.shape,
-        spot=place.spot,
-        launch_id=next_try.launch_id,
-    )
-    return Decision(after, (event,), (Launch(next_try, holder_gone=not run.retiring),))
 
 
 def _soonest(*times: float | None) -> float | None:

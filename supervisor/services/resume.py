@@ -86,12 +86,27 @@ def look(parts: Parts, run_id: str) -> Look:
 
 def resume_in(tx: Transaction, parts: Parts, run: Run, wish: Wish, seen: Look, now: float) -> Resumed:
     """The part inside the transaction. Raises Raced, and what `resume` raises."""
-    old = tx.spec(run.key)
+    resumed, event = judged(parts, run, tx.spec(run.key), wish, seen, now)
+    if event is None:
+        return resumed
+    stored = tx.apply(Change(run, resumed.run, (event,)), now)
+    if stored is None:
+        raise Raced
+    if resumed.differs:
+        tx.put_spec(stored, resumed.spec, resumed.spec.get("labels", {}))
+    return replace(resumed, run=stored)
+
+
+def judged(
+    parts: Parts, run: Run, old: Spec, wish: Wish, seen: Look, now: float
+) -> tuple[Resumed, Event | None]:
+    """What becomes of this run, with the event that tells it; no event = it stays as it is. Writes nothing. `old`: its
+    spec until now. Raises Raced, and what `resume` raises."""
     spec = old if wish.spec is None else wish.spec
     differs = reopen.differences(old, spec)
     if not run.terminal:
         reopen.refuse_live(run, differs)
-        return Resumed(run, old, changed=False)
+        return Resumed(run, old, changed=False), None
     if not seen.reopens:
         raise Raced  # it ended a moment ago: its stop marker has not been looked at
     cell = parts.cells.get(provider_of(spec, parts))
@@ -100,12 +115,7 @@ def resume_in(tx: Transaction, parts: Parts, run: Run, wish: Wish, seen: Look, n
         raise wish.refusal
     after = reopen.reopened(run, policy_from(spec, parts, now), wish.rerun, seen.marker, now)
     event = _event(run, after, wish, differs)
-    stored = tx.apply(Change(run, after, (event,)), now)
-    if stored is None:
-        raise Raced
-    if differs:
-        tx.put_spec(stored, spec, spec.get("labels", {}))
-    return Resumed(stored, spec, changed=True, differs=tuple(differs))
+    return Resumed(after, spec, changed=True, differs=tuple(differs)), event
 
 
 def settle(parts: Parts, seen: Look, resumed: Resumed) -> None:

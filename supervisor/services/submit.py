@@ -63,8 +63,8 @@ class Reply:
 def submit(parts: Parts, request: SubmitRequest, actor: str) -> Reply:
     """201: a new run. 200: an existing one, unchanged or resumed. Raises the errors of RULES section 5, InvalidRequest
     and its kin, KeyReused, KeyInFlight, Unavailable, StoreDown."""
-    _check_key(request.key)
-    request = replace(request, spec=settled(request.spec, parts), refusal=code.refusal(parts, request.spec))
+    check_key(request.key)
+    request = prepared(parts, request)
     for _ in range(RACES):
         seen = look(parts, request.run_id) if request.run_id is not None else Look(None, None)
         try:
@@ -77,6 +77,11 @@ def submit(parts: Parts, request: SubmitRequest, actor: str) -> Reply:
             parts.wake.set()
         return reply
     raise Unavailable("The run kept changing while it was submitted; nothing was changed. Try again.")
+
+
+def prepared(parts: Parts, request: SubmitRequest) -> SubmitRequest:
+    """With the spec as it is stored, and with what is wrong with its code."""
+    return replace(request, spec=settled(request.spec, parts), refusal=code.refusal(parts, request.spec))
 
 
 def _submit_once(
@@ -122,8 +127,7 @@ def _write(
         if request.refusal is not None:
             raise request.refusal
         return _insert(tx, parts, request, policy or policy_from(request.spec, parts, now), actor, now), None
-    if known.owner != OWNER:
-        raise RunIdTaken("This run_id is taken. Choose another.")
+    refuse_stranger(known)
     wish = Wish(request.spec, request.replace_spec, request.rerun, actor, request.refusal)
     resumed = resume_in(tx, parts, known, wish, seen, now)
     return resumed.run, resumed
@@ -132,10 +136,17 @@ def _write(
 def _insert(
     tx: Transaction, parts: Parts, request: SubmitRequest, policy: Policy, actor: str, now: float
 ) -> Run:
+    run = new_run(parts, request, request.run_id or generated_run_id(), policy, now)
+    event = Event(EventKind.SUBMITTED, f"Submitted by {actor}.", actor)
+    return tx.insert(run, request.spec, request.spec.get("labels", {}), (event,))
+
+
+def new_run(parts: Parts, request: SubmitRequest, run_id: str, policy: Policy, now: float) -> Run:
+    """As it is stored, but for its key."""
     provider = provider_of(request.spec, parts)
-    run = Run(
+    return Run(
         key=0,
-        run_id=request.run_id or generated_run_id(),
+        run_id=run_id,
         owner=OWNER,
         cell=parts.cells[provider],
         provider=provider,
@@ -146,8 +157,12 @@ def _insert(
         generation_at=now,
         status_since=now,
     )
-    event = Event(EventKind.SUBMITTED, f"Submitted by {actor}.", actor)
-    return tx.insert(run, request.spec, request.spec.get("labels", {}), (event,))
+
+
+def refuse_stranger(known: Run) -> None:
+    """Raises RunIdTaken for another owner's run."""
+    if known.owner != OWNER:
+        raise RunIdTaken("This run_id is taken. Choose another.")
 
 
 def generated_run_id() -> str:
@@ -163,7 +178,7 @@ def _reply(request: SubmitRequest, run: Run, resumed: Resumed | None, now: float
     return Reply(201 if resumed is None else 200, dumps(answer), f"/v1/runs/{run.run_id}")
 
 
-def _check_key(key: str | None) -> None:
+def check_key(key: str | None) -> None:
     if key is not None and not (1 <= len(key) <= KEY_MAX and key.isascii() and key.isprintable()):
         raise InvalidRequest(
             f"Idempotency-Key must be 1 to {KEY_MAX} printable ASCII characters.", {"max": KEY_MAX}
