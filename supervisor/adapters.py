@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from supervisor import settings as settings_of
+from supervisor import settings_alerts
 from supervisor.agent_bundle import agent_path
 from supervisor.domain.cards import Card
 from supervisor.domain.errors import SettingsRefused
 from supervisor.domain.findings import Finding
+from supervisor.notifiers.webhook import WebhookNotifier
 from supervisor.objectstores.filesystem import FilesystemStore
 from supervisor.ports.clock import Clock
 from supervisor.ports.objectstore import ObjectStore, StoreUnavailable
@@ -150,6 +152,16 @@ def _google(settings: Settings, clock: Clock) -> Adapters:
         closing=closing,
         launch_threads=LAUNCH_THREADS_GCE,
     )
+
+
+def alerts(settings: Settings, sender: str) -> WebhookNotifier | None:
+    """The way to the alert address; None where there is none. Raises SettingsRefused."""
+    if not settings.alert_url:
+        return None
+    try:
+        return WebhookNotifier(settings.alert_url, settings_alerts.secret_of(settings.alert_secret), sender)
+    except ValueError as error:
+        raise SettingsRefused(f"alert_secret: {error}", {"name": "alert_secret"}) from None
 
 
 def pause(for_s: float, closing: threading.Event) -> None:

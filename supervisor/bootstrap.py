@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from supervisor import telemetry
 from supervisor.api import server
 from supervisor.api.server_file import ServerFile
-from supervisor.house import Wakes, build
+from supervisor.house import Wakes, build, channels
 from supervisor.reconciler.event_wake import EventWake
 from supervisor.settings import Settings
 from supervisor.storage import schema
@@ -41,7 +41,7 @@ def serve(settings: Settings) -> int:
         opened.callback(lock.give_back)
         listener = server.bind(settings.host, settings.port)
         opened.callback(listener.close)
-        store = storage.open_store(settings.database_url, migrate=True)
+        store = storage.open_store(settings.database_url, True, channels(settings))
         opened.callback(store.close)
         house = build(settings, store, opened.enter_context(_wakes(store)))
         address = server.url_of(listener)

@@ -17,6 +17,8 @@ from supervisor.adapters import Adapters
 from supervisor.api.deps import Services, assemble
 from supervisor.domain import cells
 from supervisor.notifiers.log import LogNotifier
+from supervisor.notifiers.webhook import WebhookNotifier
+from supervisor.ports.notifier import Notifier
 from supervisor.ports.store import Store
 from supervisor.ports.wake import Wake
 from supervisor.reconciler.act import Actor
@@ -113,7 +115,7 @@ def build(settings: Settings, store: Store, wakes: Wakes) -> House:
         tick,
         leader,
         store,
-        {"log": LogNotifier()},
+        _notifiers(settings, store),
         clock,
         wakes.everywhere,
         parts.knobs.poll_interval_s,
@@ -158,6 +160,17 @@ def _parts(
         defaults,
         adapters.closing,
     )
+
+
+def channels(settings: Settings) -> tuple[str, ...]:
+    """Where each announcement goes: it has one row in the outbox for each of these."""
+    return (LogNotifier.name, WebhookNotifier.name) if settings.alert_url else (LogNotifier.name,)
+
+
+def _notifiers(settings: Settings, store: Store) -> dict[str, Notifier]:
+    webhook = adapters_of.alerts(settings, store.supervisor_id)
+    found: list[Notifier] = [LogNotifier(), *([webhook] if webhook is not None else [])]
+    return {notifier.name: notifier for notifier in found}
 
 
 def _surroundings(settings: Settings, adapters: Adapters) -> Surroundings:

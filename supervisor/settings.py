@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from supervisor import settings_env_file, settings_gce, settings_values
+from supervisor import settings_alerts, settings_env_file, settings_gce, settings_values
 from supervisor.domain import timeouts
 from supervisor.domain.errors import SettingsRefused
 from supervisor.domain.placement import Offer, Placement
@@ -35,6 +35,8 @@ class Settings(GceSettings):
     store_url: str = ""  # never empty after `load`: the folder data_dir/objects
     log_level: str = "info"
     log_format: str = "plain"
+    alert_url: str = field(default="", repr=False)  # where announcements are sent; empty = to the log only
+    alert_secret: str = field(default="", repr=False)  # what signs them, or file:/PATH
 
     poll_interval_s: float = 30.0
     beat_push_s: float = 10.0
@@ -195,6 +197,7 @@ def _check(settings: Settings) -> None:
     )  # fmt: skip
     settings_values.check_words(s.host, s.log_level, s.log_format, s.machine_prefix)
     settings_values.check_database(s.database_url)
+    settings_alerts.check(s.alert_url, s.alert_secret)
     settings_gce.check(s.provider, s.store_url, s)
     settings_values.check_keys("local_capacity", s.local_capacity, "local_zones", s.local_zones)
     settings_values.check_keys("local_prices", s.local_prices, "local_shapes", s.local_shapes)

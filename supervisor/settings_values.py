@@ -17,6 +17,8 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("plain", "json")
 EMPTY_ALLOWED = frozenset(
     {
+        "alert_url",
+        "alert_secret",
         "public_url",
         "default_image",
         "gce_subnet",

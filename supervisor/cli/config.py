@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from supervisor import settings as settings_of
+from supervisor import settings_alerts
 from supervisor.cli.output import note, terminal_columns
 from supervisor.cli.server import settings_options
 from supervisor.settings import Settings
@@ -54,10 +55,12 @@ def _lines(rows: Sequence[tuple[str, str, str]]) -> list[str]:
 
 
 def _shown(known: Settings, name: str) -> object:
-    """A JSON value; a password in a URL is left out."""
+    """A JSON value; a password in a URL is left out, and so is what is a credential as a whole."""
     value = getattr(known, name)
     if isinstance(value, Path):
         return str(value)
+    if name in settings_alerts.SECRET:
+        return settings_alerts.shown(name, value)
     if name.endswith("_url"):
         return _PASSWORD.sub(r"\1:***@", value)
     return list(value) if isinstance(value, tuple) else dict(value) if isinstance(value, dict) else value

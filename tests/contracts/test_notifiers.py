@@ -1,15 +1,20 @@
-"""The log notifier and the one that tests read."""
+"""The log notifier, the webhook, and the one that tests read."""
 
+import base64
 import io
 import json
 import logging
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
+from standardwebhooks import Webhook
 
 from supervisor import telemetry
 from supervisor.notifiers.log import LogNotifier
+from supervisor.notifiers.webhook import WebhookNotifier
 from supervisor.ports.notifier import DeliveryFailed, Notification
+from tests.cloud.web import Request, Response, WebServer
 from tests.contracts.notifier_suite import FIRST, SECOND, Inbox, NotifierContract
 from tests.fakes.notifier import FakeNotifier
 
@@ -97,3 +102,34 @@ def test_a_broken_notifier_is_caught(broken: type[FakeNotifier], promise: object
     inbox.notifier = broken()
     with pytest.raises((AssertionError, TypeError)):
         promise(NotifierContract(), inbox)
+
+
+SECRET = "whsec_" + base64.b64encode(b"thirty-two bytes of a test secret").decode()
+
+
+class Receiver(Inbox):
+    """Takes a message only when the official library verifies it."""
+
+    def __init__(self) -> None:
+        self.verified: list[tuple[str, Any]] = []
+        self.server = WebServer(self._answer)
+        self.notifier = WebhookNotifier(self.server.url + "/hook", SECRET, "me")
+
+    def _answer(self, request: Request) -> Response:
+        told = Webhook(SECRET).verify(request.body, dict(request.headers))
+        self.verified.append((request.headers["webhook-id"], told))
+        return Response(204)
+
+    def received(self) -> Sequence[tuple[int, str, str]]:
+        for message_id, told in self.verified:
+            assert message_id == f"evt_me_{told['data']['event_id']}"
+        bodies = [told["data"] for _, told in self.verified]
+        return [(data["event_id"], data["run_id"] or "", data["text"]) for data in bodies]
+
+
+class TestWebhookNotifier(NotifierContract):
+    @pytest.fixture
+    def inbox(self) -> Iterator[Receiver]:
+        inbox = Receiver()
+        yield inbox
+        inbox.server.close()

@@ -45,6 +45,8 @@ MAPPED = {
     "MAX_RESTARTS": ("max_attempts", 4),
     "RESTART_BACKOFF_SEC": ("recovery_backoff_s", 60.0),
     "LOG_LEVEL": ("log_level", "info"),
+    "DISCORD_WEBHOOK_URL": ("alert_url", "https://example.org/hook"),
+    "NOTIFY_SECRET": ("alert_secret", "s"),
 }
 
 

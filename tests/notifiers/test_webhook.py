@@ -1,0 +1,169 @@
+"""The webhook's manners: what each receiver is sent, which answers end the tries, and that no secret is told."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from standardwebhooks import Webhook
+
+from supervisor.notifiers import webhook
+from supervisor.notifiers.webhook import WebhookNotifier
+from supervisor.ports.notifier import DeliveryFailed, Notification
+from tests.cloud.web import Request, Response, WebServer
+
+TOLD = Notification(
+    7, 3, "digits-7", "failed", "The command <exited> with 1.", 1_800_000_000.25, {"step": 12}
+)
+
+
+class Receiver:
+    def __init__(self) -> None:
+        self.answer = Response(204)
+        self.requests: list[Request] = []
+        self.server = WebServer(self._take)
+
+    def _take(self, request: Request) -> Response:
+        self.requests.append(request)
+        return self.answer
+
+    @property
+    def url(self) -> str:
+        return self.server.url + "/hook/hunter2?wait=true"
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    made = Receiver()
+    yield made
+    made.server.close()
+
+
+def refusal(receiver: Receiver, answer: Response) -> DeliveryFailed:
+    receiver.answer = answer
+    with pytest.raises(DeliveryFailed) as caught:
+        WebhookNotifier(receiver.url).send(TOLD)
+    assert "hunter2" not in str(caught.value)
+    return caught.value
+
+
+def test_a_receiver_of_standard_webhooks_gets_the_facts(receiver: Receiver) -> None:
+    WebhookNotifier(receiver.url, "any old text").send(TOLD)
+    (request,) = receiver.requests
+    told = Webhook(b"any old text").verify(request.body, dict(request.headers))
+    assert (told["type"], told["timestamp"]) == ("run.failed", "2027-01-15T08:00:00.250Z")
+    assert told["data"] == {
+        "run_id": "digits-7", "kind": "failed", "text": TOLD.text, "sequence": 3, "event_id": 7,
+        "details": {"step": 12},
+    }  # fmt: skip
+    assert request.path == "/hook/hunter2"
+    assert request.one("wait") == "true"
+
+
+def test_without_a_secret_nothing_is_signed(receiver: Receiver) -> None:
+    WebhookNotifier(receiver.url).send(TOLD)
+    assert "webhook-signature" not in receiver.requests[0].headers
+
+
+def test_details_that_are_too_large_are_left_out(receiver: Receiver) -> None:
+    WebhookNotifier(receiver.url).send(replace(TOLD, data={"log": "x" * 30_000}))
+    body = receiver.requests[0].body
+    assert len(body) < 20_000
+    assert json.loads(body)["data"]["details"] == {}
+
+
+@pytest.mark.parametrize("host", ["discord.com", "canary.discord.com", "discordapp.com"])
+def test_discord_gets_a_message_that_pings_nobody(host: str) -> None:
+    assert json.loads(webhook._body(host, TOLD)) == {
+        "content": "digits-7: The command <exited> with 1.",
+        "allowed_mentions": {"parse": []},
+    }
+
+
+def test_slack_gets_a_text_in_which_a_name_forms_no_mention() -> None:
+    told = replace(TOLD, text="<!channel> & all")
+    assert json.loads(webhook._body("hooks.slack.com", told)) == {
+        "text": "digits-7: &lt;!channel&gt; &amp; all"
+    }
+
+
+def test_a_name_that_only_ends_like_discord_is_no_discord() -> None:
+    assert "type" in json.loads(webhook._body("notdiscord.com", TOLD))
+
+
+@pytest.mark.parametrize(
+    ("status", "permanent"), [(410, True), (404, True), (302, True), (400, False), (500, False), (503, False)]
+)
+def test_only_success_is_delivered(receiver: Receiver, status: int, permanent: bool) -> None:
+    failed = refusal(receiver, Response(status, b"no", {"Location": "/elsewhere"}))
+    assert (failed.permanent, failed.retry_after_s) == (permanent, None)
+    assert str(status) in str(failed)
+    assert len(receiver.requests) == 1, "a redirect is not followed"
+
+
+def test_retry_after_is_kept_to_in_seconds_and_as_a_date(receiver: Receiver) -> None:
+    assert refusal(receiver, Response(429, b"", {"Retry-After": "120"})).retry_after_s == 120.0
+    late = refusal(receiver, Response(429, b"", {"Retry-After": "Fri, 31 Dec 2100 00:00:00 GMT"}))
+    assert late.retry_after_s == webhook.RETRY_MAX_S
+    assert refusal(receiver, Response(429, b"", {"Retry-After": "soon"})).retry_after_s is None
+
+
+def test_of_a_long_answer_only_the_beginning_is_told(receiver: Receiver) -> None:
+    failed = refusal(receiver, Response(400, b"\x1b[31m" + b"y" * 5_000_000))
+    assert len(str(failed)) < 300
+    assert str(failed).isprintable()
+
+
+def test_a_receiver_that_does_not_answer_rests_and_then_gets_its_chance_again() -> None:
+    with socket.socket() as nobody:  # bound and not listening: connections are refused
+        nobody.bind(("127.0.0.1", 0))
+        now = [0.0]
+        notifier = WebhookNotifier(
+            "http://127.0.0.1:%d/hunter2" % nobody.getsockname()[1], monotonic=lambda: now[0]
+        )
+        said = []
+        for at in (0.0, 1.0, webhook.REST_S + 1.0):
+            now[0] = at
+            with pytest.raises(DeliveryFailed) as caught:
+                notifier.send(TOLD)
+            said.append(str(caught.value))
+    assert said[0] == said[2] == "127.0.0.1 gave no answer (ConnectError)"
+    assert "left alone for a while" in said[1]
+
+
+def test_a_test_message_is_sent_even_while_the_receiver_rests(receiver: Receiver) -> None:
+    notifier = WebhookNotifier(receiver.url, "s", "me")
+    notifier._rests_until = float("inf")
+    notifier.send_test()
+    told: Any = Webhook(b"s").verify(receiver.requests[0].body, dict(receiver.requests[0].headers))
+    assert (told["type"], told["data"]["run_id"]) == ("supervisor.test", None)
+
+
+def test_neither_address_nor_secret_gets_into_a_log(receiver: Receiver) -> None:
+    lines = io.StringIO()
+    handler, root = logging.StreamHandler(lines), logging.getLogger()
+    level = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG)
+    try:
+        WebhookNotifier(receiver.url, "s3cr3t").send(TOLD)
+        receiver.answer = Response(500)
+        with pytest.raises(DeliveryFailed):
+            WebhookNotifier(receiver.url, "s3cr3t").send(TOLD)
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(level)
+    assert "hunter2" not in lines.getvalue()
+    assert "s3cr3t" not in lines.getvalue()
+
+
+def test_a_secret_that_is_no_base64_is_refused_without_being_told() -> None:
+    with pytest.raises(ValueError, match="base64") as caught:
+        WebhookNotifier("https://example.org", "whsec_ä")
+    assert "ä" not in str(caught.value)

@@ -1,0 +1,69 @@
+"""The settings of alerts: which addresses are taken, where a secret may lie, and that neither is shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from supervisor import adapters, house, settings
+from supervisor.cli.config import config
+from supervisor.domain.errors import SettingsRefused
+
+URL = "https://discord.com/api/webhooks/1/hunter2"
+
+
+def load(**environ: str) -> settings.Settings:
+    return settings.load(environ={"HOME": "/h", **environ})
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://example.org/x",
+        "ftp://example.org",
+        "https://u:hunter2@example.org/",
+        "hunter2",
+        "https://h:x/",
+    ],
+)
+def test_an_address_that_would_tell_others_is_refused_and_not_repeated(url: str) -> None:
+    with pytest.raises(SettingsRefused, match="alert_url: expected https://HOST/PATH") as caught:
+        load(SPOT_ALERT_URL=url)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_with_an_address_every_announcement_goes_to_both() -> None:
+    assert house.channels(load()) == ("log",)
+    assert house.channels(load(SPOT_ALERT_URL=URL)) == ("log", "alerts")
+    assert adapters.alerts(load(), "me") is None
+
+
+def test_the_secret_may_lie_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    known = load(SPOT_ALERT_URL=URL, SPOT_ALERT_SECRET=f"file:{file}")
+    with pytest.raises(SettingsRefused, match="cannot be read: No such file"):
+        adapters.alerts(known, "me")
+    file.write_text("\n")
+    with pytest.raises(SettingsRefused, match="is empty"):
+        adapters.alerts(known, "me")
+    file.write_text("whsec_c2VjcmV0\n")
+    assert adapters.alerts(known, "me") is not None
+
+
+def test_a_secret_that_cannot_be_meant_so_is_refused() -> None:
+    with pytest.raises(SettingsRefused, match="goes on in base64"):
+        adapters.alerts(load(SPOT_ALERT_URL=URL, SPOT_ALERT_SECRET="whsec_ä"), "me")
+    with pytest.raises(SettingsRefused, match="file: needs the whole path"):
+        load(SPOT_ALERT_SECRET="file:here")
+
+
+@pytest.mark.parametrize("arguments", [["show"], ["show", "--origin"], ["show", "-o", "json"]])
+def test_config_show_tells_the_host_and_no_more(arguments: list[str]) -> None:
+    environ = {"SPOT_ALERT_URL": URL, "SPOT_ALERT_SECRET": "s3cr3t"}
+    result = CliRunner().invoke(config, arguments, env=environ)
+    assert result.exit_code == 0
+    assert "https://discord.com/***" in result.output
+    assert "hunter2" not in result.output
+    assert "s3cr3t" not in result.output
