@@ -50,6 +50,8 @@ class Machine:
     record: MachineRecord | None = None
     detail: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
+    shape: str = ""  # its name in the settings where they offer it, else the platform's words; "" = not told
+    spot: bool | None = None  # None = not told
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,12 @@ from supervisor.domain.machine import (
     MachineRecord,
     MachineState,
 )
+from supervisor.providers.gce.config import Shape, own_cards
 
-FIELDS = "id,name,status,statusMessage,labels,creationTimestamp"
+FIELDS = (
+    "id,name,status,statusMessage,labels,creationTimestamp,machineType,scheduling/provisioningModel,"
+    "guestAccelerators(acceleratorType,acceleratorCount)"
+)
 # All of Instance.status, in the discovery document of compute v1. REPAIRING: the host failed, and the VM is moved.
 STATES: Mapping[str, MachineState] = {
     "PENDING": MachineState.ASKED,
@@ -61,7 +65,45 @@ def machine_of(
         record=record,
         detail=": ".join(part for part in told if part),
         labels=shown,
+        shape=shape_words(item),
+        spot=_is_spot(item),
     )
+
+
+def shape_words(item: Mapping[str, Any]) -> str:
+    """`n1-standard-8+1xnvidia-tesla-t4`, as the settings write it; cards that a machine type brings itself are not
+    repeated. "" = not told."""
+    machine_type = _last(item.get("machineType"))
+    cards = [(_last(one.get("acceleratorType")), one.get("acceleratorCount") or 0)
+             for one in item.get("guestAccelerators") or ()]  # fmt: skip
+    if not machine_type or not cards or _brings_cards(machine_type):
+        return machine_type
+    return machine_type + "".join(f"+{count}x{kind}" for kind, count in cards)
+
+
+def named_shape(shapes: Mapping[str, Shape], words: str) -> str:
+    """The settings' name of a machine's shape; the words as they are where they offer none like it."""
+    for name, shape in shapes.items():
+        added = f"+{shape.gpus}x{shape.gpu_type}" if shape.gpu_type else ""
+        if shape.machine_type + added == words:
+            return name
+    return words
+
+
+def _brings_cards(machine_type: str) -> bool:
+    try:
+        return own_cards(machine_type) > 0
+    except ValueError:
+        return True  # of a series with cards; how many is not known
+
+
+def _is_spot(item: Mapping[str, Any]) -> bool | None:
+    model = (item.get("scheduling") or {}).get("provisioningModel")
+    return None if model is None else model == "SPOT"
+
+
+def _last(address: str | None) -> str:
+    return (address or "").rpartition("/")[2]
 
 
 def epoch_s(text: str | None) -> float | None:

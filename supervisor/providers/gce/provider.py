@@ -37,7 +37,7 @@ from supervisor.providers.gce.config import GCE, GceConfig
 from supervisor.providers.gce.errors import ApiError
 from supervisor.providers.gce.launching import Launcher
 from supervisor.providers.gce.listing import Item, Listing
-from supervisor.providers.gce.machine import STATES, machine_of
+from supervisor.providers.gce.machine import STATES, machine_of, named_shape
 from supervisor.providers.gce.parcel import ParcelPost
 from supervisor.providers.gce.records import Records
 from supervisor.providers.gce.releasing import Releaser
@@ -172,9 +172,12 @@ class GceProvider:
 
     def _told(self, zone: str, item: Item) -> Machine:
         end = self._records.known(str(item["id"]))
+        record, word = (end.record, end.word) if end is not None else (None, "")
+        machine = machine_of(item, zone, record, word)
+        named = named_shape(self._config.shapes, machine.shape)
+        machine = machine if named == machine.shape else replace(machine, shape=named)
         if end is not None:
-            return machine_of(item, zone, end.record, end.word)
-        machine = machine_of(item, zone)
+            return machine
         ended = machine.state is MachineState.ENDED and self._lacks_word(machine)
         # Why is still to come: until then it has not ended.
         waits = ended and self._records.may_come(machine.machine_id)
