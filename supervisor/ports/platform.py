@@ -42,11 +42,13 @@ class PlatformEvent:
 
 @dataclass(frozen=True, slots=True)
 class ConsolePart:
-    """`start`: the offset of the first byte since the machine's boot. Larger than what was asked for: the bytes between
-    are lost, because the platform keeps only the newest."""
+    """Offsets count the bytes of the console since the machine's boot. `start`: of the first byte here; larger than
+    what was asked for: the bytes between are lost, because the platform keeps only the newest. `end`: where to go on;
+    `end - start` is the length of the content, except where the platform has replaced bytes that are no text."""
 
     content: bytes
     start: int
+    end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,10 @@ class Platform(Protocol):
         """No network where it is known already. Raises ProviderUnavailable."""
         ...
 
+    def account_so_far(self) -> Account:
+        """What is known of it without asking anybody: the number only once `account` was answered. Raises nothing."""
+        ...
+
     def preview(self, request: LaunchRequest) -> Mapping[str, object]:
         """What `launch` of this request would send, as JSON values; no network, nothing is made, no value of a secret
         is in it. Raises LaunchRejected where the request could never be sent."""
@@ -103,10 +109,12 @@ class Platform(Protocol):
 
     def console_after(self, ref: MachineRef, start: int, max_bytes: int = 65536) -> ConsolePart:
         """What the machine wrote to its console from this offset on; empty = nothing more yet. A negative start counts
-        from the end. Raises MachineMissing, ProviderUnavailable."""
+        from the end. A character that is torn at the end stays for the next part. Raises MachineMissing (also where
+        the console goes with the machine's power), ProviderUnavailable."""
         ...
 
     def console_archive(self, ref: MachineRef, since: float, max_lines: int) -> bytes:
         """The console as the platform's own log service kept it: also of a machine that is gone, and what the console's
-        ring has lost. The newest lines. Raises ProviderUnavailable, NotSupported."""
+        ring has lost. The newest lines since then (epoch seconds), oldest first; empty = the service has none. Raises
+        ProviderUnavailable, NotSupported."""
         ...

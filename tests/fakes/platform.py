@@ -26,6 +26,10 @@ class FakePlatform:
     questions: list[PlanQuestion] = field(default_factory=list)
 
     def account(self) -> Account:
+        self._maybe_fail()
+        return self.told
+
+    def account_so_far(self) -> Account:
         return self.told
 
     def preview(self, request: LaunchRequest) -> Mapping[str, object]:
@@ -54,7 +58,8 @@ class FakePlatform:
         whole, lost = self.consoles[ref.name], self.lost_bytes.get(ref.name, 0)
         first = max(len(whole) + start, 0) if start < 0 else start
         first = max(first, lost)
-        return ConsolePart(whole[first : first + max_bytes], first)
+        content = whole[first : first + max_bytes]
+        return ConsolePart(content, first, first + len(content))
 
     def console_archive(self, ref: MachineRef, since: float, max_lines: int) -> bytes:
         self._maybe_fail()

@@ -110,8 +110,8 @@ class Compute:
         """GET below the project; a path that begins with `/` counts from /compute/v1. "" = the project itself."""
         return self._session_call("GET", path, query, None)
 
-    def post(self, path: str, body: Json) -> dict[str, Any]:
-        """POST of something that changes nothing, such as a question for advice."""
+    def post(self, path: str, body: Json | None) -> dict[str, Any]:
+        """POST of something that may be said twice, such as a question for advice."""
         return self._session_call("POST", path, {}, body)
 
     def elsewhere(

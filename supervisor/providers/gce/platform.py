@@ -7,9 +7,13 @@ from collections.abc import Mapping, Sequence
 from supervisor.domain.findings import Finding
 from supervisor.domain.machine import MachineRef
 from supervisor.ports.platform import Account, ConsolePart, PlanQuestion, PlatformEvent, PriceTold
-from supervisor.ports.provider import LaunchRequest, NotSupported
+from supervisor.ports.provider import LaunchRequest, MachineMissing, NotSupported
+from supervisor.providers.gce import consoles
+from supervisor.providers.gce.account import Whose
+from supervisor.providers.gce.answering import clear_answers
 from supervisor.providers.gce.clients import Compute
 from supervisor.providers.gce.config import GceConfig
+from supervisor.providers.gce.history import history
 
 
 class GcePlatform:
@@ -17,9 +21,14 @@ class GcePlatform:
 
     def __init__(self, config: GceConfig, compute: Compute) -> None:
         self._config, self._compute = config, compute
+        self._whose = Whose(config, compute)
 
     def account(self) -> Account:
-        return Account(self._config.project)
+        with clear_answers(f"project {self._config.project}"):
+            return self._whose.ask()
+
+    def account_so_far(self) -> Account:
+        return self._whose.known
 
     def preview(self, request: LaunchRequest) -> Mapping[str, object]:
         raise NotSupported("preview")
@@ -34,10 +43,17 @@ class GcePlatform:
         raise NotSupported("refresh_prices")
 
     def history(self, refs: Sequence[MachineRef], since: float) -> tuple[PlatformEvent, ...]:
-        raise NotSupported("history")
+        with clear_answers("Google's own events"):
+            return history(self._compute, refs, since)
 
     def console_after(self, ref: MachineRef, start: int, max_bytes: int = 65536) -> ConsolePart:
-        raise NotSupported("console_after")
+        with clear_answers(f"console of {ref.name}"):
+            part = consoles.part_after(self._compute, ref, start, max_bytes)
+        if part is None:
+            raise MachineMissing(ref.name)
+        return part
 
     def console_archive(self, ref: MachineRef, since: float, max_lines: int) -> bytes:
-        raise NotSupported("console_archive")
+        with clear_answers("Cloud Logging"):
+            lines = consoles.archived(self._config, self._compute, ref, since, max_lines)
+        return "".join(f"{line}\n" for line in lines).encode()

@@ -175,7 +175,7 @@ def end_of(operation: Mapping[str, Any]) -> End | None:
         kind, failed = _unborn(operation), None
     if kind is None or failed or "/instances/" not in operation.get("targetLink", ""):
         return None
-    if _is_ours(operation):
+    if is_release_of_ours(operation):
         kind = OURS
     elif kind[1] is Cause.MACHINE_DELETED and operation.get("user") == GOOGLE:
         kind = TAKEN  # no person: it must not end the run when it happens again
@@ -196,7 +196,8 @@ def _unborn(operation: Mapping[str, Any]) -> tuple[int, Cause | None, str] | Non
     return UNBORN if any(code.startswith(TAKEN_BACK) for code in codes) else NEVER_MADE
 
 
-def _is_ours(operation: Mapping[str, Any]) -> bool:
+def is_release_of_ours(operation: Mapping[str, Any]) -> bool:
+    """A delete that the supervisor asked for, in whatever process."""
     given = operation.get("clientOperationId")
     if not given or operation.get("operationType") != "delete":
         return False

@@ -120,6 +120,17 @@ class Folder:
         except FileNotFoundError:
             return b""
 
+    def console_after(self, start: int, max_bytes: int) -> tuple[bytes, int]:
+        """(at most so many bytes from `start` on, where they begin); a negative start counts from the end."""
+        try:
+            with (self.path / "console.log").open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                first = max(0, size + start) if start < 0 else min(start, size)
+                file.seek(first)
+                return file.read(max_bytes), first
+        except FileNotFoundError:
+            return b"", 0
+
     def write_cards(self, gpu_ids: Sequence[str]) -> None:
         """Other cards than job.json names; only before the agent was started."""
         data = read_json(self.path / "job.json") or {}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from supervisor.domain.findings import Finding
 from supervisor.domain.machine import MachineRef
 from supervisor.ports.platform import Account, ConsolePart, PlanQuestion, PlatformEvent, PriceTold
-from supervisor.ports.provider import LaunchRequest, MachineMissing, NotSupported
+from supervisor.ports.provider import LaunchRequest, NotSupported
 
 if TYPE_CHECKING:
     from supervisor.providers.local.provider import LocalProvider
@@ -22,6 +23,9 @@ class LocalPlatform:
 
     def account(self) -> Account:
         return Account("this computer")
+
+    def account_so_far(self) -> Account:
+        return self.account()
 
     def preview(self, request: LaunchRequest) -> Mapping[str, object]:
         raise NotSupported("nothing is sent anywhere: the command starts on this computer")
@@ -39,7 +43,16 @@ class LocalPlatform:
         return ()
 
     def console_after(self, ref: MachineRef, start: int, max_bytes: int = 65536) -> ConsolePart:
-        raise MachineMissing(ref.name)
+        content, first = self._provider.console_after(ref, start, max_bytes)
+        whole = whole_characters(content)
+        return ConsolePart(whole, first, first + len(whole))
 
     def console_archive(self, ref: MachineRef, since: float, max_lines: int) -> bytes:
         raise NotSupported("only Google Cloud keeps consoles in a log service")
+
+
+def whole_characters(content: bytes) -> bytes:
+    """Without the beginning of a character whose rest is still to be written, or lies behind the limit."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    decoder.decode(content)
+    return content[: len(content) - len(decoder.getstate()[0])]

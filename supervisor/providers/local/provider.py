@@ -146,6 +146,12 @@ class LocalProvider:
         with clear_answers(f"console of {ref.name}"):
             return self._folders.console(ref.name, max_bytes) if max_bytes > 0 else b""
 
+    def console_after(self, ref: MachineRef, start: int, max_bytes: int) -> tuple[bytes, int]:
+        """(bytes, the offset of the first); a negative start counts from the end. Only of a machine that is there.
+        Raises MachineMissing, ProviderUnavailable."""
+        with clear_answers(f"console of {ref.name}"):
+            return self._demand(ref).console_after(start, max_bytes)
+
     def cards(self) -> tuple[Card, ...]:
         """The computer's GPUs. ProviderUnavailable when nothing is known of them."""
         with clear_answers("the GPUs of this computer"):
