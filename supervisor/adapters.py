@@ -86,7 +86,7 @@ def _local(settings: Settings, store: Store, clock: Clock) -> Adapters:
         ) from None
     return Adapters(
         local,
-        LocalPlatform(local),
+        LocalPlatform(local, settings.data_dir),
         scope,
         objects,
         agent,
@@ -112,6 +112,7 @@ def _google(settings: Settings, clock: Clock) -> Adapters:
     from supervisor.objectstores.gcs import GcsStore
     from supervisor.providers.gce import config as gce
     from supervisor.providers.gce.clients import Compute
+    from supervisor.providers.gce.data_places import DataPlaces
     from supervisor.providers.gce.doctor import Doctor
     from supervisor.providers.gce.platform import GcePlatform
     from supervisor.providers.gce.provider import GceProvider
@@ -131,8 +132,11 @@ def _google(settings: Settings, clock: Clock) -> Adapters:
     # A person waits for the doctor: its own client, whose patience is short and whose storms trouble no tick.
     asking = Compute(config, Retry(deadline_s=DOCTOR_DEADLINE_S, per_try_s=DOCTOR_DEADLINE_S))
 
+    places = DataPlaces(config, objects.bucket)
+
     def warm() -> None:
         provider.warm()
+        places.learn()
         with contextlib.suppress(StoreUnavailable):  # the first use says it
             objects.warm()
 
@@ -142,7 +146,7 @@ def _google(settings: Settings, clock: Clock) -> Adapters:
 
     return Adapters(
         provider,
-        GcePlatform(config, asking),
+        GcePlatform(config, asking, places, agent),
         provider.scope(),
         objects,
         agent,

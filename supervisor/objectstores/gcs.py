@@ -38,7 +38,8 @@ _URL = re.compile(r"gs://([a-z0-9][a-z0-9._-]{1,220}[a-z0-9])(?:/(.*))?")
 _TYPE = "application/octet-stream"
 _TRIES = 100  # of a reader that meets a new generation at each look
 BUCKET_FIELDS = (
-    "name,projectNumber,location,locationType,storageClass,versioning,softDeletePolicy,iamConfiguration"
+    "name,projectNumber,location,locationType,storageClass,versioning,softDeletePolicy,iamConfiguration,"
+    "customPlacementConfig"
 )
 
 

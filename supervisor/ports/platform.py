@@ -13,7 +13,7 @@ from typing import Protocol
 
 from supervisor.domain.findings import Finding
 from supervisor.domain.machine import MachineRef
-from supervisor.domain.placement import Offer
+from supervisor.domain.placement import Offer, OfferKey
 from supervisor.ports.provider import LaunchRequest
 
 
@@ -67,14 +67,30 @@ class PriceTold:
 @dataclass(frozen=True, slots=True)
 class PlanQuestion:
     """`offers`: what the run may ask for, in the order of the tries. `checkpoint_bytes`: of one checkpoint; None =
-    nobody knows yet. `image`: "" = none."""
+    nobody knows yet. `checkpoints_kept`: on a machine's disk, beside the one that is being written. `image`: "" =
+    none."""
 
     offers: tuple[Offer, ...]
     image: str = ""
     checkpoint_bytes: int | None = None
+    checkpoints_kept: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class DataPlace:
+    """Where data that every machine reads lies. `regions`: those of the asked ones for which that is their own place,
+    or a group of regions around them."""
+
+    what: str  # in words, such as "the bucket gs://my-bucket"
+    location: str
+    regions: tuple[str, ...]
 
 
 class Platform(Protocol):
+    log_service: (
+        str  # the name of the service that keeps consoles of machines that are gone; "" = there is none
+    )
+
     def account(self) -> Account:
         """No network where it is known already. Raises ProviderUnavailable."""
         ...
@@ -91,6 +107,18 @@ class Platform(Protocol):
     def advise(self, question: PlanQuestion) -> tuple[Finding, ...]:
         """What is unwise about these machines for this run: memory, disks, data in another region. Lines that are well
         are left out. Raises nothing: what cannot be read is a line that says so."""
+        ...
+
+    def chances(self, offers: Sequence[Offer]) -> Mapping[OfferKey, float]:
+        """How likely each spot machine is to be had now, 0 to 1, as the platform judges it; what it does not judge is
+        left out. Raises ProviderUnavailable, NotSupported."""
+        ...
+
+    def data_places(
+        self, regions: Sequence[str], image: str = "", ask: bool = False
+    ) -> tuple[DataPlace, ...]:
+        """Where the data of runs with this image lies, as seen from these regions. Without `ask` no network is touched:
+        what is not known yet is being learnt meanwhile. Raises ProviderUnavailable where it is not known."""
         ...
 
     def prices(self) -> tuple[PriceTold, ...]:

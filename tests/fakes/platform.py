@@ -7,7 +7,15 @@ from dataclasses import dataclass, field
 
 from supervisor.domain.findings import Finding
 from supervisor.domain.machine import MachineRef
-from supervisor.ports.platform import Account, ConsolePart, PlanQuestion, PlatformEvent, PriceTold
+from supervisor.domain.placement import Offer, OfferKey, offer_key
+from supervisor.ports.platform import (
+    Account,
+    ConsolePart,
+    DataPlace,
+    PlanQuestion,
+    PlatformEvent,
+    PriceTold,
+)
 from supervisor.ports.provider import LaunchRequest, MachineMissing, NotSupported
 
 
@@ -22,8 +30,12 @@ class FakePlatform:
     consoles: dict[str, bytes] = field(default_factory=dict)
     lost_bytes: dict[str, int] = field(default_factory=dict)
     archives: dict[str, bytes] = field(default_factory=dict)
+    log_service: str = ""
     trouble: Exception | None = None
     questions: list[PlanQuestion] = field(default_factory=list)
+    obtainability: dict[str, float] = field(default_factory=dict)  # by zone
+    places: dict[str, str] = field(default_factory=dict)  # what lies there -> its region
+    asked_places: list[bool] = field(default_factory=list)  # whether it might have been asked now
 
     def account(self) -> Account:
         self._maybe_fail()
@@ -38,6 +50,21 @@ class FakePlatform:
     def advise(self, question: PlanQuestion) -> tuple[Finding, ...]:
         self.questions.append(question)
         return self.findings
+
+    def chances(self, offers: Sequence[Offer]) -> Mapping[OfferKey, float]:
+        self._maybe_fail()
+        keys = [offer_key(offer.placement) for offer in offers]
+        return {key: self.obtainability[key[1]] for key in keys if key[1] in self.obtainability}
+
+    def data_places(
+        self, regions: Sequence[str], image: str = "", ask: bool = False
+    ) -> tuple[DataPlace, ...]:
+        self.asked_places.append(ask)
+        self._maybe_fail()
+        return tuple(
+            DataPlace(what, place, tuple(region for region in regions if region == place))
+            for what, place in self.places.items()
+        )
 
     def prices(self) -> tuple[PriceTold, ...]:
         return self.price_list

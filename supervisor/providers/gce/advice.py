@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any
 
 from supervisor import telemetry
@@ -25,6 +25,7 @@ EVERY_S = 600.0
 TOO_OLD_S = 1800.0  # then it is no advice any more
 GOOD, FAIR, POOR = 0, 1, 2
 GOOD_FROM, FAIR_FROM = 0.7, 0.4  # obtainability, 0 to 1
+AT_ONCE = 8
 OFF = frozenset({403, 404, 501})  # not for this project, or not at all
 
 
@@ -94,17 +95,43 @@ class Advice:
         )
 
     def _class_of(self, offer: Offer) -> int:
-        place = offer.placement
-        answer = self._compute.post(f"regions/{place.region}/advice/capacity", question(self._config, offer))
-        scores = [
-            float(score)
-            for one in answer.get("recommendations") or ()
-            if (score := (one.get("scores") or {}).get("obtainability")) is not None
-        ]
-        if not scores:
+        best = obtainability(self._config, self._compute, offer)
+        if best is None:
             return FAIR
-        best = max(scores)
         return GOOD if best >= GOOD_FROM else FAIR if best >= FAIR_FROM else POOR
+
+
+def obtainability(config: GceConfig, compute: Compute, offer: Offer) -> float | None:
+    """How likely one such spot machine is to be had now, 0 to 1; None = Google does not judge it. ApiError."""
+    answer = compute.post(f"regions/{offer.placement.region}/advice/capacity", question(config, offer))
+    scores = [
+        float(score)
+        for one in answer.get("recommendations") or ()
+        if (score := (one.get("scores") or {}).get("obtainability")) is not None
+    ]
+    return max(scores, default=None)
+
+
+def chances(config: GceConfig, compute: Compute, offers: Sequence[Offer]) -> dict[OfferKey, float]:
+    """The same of all spot offers among these, asked side by side; what Google does not judge is left out. ApiError
+    where it judges none and refuses one."""
+    asked = [offer for offer in offers if offer.placement.spot]
+    found: dict[OfferKey, float] = {}
+    refused: list[ApiError] = []
+
+    def ask(offer: Offer) -> None:
+        try:
+            score = obtainability(config, compute, offer)
+        except ApiError as error:
+            refused.append(error)
+        else:
+            found.update({} if score is None else {offer_key(offer.placement): score})
+
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="chances") as threads:
+        list(threads.map(ask, asked))
+    if refused and not found:
+        raise refused[0]
+    return found
 
 
 def question(config: GceConfig, offer: Offer) -> dict[str, Any]:

@@ -3,24 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from supervisor.domain.findings import Finding
 from supervisor.domain.machine import MachineRef
-from supervisor.ports.platform import Account, ConsolePart, PlanQuestion, PlatformEvent, PriceTold
+from supervisor.domain.placement import Offer, OfferKey
+from supervisor.ports.platform import (
+    Account,
+    ConsolePart,
+    DataPlace,
+    PlanQuestion,
+    PlatformEvent,
+    PriceTold,
+)
 from supervisor.ports.provider import LaunchRequest, MachineMissing, NotSupported
 from supervisor.providers.gce import consoles
 from supervisor.providers.gce.account import Whose
+from supervisor.providers.gce.advice import chances
+from supervisor.providers.gce.advising import advise
 from supervisor.providers.gce.answering import clear_answers
 from supervisor.providers.gce.clients import Compute
 from supervisor.providers.gce.config import GceConfig
+from supervisor.providers.gce.data_places import DataPlaces
 from supervisor.providers.gce.history import history
+from supervisor.providers.gce.previewing import preview
 
 
 class GcePlatform:
-    """Platform of ports/platform.py. `compute`: with the short patience of a person who waits."""
+    """Platform of ports/platform.py. `compute`: with the short patience of a person who waits. `places`: shared with
+    whoever learns them in the background; `agent`: the zipapp, None = this installation carries none."""
 
-    def __init__(self, config: GceConfig, compute: Compute) -> None:
-        self._config, self._compute = config, compute
+    log_service = "Cloud Logging"
+
+    def __init__(
+        self, config: GceConfig, compute: Compute, places: DataPlaces, agent: Path | None = None
+    ) -> None:
+        self._config, self._compute, self._places, self._agent = config, compute, places, agent
         self._whose = Whose(config, compute)
 
     def account(self) -> Account:
@@ -31,10 +49,21 @@ class GcePlatform:
         return self._whose.known
 
     def preview(self, request: LaunchRequest) -> Mapping[str, object]:
-        raise NotSupported("preview")
+        return preview(self._config, self._agent, request)
 
     def advise(self, question: PlanQuestion) -> tuple[Finding, ...]:
-        return ()
+        return advise(self._config, self._places, question)
+
+    def chances(self, offers: Sequence[Offer]) -> Mapping[OfferKey, float]:
+        if not self._config.capacity_advice:
+            raise NotSupported("gce_capacity_advice is switched off")
+        with clear_answers("capacity advice"):
+            return chances(self._config, self._compute, offers)
+
+    def data_places(
+        self, regions: Sequence[str], image: str = "", ask: bool = False
+    ) -> tuple[DataPlace, ...]:
+        return self._places.told(regions, image, ask)
 
     def prices(self) -> tuple[PriceTold, ...]:
         raise NotSupported("prices")

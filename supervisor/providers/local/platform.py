@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from supervisor.domain.findings import Finding
 from supervisor.domain.machine import MachineRef
-from supervisor.ports.platform import Account, ConsolePart, PlanQuestion, PlatformEvent, PriceTold
+from supervisor.domain.placement import Offer, OfferKey
+from supervisor.ports.platform import (
+    Account,
+    ConsolePart,
+    DataPlace,
+    PlanQuestion,
+    PlatformEvent,
+    PriceTold,
+)
 from supervisor.ports.provider import LaunchRequest, NotSupported
+from supervisor.providers.local.previewing import preview
 
 if TYPE_CHECKING:
     from supervisor.providers.local.provider import LocalProvider
@@ -18,8 +28,10 @@ if TYPE_CHECKING:
 class LocalPlatform:
     """Platform of ports/platform.py."""
 
-    def __init__(self, provider: LocalProvider) -> None:
-        self._provider = provider
+    log_service = ""
+
+    def __init__(self, provider: LocalProvider, data_dir: Path) -> None:
+        self._provider, self._data_dir = provider, data_dir
 
     def account(self) -> Account:
         return Account("this computer")
@@ -28,9 +40,17 @@ class LocalPlatform:
         return self.account()
 
     def preview(self, request: LaunchRequest) -> Mapping[str, object]:
-        raise NotSupported("nothing is sent anywhere: the command starts on this computer")
+        return preview(self._data_dir, request)
 
     def advise(self, question: PlanQuestion) -> tuple[Finding, ...]:
+        return ()
+
+    def chances(self, offers: Sequence[Offer]) -> Mapping[OfferKey, float]:
+        raise NotSupported("nobody judges how likely a machine on this computer is")
+
+    def data_places(
+        self, regions: Sequence[str], image: str = "", ask: bool = False
+    ) -> tuple[DataPlace, ...]:
         return ()
 
     def prices(self) -> tuple[PriceTold, ...]:

@@ -1,0 +1,111 @@
+"""What Google's machine types are made of: vCPUs, memory, cards, and the CPUs that they may be given.
+
+Figures of Google's pages, read 2026-11: https://cloud.google.com/compute/docs/general-purpose-machines (N1, N2, E2 …),
+https://cloud.google.com/compute/docs/accelerator-optimized-machines (A2, A3, A4, G2, G4),
+https://cloud.google.com/compute/docs/gpus (memory of each card) and
+https://cloud.google.com/compute/docs/cpu-platforms. What is not in these tables is not known, and nothing is said of
+it. Memory is told in GB, as Google sells it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from supervisor.providers.gce.config import Shape
+
+# Machine family -> GB of memory for each vCPU.
+_GB_PER_VCPU = {
+    "n1-standard": 3.75, "n1-highmem": 6.5, "n1-highcpu": 0.9,
+    "n2-standard": 4.0, "n2-highmem": 8.0, "n2-highcpu": 1.0,
+    "n2d-standard": 4.0, "n2d-highmem": 8.0, "n2d-highcpu": 1.0,
+    "e2-standard": 4.0, "e2-highmem": 8.0, "e2-highcpu": 1.0,
+    "c2-standard": 4.0, "c2d-standard": 4.0, "c2d-highmem": 8.0, "c2d-highcpu": 2.0,
+    "c3-standard": 4.0, "c3-highmem": 8.0, "c3-highcpu": 2.0,
+}  # fmt: skip
+_SIZES = {"n1": (1, 2, 4, 8, 16, 32, 64, 96)}  # series whose machines take cards -> vCPUs that are sold
+# Machine type -> (vCPUs, GB of memory, cards, their type).
+_L4, _A100, _A100_80 = "nvidia-l4", "nvidia-tesla-a100", "nvidia-a100-80gb"
+_H100, _H100_MEGA, _H200 = "nvidia-h100-80gb", "nvidia-h100-mega-80gb", "nvidia-h200-141gb"
+_WITH_CARDS = {
+    "g2-standard-4": (4, 16, 1, _L4), "g2-standard-8": (8, 32, 1, _L4), "g2-standard-12": (12, 48, 1, _L4),
+    "g2-standard-16": (16, 64, 1, _L4), "g2-standard-24": (24, 96, 2, _L4), "g2-standard-32": (32, 128, 1, _L4),
+    "g2-standard-48": (48, 192, 4, _L4), "g2-standard-96": (96, 384, 8, _L4),
+    "a2-highgpu-1g": (12, 85, 1, _A100), "a2-highgpu-2g": (24, 170, 2, _A100), "a2-highgpu-4g": (48, 340, 4, _A100),
+    "a2-highgpu-8g": (96, 680, 8, _A100), "a2-megagpu-16g": (96, 1360, 16, _A100),
+    "a2-ultragpu-1g": (12, 170, 1, _A100_80), "a2-ultragpu-2g": (24, 340, 2, _A100_80),
+    "a2-ultragpu-4g": (48, 680, 4, _A100_80), "a2-ultragpu-8g": (96, 1360, 8, _A100_80),
+    "a3-highgpu-1g": (26, 234, 1, _H100), "a3-highgpu-2g": (52, 468, 2, _H100), "a3-highgpu-4g": (104, 936, 4, _H100),
+    "a3-highgpu-8g": (208, 1872, 8, _H100), "a3-megagpu-8g": (208, 1872, 8, _H100_MEGA),
+    "a3-ultragpu-8g": (224, 2952, 8, _H200),
+}  # fmt: skip
+_CARD_GB = {
+    "nvidia-tesla-k80": 12, "nvidia-tesla-p4": 8, "nvidia-tesla-p100": 16, "nvidia-tesla-v100": 16,
+    "nvidia-tesla-t4": 16, _L4: 24, _A100: 40, _A100_80: 80, _H100: 80, _H100_MEGA: 80, _H200: 141,
+}  # fmt: skip
+# Series -> the CPUs that a machine of it may get, the oldest first; only these may be asked for as the least.
+CPU_PLATFORMS = {
+    "n1": ("Intel Sandy Bridge", "Intel Ivy Bridge", "Intel Haswell", "Intel Broadwell", "Intel Skylake"),
+    "n2": ("Intel Cascade Lake", "Intel Ice Lake"),
+    "n2d": ("AMD Rome", "AMD Milan"),
+    "c2": ("Intel Cascade Lake",),
+    "g2": ("Intel Cascade Lake",),
+    "a2": ("Intel Cascade Lake",),
+    "a3": ("Intel Sapphire Rapids",),
+}
+# Without AVX-512, and up to twice as slow for the CPU's part of a training.
+OLD_PLATFORMS = frozenset({"Intel Sandy Bridge", "Intel Ivy Bridge", "Intel Haswell", "Intel Broadwell"})
+
+
+@dataclass(frozen=True, slots=True)
+class MachineFacts:
+    """`card_gb`: memory of one card; None = there is none, or it is not known."""
+
+    vcpus: int
+    ram_gb: float
+    cards: int = 0
+    card_gb: int | None = None
+
+    @property
+    def cards_gb(self) -> int | None:
+        """Memory of all cards together."""
+        return None if self.card_gb is None else self.cards * self.card_gb
+
+
+def facts_of(shape: Shape) -> MachineFacts | None:
+    """None: this machine type is in no table."""
+    own = _WITH_CARDS.get(shape.machine_type)
+    if own is not None:
+        vcpus, ram_gb, cards, card = own
+        return MachineFacts(vcpus, ram_gb, cards, _CARD_GB[card])
+    match = re.fullmatch(r"([a-z0-9]+-[a-z]+)-([0-9]+)", shape.machine_type)
+    per_vcpu = _GB_PER_VCPU.get(match[1]) if match is not None else None
+    if match is None or per_vcpu is None:
+        return None
+    vcpus = int(match[2])
+    return MachineFacts(vcpus, vcpus * per_vcpu, shape.gpus, _CARD_GB.get(shape.gpu_type))
+
+
+def series_of(shape: Shape) -> str:
+    return shape.machine_type.partition("-")[0]
+
+
+def roomier(shape: Shape, ram_gb: float) -> str:
+    """The smallest machine type of the series with as many cards of the same kind and at least so much memory; "" = no
+    such one is known. Of cards that are added, those machines to which they can be added."""
+    series = series_of(shape)
+    own = _WITH_CARDS.get(shape.machine_type)
+    if own is not None:
+        found: list[tuple[float, str]] = [
+            (other[1], name)
+            for name, other in _WITH_CARDS.items()
+            if series_of(Shape(name)) == series and other[2:] == own[2:] and other[1] >= ram_gb
+        ]
+        return min(found)[1] if found else ""
+    found = [
+        (vcpus * per_vcpu, f"{family}-{vcpus}")
+        for family, per_vcpu in _GB_PER_VCPU.items()
+        for vcpus in _SIZES.get(series, ())
+        if family.startswith(f"{series}-") and vcpus > 1 and vcpus * per_vcpu >= ram_gb
+    ]
+    return min(found)[1] if found else ""
