@@ -13,7 +13,19 @@ from supervisor import telemetry
 from supervisor.api.deps import Services
 from supervisor.api.door import LOOPBACK, Door
 from supervisor.api.errors import problem, problem_of, request_id_of
-from supervisor.api.routes import actions, beats, code, cost, dev, evidence, facts, files, health, runs
+from supervisor.api.routes import (
+    actions,
+    beats,
+    code,
+    cost,
+    dev,
+    evidence,
+    facts,
+    files,
+    health,
+    machines,
+    runs,
+)
 from supervisor.domain.errors import SpotError, Unavailable
 from supervisor.ports.objectstore import StoreFull, StoreUnavailable
 from supervisor.ports.provider import ProviderUnavailable
@@ -23,7 +35,7 @@ from supervisor.services.health import full_disk
 LOG = logging.getLogger(__name__)
 ROUTERS = (
     runs.router, facts.router, evidence.router, cost.router, files.router, actions.router,
-    beats.router, code.router, health.router, dev.router,
+    beats.router, code.router, health.router, machines.router, dev.router,
 )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from supervisor.api import (
     schemas_facts,
     schemas_files,
     schemas_health,
+    schemas_machines,
     schemas_telemetry,
 )
 from supervisor.api.app import create_app
@@ -68,12 +69,12 @@ OPERATIONS = {
     "show_console": Operation(
         {200: schemas_evidence.ConsoleText},
         query=bodies.ConsoleParameters,
-        refuses="RUN_NOT_FOUND EVIDENCE_NOT_FOUND FILES_PURGED",
+        refuses="RUN_NOT_FOUND EVIDENCE_NOT_FOUND FILES_PURGED NOT_SUPPORTED",
     ),
     "show_facts": Operation({200: schemas_facts.RunFacts}, refuses="RUN_NOT_FOUND"),
     "list_attempts": Operation({200: schemas.AttemptList}, refuses="RUN_NOT_FOUND"),
     "list_run_events": Operation(
-        {200: schemas.EventList}, query=bodies.EventParameters, refuses="RUN_NOT_FOUND"
+        {200: schemas.EventList}, query=bodies.RunEventParameters, refuses="RUN_NOT_FOUND"
     ),
     "list_events": Operation({200: schemas.EventList}, query=bodies.EventParameters),
     "read_log": Operation(
@@ -117,12 +118,16 @@ OPERATIONS = {
     "note_results_pulled": Operation(
         {200: schemas.Run}, schemas_files.PulledBody, refuses="RUN_NOT_FOUND PULL_MISMATCH"
     ),
+    "list_machines": Operation({200: schemas_machines.MachineList}, query=schemas_machines.MachineParameters),
+    "collect_machines": Operation({200: schemas_machines.Collected}, schemas_machines.CollectBody),
     "show_meta": Operation({200: schemas_health.Meta}),
     "live": Operation({200: schemas_health.Live}),
     "ready": Operation({200: schemas_health.Ready, 503: schemas_health.Ready}, query=bodies.ReadyParameters),
     "doctor": Operation({200: schemas_health.DoctorReport}),
     "preempt": Operation(
-        {200: schemas_health.Disaster}, bodies.PreemptBody, refuses="RUN_NOT_FOUND CONFLICT DEV_REFUSED"
+        {200: schemas_health.Disaster},
+        bodies.PreemptBody,
+        refuses="RUN_NOT_FOUND CONFLICT DEV_REFUSED CONFIRM_NEEDED",
     ),
     "kill": Operation(
         {200: schemas_health.Disaster}, bodies.StrikeBody, refuses="RUN_NOT_FOUND CONFLICT DEV_REFUSED"

@@ -65,6 +65,7 @@ def doors(daemon: Daemon) -> list[str]:
         "/v1/doctor",
         "/v1/meta",
         "/v1/cost",
+        "/v1/machines?all=true",
         "/livez",
         "/readyz?verbose=true",
     ]

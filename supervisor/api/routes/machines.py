@@ -1,0 +1,31 @@
+"""The machines that there are now, and the release of those that serve nobody."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request, Response
+from fastapi.concurrency import run_in_threadpool
+
+from supervisor.api.answers import json_answer
+from supervisor.api.bodies import NoParameters, read_body, read_query
+from supervisor.api.deps import actor_of, services_of
+from supervisor.api.schemas_machines import CollectBody, MachineParameters
+from supervisor.services.gc import collect
+from supervisor.services.machines import machines_json
+
+router = APIRouter(prefix="/v1", tags=["machines"])
+
+
+@router.get("/machines")
+async def list_machines(request: Request) -> Response:
+    """List the machines that the provider sees now, and what each is for."""
+    query, services = read_query(MachineParameters, request), services_of(request)
+    return json_answer(await run_in_threadpool(machines_json, services.parts, query.all))
+
+
+@router.post("/gc")
+async def collect_machines(request: Request) -> Response:
+    """Release the machines of this supervisor that serve no run; with dry_run only tell which."""
+    read_query(NoParameters, request)
+    body = await read_body(CollectBody, request)
+    services, actor = services_of(request), actor_of(request)
+    return json_answer(await run_in_threadpool(collect, services.parts, body.dry_run, actor))

@@ -1,0 +1,106 @@
+"""What each machine is for: by its labels alone, and never more released than the sweep would."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from supervisor.domain.machine import Machine, MachineListing, MachineState
+from supervisor.lifecycle import sweep
+from supervisor.lifecycle.inventory import Claim, Inventory, Use
+from tests.lifecycle.strategies import NOW
+
+CLAIMS = (
+    Claim("a", "1.1.1", "m-a", "z", Use.SERVES, 1, 0.1),
+    Claim("b", "1.2.1", "m-b", "z", Use.RETIRING, 2, None, True, NOW + 30),
+    Claim("c", "1.1.1", "m-c", "z", Use.KEPT, 1, 0.1, True, NOW + 600),
+    Claim("d", "1.1.1", "m-d", "z", Use.SERVES, 1, 0.1, False),
+)
+OLD = NOW - 3600
+
+
+def machine(
+    name: str = "m-x", run_id: str = "x", launch_id: str = "1.1.1", supervisor_id: str = "me",
+    state: MachineState = MachineState.UP, created_at: float | None = OLD,
+) -> Machine:  # fmt: skip
+    return Machine("id-" + name, name, "z", state, supervisor_id, run_id, launch_id, created_at)
+
+
+def judged(one: Machine, elsewhere: dict[str, str] | None = None) -> tuple[Use, str, bool]:
+    verdict = Inventory("me", CLAIMS, elsewhere or {}).judge(one, NOW)
+    return verdict.use, verdict.why, verdict.release
+
+
+@pytest.mark.parametrize(
+    ("one", "use", "why"),
+    [
+        (machine("m-a", "a"), Use.SERVES, "serves attempt 1 of a"),
+        (machine("m-b", "b", "1.2.1"), Use.RETIRING, "attempt 2 of b is over; on its way out, in 30 s at the latest"),
+        (machine("m-c", "c"), Use.KEPT, "kept for c for another 10 min"),
+        (machine("m-d", "d"), Use.SERVES, "is being asked for by attempt 1 of d"),
+        (machine(supervisor_id="you"), Use.FOREIGN, "not ours: another supervisor's"),
+        (machine(supervisor_id=""), Use.FOREIGN, "not ours: it carries no supervisor's id"),
+        # The name of one of ours proves nothing: the labels do.
+        (machine("m-a", "a", supervisor_id="you"), Use.FOREIGN, "not ours: another supervisor's"),
+        (
+            machine("m-a", "a", "9.9.9"),
+            Use.ORPHAN,
+            "a live run has a machine of this name, and its labels name another launch",
+        ),
+        (machine(state=MachineState.ENDING), Use.ORPHAN, "serves no live run; it is being deleted already"),
+        (machine(created_at=NOW - 29), Use.ORPHAN, "serves no live run, but is younger than 30 s"),
+    ],
+)  # fmt: skip
+def test_machines_that_are_left_alone_and_why(one: Machine, use: Use, why: str) -> None:
+    assert judged(one) == (use, why, False)
+
+
+@pytest.mark.parametrize("created_at", [OLD, NOW - 30, None])
+def test_what_serves_nobody_may_go(created_at: float | None) -> None:
+    assert judged(machine(created_at=created_at)) == (
+        Use.ORPHAN, "carries our label and serves no live run", True,
+    )  # fmt: skip
+    assert judged(machine(state=MachineState.ENDED, created_at=created_at))[2]
+    assert judged(machine(state=MachineState.ASKED, created_at=created_at))[2]
+
+
+def test_a_machine_whose_run_another_bucket_s_leader_has_is_left_alone() -> None:
+    use, why, release = judged(machine(), {"x": "gce p gs://other"})
+    assert (use, release) == (Use.ELSEWHERE, False)
+    assert "gs://other" in why
+
+
+NAMES = st.sampled_from(["m-a", "m-b", "m-c", "m-d", "m-x", "m-y"])
+MACHINES = st.builds(
+    machine,
+    name=NAMES,
+    run_id=st.sampled_from(["a", "b", "c", "d", "x"]),
+    launch_id=st.sampled_from(["1.1.1", "1.2.1", "2.1.1", ""]),
+    supervisor_id=st.sampled_from(["me", "you", ""]),
+    state=st.sampled_from(MachineState),
+    created_at=st.sampled_from([None, OLD, NOW - 10]),
+)
+
+
+@given(st.lists(MACHINES, max_size=6))
+def test_a_person_never_has_more_released_than_the_sweep_would_but_for_its_brake(
+    machines: list[Machine],
+) -> None:
+    expected = {claim.machine_name for claim in CLAIMS}
+    plan = sweep.plan(MachineListing(tuple(machines)), "me", expected, NOW)
+    inventory = Inventory("me", CLAIMS, {})
+    due = [one for one in machines if inventory.judge(one, NOW).release]
+    allowed = plan.release or plan.refused
+    assert all(one in allowed for one in due)
+    going = [one for one in allowed if one.state is not MachineState.ENDING]
+    claimed = {(claim.run_id, claim.launch_id) for claim in CLAIMS}
+    assert [one for one in going if (one.run_id, one.launch_id) not in claimed] == due
+
+
+def test_a_judge_that_went_by_names_would_be_seen() -> None:
+    """The broken variant: labels that fit, another name. It serves all the same."""
+    renamed = replace(machine("m-a", "a"), name="m-renamed")
+    assert judged(renamed)[0] is Use.SERVES
