@@ -1,7 +1,8 @@
 """The tests' cloud in one piece: Compute Engine, Cloud Storage, metadata, secrets, a registry, machines that boot.
 
-The oracle watches every exchange with Compute Engine and Cloud Storage; `close` raises AssertionError with what it
-found, and when a process of a machine is still there. `python -m tests.cloud` runs one as a process of its own.
+The oracle watches every exchange with Compute Engine and Cloud Storage, and each caller may do what deploy/terraform
+grants its account (`access`); `close` raises AssertionError with what was wrong, and when a process of a machine is
+still there. `python -m tests.cloud` runs one as a process of its own.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.cloud.access import Access
 from tests.cloud.compute import ComputeFake
 from tests.cloud.discovery import Oracle
 from tests.cloud.metadata import MetadataFake
 from tests.cloud.registry import RegistryFake
+from tests.cloud.rolefiles import SUPERVISOR, WORKER
 from tests.cloud.secretmanager import SecretManagerFake
 from tests.cloud.storage import StorageFake
 from tests.cloud.web import Request, Response, Watch
@@ -49,6 +52,8 @@ class Cloud:
         self.registry = RegistryFake()
         self.registry.push("train", "1")
         self.machines = None
+        self.access = Access(self._whose, lambda bucket, name: self.storage.find(bucket, name) is not None)
+        self._guard()
         if folder is not None:
             from tests.cloud.machines import Machines
 
@@ -56,6 +61,23 @@ class Cloud:
             self.compute.accept_token = lambda token: self.metadata.accepts(f"Bearer {token}")
             self.storage.takes_token = lambda token: self._knows(f"Bearer {token}")
             self.secrets.authorize = self._knows
+
+    def _guard(self) -> None:
+        for service, server in {
+            "storage": self.storage.server,
+            "compute": self.compute.server,
+            "secretmanager": self.secrets.server,
+            "registry": self.registry.server,
+        }.items():
+            server.guard(self.access.gate(service))
+        self.storage.holds = self.access.holds
+
+    def _whose(self, authorization: str) -> str | None:
+        """Where no machine boots there is nobody but the supervisor, whatever its token; a registry that is not
+        Google's is asked without one."""
+        if self.machines is None or not authorization or self.metadata.accepts(authorization):
+            return SUPERVISOR
+        return WORKER if self._knows(authorization) else None
 
     def _knows(self, authorization: str | None) -> bool:
         """A token of the supervisor's account or of a machine's."""
@@ -109,6 +131,8 @@ class Cloud:
             _kill(pid)
         assert left == [], f"{len(left)} processes of machines were still there: {left}"
         assert self.compute.hook_errors == [], f"hooks failed: {self.compute.hook_errors!r}"
+        denied = "\n".join(self.access.faults)
+        assert self.access.faults == [], f"calls that the role files do not cover:\n{denied}"
         told = "\n".join(self.violations)
         assert self.violations == [], f"exchanges that Google's API does not have:\n{told}"
 

@@ -29,6 +29,7 @@ NESTED = ("compute", "storage")  # their paths begin with the service's name, an
 ERROR_FIELDS = {"code", "message", "errors", "status", "details"}
 REASON_FIELDS = {"message", "domain", "reason", "location", "locationType", "extendedHelp", "debugInfo"}
 PARAMETER = "{}"
+Flat = tuple[tuple[str, re.Pattern[str], Mapping[str, Any]], ...]  # (verb, path, method), where not NESTED
 
 
 @dataclass
@@ -54,6 +55,10 @@ class Oracle:
     def __init__(self, service: str) -> None:
         self.service = service
 
+    def find(self, request: Request) -> Found | None:
+        """The method that is asked for; None: there is none."""
+        return _document(self.service).find(request)
+
     def check(self, request: Request, response: Response) -> list[str]:
         """What is wrong with this exchange, in sentences; [] = nothing."""
         document = _document(self.service)
@@ -61,8 +66,8 @@ class Oracle:
         line = f"{request.method} {request.raw_path}"
         if found is None:
             return [f"{line}: {self.service} has no such method"]
-        checks = [_arguments(document, found, request), _request_body(document, found, request)]
-        checks.append(_answer(document, found, request, response))
+        asked = (_arguments(document, found, request), _request_body(document, found, request))
+        checks = (*asked, _answer(document, found, request, response))
         return [f"{line} ({found.method['id']}): {one}" for check in checks for one in check]
 
 
@@ -72,9 +77,7 @@ class Document:
     schemas: Mapping[str, Any]
     parameters: Mapping[str, Any]
     root: Node
-    flat: tuple[
-        tuple[str, re.Pattern[str], Mapping[str, Any]], ...
-    ] = ()  # (verb, path, method), where not NESTED
+    flat: Flat = ()
 
     def find(self, request: Request) -> Found | None:
         if self.service not in NESTED:
@@ -103,7 +106,7 @@ class Document:
         return None
 
 
-def _flat(methods: Iterator[Mapping[str, Any]]) -> tuple[tuple[str, re.Pattern[str], Mapping[str, Any]], ...]:
+def _flat(methods: Iterator[Mapping[str, Any]]) -> Flat:
     """`{+name}` may hold several words, `{name}` holds one; the pattern of each is checked with the other arguments."""
     found = []
     for method in methods:
@@ -115,8 +118,8 @@ def _flat(methods: Iterator[Mapping[str, Any]]) -> tuple[tuple[str, re.Pattern[s
 def _ways(service: str, path: str) -> tuple[str | None, list[str]]:
     rooms = {f"/{service}/v1/": "plain"}
     if service == "storage":
-        rooms |= {"/upload/storage/v1/": "upload", "/resumable/upload/storage/v1/": "upload"}
-        rooms |= {"/download/storage/v1/": "media"}
+        rooms |= {"/upload/storage/v1/": "upload", "/download/storage/v1/": "media"}
+        rooms["/resumable/upload/storage/v1/"] = "upload"
     for start, way in rooms.items():
         if path.startswith(start):
             return way, path[len(start) :].split("/")
@@ -156,9 +159,6 @@ def _methods(resources: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     for resource in resources.values():
         yield from resource.get("methods", {}).values()
         yield from _methods(resource.get("resources", {}))
-
-
-# --- what was asked -------------------------------------------------------------------------------------------------
 
 
 def _arguments(document: Document, found: Found, request: Request) -> Iterator[str]:
@@ -215,9 +215,6 @@ def _first_part(request: Request) -> bytes:
     if len(parts) < 3 or not kind.startswith("multipart/related"):
         return b"no multipart"
     return parts[1].partition(b"\r\n\r\n")[2] or b"no multipart"
-
-
-# --- what was answered ----------------------------------------------------------------------------------------------
 
 
 def _answer(document: Document, found: Found, request: Request, response: Response) -> Iterator[str]:

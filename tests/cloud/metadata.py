@@ -206,7 +206,8 @@ class MetadataFake:
         left_s = self._tokens.get(self._current, 0.0) - now
         if left_s < TOKEN_KEPT_S:
             self._issued += 1
-            self._current = f"ya29.fake-{self._issued}"
+            of = "" if self._instance is None else "%s-" % self._instance.get("id", "")
+            self._current = f"ya29.fake-{of}{self._issued}"  # no two machines have the same
             left_s = self.token_lifetime_s
             self._tokens[self._current] = now + left_s
         body = {"access_token": self._current, "expires_in": int(left_s), "token_type": "Bearer"}

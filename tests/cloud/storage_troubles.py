@@ -50,6 +50,8 @@ class Troubles:
         self._guard = threading.Lock()
         # Which bearer tokens count; "" stands for none. A test that cares puts its own rule here.
         self.takes_token: Callable[[str], bool] = lambda _: True
+        # Which permissions the caller's role holds, for who asks about them.
+        self.holds: Callable[[str], bool] = lambda _: True
 
     def trouble(
         self,
@@ -91,7 +93,7 @@ class Troubles:
 
     def is_allowed(self, permission: str) -> bool:
         with self._guard:
-            return not {(permission, ""), ("*", "")} & self._denied
+            return not {(permission, ""), ("*", "")} & self._denied and self.holds(permission)
 
     def check_allowed(self, permission: str, where: str, listed: str | None) -> None:
         """Refusal 403; a listing needs all that it may meet."""

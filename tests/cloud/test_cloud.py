@@ -27,7 +27,7 @@ def ask(url: str, body: object = None, bearer: str = "ya29.any") -> bytes:
 
 def test_right_exchanges_are_counted_and_pass() -> None:
     cloud = Cloud()
-    ask(f"{cloud.compute.url}/compute/v1/projects/{PROJECT}/zones")
+    ask(f"{cloud.compute.url}/compute/v1/projects/{PROJECT}/zones/us-east1-b")
     ask(f"{cloud.storage.url}/storage/v1/b/{BUCKET}/o?prefix=beats/")
     assert cloud.checked == 2
     cloud.close()

@@ -1,7 +1,8 @@
 """The one HTTP server under all fakes of this folder: HTTP/1.1 on loopback, kept-alive connections, a thread each.
 
 A fake is a function from Request to Response. What a network does beside answering is a Response too: hang until the
-client gives up, break off in mid-answer, or close without a word. `watch` sees every exchange, for the oracle.
+client gives up, break off in mid-answer, or close without a word. `watch` sees every exchange, for the oracle; a `gate`
+answers instead of the fake where the caller may not do what it asks for.
 """
 
 from __future__ import annotations
@@ -68,6 +69,7 @@ class Reset(Exception):
 
 Handler = Callable[[Request], Response]
 Watch = Callable[[Request, Response], None]
+Gate = Callable[[Request], Response | None]  # None = go on
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -94,7 +96,8 @@ class _Handler(BaseHTTPRequestHandler):
     def serve(self) -> None:
         request = _request(self)
         try:
-            response = self.server.answer(request)
+            refused = None if self.server.gate is None else self.server.gate(request)
+            response = self.server.answer(request) if refused is None else refused
         except Hang:
             self.server.closing.wait()
             self.close_connection = True
@@ -117,6 +120,7 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, answer: Handler, watch: Watch | None) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.answer, self.watch = answer, watch
+        self.gate: Gate | None = None
         self.closing = threading.Event()
         self.connections: set[socket.socket] = set()
 
@@ -128,6 +132,10 @@ class WebServer:
         self._server = _Server(answer, watch)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
         self._thread.start()
+
+    def guard(self, gate: Gate) -> None:
+        """From now on it is asked before each answer."""
+        self._server.gate = gate
 
     @property
     def closing(self) -> threading.Event:

@@ -1,8 +1,8 @@
 """What the supervisor's own account must be allowed on Google Cloud, in one table, by what it is for.
 
-The doctor asks for it, `deploy/terraform/roles.tf` grants it group by group, and the fakes of the tests refuse every call
-that it does not cover; a test holds the three together. Which permission a method needs: Google's API reference of that
-method. Public boot images, such as those of cos-cloud, need none: Google lets everybody use them.
+The doctor asks for it, `deploy/terraform/roles.tf` grants it group by group, and the fakes of the tests refuse every
+call that it does not cover; a test holds the three together. Which permission a method needs: Google's API reference
+of that method. Public boot images, such as those of cos-cloud, need none: Google lets everybody use them.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ REGISTRY: Mapping[str, str] = {
 
 
 def groups_in_use(config: GceConfig) -> tuple[str, ...]:
-    """The groups of PROJECT that these settings make use of by themselves; what only a command uses is not among them."""
+    """The groups of PROJECT that these settings use by themselves; what only a command uses is not among them."""
     own_image = config.boot_image.strip("/").startswith((f"projects/{config.project}/", "global/"))
     by_setting = {
         "external_ip": config.external_ip,

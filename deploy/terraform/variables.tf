@@ -1,0 +1,99 @@
+variable "project" {
+  description = "Id of the project, neither its name nor its number."
+  type        = string
+
+  validation {
+    condition     = can(regex("^[a-z][a-z0-9-]{4,28}[a-z0-9]$", var.project))
+    error_message = "That is no project id: 6 to 30 lower-case letters, digits and hyphens."
+  }
+}
+
+variable "region" {
+  description = "Where the bucket and the images lie. Machines of other regions pay for each restore and each pull."
+  type        = string
+  default     = "us-east1"
+}
+
+variable "zones" {
+  description = "Zones for machines, in the order in which they are tried. Empty: the first three that the region tells."
+  type        = list(string)
+  default     = []
+}
+
+variable "shapes" {
+  description = "Machines that a run may get, by name, in order of preference."
+  type        = list(string)
+  default     = ["t4=n1-standard-8+1xnvidia-tesla-t4"]
+}
+
+variable "bucket" {
+  description = "Name of the bucket to make: all runs live in it. Names are taken world-wide."
+  type        = string
+}
+
+variable "features" {
+  description = "What the supervisor may do beyond starting, watching and ending machines; see README.md."
+  type        = set(string)
+  default     = ["external_ip", "capacity_advice", "price_history"]
+
+  validation {
+    condition = alltrue([
+      for feature in var.features : contains([
+        "external_ip", "capacity_advice", "price_history", "subnet", "data_disk", "boot_image", "cloud_logging", "preempt",
+      ], feature)
+    ])
+    error_message = "There is no such feature. README.md lists them."
+  }
+}
+
+variable "secrets" {
+  description = "Names of secrets of this project that runs may read, such as hf-token. They must exist."
+  type        = set(string)
+  default     = []
+}
+
+variable "supervisor_users" {
+  description = "People who run the supervisor with their own credentials, such as user:me@example.com."
+  type        = set(string)
+  default     = []
+}
+
+variable "builders" {
+  description = "People who build images with `spot build-image`, such as user:me@example.com."
+  type        = set(string)
+  default     = []
+}
+
+variable "staging_prefix" {
+  description = "Folder of the bucket for sources of image builds; what lies there is deleted after a week."
+  type        = string
+  default     = "build-staging"
+}
+
+variable "network" {
+  description = "Network of the machines. They are reached by nobody: no firewall rule is needed or made."
+  type        = string
+  default     = "default"
+}
+
+variable "subnet" {
+  description = "Subnet of the machines; empty where the network makes its own. Needs the feature subnet."
+  type        = string
+  default     = ""
+}
+
+variable "supervisor_vm" {
+  description = "A small machine that runs the supervisor; null: it runs elsewhere. wheel: gs:// URL of the built package."
+  type = object({
+    zone         = string
+    wheel        = string
+    machine_type = optional(string, "e2-small")
+  })
+  default = null
+}
+
+variable "role_prefix" {
+  description = "Custom roles are named PREFIXSupervisor and so on. A deleted role blocks its name for weeks."
+  type        = string
+  default     = "spot"
+}
