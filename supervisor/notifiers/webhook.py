@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -25,6 +26,7 @@ REST_S = 30.0  # after no answer at all
 RETRY_MAX_S = 8 * 3600.0
 TEXT_MAX = 1900  # Discord takes 2000 characters of content
 GONE = (404, 410)  # the receiver says that nobody lives there any more
+TEST = "test"  # the kind of a message that tells nothing
 BASE64 = "whsec_"  # what a secret begins with that goes on in base64
 DISCORD = ("discord.com", "discordapp.com")
 SLACK = ("hooks.slack.com", "hooks.slack-gov.com")
@@ -46,7 +48,7 @@ class WebhookNotifier:
     ) -> None:
         """ValueError for a `whsec_` that is not base64."""
         self._url, self._sender = url, sender
-        self._host = (urlsplit(url).hostname or "").lower()
+        self.host = (urlsplit(url).hostname or "").lower()  # all of the address that may be shown
         self._signer = _signer(secret)
         self._monotonic, self._wall = monotonic, wall
         self._rests_until = 0.0
@@ -54,25 +56,24 @@ class WebhookNotifier:
     def send(self, notification: Notification) -> None:
         """Raises DeliveryFailed; its text names the host and never the address."""
         if self._monotonic() < self._rests_until:
-            raise DeliveryFailed(f"{self._host} did not answer a moment ago; it is left alone for a while")
-        self._post(self._id(notification.event_id), _body(self._host, notification))
+            raise DeliveryFailed(f"{self.host} did not answer a moment ago; it is left alone for a while")
+        self._post(self._id(notification.event_id), _body(self.host, notification), ANSWER_S)
 
-    def send_test(self) -> None:
+    def send_test(self, now: float, timeout_s: float = ANSWER_S) -> None:
         """One message that tells a person that the way is open, whatever happened before. Raises DeliveryFailed."""
-        now = self._wall()
         text = "Test of the Spot Supervisor: alerts arrive here."
-        notification = Notification(0, 0, "", "test", text, now, {})
-        self._post(self._id(f"test_{int(now * 1000)}"), _body(self._host, notification))
+        notification = Notification(0, 0, "", TEST, text, now, {})
+        self._post(self._id(f"test_{int(now * 1000)}"), _body(self.host, notification), timeout_s)
 
     def _id(self, number: object) -> str:
         return f"evt_{self._sender}_{number}" if self._sender else f"evt_{number}"
 
-    def _post(self, message_id: str, body: str) -> None:
+    def _post(self, message_id: str, body: str, within_s: float) -> None:
         import httpx  # a quarter of a second of a start that may never need it
 
         for noisy in ("httpx", "httpcore"):
             logging.getLogger(noisy).setLevel(logging.WARNING)
-        timeout = httpx.Timeout(ANSWER_S, connect=CONNECT_S)
+        timeout = httpx.Timeout(within_s, connect=min(CONNECT_S, within_s))
         try:
             with (
                 httpx.Client(timeout=timeout, trust_env=False, follow_redirects=False) as client,
@@ -80,12 +81,11 @@ class WebhookNotifier:
                     "POST", self._url, content=body, headers=self._headers(message_id, body)
                 ) as got,
             ):
-                said = self._read(got)
+                said = self._read(got, within_s)
                 status, headers = got.status_code, dict(got.headers)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             self._rests_until = self._monotonic() + REST_S
-            # The text of such an error may hold the address.
-            raise DeliveryFailed(f"{self._host} gave no answer ({type(error).__name__})") from None
+            raise DeliveryFailed(f"{_why(error, within_s)} ({self.host})") from None
         self._judge(status, headers, said)
 
     def _headers(self, message_id: str, body: str) -> dict[str, str]:
@@ -100,9 +100,9 @@ class WebhookNotifier:
             headers["webhook-signature"] = self._signer.sign(msg_id=message_id, timestamp=at, data=body)
         return headers
 
-    def _read(self, response: Any) -> bytes:
+    def _read(self, response: Any, within_s: float) -> bytes:
         """The beginning of the answer, within the time that an answer may take."""
-        until, found = self._monotonic() + ANSWER_S, b""
+        until, found = self._monotonic() + within_s, b""
         for piece in response.iter_raw():
             found += piece
             if len(found) >= ANSWER_BYTES or self._monotonic() > until:
@@ -113,14 +113,31 @@ class WebhookNotifier:
         """2xx is delivered, nothing else. Raises DeliveryFailed."""
         if 200 <= status < 300:
             return
-        text = f"{self._host} answered HTTP {status}"
+        text = f"HTTP {status} from {self.host}"
         if 300 <= status < 400:
-            raise DeliveryFailed(f"{text}: it leads elsewhere, and no redirect is followed", permanent=True)
+            text += ": it leads elsewhere, and no redirect is followed"
+            raise DeliveryFailed(text, permanent=True, status=status)
         if status in GONE:
-            raise DeliveryFailed(f"{text}: nobody takes messages at this address", permanent=True)
+            text += ": nobody takes messages at this address"
+            raise DeliveryFailed(text, permanent=True, status=status)
         if said and status < 500:
             text += f": {_plain(said)}"
-        raise DeliveryFailed(text, _retry_after_s(headers.get("retry-after", ""), self._wall()))
+        after_s = _retry_after_s(headers.get("retry-after", ""), self._wall())
+        raise DeliveryFailed(text, after_s, status=status)
+
+
+def _why(error: Exception, within_s: float) -> str:
+    """Never the error's own text, which may hold the address."""
+    causes: list[BaseException] = [error]
+    while (below := causes[-1].__cause__ or causes[-1].__context__) is not None:
+        causes.append(below)
+    if any(isinstance(cause, socket.gaierror) for cause in causes):
+        return "no such host"
+    if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
+        return "connection refused"
+    if "Timeout" in type(error).__name__:
+        return f"no answer within {within_s:g} s"
+    return f"no answer: {type(error).__name__}"
 
 
 def _signer(secret: str) -> Any:

@@ -21,10 +21,18 @@ class Notification:
 
 
 class DeliveryFailed(Exception):
-    """Not delivered. `retry_after_s`: what the receiver asked for; None = our own backoff."""
+    """Not delivered. `retry_after_s`: what the receiver asked for; None = our own backoff. `status`: of the HTTP
+    answer; None = there was none."""
 
-    def __init__(self, detail: str, retry_after_s: float | None = None, permanent: bool = False):
+    def __init__(
+        self,
+        detail: str,
+        retry_after_s: float | None = None,
+        permanent: bool = False,
+        status: int | None = None,
+    ):
         super().__init__(detail)
+        self.status = status
         self.retry_after_s = retry_after_s
         self.permanent = permanent
 

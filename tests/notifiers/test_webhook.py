@@ -103,7 +103,8 @@ def test_a_name_that_only_ends_like_discord_is_no_discord() -> None:
 def test_only_success_is_delivered(receiver: Receiver, status: int, permanent: bool) -> None:
     failed = refusal(receiver, Response(status, b"no", {"Location": "/elsewhere"}))
     assert (failed.permanent, failed.retry_after_s) == (permanent, None)
-    assert str(status) in str(failed)
+    assert str(failed).startswith(f"HTTP {status} from 127.0.0.1")
+    assert failed.status == status
     assert len(receiver.requests) == 1, "a redirect is not followed"
 
 
@@ -133,14 +134,14 @@ def test_a_receiver_that_does_not_answer_rests_and_then_gets_its_chance_again() 
             with pytest.raises(DeliveryFailed) as caught:
                 notifier.send(TOLD)
             said.append(str(caught.value))
-    assert said[0] == said[2] == "127.0.0.1 gave no answer (ConnectError)"
+    assert said[0] == said[2] == "connection refused (127.0.0.1)"
     assert "left alone for a while" in said[1]
 
 
 def test_a_test_message_is_sent_even_while_the_receiver_rests(receiver: Receiver) -> None:
     notifier = WebhookNotifier(receiver.url, "s", "me")
     notifier._rests_until = float("inf")
-    notifier.send_test()
+    notifier.send_test(1_800_000_000.0, 2.0)
     told: Any = Webhook(b"s").verify(receiver.requests[0].body, dict(receiver.requests[0].headers))
     assert (told["type"], told["data"]["run_id"]) == ("supervisor.test", None)
 
@@ -167,3 +168,24 @@ def test_a_secret_that_is_no_base64_is_refused_without_being_told() -> None:
     with pytest.raises(ValueError, match="base64") as caught:
         WebhookNotifier("https://example.org", "whsec_ä")
     assert "ä" not in str(caught.value)
+
+
+def test_a_host_that_nobody_knows_and_one_that_is_silent_are_told_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def unknown_host(*_: object, **__: object) -> None:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    with (
+        monkeypatch.context() as patched,
+        pytest.raises(DeliveryFailed, match=r"^no such host \(nobody\.invalid\)$") as unknown,
+    ):
+        patched.setattr(socket, "getaddrinfo", unknown_host)
+        WebhookNotifier("https://nobody.invalid/hunter2").send(TOLD)
+    assert unknown.value.status is None
+    with socket.socket() as silent:  # takes the connection and never reads
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        notifier = WebhookNotifier("http://127.0.0.1:%d/hunter2" % silent.getsockname()[1])
+        with pytest.raises(DeliveryFailed, match=r"^no answer within 0\.2 s \(127\.0\.0\.1\)$"):
+            notifier.send_test(1_800_000_000.0, 0.2)
