@@ -98,12 +98,15 @@ class Document:
         return Found(method, dict(zip(names, bound, strict=True)), prefix)
 
     def _find_flat(self, request: Request) -> Found | None:
+        """Of methods with the same path, such as those with and without a location, the one whose names fit."""
+        found = []
         for verb, pattern, method in self.flat:
-            match = pattern.fullmatch(request.raw_path)
-            if verb == request.method and match is not None:
-                names = re.findall(r"{\+?(\w+)}", method["path"])
-                return Found(method, {name: unquote(match[name]) for name in names}, "plain")
-        return None
+            match = pattern.fullmatch(request.raw_path) if verb == request.method else None
+            if match is not None:
+                at = {name: unquote(value) for name, value in match.groupdict().items()}
+                fits = all(re.search(method["parameters"][name].get("pattern", ""), at[name]) for name in at)
+                found.insert(0 if fits else len(found), Found(method, at, "plain"))
+        return found[0] if found else None
 
 
 def _flat(methods: Iterator[Mapping[str, Any]]) -> Flat:
