@@ -7,6 +7,7 @@ Google's libraries. Making the adapters asks nobody: what Google has to say come
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from supervisor import settings as settings_of
-from supervisor import settings_alerts
+from supervisor import settings_alerts, telemetry
 from supervisor.agent_bundle import agent_path
 from supervisor.domain.cards import Card
 from supervisor.domain.errors import SettingsRefused
@@ -33,9 +34,12 @@ from supervisor.providers.local.provider import LocalProvider
 from supervisor.settings import Settings
 from supervisor.settings_gce import GCE
 
+log = logging.getLogger(__name__)
+
 # What the extra `google` brings; the names are asked for without importing anything of it.
 GOOGLE_PACKAGES = ("google.auth", "google.cloud.compute_v1", "google.cloud.storage")
 DOCTOR_DEADLINE_S = 6.0
+PRICES_DEADLINE_S = 30.0
 LAUNCH_THREADS_LOCAL = 8
 LAUNCH_THREADS_GCE = 32  # an insert waits seconds for Google, a process starts at once
 
@@ -113,8 +117,10 @@ def _google(settings: Settings, clock: Clock) -> Adapters:
     from supervisor.providers.gce import config as gce
     from supervisor.providers.gce.clients import Compute
     from supervisor.providers.gce.data_places import DataPlaces
+    from supervisor.providers.gce.disasters import GceDisasters
     from supervisor.providers.gce.doctor import Doctor
     from supervisor.providers.gce.platform import GcePlatform
+    from supervisor.providers.gce.pricing import Pricing
     from supervisor.providers.gce.provider import GceProvider
     from supervisor.providers.gce.retry import Retry
 
@@ -125,17 +131,28 @@ def _google(settings: Settings, clock: Clock) -> Adapters:
         raise SettingsRefused(f"store_url: {error}", {"store_url": settings.store_url}) from None
     config = gce_config(settings)
     closing = threading.Event()
+    # The price list has many pages, and a person waits for it: its own client with the patience of a minute.
+    patient = Compute(config, Retry(deadline_s=PRICES_DEADLINE_S, per_try_s=PRICES_DEADLINE_S))
+    pricing = Pricing(config, patient, clock.now, settings.data_dir)
     provider = GceProvider(
-        config, gce.offers(config), objects, agent, clock, pause=lambda for_s: pause(for_s, closing)
+        config,
+        gce.offers(config),
+        objects,
+        agent,
+        clock,
+        pause=lambda for_s: pause(for_s, closing),
     )
+    provider.priced = pricing.priced
 
     # A person waits for the doctor: its own client, whose patience is short and whose storms trouble no tick.
     asking = Compute(config, Retry(deadline_s=DOCTOR_DEADLINE_S, per_try_s=DOCTOR_DEADLINE_S))
 
     places = DataPlaces(config, objects.bucket)
+    platform = GcePlatform(config, asking, places, agent, pricing)
 
     def warm() -> None:
         provider.warm()
+        _tell_whose(platform)
         places.learn()
         with contextlib.suppress(StoreUnavailable):  # the first use says it
             objects.warm()
@@ -146,16 +163,25 @@ def _google(settings: Settings, clock: Clock) -> Adapters:
 
     return Adapters(
         provider,
-        GcePlatform(config, asking, places, agent),
+        platform,
         provider.scope(),
         objects,
         agent,
-        checks=Doctor(config, asking, objects, settings.default_image, provider.pin).examine,
+        disasters=GceDisasters(asking),
+        checks=Doctor(config, asking, objects, settings.default_image, provider.pin, pricing.finding).examine,
         warm=warm,
         close=close,
         closing=closing,
         launch_threads=LAUNCH_THREADS_GCE,
     )
+
+
+def _tell_whose(platform: Platform) -> None:
+    """Name and number of the project, once, in the log: the question of where these machines are is asked late."""
+    with contextlib.suppress(ProviderUnavailable):  # the doctor says it
+        whose = platform.account()
+        extra = {telemetry.ACTION: "warm", "project": whose.name, "project_number": whose.number}
+        log.info("machines are those of this project", extra=extra)
 
 
 def alerts(settings: Settings, sender: str) -> WebhookNotifier | None:

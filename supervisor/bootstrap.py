@@ -85,4 +85,8 @@ def _wakes(store: storage.SqlStore) -> Iterator[Wakes]:
 
 
 def _tell_ready(address: str, settings: Settings) -> None:
-    log.info("serving", extra={telemetry.ACTION: "serve", "url": address, "data_dir": str(settings.data_dir)})
+    where = {"project": settings.gce_project} if settings.gce_project else {}
+    log.info(
+        "serving",
+        extra={telemetry.ACTION: "serve", "url": address, "data_dir": str(settings.data_dir), **where},
+    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from supervisor import adapters as adapters_of
@@ -16,6 +16,8 @@ from supervisor import settings as settings_of
 from supervisor.adapters import Adapters
 from supervisor.api.deps import Services, assemble
 from supervisor.domain import cells
+from supervisor.domain.attempt import Try
+from supervisor.domain.run import Run
 from supervisor.notifiers.log import LogNotifier
 from supervisor.notifiers.webhook import WebhookNotifier
 from supervisor.ports.notifier import Notifier
@@ -23,7 +25,7 @@ from supervisor.ports.store import Store
 from supervisor.ports.wake import Wake
 from supervisor.reconciler.act import Actor
 from supervisor.reconciler.event_wake import EventWake
-from supervisor.reconciler.jobs import Paces
+from supervisor.reconciler.jobs import Paces, launch_request
 from supervisor.reconciler.leader import Leader
 from supervisor.reconciler.loop import Loop
 from supervisor.reconciler.observe import Observer
@@ -35,13 +37,18 @@ from supervisor.reconciler.sweeping import Sweeper
 from supervisor.reconciler.system_clock import SystemClock
 from supervisor.reconciler.tick import Tick
 from supervisor.reconciler.worldview import Worldview
-from supervisor.services.dev import Dev
+from supervisor.services.dev import LOCAL, Dev
 from supervisor.services.doctor import Surroundings
 from supervisor.services.handover import Handover
 from supervisor.services.health import LoopStatus
 from supervisor.services.heartbeat import BeatInbox
 from supervisor.services.parts import Defaults, Parts
+from supervisor.services.plan import Preview
+from supervisor.services.policy import Spec
 from supervisor.settings import Settings
+
+
+SHOWN_NONCE = "(made at the launch)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +117,13 @@ def build(settings: Settings, store: Store, wakes: Wakes) -> House:
         parts.knobs.poll_interval_s,
         adapters.scope,
     )
-    tick = _tick(settings, parts, adapters, wakes.loop, cell, observer, inbox)
+    paces = Paces(
+        store_url=parts.objects.url,
+        server_file=adapters.server_file,
+        poll_interval_s=settings.poll_interval_s,
+        **settings_of.agent_paces(settings, settings.provider),
+    )
+    tick = _tick(parts, adapters, wakes.loop, cell, observer, inbox, paces)
     loop = Loop(
         tick,
         leader,
@@ -130,6 +143,7 @@ def build(settings: Settings, store: Store, wakes: Wakes) -> House:
         Dev(parts, adapters.disasters) if adapters.disasters is not None else None,
         lambda key: tick.runs.get(key) if leader.lease() is not None else None,
         settings_of.public_host(settings),
+        _preview(parts, paces),
     )
     return House(services, loop, handover, adapters)
 
@@ -174,7 +188,7 @@ def _notifiers(settings: Settings, store: Store) -> dict[str, Notifier]:
 
 
 def _surroundings(settings: Settings, adapters: Adapters) -> Surroundings:
-    promised = max(settings.local_gpus.values(), default=0) if adapters.disasters is not None else 0
+    promised = max(settings.local_gpus.values(), default=0) if settings.provider == LOCAL else 0
     return Surroundings(
         settings.data_dir,
         adapters.agent,
@@ -197,23 +211,27 @@ def _beats(settings: Settings, parts: Parts, leader: Leader) -> tuple[BeatInbox,
     return inbox, Handover(store, inbox, clock, parts.wake, urgent, leader.lease)
 
 
+def _preview(parts: Parts, paces: Paces) -> Preview:
+    """What a launch would send, but for what the launch itself makes: its nonce."""
+
+    def preview(run: Run, try_: Try, spec: Spec) -> Mapping[str, object]:
+        request = launch_request(run, try_, spec, SHOWN_NONCE, parts.store.supervisor_id, paces)
+        return parts.platform.preview(request)
+
+    return preview
+
+
 def _tick(
-    settings: Settings,
     parts: Parts,
     adapters: Adapters,
     wake: Wake,
     cell: str,
     observer: Observer,
     inbox: BeatInbox,
+    paces: Paces,
 ) -> Tick:
     store, objects, clock, providers = parts.store, parts.objects, parts.clock, dict(parts.providers)
     outcomes = Outcomes()
-    paces = Paces(
-        store_url=objects.url,
-        server_file=adapters.server_file,
-        poll_interval_s=settings.poll_interval_s,
-        **settings_of.agent_paces(settings, settings.provider),
-    )
     return Tick(
         store=store,
         cell=cell,

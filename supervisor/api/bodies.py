@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from difflib import get_close_matches
-from typing import Annotated, Any, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from fastapi import Request
 from pydantic import (
@@ -19,6 +19,7 @@ from pydantic import (
     FiniteFloat,
     StringConstraints,
     ValidationError,
+    model_validator,
 )
 
 from supervisor.api.errors import MalformedJson, UnsupportedMediaType
@@ -73,7 +74,11 @@ class StrikeBody(Strict):
 
 
 class PreemptBody(StrikeBody):
+    """`notice_s`: where machines are local; elsewhere the platform's own notice is given. `confirm`: a person has said
+    that a rented machine may be taken away."""
+
     notice_s: Annotated[FiniteFloat, Field(ge=0, le=3600)] = 30.0
+    confirm: bool = False
 
 
 class StockoutBody(Strict):
@@ -121,6 +126,20 @@ class NoParameters(_Parameters):
     pass
 
 
+class SubmitParameters(_Parameters):
+    """`validate_only`: tell the plan, and do nothing of it. `code_follows`, in a plan: the code bundle is stored with the
+    submit itself, so it need not be there now."""
+
+    validate_only: bool = False
+    code_follows: bool = False
+
+    @model_validator(mode="after")
+    def _follows(self) -> SubmitParameters:
+        if self.code_follows and not self.validate_only:
+            raise ValueError("code_follows has a meaning with validate_only alone")
+        return self
+
+
 class ListParameters(_Parameters):
     page_size: Annotated[int, Field(ge=0, description="0 = 50; above 1000 is taken as 1000")] = 0
     cursor: Annotated[str, StringConstraints(max_length=255)] | None = None
@@ -153,6 +172,12 @@ class EventParameters(_Parameters):
     since: AwareDatetime | None = None
 
 
+class RunEventParameters(EventParameters):
+    cloud: Annotated[bool, Field(description="with what the cloud itself recorded of the run's machines")] = (
+        False
+    )
+
+
 class LogParameters(_Parameters):
     attempt: Annotated[int, Field(ge=1, le=10**9)] | None = None
     offset: Annotated[int, Field(ge=0, le=2**62)] = 0
@@ -160,7 +185,15 @@ class LogParameters(_Parameters):
 
 
 class ConsoleParameters(_Parameters):
+    """`after`: from this offset on; negative: so many of the last bytes. `source=cloud_logging`: what the cloud's log
+    service kept, `lines` at most, since the machine was asked for or since `since`."""
+
     attempt: Annotated[int, Field(ge=1, le=10**9)] | None = None
+    after: Annotated[int, Field(ge=-1_048_576, le=2**62)] | None = None
+    limit: Annotated[int, Field(ge=1, le=1_048_576, description="bytes")] = 65_536
+    source: Literal["machine", "cloud_logging"] = "machine"
+    since: AwareDatetime | None = None
+    lines: Annotated[int, Field(ge=1, le=10_000)] = 1000
 
 
 class ReadyParameters(_Parameters):

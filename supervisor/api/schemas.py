@@ -216,7 +216,10 @@ class AttemptList(Answer):
 
 
 class EventShown(Answer):
-    id: int
+    """`source`: supervisor or cloud. The cloud's own events have no id of ours (null), their kind is the cloud's word,
+    and `data` has the operation's id, the machine and its zone."""
+
+    id: int | None
     run_id: str | None
     at: datetime
     generation: int
@@ -225,11 +228,15 @@ class EventShown(Answer):
     text: str
     actor: str
     data: dict[str, Any]
+    source: str
 
 
 class EventList(Answer):
+    """`cloud_unread`: why the cloud's own events, which were asked for, are not among these."""
+
     events: list[EventShown]
     complete: bool
+    cloud_unread: str | None
 
 
 class LogText(Answer):

@@ -80,7 +80,10 @@ class Evidence(Answer):
 
 
 class ConsoleText(Answer):
-    """`live`: asked of the machine just now; else what was kept of its console."""
+    """`live`: asked of the machine just now; with `after` it is False once the machine is gone and nothing more comes.
+    `source`: machine, kept (in the object store) or cloud_logging. `log_service`: what else may have it. Offsets count
+    bytes since the machine's boot, and come with `after` only; go on from `next_offset`. `lost_bytes`: the platform has
+    dropped so many before `start`."""
 
     run_id: str
     attempt: int
@@ -88,3 +91,8 @@ class ConsoleText(Answer):
     zone: str
     live: bool
     text: str
+    source: str
+    log_service: str | None
+    start: int | None = None
+    next_offset: int | None = None
+    lost_bytes: int | None = None

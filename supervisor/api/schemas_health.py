@@ -9,13 +9,17 @@ from supervisor.api.schemas import Answer
 
 class Meta(Answer):
     """`provider`: of a run that names none, with what it offers in the order of preference. `default_image`: of such a
-    run, null where each must name its own or none is used."""
+    run, null where each must name its own or none is used. `project`: whose machines these are, null where they are
+    those of this computer; its number, null until it is known; and where a person sees the same machines."""
 
     version: str
     provider: str
     zones: list[str]
     shapes: list[str]
     default_image: str | None
+    project: str | None
+    project_number: str | None
+    console_url: str | None
 
 
 class Live(Answer):
@@ -48,10 +52,13 @@ class DoctorReport(Answer):
 
 
 class Disaster(Answer):
+    """`notice_s`: of a preemption; null where the platform's own notice is given."""
+
     done: str
     run_id: str
     machine: str
     zone: str
+    notice_s: float | None = None
 
 
 class Stockout(Answer):

@@ -1,4 +1,5 @@
-"""dev: disasters on purpose, to see with one's own eyes that a training survives them. Local machines only."""
+"""dev: disasters on purpose, to see with one's own eyes that a training survives them. All of them on local machines; a
+Spot VM can be preempted, which costs real work, so that a person is asked."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import click
 
 from supervisor.cli import output
 from supervisor.cli.client import Client, Json
+from supervisor.cli.exits import Problem
 from supervisor.cli.finding import choose_run
 from supervisor.cli.options import duration_s, run_argument, server_options
 from supervisor.cli.words import safe
@@ -13,7 +15,7 @@ from supervisor.cli.words import safe
 
 @click.group()
 def dev() -> None:
-    """Disasters on purpose (refused unless machines are local)."""
+    """Disasters on purpose (local machines; a Spot VM can only be preempted)."""
 
 
 @dev.command()
@@ -26,12 +28,26 @@ def dev() -> None:
     show_default=True,
     help="Time between notice and end.",
 )
+@click.option("-y", "--yes", is_flag=True, help="Do not ask, where machines are rented.")
 @server_options
-def preempt(client: Client, run_id: str | None, notice_s: float) -> None:
-    """Give the machine of a run notice, then take it away."""
+def preempt(client: Client, run_id: str | None, notice_s: float, yes: bool) -> None:
+    """Give the machine of a run notice, then take it away; on Google Cloud in earnest, with the VM's own notice."""
     name = choose_run(client, run_id)
-    client.post("/v1/dev/preempt", {"run_id": name, "notice_s": notice_s})
-    _done(name, f"The machine of {name} was told that it goes in {notice_s:g} s.")
+    body: Json = {"run_id": name, "notice_s": notice_s, **({"confirm": True} if yes else {})}
+    try:
+        told = client.post("/v1/dev/preempt", body)
+    except Problem as problem:
+        if problem.code != "CONFIRM_NEEDED":
+            raise
+        if not output.confirmed(f"{safe(problem.text)} Go on?", False):
+            raise click.Abort from None
+        told = client.post("/v1/dev/preempt", {**body, "confirm": True})
+    if told.get("notice_s", notice_s) is None:
+        _done(
+            name, f"Google was asked to take the machine of {name} away; it goes after the VM's own notice."
+        )
+    else:
+        _done(name, f"The machine of {name} was told that it goes in {notice_s:g} s.")
 
 
 @dev.command()

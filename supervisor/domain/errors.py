@@ -37,6 +37,12 @@ class UnknownPrice(InvalidRequest):
     code = "PRICE_UNKNOWN"
 
 
+class DataElsewhere(InvalidRequest):
+    """The run wants its data in its machines' region, and it lies in another one; the text names both."""
+
+    code = "DATA_ELSEWHERE"
+
+
 class SecretInSpec(InvalidRequest):
     """A spec holds what looks like the value of a secret; the text names the place and not the value."""
 
@@ -47,6 +53,18 @@ class CodeRefused(InvalidRequest):
     """The code bundle breaks a rule, or the command cannot be started from it."""
 
     code = "CODE_REFUSED"
+
+
+class ImageBuildRefused(InvalidRequest):
+    """The folder, or what was said of its image, cannot be built; nothing was sent."""
+
+    code = "IMAGE_BUILD_REFUSED"
+
+
+class ImageBuildFailed(SpotError):
+    """No way led to an image in the registry; the text says why, and what mends it."""
+
+    code = "IMAGE_BUILD_FAILED"
 
 
 class CodeNotFound(SpotError):
@@ -197,6 +215,18 @@ class DevRefused(Forbidden):
     """Disasters are injected on the local provider only."""
 
     code = "DEV_REFUSED"
+
+
+class NotSupportedHere(SpotError):
+    """The place where this run's machines are has no such thing."""
+
+    code = "NOT_SUPPORTED"
+
+
+class ConfirmNeeded(Conflict):
+    """What was asked for costs real work or money, and nobody has said that this is meant."""
+
+    code = "CONFIRM_NEEDED"
 
 
 class Unavailable(SpotError):

@@ -1,15 +1,22 @@
-"""Disasters on request, for demos and tests: only on the provider that runs on this computer.
+"""Disasters on request, for demos and tests: all of them on machines of this computer, a preemption on rented ones too.
 
-Each is done to the machine of the run's live attempt; the loop finds out by itself, as it would in earnest.
+Each is done to the machine of the run's live attempt; the loop finds out by itself, as it would in earnest. On a rented
+machine it is in earnest: what was done since the last checkpoint is paid for again, so a person must have said so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from supervisor.domain.errors import Conflict, DevRefused, InvalidRequest, Unavailable
+from supervisor.domain.errors import (
+    ConfirmNeeded,
+    Conflict,
+    DevRefused,
+    InvalidRequest,
+    Unavailable,
+)
 from supervisor.domain.machine import MachineRef
-from supervisor.ports.provider import Disasters, MachineMissing, ProviderUnavailable
+from supervisor.ports.provider import Disasters, MachineMissing, NotSupported, ProviderUnavailable
 from supervisor.services.changing import find_run
 from supervisor.services.parts import Parts
 from supervisor.services.run_view import Json
@@ -18,14 +25,24 @@ LOCAL = "local"
 
 
 class Dev:
-    """`disasters`: the local provider. Raises NotFound, DevRefused, Conflict (no machine now), Unavailable."""
+    """`disasters`: what the supervisor's own provider can do to its machines. Raises NotFound, DevRefused, Conflict (no
+    machine now), Unavailable."""
 
     def __init__(self, parts: Parts, disasters: Disasters) -> None:
         self._parts, self._disasters = parts, disasters
 
-    def preempt(self, run_id: str, notice_s: float) -> Json:
-        """Notice now, the machine is taken away `notice_s` later."""
-        return self._strike("preempt", run_id, notice_s)
+    def preempt(self, run_id: str, notice_s: float, confirmed: bool = False) -> Json:
+        """Notice now, the machine is taken away `notice_s` later; a rented one with the platform's own notice. Raises
+        ConfirmNeeded where it is rented and nobody has confirmed it."""
+        ref = self._machine(run_id, "preempt")
+        if ref.provider != LOCAL and not confirmed:
+            raise ConfirmNeeded(
+                f"This takes {ref.name} in {ref.zone} away from {run_id} in earnest: what it did since its last "
+                "checkpoint is lost, and another machine is rented.",
+                {"run_id": run_id, "machine": ref.name, "zone": ref.zone},
+            )
+        told = self._strike("preempt", run_id, notice_s)
+        return {**told, "notice_s": notice_s if ref.provider == LOCAL else None}
 
     def kill(self, run_id: str) -> Json:
         """Everything on the machine is killed at once; no record is left."""
@@ -39,15 +56,17 @@ class Dev:
         """These zones have no capacity for `for_s` seconds (None: until called again with 0). Raises InvalidRequest."""
         try:
             self._disasters.stockout(zones, for_s)
+        except NotSupported as error:
+            raise DevRefused(_sentence(error)) from None
         except ValueError:
-            offers = self._parts.providers[LOCAL].offers()
+            offers = self._parts.providers[self._parts.own_provider].offers()
             known = list(dict.fromkeys(offer.placement.zone for offer in offers))
             text = f"Not every zone is one of the settings. Known: {', '.join(known)}."
             raise InvalidRequest(text, {"known": known}, [("#/zones", "unknown zone")]) from None
         return {"done": "stockout", "zones": list(zones), "for_s": for_s}
 
     def _strike(self, what: str, run_id: str, notice_s: float) -> Json:
-        ref = self._machine(run_id)
+        ref = self._machine(run_id, what)
         try:
             if what == "preempt":
                 self._disasters.preempt(ref, notice_s)
@@ -55,6 +74,8 @@ class Dev:
                 self._disasters.kill(ref)
             else:
                 self._disasters.freeze(ref)
+        except NotSupported as error:
+            raise DevRefused(_sentence(error), {"run_id": run_id}) from None
         except MachineMissing as error:
             raise Conflict(f"The machine of {run_id} is gone already.", {"run_id": run_id}) from error
         except ProviderUnavailable as error:
@@ -63,13 +84,17 @@ class Dev:
             ) from error
         return {"done": what, "run_id": run_id, "machine": ref.name, "zone": ref.zone}
 
-    def _machine(self, run_id: str) -> MachineRef:
-        run = find_run(self._parts, run_id)
-        if run.provider != LOCAL:
-            raise DevRefused(f"{run_id} runs on {run.provider}; disasters are for the local provider only.")
-        if run.cell != self._parts.cells[LOCAL]:
+    def _machine(self, run_id: str, what: str) -> MachineRef:
+        run, own = find_run(self._parts, run_id), self._parts.own_provider
+        if run.provider != own or (own != LOCAL and what != "preempt"):
             raise DevRefused(
-                f"The machine of {run_id} belongs to another supervisor's data folder. Ask that supervisor.",
+                f"{run_id} runs on {run.provider}; there a machine can be preempted at most, by its own supervisor.",
+                {"run_id": run_id},
+            )
+        if run.cell != self._parts.cells[own]:
+            place = "data folder" if own == LOCAL else "project or bucket"
+            raise DevRefused(
+                f"The machine of {run_id} belongs to another supervisor's {place}. Ask that supervisor.",
                 {"run_id": run_id},
             )
         if run.live_attempt is None:
@@ -77,3 +102,8 @@ class Dev:
                 f"{run_id} is {run.status} and has no machine now.", {"run_id": run_id, "status": run.status}
             )
         return run.live_attempt.ref
+
+
+def _sentence(error: Exception) -> str:
+    text = str(error).rstrip(".")
+    return f"{text[:1].upper()}{text[1:]}."

@@ -11,6 +11,7 @@ from supervisor.services.run_view import Json
 
 def meta(parts: Parts) -> Json:
     """Touches no database and no network."""
+    account = parts.platform.account_so_far()
     places = [offer.placement for offer in parts.providers[parts.own_provider].offers()]
     return {
         "version": _version(),
@@ -18,6 +19,9 @@ def meta(parts: Parts) -> Json:
         "zones": list(dict.fromkeys(place.zone for place in places)),
         "shapes": list(dict.fromkeys(place.shape for place in places)),
         "default_image": parts.defaults.image or None,
+        "project": account.name if account.console_url else None,
+        "project_number": account.number or None,
+        "console_url": account.console_url or None,
     }
 
 

@@ -6,6 +6,7 @@ that a reader sees the last beat and not the last sample.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -22,6 +23,7 @@ from supervisor.services.heartbeat import BeatInbox
 from supervisor.services.parts import Parts
 from supervisor.services.run_view import Json, run_json, usd
 from supervisor.services.telemetry_view import telemetry_json
+from supervisor.services.timeline import SUPERVISOR, Page, with_cloud
 
 PAGE_SIZE = 50
 PAGE_MAX = 1000
@@ -75,21 +77,38 @@ class Queries:
         return attempts_json(run, store.attempts(run.key), store.tries(run.key), self._parts.clock.now())
 
     def events(
-        self, run_id: str | None, after: int, limit: int, newest_first: bool, since: float | None
+        self,
+        run_id: str | None,
+        after: int,
+        limit: int,
+        newest_first: bool,
+        since: float | None,
+        cloud: bool = False,
     ) -> Json:
         """At most `limit` events with an id above `after`. `since` looks at the newest `limit` events only and gives
-        those from that time on, oldest first; `complete` is False when there were more."""
-        if run_id is not None:
-            self.find(run_id)
+        those from that time on, oldest first; `complete` is False when there were more. `cloud`: with what the cloud
+        itself recorded of the run's machines; `cloud_unread` says why that could not be read."""
+        run = self.find(run_id) if run_id is not None else None
         backwards = newest_first or since is not None
         found = self._parts.store.events(run_id, after, limit, backwards)
         complete = len(found) < limit
         if since is not None:
             complete = complete or found[-1].at < since
             found = [stored for stored in found if stored.at >= since]
-            if not newest_first:
-                found.reverse()
-        return {"events": [_event(stored) for stored in found], "complete": complete}
+        if backwards:
+            found.reverse()
+        shown, unread = [_event(stored) for stored in found], None
+        if cloud and run is not None:
+            page = Page(found, complete, backwards, self._at(run.run_id, after), since or -math.inf)
+            shown, unread = with_cloud(self._parts, run, page, shown)
+        if newest_first:
+            shown.reverse()
+        return {"events": shown, "complete": complete, "cloud_unread": unread}
+
+    def _at(self, run_id: str, event_id: int) -> float:
+        """The time of that event; -inf where there is none such any more."""
+        found = self._parts.store.events(run_id, event_id - 1, 1) if event_id > 0 else []
+        return found[0].at if found and found[0].id == event_id else -math.inf
 
     def _fresh(self, run: Run) -> Run:
         if run.live_attempt is None:
@@ -147,4 +166,5 @@ def _event(stored: StoredEvent) -> Json:
         "text": event.text,
         "actor": event.actor,
         "data": dict(event.data),
+        "source": SUPERVISOR,
     }

@@ -1,4 +1,4 @@
-"""Disasters on request, refused where machines are not those of this computer."""
+"""Disasters on request: all of them on machines of this computer, a preemption on Spot VMs too."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ router = APIRouter(prefix="/v1/dev", tags=["dev"])
 
 @router.post("/preempt")
 async def preempt(request: Request) -> Response:
-    """Preempt the machine of a run with notice."""
+    """Preempt the machine of a run with notice; a rented one only with `confirm`."""
     body = await read_body(PreemptBody, request)
-    return await _done(request, lambda dev: dev.preempt(body.run_id, body.notice_s))
+    return await _done(request, lambda dev: dev.preempt(body.run_id, body.notice_s, body.confirm))
 
 
 @router.post("/kill")

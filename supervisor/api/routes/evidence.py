@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
 from supervisor.api.answers import json_answer
-from supervisor.api.bodies import ConsoleParameters, NoParameters, read_query
+from supervisor.api.bodies import ConsoleParameters, NoParameters, epoch, read_query
 from supervisor.api.deps import services_of
+from supervisor.services.console import CLOUD_LOGGING, archived_console, follow_console
 from supervisor.services.console import show_console as console_of
 from supervisor.services.evidence import show_evidence as evidence_of
 
@@ -24,7 +27,14 @@ async def show_evidence(request: Request, run_id: str, number: str) -> Response:
 
 @router.get("/runs/{run_id}/console")
 async def show_console(request: Request, run_id: str) -> Response:
-    """Show the end of what a machine wrote to its console: now while it lives, else what was kept of it."""
-    number = read_query(ConsoleParameters, request).attempt
-    services = services_of(request)
-    return json_answer(await run_in_threadpool(console_of, services.parts, services.queries, run_id, number))
+    """Show the end of what a machine wrote to its console: now while it lives, else what was kept of it. With `after`
+    what came after that offset, of a machine that lives; with `source=cloud_logging` what the log service kept."""
+    query, services = read_query(ConsoleParameters, request), services_of(request)
+    number = query.attempt
+    if query.source == CLOUD_LOGGING:
+        read = partial(archived_console, since=epoch(query.since), lines=query.lines)
+    elif query.after is not None:
+        read = partial(follow_console, after=query.after, limit=query.limit)
+    else:
+        read = partial(console_of, limit=query.limit)
+    return json_answer(await run_in_threadpool(read, services.parts, services.queries, run_id, number))

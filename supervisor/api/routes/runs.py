@@ -11,13 +11,16 @@ from supervisor.api.bodies import (
     ListParameters,
     LogParameters,
     NoParameters,
+    RunEventParameters,
     SubmitBody,
+    SubmitParameters,
     epoch,
     read_body,
     read_query,
     run_filter,
 )
 from supervisor.api.deps import actor_of, services_of
+from supervisor.services.plan import plan
 from supervisor.services.submit import SubmitRequest, submit
 
 router = APIRouter(prefix="/v1", tags=["runs"])
@@ -25,8 +28,8 @@ router = APIRouter(prefix="/v1", tags=["runs"])
 
 @router.post("/runs", status_code=201)
 async def submit_run(request: Request) -> Response:
-    """Submit a run, or ask again for one that is known by its run_id."""
-    read_query(NoParameters, request)
+    """Submit a run, or ask again for one that is known by its run_id; with validate_only tell what that would do."""
+    query = read_query(SubmitParameters, request)
     body = await read_body(SubmitBody, request)
     wish = SubmitRequest(
         spec=body.spec.as_spec(),
@@ -35,7 +38,12 @@ async def submit_run(request: Request) -> Response:
         rerun=body.rerun,
         key=request.headers.get("idempotency-key"),
     )
-    reply = await run_in_threadpool(submit, services_of(request).parts, wish, actor_of(request))
+    services, actor = services_of(request), actor_of(request)
+    if query.validate_only:
+        return json_answer(
+            await run_in_threadpool(plan, services.parts, services.asking, wish, actor, query.code_follows)
+        )
+    reply = await run_in_threadpool(submit, services.parts, wish, actor)
     headers = {"Location": reply.location}
     if reply.replayed:
         headers["Idempotency-Replayed"] = "true"
@@ -68,14 +76,15 @@ async def list_attempts(request: Request, run_id: str) -> Response:
 
 @router.get("/runs/{run_id}/events")
 async def list_run_events(request: Request, run_id: str) -> Response:
-    """List the history of a run."""
-    return await _events(request, run_id)
+    """List the history of a run; with `cloud=true` also what the cloud itself recorded of its machines."""
+    query = read_query(RunEventParameters, request)
+    return await _events(request, run_id, query, query.cloud)
 
 
 @router.get("/events")
 async def list_events(request: Request) -> Response:
     """List the history of all runs and of the supervisor itself."""
-    return await _events(request, None)
+    return await _events(request, None, read_query(EventParameters, request))
 
 
 @router.get("/runs/{run_id}/logs")
@@ -87,10 +96,10 @@ async def read_log(request: Request, run_id: str) -> Response:
     return json_answer(answer, headers={"X-Next-Offset": str(answer["next_offset"])})
 
 
-async def _events(request: Request, run_id: str | None) -> Response:
-    query = read_query(EventParameters, request)
-    events = services_of(request).queries.events
-    since = epoch(query.since)
+async def _events(
+    request: Request, run_id: str | None, query: EventParameters, cloud: bool = False
+) -> Response:
+    events, since = services_of(request).queries.events, epoch(query.since)
     return json_answer(
-        await run_in_threadpool(events, run_id, query.after, query.limit, query.newest_first, since)
+        await run_in_threadpool(events, run_id, query.after, query.limit, query.newest_first, since, cloud)
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -27,18 +28,26 @@ from supervisor.providers.gce.config import GceConfig
 from supervisor.providers.gce.data_places import DataPlaces
 from supervisor.providers.gce.history import history
 from supervisor.providers.gce.previewing import preview
+from supervisor.providers.gce.pricing import Pricing
 
 
 class GcePlatform:
     """Platform of ports/platform.py. `compute`: with the short patience of a person who waits. `places`: shared with
-    whoever learns them in the background; `agent`: the zipapp, None = this installation carries none."""
+    whoever learns them in the background; `agent`: the zipapp, None = this installation carries none; `pricing`: shared
+    with what makes the offers."""
 
     log_service = "Cloud Logging"
 
     def __init__(
-        self, config: GceConfig, compute: Compute, places: DataPlaces, agent: Path | None = None
+        self,
+        config: GceConfig,
+        compute: Compute,
+        places: DataPlaces,
+        agent: Path | None = None,
+        pricing: Pricing | None = None,
     ) -> None:
         self._config, self._compute, self._places, self._agent = config, compute, places, agent
+        self._pricing = pricing or Pricing(config, compute, time.time)
         self._whose = Whose(config, compute)
 
     def account(self) -> Account:
@@ -66,10 +75,10 @@ class GcePlatform:
         return self._places.told(regions, image, ask)
 
     def prices(self) -> tuple[PriceTold, ...]:
-        raise NotSupported("prices")
+        return self._pricing.prices()
 
     def refresh_prices(self) -> tuple[PriceTold, ...]:
-        raise NotSupported("refresh_prices")
+        return self._pricing.refresh()
 
     def history(self, refs: Sequence[MachineRef], since: float) -> tuple[PlatformEvent, ...]:
         with clear_answers("Google's own events"):
