@@ -53,7 +53,8 @@ NO_CONSOLE = frozenset({400, 404})  # a machine that is not there, or that is of
 class GceProvider:
     """Provider of ports/provider.py. Making one asks nothing of the network and loads none of Google's packages;
     ImportError where they are not installed. `pause` waits so many seconds; `per_try_s`: for one answer;
-    `credentials`: where they come from, None = Application Default Credentials."""
+    `credentials`: where they come from, None = Application Default Credentials. `priced` may be set: the offers at the
+    prices of now."""
 
     name = GCE
     irreplaceable = False
@@ -71,6 +72,7 @@ class GceProvider:
         credentials: Callable[[], Any] | None = None,
     ) -> None:
         self._config, self._offers = config, tuple(offers)
+        self.priced: Callable[[Sequence[Offer]], tuple[Offer, ...]] = tuple
         retry = Retry(per_try_s=per_try_s, monotonic=clock.monotonic, sleep=pause)
         self._compute = compute = Compute(config, retry, credentials)
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="gce")
@@ -102,7 +104,7 @@ class GceProvider:
         return self._registries.pin(image)
 
     def offers(self) -> tuple[Offer, ...]:
-        return self._advice.ordered()
+        return self.priced(self._advice.ordered())
 
     def launch(self, request: LaunchRequest) -> Machine:
         if not any(offer.placement == request.placement for offer in self._offers):
