@@ -1,12 +1,11 @@
 """The environment files of the older spot runner, read without a shell.
 
-`OLD_KEYS` is the one table of its keys: each is mapped to a setting, or accepted and left out with the reason. Nothing
-in such a file is executed: KEY=value, quotes, `export`, comments and bash arrays are understood, substitutions are not.
+`OLD_KEYS` is the one table of its keys: each is mapped to a setting, or accepted and left out with the reason. How such
+a file is written is `settings_env_text`'s business; nothing in it is executed.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from supervisor import settings_env_google as google
 from supervisor.domain.errors import InvalidTimeouts, SettingsRefused
 from supervisor.domain.policies import StallLimits
 from supervisor.domain.timeouts import BOOT_MARGIN_S
+from supervisor.settings_env_text import Line, parse
 
 
 @dataclass(frozen=True)
@@ -67,15 +67,18 @@ OLD_KEYS: Mapping[str, OldKey] = {
         "max_attempts", "restarts + 1; preemptions no longer count", _restarts_to_attempts
     ),
     "RESTART_BACKOFF_SEC": OldKey("recovery_backoff_s", "the first pause before a restart"),
-    "WALL_CLOCK_DEADLINE": OldKey(None, _SPEC + " (limits.deadline)"),
+    "WALL_CLOCK_DEADLINE": OldKey(None, _SPEC + " (limits.deadline, or --deadline)"),
+    "DEADLINE_TZ": OldKey(None, _SPEC + " (limits.deadline names its own time zone)"),
     "OWNER_LOCK_STALE_SEC": OldKey(None, _OWN + "the baton, which cannot go stale"),
     "METADATA_PREFIX": OldKey(None, _OWN + "metadata keys have fixed names"),
     "RUNNER_LABEL": OldKey(None, _OWN + "machines are known by the label of this supervisor's id"),
     "CONTAINER_NAME": OldKey(None, _OWN + "a machine runs one container, which needs no name"),
-    "CONDA_ENV": OldKey(None, _SPEC + " (conda_env)"),
+    "CONDA_ENV": OldKey(None, _SPEC + " (conda_env, or --conda-env)"),
     "SYNC_INTERVAL_SEC": OldKey(None, _OWN + "a checkpoint is uploaded when it appears"),
     "DISCORD_WEBHOOK_URL": OldKey("alert_url", "where announcements are sent"),
-    "NOTIFY_SECRET": OldKey("alert_secret", "what signs them"),
+    "NOTIFY_SECRET": OldKey(
+        None, "it says where the older machines read the alert address; put the address itself into alert_url"
+    ),
     "LOG_LEVEL": OldKey("log_level", "the same words in lower case", str.lower),
     "DATA_DISK_ENABLED": _joined("gce_data_disk", "without it no data disk is used"),
     "DATA_DISK_NAME": _joined("gce_data_disk", "the disk; it lies in ZONE, so that is the only zone"),
@@ -85,21 +88,11 @@ OLD_KEYS: Mapping[str, OldKey] = {
     "DATA_DISK_MOUNT_PATH": _joined("gce_data_disk_mount", "where it is mounted"),
     "DATA_DISK_FS_TYPE": _joined("gce_data_disk_fs", "its file system"),
     "RUNNER_DIR": OldKey(None, _OWN + "the agent is part of the supervisor"),
-    "JOB_COMMAND": OldKey(None, _SPEC + " (command)"),
+    "JOB_COMMAND": OldKey(None, _SPEC + " (command, or behind -- of spot submit)"),
 }
 
 # The older runner's own defaults of the three keys that its timeout rule ties together.
 _OLD_POLL_S, _OLD_STALL_POLLS, _OLD_GPU_S = 120.0, 6.0, 600.0
-
-
-@dataclass(frozen=True)
-class Line:
-    """One assignment. `shell`: the value held a substitution that only a shell could carry out."""
-
-    number: int
-    key: str
-    value: str
-    shell: bool = False
 
 
 def read(path: Path, warnings: list[str]) -> list[tuple[str, object, str]]:
@@ -127,6 +120,7 @@ def read(path: Path, warnings: list[str]) -> list[tuple[str, object, str]]:
                 found.append((old.setting, value, f"env-file {path} {line.key}"))
     if on_cloud:
         texts = {key: line.value for key, line in given.items()}
+        warnings += [f"{path}: {google.NO_DISK_PER_RUN}"] if google.disk_per_run(texts) else []
         found += [(name, value, f"env-file {path} {keys}") for name, value, keys in google.derived(texts)]
     boot_timeout_s = _boot_limit(given)
     if boot_timeout_s is not None:
@@ -181,72 +175,3 @@ def _boot_limit(given: Mapping[str, Line]) -> float | None:
     # A wait for the GPU that the file does not name is our own default's, which is longer than the older runner's.
     named = "GPU_TIMEOUT_SEC" in given and given["GPU_TIMEOUT_SEC"].value
     return max(poll_s * polls, gpu_s + BOOT_MARGIN_S if named else StallLimits().boot_timeout_s)
-
-
-_ASSIGNMENT = re.compile(r"(?:export[ \t]+)?([A-Za-z_][A-Za-z0-9_]*)=")
-
-
-def parse(text: str, complain: Callable[[int, str], None]) -> list[Line]:
-    """All assignments of the text, in order. `complain(line, what)` hears of every line that is something else."""
-    lines: list[Line] = []
-    at = 0
-    while at < len(text):
-        if text[at] in " \t\r\n;":
-            at += 1
-        elif text[at] == "#":
-            at = _line_end(text, at)
-        elif (match := _ASSIGNMENT.match(text, at)) is None:
-            complain(text.count("\n", 0, at) + 1, "not KEY=value; ignored, nothing here is run.")
-            at = _line_end(text, at)
-        else:
-            number = text.count("\n", 0, at) + 1
-            value, shell, at = _value(text, match.end(), number)
-            lines.append(Line(number, match.group(1), value, shell))
-    return lines
-
-
-def _line_end(text: str, at: int) -> int:
-    end = text.find("\n", at)
-    return len(text) if end < 0 else end
-
-
-def _value(text: str, at: int, number: int) -> tuple[str, bool, int]:
-    """(value, needs a shell, where it ended); the words of an array are joined by spaces."""
-    if text[at : at + 1] != "(":
-        return _word(text, at, number)
-    words, shell, at = [], False, at + 1
-    while at < len(text) and text[at] != ")":
-        if text[at] in " \t\r\n":
-            at += 1
-        elif text[at] == "#":
-            at = _line_end(text, at)
-        else:
-            word, substituted, at = _word(text, at, number)
-            words.append(word)
-            shell = shell or substituted
-    if at >= len(text):
-        raise SettingsRefused("environment file line %d: the array is not closed" % number)
-    return " ".join(words), shell, at + 1
-
-
-def _word(text: str, at: int, number: int) -> tuple[str, bool, int]:
-    """One shell word with its quotes taken off: (word, needs a shell, where it ended)."""
-    word, shell, quote = [], False, ""
-    while at < len(text):
-        char = text[at]
-        if not quote and char in " \t\r\n;)":
-            break
-        if char == quote:
-            quote = ""
-        elif not quote and char in "'\"":
-            quote = char
-        elif char == "\\" and quote != "'":
-            at += 1
-            word.append(text[at : at + 1].replace("\n", ""))
-        else:
-            shell = shell or (char in "$`" and quote != "'")
-            word.append(char)
-        at += 1
-    if quote:
-        raise SettingsRefused("environment file line %d: the quote %s is not closed" % (number, quote))
-    return "".join(word), shell, max(at, 0)

@@ -15,6 +15,10 @@ OLD_MACHINE, OLD_GPU = "n1-standard-8", "nvidia-tesla-t4"
 # Machine types of these series bring their cards: GPU_TYPE only repeats it.
 _OWN_CARDS = re.compile(r"(a[2-9]|g[2-9])[a-z0-9]*-")
 _TRUE = ("1", "true", "yes", "on")
+NO_DISK_PER_RUN = (
+    "DATA_DISK_ENABLED without DATA_DISK_NAME meant a new disk for each run. None is made here: name a disk that is "
+    "there already (DATA_DISK_NAME), or go on without one."
+)
 
 
 def bucket_url(text: str) -> str:
@@ -51,6 +55,10 @@ def _shapes(given: Mapping[str, str]) -> dict[str, str]:
     if _OWN_CARDS.match(machine):
         return {machine if given.get("GPU_TYPE") is None else name: machine}
     return {name: f"{machine}+1x{gpu}"}
+
+
+def disk_per_run(given: Mapping[str, str]) -> bool:
+    return given.get("DATA_DISK_ENABLED", "").lower() in _TRUE and not given.get("DATA_DISK_NAME")
 
 
 def _disk(given: Mapping[str, str]) -> list[tuple[str, object, str]]:

@@ -176,12 +176,10 @@ def test_a_host_that_nobody_knows_and_one_that_is_silent_are_told_apart(
     def unknown_host(*_: object, **__: object) -> None:
         raise socket.gaierror(-2, "Name or service not known")
 
-    with (
-        monkeypatch.context() as patched,
-        pytest.raises(DeliveryFailed, match=r"^no such host \(nobody\.invalid\)$") as unknown,
-    ):
-        patched.setattr(socket, "getaddrinfo", unknown_host)
+    monkeypatch.setattr(socket, "getaddrinfo", unknown_host)
+    with pytest.raises(DeliveryFailed, match=r"^no such host \(nobody\.invalid\)$") as unknown:
         WebhookNotifier("https://nobody.invalid/hunter2").send(TOLD)
+    monkeypatch.undo()
     assert unknown.value.status is None
     with socket.socket() as silent:  # takes the connection and never reads
         silent.bind(("127.0.0.1", 0))

@@ -14,9 +14,11 @@ ALL_KEYS = {
     "MACHINE_TYPE": "n1-standard-8", "GPU_TYPE": "nvidia-tesla-t4", "BOOT_DISK_SIZE": "100", "GPU_TIMEOUT_SEC": "1200",
     "MAX_RUNTIME_SEC": "172800", "POLL_INTERVAL": "120", "HEARTBEAT_STALE_SEC": "600", "HEARTBEAT_STALE_MAX": "3",
     "PROGRESS_STALL_POLLS": "10", "MAX_RESTARTS": "3", "RESTART_BACKOFF_SEC": "60",
-    "WALL_CLOCK_DEADLINE": "2030-01-01T00:00:00Z", "OWNER_LOCK_STALE_SEC": "300", "METADATA_PREFIX": "spot",
+    "WALL_CLOCK_DEADLINE": "2030-01-01T00:00:00Z", "DEADLINE_TZ": "America/New_York",
+    "OWNER_LOCK_STALE_SEC": "300", "METADATA_PREFIX": "spot",
     "RUNNER_LABEL": "spot-runner", "CONTAINER_NAME": "training", "CONDA_ENV": "base", "SYNC_INTERVAL_SEC": "180",
-    "DISCORD_WEBHOOK_URL": "https://example.org/hook", "NOTIFY_SECRET": "s", "LOG_LEVEL": "INFO",
+    "DISCORD_WEBHOOK_URL": "https://example.org/hook", "NOTIFY_SECRET": "projects/p/secrets/hook/versions/latest",
+    "LOG_LEVEL": "INFO",
     "DATA_DISK_ENABLED": "true", "DATA_DISK_NAME": "d", "DATA_DISK_SIZE_GB": "500", "DATA_DISK_TYPE": "pd-ssd",
     "DATA_DISK_DEVICE_NAME": "spot-data", "DATA_DISK_MOUNT_PATH": "/data", "DATA_DISK_FS_TYPE": "ext4",
     "RUNNER_DIR": "/opt/runner", "JOB_COMMAND": "python train.py",
@@ -46,7 +48,6 @@ MAPPED = {
     "RESTART_BACKOFF_SEC": ("recovery_backoff_s", 60.0),
     "LOG_LEVEL": ("log_level", "info"),
     "DISCORD_WEBHOOK_URL": ("alert_url", "https://example.org/hook"),
-    "NOTIFY_SECRET": ("alert_secret", "s"),
 }
 
 
@@ -195,3 +196,31 @@ def test_a_number_that_is_none_is_refused_with_its_place(tmp_path: Path) -> None
         load(tmp_path, "MAX_RESTARTS=many")
     with pytest.raises(SettingsRefused, match=r"poll_interval_s \(env-file .*POLL_INTERVAL\)"):
         load(tmp_path, "POLL_INTERVAL=often")
+
+
+def test_keys_further_up_are_filled_in_and_nothing_else_is() -> None:
+    text = """
+    PROJECT=p
+    REGION="us-east1"
+    IMAGE="${REGION}-docker.pkg.dev/$PROJECT/rav/train:latest"
+    SA=worker@${PROJECT}.iam.gserviceaccount.com
+    FALLBACK_ZONES=("${REGION}-b" $REGION-c)
+    BUCKET='$PROJECT'
+    ZONE=$LATER
+    LATER=x
+    MACHINE_TYPE=$(id)
+    GPU_TYPE=$MACHINE_TYPE
+    """
+    lines = {line.key: line for line in settings_env_file.parse(text, lambda number, what: None)}
+    assert lines["IMAGE"].value == "us-east1-docker.pkg.dev/p/rav/train:latest"
+    assert lines["SA"].value == "worker@p.iam.gserviceaccount.com"
+    assert lines["FALLBACK_ZONES"].value == "us-east1-b us-east1-c"
+    assert lines["BUCKET"].value == "$PROJECT"
+    assert [key for key, line in lines.items() if line.shell] == ["ZONE", "MACHINE_TYPE", "GPU_TYPE"]
+
+
+def test_a_disk_for_each_run_is_told_not_to_be_made(tmp_path: Path) -> None:
+    known = load(tmp_path, "PROJECT=p\nBUCKET=my-bucket\nDATA_DISK_ENABLED=true\nDATA_DISK_NAME=\n")
+    assert known.gce_data_disk == ""
+    (warning,) = known.warnings
+    assert "meant a new disk for each run. None is made here" in warning
