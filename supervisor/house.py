@@ -47,7 +47,6 @@ from supervisor.services.plan import Preview
 from supervisor.services.policy import Spec
 from supervisor.settings import Settings
 
-
 SHOWN_NONCE = "(made at the launch)"
 
 

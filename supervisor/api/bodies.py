@@ -19,7 +19,6 @@ from pydantic import (
     FiniteFloat,
     StringConstraints,
     ValidationError,
-    model_validator,
 )
 
 from supervisor.api.errors import MalformedJson, UnsupportedMediaType
@@ -124,20 +123,6 @@ class _Parameters(BaseModel):
 
 class NoParameters(_Parameters):
     pass
-
-
-class SubmitParameters(_Parameters):
-    """`validate_only`: tell the plan, and do nothing of it. `code_follows`, in a plan: the code bundle is stored with the
-    submit itself, so it need not be there now."""
-
-    validate_only: bool = False
-    code_follows: bool = False
-
-    @model_validator(mode="after")
-    def _follows(self) -> SubmitParameters:
-        if self.code_follows and not self.validate_only:
-            raise ValueError("code_follows has a meaning with validate_only alone")
-        return self
 
 
 class ListParameters(_Parameters):

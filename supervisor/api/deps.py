@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fastapi import Request
 
@@ -12,13 +12,14 @@ from supervisor.services.health import LoopView
 from supervisor.services.heartbeat import BeatInbox
 from supervisor.services.logs import Logs
 from supervisor.services.parts import OWNER, Parts
+from supervisor.services.plan import Asking, Preview, nothing_sent
 from supervisor.services.queries import Live, Queries, nobody_live
 
 
 @dataclass(frozen=True, slots=True)
 class Services:
     """`dev` is None where no provider can inject disasters. `beat_host`: a name of the outside world under which beats
-    may come in, and nothing else; "" = there is none."""
+    may come in, and nothing else; "" = there is none. `asking`: what a plan asks beside the store."""
 
     parts: Parts
     inbox: BeatInbox
@@ -28,6 +29,7 @@ class Services:
     around: Surroundings
     dev: Dev | None = None
     beat_host: str = ""
+    asking: Asking = field(default_factory=lambda: Asking(tuple, nothing_sent))
 
 
 def assemble(
@@ -38,9 +40,10 @@ def assemble(
     dev: Dev | None = None,
     live: Live = nobody_live,
     beat_host: str = "",
+    preview: Preview = nothing_sent,
 ) -> Services:
-    queries = Queries(parts, inbox, loop, live)
-    return Services(parts, inbox, queries, Logs(parts, queries, inbox), loop, around, dev, beat_host)
+    queries, asking = Queries(parts, inbox, loop, live), Asking(around.checks, preview)
+    return Services(parts, inbox, queries, Logs(parts, queries, inbox), loop, around, dev, beat_host, asking)
 
 
 def services_of(request: Request) -> Services:

@@ -22,7 +22,9 @@ from supervisor.api import (
     schemas_files,
     schemas_health,
     schemas_machines,
+    schemas_plan,
     schemas_telemetry,
+    submit_query,
 )
 from supervisor.api.app import create_app
 from supervisor.api.errors import MEDIA_TYPE, STATUS
@@ -42,23 +44,27 @@ class Operation:
         refuses: str = "",
         body_required: bool = True,
         raw_body: str = "",
+        also: type[BaseModel] | None = None,
     ) -> None:
         self.answers, self.body, self.query = answers, body, query
         self.refuses, self.body_required = refuses.split(), body_required
         self.raw_body = raw_body  # the media type of a body that is not JSON
+        self.also = also  # another shape of the answer 200
 
 
 ANYWHERE = ("INVALID_REQUEST", "HOST_REFUSED", "INTERNAL", "UNAVAILABLE")
 WITH_BODY = ("INVALID_JSON", "BODY_TOO_LARGE", "UNSUPPORTED_MEDIA_TYPE")
 SPEC = (
-    "INVALID_TIMEOUTS PRICE_UNKNOWN CODE_NOT_FOUND CODE_REFUSED CELL_FIXED RUN_COMPLETED RUN_STOPPING SPEC_DIFFERS "
-    "STOP_NEWER PURGE_RUNNING "
+    "INVALID_TIMEOUTS PRICE_UNKNOWN DATA_ELSEWHERE CODE_NOT_FOUND CODE_REFUSED CELL_FIXED RUN_COMPLETED RUN_STOPPING "
+    "SPEC_DIFFERS STOP_NEWER PURGE_RUNNING "
 )
 
 OPERATIONS = {
     "submit_run": Operation(
         {201: schemas.SubmittedRun, 200: schemas.SubmittedRun},
         bodies.SubmitBody,
+        submit_query.SubmitParameters,
+        also=schemas_plan.Plan,
         refuses=SPEC + "RUN_ACTIVE RUN_ID_TAKEN IDEMPOTENCY_KEY_REUSED IDEMPOTENCY_KEY_IN_FLIGHT",
     ),
     "list_runs": Operation({200: schemas.RunList}, query=bodies.ListParameters, refuses="CURSOR_INVALID"),
@@ -153,6 +159,7 @@ def document() -> str:
 def _components() -> Json:
     models: set[type[BaseModel]] = {schemas.Problem}
     for operation in OPERATIONS.values():
+        models |= {operation.also} if operation.also is not None else set()
         models |= {*operation.answers.values(), *([operation.body] if operation.body is not None else [])}
     by_name = sorted(models, key=lambda model: model.__name__)
     _, shared = models_json_schema([(model, "validation") for model in by_name], ref_template=REF)
@@ -182,6 +189,10 @@ def _tell(told: Json, method: str, name: str) -> None:
     answers: Json = {}
     for number, model in operation.answers.items():
         answers[str(number)] = {"description": _DESCRIBED[number], "content": _content(model)}
+    if operation.also is not None:
+        told_so = answers["200"]["content"]["application/json"]
+        other = _content(operation.also)["application/json"]["schema"]
+        told_so["schema"] = {"anyOf": [told_so["schema"], other]}
     refusal = _content(schemas.Problem, MEDIA_TYPE)
     for code in codes:
         answer = answers.setdefault(str(STATUS[code]), {"description": "", "content": refusal})

@@ -180,11 +180,13 @@ class RunSpec(Strict):
     shapes: Names = []
     spot: bool = True
     allow_on_demand: bool = False
+    same_region: Literal["require", "advise"] = "advise"
     labels: Annotated[dict[LabelKey, LabelValue], Field(max_length=64)] = {}
     results: Annotated[list[ResultRule], Field(max_length=64)] = []
     checkpoints: CheckpointsSpec = CheckpointsSpec()
     require_pull: bool = False
     expect_runtime_s: Seconds | None = None
+    expect_checkpoint_gb: Annotated[FiniteFloat, Field(gt=0, le=100_000)] | None = None
     retry: Retry = Retry()
     limits: LimitsSpec = LimitsSpec()
     stall: StallSpec = StallSpec()

@@ -20,6 +20,7 @@ from supervisor.domain import timeouts
 from supervisor.domain.errors import InvalidRequest, UnknownPrice
 from supervisor.domain.placement import Offer
 from supervisor.domain.policies import Limits, Policy, ResultRule
+from supervisor.services.nearness import REQUIRE, refuse_far
 from supervisor.services.parts import Parts
 from supervisor.services.spec_secrets import LOCAL, check_kinds, check_secrets, shared_names
 
@@ -47,7 +48,8 @@ def settled(spec: Spec, parts: Parts) -> Spec:
 
 
 def policy_from(spec: Spec, parts: Parts, now: float) -> Policy:
-    """The policy of a new generation. Raises InvalidRequest, SecretInSpec, InvalidTimeouts, UnknownPrice."""
+    """The policy of a new generation. Raises InvalidRequest, SecretInSpec, InvalidTimeouts, UnknownPrice,
+    DataElsewhere, Unavailable."""
     provider = provider_of(spec, parts)
     check_secrets(spec, provider)
     if provider not in parts.providers:
@@ -63,7 +65,9 @@ def policy_from(spec: Spec, parts: Parts, now: float) -> Policy:
     timeouts.check_stall(policy.stall, parts.knobs.beat_store_s, gpu_timeout_s)
     offers = parts.providers[provider].offers()
     _check_names(policy, offers)
-    _check_offers(policy, offers)
+    usable = _check_offers(policy, offers)
+    if spec.get("same_region") == REQUIRE:
+        refuse_far(parts.platform, usable, policy.image)
     return policy
 
 
@@ -182,8 +186,8 @@ def _check_names(policy: Policy, offers: Sequence[Offer]) -> None:
                 raise _unknown(f"#/spec/{field}/{position}", name, known, field[:-1])
 
 
-def _check_offers(policy: Policy, offers: Sequence[Offer]) -> None:
-    """At least one placement must be left, and each must have a price where a budget is to be kept."""
+def _check_offers(policy: Policy, offers: Sequence[Offer]) -> list[Offer]:
+    """Those that the run may use: at least one, and each has a price where a budget is to be kept."""
     shapes = policy.shapes or _names(offer.placement.shape for offer in offers)[:1]
     usable = [
         offer
@@ -197,7 +201,7 @@ def _check_offers(policy: Policy, offers: Sequence[Offer]) -> None:
         text = f"The provider offers no {market} machine for these zones and shapes. Name others, or allow_on_demand."
         raise InvalidRequest(text, {"market": market}, [("#/spec/shapes", "no such offer")])
     if policy.limits.budget_usd is None:
-        return
+        return usable
     for offer in usable:
         if offer.price_usd_per_h is None:
             place = offer.placement
@@ -208,6 +212,7 @@ def _check_offers(policy: Policy, offers: Sequence[Offer]) -> None:
                 {"zone": place.zone, "shape": place.shape, "market": market},
                 [("#/spec/limits/budget_usd", "needs a known price for every placement")],
             )
+    return usable
 
 
 def _names(values: Iterable[str]) -> list[str]:

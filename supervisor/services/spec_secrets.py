@@ -14,6 +14,7 @@ from supervisor.domain.errors import InvalidRequest, SecretInSpec
 from supervisor.domain.secret_names import looks_secret
 
 SHOWN = 16
+DOTS = "•••"
 LOCAL = "local"  # the one provider whose machines read this computer's files, and run no images
 _PLACES = {  # is it local -> where a secret may lie
     True: "into a file of mode 0600, or into the environment of the service, and name it in `secrets`, such as "
@@ -89,6 +90,27 @@ def shared_names(spec: Mapping[str, Any]) -> tuple[str, ...]:
         for name in named
         if not looks_secret(name)
     )
+
+
+def hidden(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The spec with dots in the place of everything that looks like a secret. Where `allow_plain_secrets` let one in,
+    it is stored and handed to the command, and shown to nobody."""
+
+    def of(pointer: str, value: Any) -> Any:
+        if isinstance(value, str):
+            if pointer.startswith("#/spec/env/") and NAME.search(pointer):
+                return DOTS
+            for _, pattern in KEYS:
+                value = pattern.sub(DOTS, value)
+            return value
+        if isinstance(value, dict):
+            return {name: of(f"{pointer}/{name}", item) for name, item in value.items()}
+        if isinstance(value, list):
+            return [of(f"{pointer}/{number}", item) for number, item in enumerate(value)]
+        return value
+
+    # References name places, and were checked to be nothing else.
+    return {**of("#/spec", {**spec, "secrets": {}}), "secrets": dict(spec.get("secrets", {}))}
 
 
 def _check_names(spec: Mapping[str, Any]) -> None:

@@ -13,13 +13,13 @@ from supervisor.api.bodies import (
     NoParameters,
     RunEventParameters,
     SubmitBody,
-    SubmitParameters,
     epoch,
     read_body,
     read_query,
     run_filter,
 )
 from supervisor.api.deps import actor_of, services_of
+from supervisor.api.submit_query import SubmitParameters
 from supervisor.services.plan import plan
 from supervisor.services.submit import SubmitRequest, submit
 
