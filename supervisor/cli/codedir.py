@@ -23,12 +23,13 @@ NAMED = re.compile(r"[0-9a-f]{64}\Z")
 SHORT = 12
 
 
-def settle_code(client: Client, spec: Json) -> None:
+def settle_code(client: Client, spec: Json, send: bool = True) -> bool:
     """Pack and store the folder that `code` names, and put its hash there. A hash, or what is no text, stays for the
-    API to judge. Raises CliError, Problem, Unreachable."""
+    API to judge. Without `send` nothing is stored; True then: it would have been. Raises CliError, Problem,
+    Unreachable."""
     code = spec.get("code")
     if not isinstance(code, str) or not code or NAMED.match(code):
-        return
+        return False
     workdir = spec.get("workdir")
     if isinstance(workdir, str) and not os.path.isabs(workdir):
         spec["workdir"] = posixpath.normpath(workdir)
@@ -44,12 +45,14 @@ def settle_code(client: Client, spec: Json) -> None:
         _check_secrets(spec, folder, index)
         address = f"/v1/code/{index.sha256}"
         stored = _is_stored(client, address)
-        if not stored:
+        if send and not stored:
             _send(client, address, bundle)
-        how = "stored already" if stored else f"stored, {size_text(index.stored_bytes)} sent"
+        sent = f"{size_text(index.stored_bytes)} {'sent' if send else 'to be sent'}"
+        how = "stored already" if stored else f"{'' if send else 'not '}stored, {sent}"
         what = f"{plural(len(index.members), 'file')}, {size_text(index.size)} of {safe(str(folder))}"
         output.note(f"code {index.sha256[:SHORT]}: {what} ({how})")
         spec["code"] = index.sha256
+        return not stored and not send
 
 
 def _check(spec: Json, index: BundleIndex) -> None:

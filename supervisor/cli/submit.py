@@ -9,6 +9,7 @@ import os
 import sys
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
@@ -16,7 +17,7 @@ import click
 from supervisor.cli import output
 from supervisor.cli.client import Client, Json
 from supervisor.cli.codedir import code_from, settle_code
-from supervisor.cli.exits import USAGE, CliError, Problem, Unreachable
+from supervisor.cli.exits import DETACHED, USAGE, CliError, Problem, Unreachable
 from supervisor.cli.finding import machines_here
 from supervisor.cli.options import output_option, server_options
 from supervisor.cli.specfile import names_local
@@ -59,7 +60,14 @@ def submit(
       spot submit --run-id digits -- python train.py --epochs 20
     """
     body = body_from(file, ctx.meta.get(_COMMAND), flags, machines_here(client, flags.get("provider")))
+    if flags["dry_run"]:
+        _tell_plan(client, body, file, form, follow)
+        return
+    if flags["build"]:
+        body["spec"]["image"] = _build(file, flags, body["spec"])
     settle_code(client, body["spec"])
+    if flags["cleanup_all"] and not _room_made(client, body, flags["yes"]):
+        ctx.exit(DETACHED)
     run = _send(client, body, file)
     for warning in run.get("warnings") or ():
         output.note(f"warning: {safe(warning)}")
@@ -70,6 +78,44 @@ def submit(
 
         ctx.exit(follow_run(client, run["run_id"], None))
     output.suggest(f"spot watch {run['run_id']}")
+
+
+def _tell_plan(client: Client, body: Json, file: str | None, form: str, follow: bool) -> None:
+    """--dry-run: nothing is built, stored, stopped or started. Raises what the submit would meet."""
+    from supervisor.cli.plan_view import ask_plan, show_plan
+
+    if follow:
+        raise click.UsageError("Say --dry-run or --watch, not both: nothing would begin.")
+    code_follows = settle_code(client, body["spec"], send=False)
+    try:
+        show_plan(ask_plan(client, body, code_follows), form)
+    except Problem as error:
+        raise _named(error, file) from None
+
+
+def _build(file: str | None, flags: Json, spec: Json) -> str:
+    """The reference of the image that was built from the run's folder. Raises CliError; nothing was touched yet."""
+    from supervisor import settings
+    from supervisor.cli.build_image import built
+
+    if flags["skip_build"]:
+        raise click.UsageError("Say --build or --skip-build, not both.")
+    folder = Path(flags["code"] or os.path.dirname(file or "") or ".")
+    known = settings.load({}, file=os.environ.get("SPOT_CONFIG"), env_file=os.environ.get("SPOT_ENV_FILE"))
+    return str(built(folder, known, str(spec.get("image") or "")).reference)
+
+
+def _room_made(client: Client, body: Json, yes: bool) -> bool:
+    """--cleanup-all. A submit that would be refused must not have stopped everybody's runs: that is asked for first. A
+    run of this name that is live is no refusal, since it is about to be stopped."""
+    from supervisor.cli.cleanup import clean_up
+
+    try:
+        client.send("POST", "/v1/runs", {"validate_only": "true"}, body)
+    except Problem as error:
+        if error.code not in ("RUN_ACTIVE", "RUN_STOPPING"):
+            raise
+    return clean_up(client, yes)
 
 
 def body_from(
@@ -147,11 +193,16 @@ def _send(client: Client, body: Json, file: str | None) -> Json:
             # The answer was lost, perhaps not the request: the key makes it the same one.
             answer = client.post("/v1/runs", body, headers)
     except Problem as error:
-        if file is not None:
-            error.text = f"{file}: {error.text}"
-        raise
+        raise _named(error, file) from None
     if answer.get("differs") and sys.stderr.isatty():
         output.note(
             "The spec differs from the one before: " + ", ".join(safe(name) for name in answer["differs"])
         )
     return answer
+
+
+def _named(error: Problem, file: str | None) -> Problem:
+    """With the file that it is about, where there is one."""
+    if file is not None:
+        error.text = f"{file}: {error.text}"
+    return error

@@ -20,6 +20,8 @@ PLAIN = (
     "image",
     "provider",
     "expect_runtime_s",
+    "expect_checkpoint_gb",
+    "same_region",
     "stop_grace_s",
     "on_success",
     "on_failure",
@@ -95,6 +97,11 @@ _WHERE = (
     click.option("--provider", help="Where machines come from (default: what the supervisor has)."),
     click.option("--zone", multiple=True, help="Only these zones, in this order."),
     click.option("--shape", multiple=True, help="Shape of the machine; repeated: a ladder, the best first."),
+    click.option(
+        "--same-region",
+        type=click.Choice(["require", "advise"]),
+        help="Refuse zones outside of the region of the run's data, or only say what that costs.",
+    ),
     click.option("--on-demand", is_flag=True, help="No spot machines."),
     click.option("--allow-on-demand", is_flag=True, help="On-demand when no spot machine can be had."),
     click.option(
@@ -150,6 +157,13 @@ _LIMITS = (
     ),
 )
 _END = (
+    click.option(
+        "--expect-checkpoint",
+        "expect_checkpoint_gb",
+        type=amount,
+        metavar="GB",
+        help="Size of one checkpoint, for the advice of --dry-run.",
+    ),
     click.option("--result", multiple=True, metavar="GLOB", help="A result that must exist in the end."),
     click.option(
         "--on-success", type=click.Choice(["release", "keep", "ask"]), help="What becomes of the machine."
@@ -166,6 +180,19 @@ _ASKING = (
         "--replace-spec", is_flag=True, help="A known run goes on with this spec, even if it differs."
     ),
     click.option("--rerun", is_flag=True, help="A completed run starts over."),
+    click.option("--build", is_flag=True, help="Build the image first, and run what was built."),
+    click.option(
+        "--skip-build",
+        is_flag=True,
+        help="Build nothing; so it is anyway, and old scripts may go on saying it.",
+    ),
+    click.option(
+        "--cleanup-all",
+        is_flag=True,
+        help="First stop every active run, wait until their machines are gone, release machines without a run.",
+    ),
+    click.option("-y", "--yes", is_flag=True, help="Do not ask before --cleanup-all."),
+    click.option("--dry-run", is_flag=True, help="Tell what the submit would do, and do nothing."),
     click.option("--watch", "follow", is_flag=True, help="Follow the run until it ends."),
 )
 
