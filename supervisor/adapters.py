@@ -21,7 +21,7 @@ from supervisor import settings_alerts, telemetry
 from supervisor.agent_bundle import agent_path
 from supervisor.domain.cards import Card
 from supervisor.domain.errors import SettingsRefused
-from supervisor.domain.findings import Finding
+from supervisor.domain.findings import Check
 from supervisor.notifiers.webhook import WebhookNotifier
 from supervisor.objectstores.filesystem import FilesystemStore
 from supervisor.ports.clock import Clock
@@ -38,7 +38,8 @@ log = logging.getLogger(__name__)
 
 # What the extra `google` brings; the names are asked for without importing anything of it.
 GOOGLE_PACKAGES = ("google.auth", "google.cloud.compute_v1", "google.cloud.storage")
-DOCTOR_DEADLINE_S = 6.0
+ASKING_DEADLINE_S = 6.0
+DOCTOR_DEADLINE_S = 3.5  # so that a refusal after repeats is still told within the doctor's own 4 s
 PRICES_DEADLINE_S = 30.0
 LAUNCH_THREADS_LOCAL = 8
 LAUNCH_THREADS_GCE = 32  # an insert waits seconds for Google, a process starts at once
@@ -59,7 +60,7 @@ class Adapters:
     server_file: str | None = None
     disasters: Disasters | None = None
     cards: Callable[[], Sequence[Card]] = tuple
-    checks: Callable[[], Sequence[Finding]] = tuple
+    checks: Callable[[], Sequence[Check]] = tuple
     warm: Callable[[], None] = lambda: None
     close: Callable[[], None] = lambda: None
     launch_threads: int = LAUNCH_THREADS_LOCAL
@@ -144,8 +145,11 @@ def _google(settings: Settings, clock: Clock) -> Adapters:
     )
     provider.priced = pricing.priced
 
-    # A person waits for the doctor: its own client, whose patience is short and whose storms trouble no tick.
-    asking = Compute(config, Retry(deadline_s=DOCTOR_DEADLINE_S, per_try_s=DOCTOR_DEADLINE_S))
+    # A person waits: clients of their own, whose patience is short and whose storms trouble no tick.
+    asking = Compute(config, Retry(deadline_s=ASKING_DEADLINE_S, per_try_s=ASKING_DEADLINE_S))
+    examining = Compute(config, Retry(deadline_s=DOCTOR_DEADLINE_S, per_try_s=DOCTOR_DEADLINE_S))
+    examined = GcsStore(settings.store_url, patience_s=DOCTOR_DEADLINE_S)
+    doctor = Doctor(config, examining, examined, settings.default_image, provider.pin, pricing.finding)
 
     places = DataPlaces(config, objects.bucket)
     platform = GcePlatform(config, asking, places, agent, pricing)
@@ -160,6 +164,7 @@ def _google(settings: Settings, clock: Clock) -> Adapters:
     def close() -> None:
         provider.close()
         objects.close()
+        examined.close()
 
     return Adapters(
         provider,
@@ -168,7 +173,7 @@ def _google(settings: Settings, clock: Clock) -> Adapters:
         objects,
         agent,
         disasters=GceDisasters(asking),
-        checks=Doctor(config, asking, objects, settings.default_image, provider.pin, pricing.finding).examine,
+        checks=doctor.checks,
         warm=warm,
         close=close,
         closing=closing,
@@ -239,6 +244,7 @@ def gce_config(settings: Settings) -> Any:
         gpu_timeout_s=settings.gpu_timeout_s,
         data_disk=disk,
         capacity_advice=settings.gce_capacity_advice,
+        serial_logging=settings.gce_serial_logging,
         machine_prefix=settings.machine_prefix,
         public_url=settings.public_url,
         store_url=settings.store_url,

@@ -76,6 +76,7 @@ class GceSettings:
     gce_data_disk_mount: str = "/mnt/disks/data"
     gce_data_disk_fs: str = "ext4"
     gce_capacity_advice: bool = True
+    gce_serial_logging: bool = True  # the console goes to Cloud Logging too, where it outlives the machine
     gce_min_cpu_platform: str = ""  # such as Intel Skylake; empty = whatever the zone has
     gce_endpoint: str = ""
     secret_manager_endpoint: str = ""

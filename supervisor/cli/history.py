@@ -1,8 +1,9 @@
-"""events: what happened to a run."""
+"""events: what happened to a run, as the supervisor wrote it down and as the cloud recorded it, in one time line."""
 
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass, field
 
 import click
 
@@ -10,7 +11,7 @@ from supervisor.cli import exits, output, views
 from supervisor.cli.client import Client, Json, run_path
 from supervisor.cli.finding import TERMINAL, choose_run
 from supervisor.cli.options import duration_s, output_option, run_argument, server_options
-from supervisor.cli.words import rfc3339_ago
+from supervisor.cli.words import rfc3339_ago, safe
 
 POLL_S = 1.0
 PAGE = 1000
@@ -19,17 +20,29 @@ PAGE = 1000
 @click.command()
 @run_argument
 @click.option("--since", type=duration_s, metavar="AGE", help="Only events within this time, such as 24h.")
-@click.option("-f", "--follow", is_flag=True, help="Go on with new events until the run ends.")
+@click.option("-f", "--follow", is_flag=True, help="Go on with new events of ours until the run ends.")
+@click.option(
+    "--cloud/--no-cloud",
+    default=True,
+    show_default=True,
+    help="With what the cloud itself recorded of the run's machines.",
+)
 @output_option
 @server_options
 @click.pass_context
 def events(
-    ctx: click.Context, /, client: Client, form: str, run_id: str | None, since: float | None, follow: bool
+    ctx: click.Context,
+    /,
+    client: Client,
+    form: str,
+    run_id: str | None,
+    since: float | None,
+    follow: bool,
+    cloud: bool,
 ) -> None:
-    """Print what happened to a run: when, in which attempt, and why."""
+    """Print what happened to a run: when, in which attempt, and why; the cloud's own events among ours."""
     name = choose_run(client, run_id)
-    moment = None if since is None else rfc3339_ago(since)
-    found, after = [], 0
+    reader = Reader(client, name, form, None if since is None else rfc3339_ago(since), cloud)
     try:
         while True:
             # The run first: events of its end are written with its status.
@@ -37,16 +50,7 @@ def events(
                 not follow
                 or client.patiently(lambda: client.get(run_path(name)), output.note)["status"] in TERMINAL
             )
-            while True:
-                page = client.get(run_path(name, "events"), after=after, limit=PAGE, since=moment)
-                found += page["events"]
-                _print(page["events"], form)
-                after = page["events"][-1]["id"] if page["events"] else after
-                if moment is not None and not page["complete"]:
-                    output.note(f"Only the newest {PAGE} events of this time are shown.")
-                moment = None
-                if page["complete"] or not page["events"]:
-                    break
+            reader.read()
             if over:
                 break
             time.sleep(POLL_S)
@@ -54,11 +58,50 @@ def events(
         output.note(f"\nDetached from the events of {name}; the run goes on.")
         ctx.exit(exits.DETACHED)
     if form == "json":
-        output.emit({"events": found}, found, form, "id")
+        output.emit({"events": reader.found}, reader.found, form, "id")
 
 
-def _print(found: list[Json], form: str) -> None:
-    if form == "json" or output.emit(None, found, form, "id"):
-        return
-    for event in found:
-        click.echo("\n".join(views.event_lines(event)))
+@dataclass
+class Reader:
+    """`after`: the last of our events that was read. `since`: of the first look, as the API writes times. `cloud`: the
+    first look asks for the cloud's own events too."""
+
+    client: Client
+    run_id: str
+    form: str
+    since: str | None
+    cloud: bool
+    after: int = 0
+    found: list[Json] = field(default_factory=list)
+
+    def read(self) -> None:
+        """Everything that is there now and was not printed yet."""
+        while True:
+            page = self.client.get(
+                run_path(self.run_id, "events"),
+                after=self.after,
+                limit=PAGE,
+                since=self.since,
+                cloud="true" if self.cloud else None,
+            )
+            self.found += page["events"]
+            self._print(page)
+            own = [event["id"] for event in page["events"] if event["id"] is not None]
+            self.after = own[-1] if own else self.after
+            self.since = None
+            if page["complete"] or not own:
+                self.cloud = False
+                return
+
+    def _print(self, page: Json) -> None:
+        if page.get("cloud_unread"):
+            output.note(f"The cloud's own events could not be read: {safe(page['cloud_unread'])}")
+        if self.since is not None and not page["complete"]:
+            output.note(f"Only the newest {PAGE} events of this time are shown.")
+        if self.form == "json":
+            return
+        named = [event for event in page["events"] if self.form != "name" or event["id"] is not None]
+        if output.emit(None, named, self.form, "id"):
+            return
+        for event in named:
+            click.echo("\n".join(views.event_lines(event)))

@@ -160,5 +160,8 @@ def event_lines(event: Json) -> list[str]:
     """`14:02:11  attempt 3  attempt_ended  text`: one line, more only where a terminal is too narrow."""
     number = event.get("attempt")
     attempt = f"attempt {number}" if number else DASH
-    head = f"{clock(event['at'])}  {attempt:<10}  {safe(event['kind']):<19}  "
+    kind = safe(event["kind"])
+    if event.get("source") == "cloud":  # in the cloud's own words, without what all of them begin with
+        kind = "cloud: " + kind.removeprefix("compute.instances.")
+    head = f"{clock(event['at'])}  {attempt:<10}  {kind:<19}  "
     return paragraph(head + safe(event["text"]), " " * len(head))

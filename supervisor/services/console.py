@@ -167,7 +167,9 @@ def _kept(parts: Parts, run: Run, attempt: Attempt, limit: int) -> bytes:
         kept = b"".join(parts.objects.read(runfiles.console(run.run_id, attempt.number), 0, MAX_BYTES))
     except ObjectMissing:
         gone = attempt.gone_at is not None
-        more = f" {parts.platform.log_service} may have it." if gone and parts.platform.log_service else ""
+        command = f"spot serial {run.run_id} -a {attempt.number} --cloud-logging"
+        service = parts.platform.log_service
+        more = f" {service} may have it: {command}" if gone and service else ""
         ended = "was kept" if gone else "is there yet"
         raise EvidenceNotFound(
             f"Nothing of the console of attempt {attempt.number} of {run.run_id} {ended}.{more}",

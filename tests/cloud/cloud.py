@@ -18,6 +18,7 @@ from typing import Any
 from tests.cloud.access import Access
 from tests.cloud.compute import ComputeFake
 from tests.cloud.discovery import Oracle
+from tests.cloud.logging_fake import LoggingFake
 from tests.cloud.metadata import MetadataFake
 from tests.cloud.registry import RegistryFake
 from tests.cloud.rolefiles import SUPERVISOR, WORKER
@@ -49,6 +50,8 @@ class Cloud:
         self.compute = ComputeFake(clock, watch=self._watch("compute"), live=live)
         self.metadata = MetadataFake(PROJECT, clock=clock)
         self.secrets = SecretManagerFake(clock)
+        self.logging = LoggingFake(clock, watch=self._watch("logging"), project=PROJECT)
+        self.compute.on_serial = self.logging.on_serial
         self.registry = RegistryFake()
         self.registry.push("train", "1")
         self.machines = None
@@ -60,7 +63,7 @@ class Cloud:
             self.machines = Machines(self.compute, folder)
             self.compute.accept_token = lambda token: self.metadata.accepts(f"Bearer {token}")
             self.storage.takes_token = lambda token: self._knows(f"Bearer {token}")
-            self.secrets.authorize = self._knows
+            self.secrets.authorize = self.logging.authorize = self._knows
 
     def _guard(self) -> None:
         for service, server in {
@@ -68,6 +71,7 @@ class Cloud:
             "compute": self.compute.server,
             "secretmanager": self.secrets.server,
             "registry": self.registry.server,
+            "logging": self.logging.server,
         }.items():
             server.guard(self.access.gate(service))
         self.storage.holds = self.access.holds
@@ -108,6 +112,7 @@ class Cloud:
             "SPOT_GCE_PRICES": PRICES,
             "SPOT_GCE_ENDPOINT": self.compute.url,
             "SPOT_SECRET_MANAGER_ENDPOINT": self.secrets.url,
+            "SPOT_LOGGING_ENDPOINT": self.logging.url,
             "STORAGE_EMULATOR_HOST": self.storage.url,
             "CLOUDSDK_CONFIG": "no-such-folder",  # nobody's own credentials come before the metadata server
             **self.metadata.environment(),
@@ -124,7 +129,7 @@ class Cloud:
     def close(self) -> None:
         if self.machines is not None:
             self.machines.close()
-        for server in (self.compute, self.storage, self.metadata, self.secrets, self.registry):
+        for server in (self.compute, self.storage, self.metadata, self.secrets, self.registry, self.logging):
             server.close()
         left = self._processes()
         for pid in left:

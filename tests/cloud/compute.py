@@ -5,7 +5,8 @@ calls the hooks. Durations: `create_s delete_s stop_s fail_s queue_s preempted_s
 What a test may do (names are machine names; every `until` is epoch seconds of the clock):
 
   look      instance(name[, zone]) names() operations.all() requests count(method, pattern) clear_requests()
-  hooks     on_running(vm) on_notice(vm, notice_s) on_stop(vm, hard); append_serial(name, zone, data) write the console;
+  hooks     on_running(vm) on_notice(vm, notice_s) on_stop(vm, hard) on_serial(vm, data);
+            append_serial(name, zone, data) write the console;
             guest_powered_off(name, zone[, machine_id]) when the guest is off, by itself or because it was told to;
             hook_errors: what hooks raised
   ends      preempt(name, zone, record=, notice=, record_after_s=) host_error(name) delete_by(user, name)

@@ -17,6 +17,7 @@ class Controls(Faults):
     def __init__(self, clock: Callable[[], float], project: str, live: bool) -> None:
         super().__init__(clock, project, live)
         self._fated: dict[str, tuple[float, float | None]] = {}
+        self.on_serial: Callable[[Instance, bytes], None] | None = None
 
     def preempt(
         self,
@@ -32,12 +33,25 @@ class Controls(Faults):
         told (on_notice)."""
         vm, now = self.instance(name, zone), self.catch_up()
         with self.lock:
-            notice_s = vm.seconds("preemptionNoticeDuration") or 0.0
-            if notice and vm.powered:
-                self.later(self.on_notice, vm, notice_s)
-            late_s = record_after_s if record else None
-            self.plan_for(vm, now + notice_s, lambda at: self.take_away(vm, at, late_s))
+            self._preempt(vm, now, notice, record_after_s if record else None)
         self._settle()
+
+    def simulate(self, vm: Instance, user: str, now: float) -> Operation:
+        """simulateMaintenanceEvent: of a Spot VM it is a preemption; any other is stopped by its maintenance."""
+        operation = self.begin("simulateMaintenanceEvent", vm, user, now)
+        if vm.spot:
+            self._preempt(vm, now, notice=True, late_s=0.0)
+        else:
+            self.record("terminateOnHostMaintenance", vm, "Instance terminated during maintenance.", now)
+            self.stop(vm, user, now)
+        self.end(operation, now)
+        return self.operations.get(operation.zone, operation.name)
+
+    def _preempt(self, vm: Instance, now: float, notice: bool, late_s: float | None) -> None:
+        notice_s = vm.seconds("preemptionNoticeDuration") or 0.0
+        if notice and vm.powered:
+            self.later(self.on_notice, vm, notice_s)
+        self.plan_for(vm, now + notice_s, lambda at: self.take_away(vm, at, late_s))
 
     def preempt_when_created(self, zone: str, after_s: float, *, record: bool = True) -> None:
         """Every machine that is inserted there from now on is preempted so long after its insert (also while it is
@@ -78,6 +92,8 @@ class Controls(Faults):
             vm = self.instances.get((zone, name))
             if vm is not None:
                 vm.serial.append(data)
+                if self.on_serial is not None:
+                    self.on_serial(vm, data)
 
     def zombie(self, zone: str) -> None:
         """Machines that come up there from now on are RUNNING and boot nothing."""

@@ -86,6 +86,15 @@ def start(fake: ComputeFake, request: Request, at: dict[str, str], now: float) -
     return _begun(fake, request, fake.start(_machine(fake, at), fake.account, now))
 
 
+@route("POST", "zones/{zone}/instances/{name}/simulateMaintenanceEvent")
+def simulate_maintenance(fake: ComputeFake, request: Request, at: dict[str, str], now: float) -> Answer:
+    """A Spot VM is preempted: noticed, stopped, and on record."""
+    vm = _machine(fake, at)
+    if vm.status != "RUNNING":
+        raise ApiError(400, "The resource '%s' is not ready" % vm.link, "resourceNotReady")
+    return _begun(fake, request, fake.simulate(vm, fake.account, now))
+
+
 @route("POST", "zones/{zone}/instances/{name}/setLabels")
 def set_labels(fake: ComputeFake, request: Request, at: dict[str, str], now: float) -> Answer:
     vm, given = _machine(fake, at), request.json()

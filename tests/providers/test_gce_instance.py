@@ -170,6 +170,11 @@ def test_network_interfaces(changed: dict[str, Any], interface: dict[str, Any]) 
     assert checked(replace(CONFIG, **changed), request())["networkInterfaces"] == [interface]
 
 
+def test_an_organisation_may_forbid_that_consoles_go_to_cloud_logging() -> None:
+    body = checked(replace(CONFIG, serial_logging=False), request())
+    assert "serial-port-logging-enable" not in items(body)
+
+
 def test_the_machine_is_told_what_it_needs_and_nothing_is_written_into_the_script() -> None:
     body = checked(
         replace(CONFIG, public_url="https://spot.example.com", storage_endpoint="http://127.0.0.1:1"),
@@ -178,6 +183,7 @@ def test_the_machine_is_told_what_it_needs_and_nothing_is_written_into_the_scrip
     told = items(body)
     assert told["startup-script"] == startup_script()
     assert {key: told[key] for key in told if key not in ("startup-script", "spot-job")} == {
+        "serial-port-logging-enable": "true",
         "spot-run-id": "digits",
         "spot-attempt": "2",
         "spot-launch-id": "1.2.3",

@@ -119,6 +119,7 @@ OTHER = {
     "SPOT_GCE_DATA_DISK_MOUNT": "/data",
     "SPOT_GCE_DATA_DISK_FS": "xfs",
     "SPOT_GCE_CAPACITY_ADVICE": "no",
+    "SPOT_GCE_SERIAL_LOGGING": "no",
     "SPOT_GCE_ENDPOINT": "http://127.0.0.1:9",
     "SPOT_SECRET_MANAGER_ENDPOINT": "http://127.0.0.1:9",
     "SPOT_BILLING_ENDPOINT": "http://127.0.0.1:9",

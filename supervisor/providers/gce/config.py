@@ -71,6 +71,7 @@ class GceConfig:
     gpu_timeout_s: float = 1200.0
     data_disk: DataDisk | None = None
     capacity_advice: bool = True
+    serial_logging: bool = True
     machine_prefix: str = "spot"
     public_url: str = ""
     store_url: str = ""

@@ -168,6 +168,9 @@ def _metadata(config: GceConfig, request: LaunchRequest, shape: Shape, parcel: P
         "spot-gpu-driver-version": config.gpu_driver_version,
         "spot-shm-size": config.shm_size,
     }
+    if config.serial_logging:
+        # https://cloud.google.com/compute/docs/troubleshooting/viewing-serial-port-output
+        items["serial-port-logging-enable"] = "true"
     if request.job.get("conda_env"):
         items["spot-conda-env"] = str(request.job["conda_env"])
     if config.storage_endpoint:
