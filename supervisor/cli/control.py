@@ -13,6 +13,7 @@ from supervisor.cli.exits import DETACHED, FAILED, CliError, Problem
 from supervisor.cli.finding import TERMINAL, choose_run, machines_here
 from supervisor.cli.options import output_option, run_argument, server_options
 from supervisor.cli.words import money, safe
+from supervisor.lifecycle.figures import plural
 
 POLL_S = 0.5
 YES = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
@@ -26,17 +27,40 @@ def show_change(run: Json, form: str) -> None:
 
 @click.command()
 @run_argument
+@click.option("--all", "everything", is_flag=True, help="Every active run of this supervisor.")
 @YES
 @output_option
 @server_options
-def stop(client: Client, form: str, yes: bool, run_id: str | None) -> None:
+def stop(client: Client, form: str, yes: bool, everything: bool, run_id: str | None) -> None:
     """Stop a run: its last checkpoint is saved, its machine is released."""
+    if everything:
+        if run_id is not None:
+            raise click.UsageError(f"Name {run_id} or say --all, not both.")
+        _stop_all(client, form, yes)
+        return
     name = choose_run(client, run_id)
     if run_id is None and not output.confirmed(f"Stop {name}?", yes):
         raise click.Abort
     run = client.post(run_path(name, "stop"), {})
     show_change(run, form)
     output.suggest(f"spot resume {name}" if run["status"] in TERMINAL else f"spot watch {name}")
+
+
+def _stop_all(client: Client, form: str, yes: bool) -> None:
+    from supervisor.cli import fleet
+
+    runs = fleet.active(client)
+    for line in fleet.run_lines(runs):
+        output.note(line)
+    if not runs:
+        output.note("No run is active.")
+    elif not output.confirmed(f"Stop {plural(len(runs), 'run')} ({fleet.cost_of(runs)})?", yes):
+        raise click.Abort
+    stopped = fleet.stop_each(client, runs)
+    if not output.emit({"runs": stopped}, stopped, form, "run_id"):
+        for run in stopped:
+            show_change(run, form)
+    output.suggest("spot ls --machines")
 
 
 @click.command()

@@ -17,11 +17,22 @@ from supervisor.cli.words import safe
 
 
 @click.command()
+@click.option("--machines", is_flag=True, help="List the machines that the cloud shows now instead of runs.")
+@click.option("--all", "everything", is_flag=True, help="With --machines: also those of others.")
 @list_filters
 @output_option
 @server_options
-def ls(client: Client, form: str, limit: int, query: Json) -> None:
-    """List runs, newest first."""
+def ls(client: Client, form: str, limit: int, query: Json, machines: bool, everything: bool) -> None:
+    """List runs, newest first; or the machines."""
+    if machines:
+        from supervisor.cli.machines import show_machines
+
+        if any(query.values()):
+            raise click.UsageError("The filters are for runs; --machines takes --all and -o only.")
+        show_machines(client, form, everything)
+        return
+    if everything:
+        raise click.UsageError("--all goes with --machines; `spot ls` lists every run.")
     runs: list[Json] = []
     summary: Json = {}
     for page in pages(client, "/v1/runs", "runs", limit, **query):

@@ -61,6 +61,8 @@ def submit(
     """
     body = body_from(file, ctx.meta.get(_COMMAND), flags, machines_here(client, flags.get("provider")))
     if flags["dry_run"]:
+        if flags["cleanup_all"]:
+            _cleaning()(client, flags["yes"], dry_run=True)
         _tell_plan(client, body, file, form, follow)
         return
     if flags["build"]:
@@ -108,14 +110,18 @@ def _build(file: str | None, flags: Json, spec: Json) -> str:
 def _room_made(client: Client, body: Json, yes: bool) -> bool:
     """--cleanup-all. A submit that would be refused must not have stopped everybody's runs: that is asked for first. A
     run of this name that is live is no refusal, since it is about to be stopped."""
-    from supervisor.cli.cleanup import clean_up
-
     try:
         client.send("POST", "/v1/runs", {"validate_only": "true"}, body)
     except Problem as error:
         if error.code not in ("RUN_ACTIVE", "RUN_STOPPING"):
             raise
-    return clean_up(client, yes)
+    return _cleaning()(client, yes)
+
+
+def _cleaning() -> Callable[..., bool]:
+    from supervisor.cli.cleanup import clean_up
+
+    return clean_up
 
 
 def body_from(

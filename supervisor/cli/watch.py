@@ -21,6 +21,7 @@ from supervisor.cli.runs import next_command, release_command
 from supervisor.cli.words import bar, percent, safe
 
 POLL_S = 1.0
+EVERY = click.FloatRange(0.1, 86400.0)  # seconds between two looks
 REPEAT_S = 60.0
 EVENTS_SHOWN = 8
 TIMEOUT = click.option(
@@ -33,12 +34,29 @@ TIMEOUT = click.option(
 
 @click.command()
 @run_argument
+@click.argument("seconds", required=False, type=EVERY)
 @TIMEOUT
 @server_options
 @click.pass_context
-def watch(ctx: click.Context, /, client: Client, run_id: str | None, timeout: float | None) -> None:
-    """Follow a run until it ends. Ctrl-C leaves; the run goes on."""
-    ctx.exit(follow_run(client, choose_run(client, run_id), timeout))
+def watch(
+    ctx: click.Context, /, client: Client, run_id: str | None, seconds: float | None, timeout: float | None
+) -> None:
+    """Follow a run until it ends. Ctrl-C leaves; the run goes on.
+
+    `spot watch 60` shows all runs, read anew every 60 seconds; `spot watch RUN 60` one of them so often.
+    """
+    if run_id is not None and not run_id[:1].isalpha():  # a run's name begins with a letter
+        from supervisor.cli.dashboard import watch_all
+
+        ctx.exit(watch_all(client, _seconds(ctx, run_id, seconds), timeout))
+    ctx.exit(follow_run(client, choose_run(client, run_id), timeout, seconds))
+
+
+def _seconds(ctx: click.Context, given: str, more: float | None) -> float:
+    if more is not None:
+        raise click.UsageError("Write spot watch RUN SECONDS, or spot watch SECONDS for all runs.", ctx)
+    number: float = EVERY.convert(given, None, ctx)
+    return number
 
 
 @click.command()
@@ -72,13 +90,13 @@ def end_code(run: Json) -> int:
     return exits.OK if run["status"] == "completed" else exits.RUN_FAILED
 
 
-def follow_run(client: Client, run_id: str, timeout_s: float | None) -> int:
-    """Show the run until it ends; the exit code."""
+def follow_run(client: Client, run_id: str, timeout_s: float | None, every_s: float | None = None) -> int:
+    """Show the run until it ends, looking every `every_s` (None = at once); the exit code."""
     scene = Scene(client, run_id)
     if sys.stdout.isatty():
-        run = _follow_live(scene, timeout_s)
+        run = _follow_live(scene, timeout_s, every_s)
     else:
-        run = _until_end(client, run_id, timeout_s, scene.look, Lines(scene).show)
+        run = _until_end(client, run_id, timeout_s, scene.look, Lines(scene).show, every_s)
     if run is None:
         return exits.DETACHED
     if sys.stdout.isatty():
@@ -94,6 +112,7 @@ def _until_end(
     timeout_s: float | None,
     look: Callable[[], Json],
     show: Callable[[Json], None],
+    every_s: float | None = None,
 ) -> Json | None:
     """The run once it is terminal; None when the person left. Raises CliError (exit 8) at the timeout."""
     began = time.monotonic()
@@ -107,12 +126,19 @@ def _until_end(
             if timeout_s is not None and time.monotonic() - began >= timeout_s:
                 text = f"{run_id} is still {run['status']} after {timeout_s:g} s; it goes on."
                 raise exits.CliError(text, exits.TIMEOUT, "TIMEOUT", (f"spot watch {run_id}",))
-            time.sleep(POLL_S)
+            time.sleep(_pause_s(every_s, began, timeout_s))
     except KeyboardInterrupt:
         output.note(
             f"\nDetached from {run_id}; it goes on. Come back: spot watch {run_id}   Stop it: spot stop {run_id}"
         )
         return None
+
+
+def _pause_s(every_s: float | None, began: float, timeout_s: float | None) -> float:
+    """Until the next look; a slow pace does not outlast the timeout."""
+    if every_s is None or timeout_s is None:
+        return POLL_S if every_s is None else every_s
+    return max(0.0, min(every_s, began + timeout_s - time.monotonic()))
 
 
 @dataclass
@@ -177,7 +203,7 @@ class Lines:
         sys.stdout.flush()
 
 
-def _follow_live(scene: Scene, timeout_s: float | None) -> Json | None:
+def _follow_live(scene: Scene, timeout_s: float | None, every_s: float | None) -> Json | None:
     from rich.console import Console, Group
     from rich.live import Live
     from rich.text import Text
@@ -190,4 +216,4 @@ def _follow_live(scene: Scene, timeout_s: float | None) -> Json | None:
 
     console = Console()
     with Live(console=console, auto_refresh=False, transient=True) as live:
-        return _until_end(scene.client, scene.run_id, timeout_s, scene.look, draw)
+        return _until_end(scene.client, scene.run_id, timeout_s, scene.look, draw, every_s)

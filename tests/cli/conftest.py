@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.cli import control, history, logs, main, purge, watch
+from supervisor.cli import control, fleet, history, logs, main, purge, watch
 from tests.cli.fake_api import FakeApi, serving
 
 
@@ -37,7 +37,7 @@ def clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     monkeypatch.delenv("NO_COLOR", raising=False)
-    for module in (watch, logs, history, control, purge):
+    for module in (watch, logs, history, control, purge, fleet):
         monkeypatch.setattr(module, "POLL_S", 0.0)
     return tmp_path
 

@@ -1,0 +1,70 @@
+"""watch 60: all runs, read anew; and a run that is looked at so often."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from supervisor.cli import dashboard, watch
+from tests.cli.fake_api import a_page, a_run, serve_run
+
+
+@pytest.fixture
+def slept(monkeypatch) -> list[float]:
+    """How long was waited, without waiting."""
+    waits: list[float] = []
+    monkeypatch.setattr(dashboard.time, "sleep", waits.append)
+    return waits
+
+
+def test_all_runs_every_so_many_seconds(api, spot, slept) -> None:
+    api.say_in_turn(
+        "GET", "/v1/runs", a_page(a_run()), a_page(a_run(status="completed"), a_run(run_id="two-2"))
+    )
+    ended = spot("watch", "60", "--timeout", "0.05s")
+    assert ended.code == 0
+    assert re.fullmatch(r"\d\d:\d\d:\d\d UTC", ended.lines[0])
+    assert ended.lines[1].startswith("RUN ")
+    assert ended.lines[2].startswith("digits-7  ● running")
+    assert ended.lines[3].startswith("2 running or recovering, 1 waiting · $3.41/h now")
+    assert "✔ completed" in ended.out
+    assert "two-2" in ended.out
+    assert all(0 < wait <= 0.05 for wait in slept)
+
+
+def test_a_pace_is_kept_and_ctrl_c_leaves(api, spot, monkeypatch) -> None:
+    api.say("GET", "/v1/runs", a_page())
+    waits: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(dashboard.time, "sleep", sleep)
+    ended = spot("watch", "2.5")
+    assert (ended.code, waits) == (130, [2.5, 2.5, 2.5])
+    assert ended.out.count("There is no run yet.") == 3
+    assert "Left; the runs go on." in ended.err
+
+
+def test_one_run_so_often(api, spot, monkeypatch) -> None:
+    serve_run(api, a_run())
+    waits: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        serve_run(api, a_run(status="completed"))
+
+    monkeypatch.setattr(watch.time, "sleep", sleep)
+    assert spot("watch", "digits-7", "60").code == 0
+    assert waits == [60.0]
+
+
+@pytest.mark.parametrize(
+    "words", [("60", "60"), ("0",), ("-5",), ("1e9",), ("6o",), ("digits-7", "soon"), ("nan",)]
+)
+def test_what_is_no_pace_is_refused(api, spot, words) -> None:
+    assert spot("watch", *words).code in (2, 5)
+    assert not any(request.path.startswith("/v1/runs/digits") for request in api.asked)

@@ -1,0 +1,143 @@
+"""ls --machines and gc: which machines there are, in which project, and the release of those that serve nobody."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from supervisor.api import schemas_machines
+from supervisor.cli import output
+from supervisor.cli.machines import project
+from supervisor.lifecycle.figures import DASH
+from tests.cli.fake_machines import FOREIGN, ORPHAN, a_machine, collected, seen
+
+OLD = "spot-99999999-a1-t1 us-east1-c t4 on-demand up 2 h 13 min old-1"
+
+
+def squeezed(line: str) -> str:
+    return " ".join(line.split())
+
+
+def test_what_the_tests_show_is_what_the_api_shows() -> None:
+    schemas_machines.MachineList.model_validate(seen((a_machine(), ORPHAN, FOREIGN)))
+    schemas_machines.Collected.model_validate(collected((ORPHAN,)))
+
+
+def test_a_line_for_each_machine_then_the_sum_and_the_project(api, spot) -> None:
+    api.say("GET", "/v1/machines", seen((a_machine(), ORPHAN), foreign=2))
+    ended = spot("ls", "--machines")
+    assert [squeezed(line) for line in ended.lines] == [
+        "MACHINE WHERE STATE AGE RUN ATT $/H WHAT FOR",
+        "spot-1a2b3c4d-a2-t1 us-east1-c t4 up 2 h 13 min digits-7 2 $0.35 serves attempt 2 of digits-7",
+        f"{OLD} {DASH} {DASH} carries our label and serves no live run",
+        "2 machines · $0.35/h, and 1 of unknown price now · project rav-ai (123456789012)",
+    ]
+    assert ended.err.splitlines() == [
+        "1 machine of ours serves no live run: spot gc",
+        "2 machines of others: spot ls --machines --all",
+    ]
+    assert api.asked[-1].query == {}
+
+
+def test_those_of_others_are_shown_when_asked_for(api, spot) -> None:
+    api.say("GET", "/v1/machines", seen((a_machine(), FOREIGN), foreign=1))
+    ended = spot("ls", "--machines", "--all")
+    assert "not ours: it carries no supervisor's id" in ended.lines[2]
+    assert squeezed(ended.lines[2]).startswith(
+        f"somebody-s us-east1-c e2-small on-demand up 2 h 13 min {DASH}"
+    )
+    assert ended.err == ""
+    assert api.asked[-1].query == {"all": ["true"]}
+
+
+def test_no_machine_though_runs_think_they_have_one_asks_for_the_project(api, spot) -> None:
+    missing = [{"run_id": f"r-{n}", "machine": f"m-{n}", "zone": "us-east1-c"} for n in range(5)]
+    api.say("GET", "/v1/machines", seen(missing=missing, unread_zones=["us-east1-d"]))
+    ended = spot("ls", "--machines")
+    assert ended.lines == ["0 machines · $0.00/h now · project rav-ai (123456789012)"]
+    not_read, not_seen, hint = ended.err.splitlines()
+    assert not_read == "Not read: us-east1-d. There may be machines there."
+    assert not_seen.startswith("Not seen, though a run thinks it has it: r-0 (m-0 in us-east1-c), r-1 (m-1")
+    assert not_seen.endswith("r-2 (m-2 in us-east1-c) and 2 more.")
+    assert hint == (
+        "This supervisor looks at project rav-ai (123456789012). Does your console or gcloud show another project? "
+        "Compare: gcloud config list; gcloud compute instances list --project=rav-ai"
+    )
+
+
+def test_the_project_is_told_as_far_as_it_is_known() -> None:
+    assert project({"provider": "gce", "name": "p", "number": None}) == "project p"
+    assert project({"provider": "gce", "name": None, "number": None}) == "provider gce"
+    assert project({"provider": "local", "name": "this computer", "number": None}) == "this computer"
+
+
+def test_machines_for_programs(api, spot) -> None:
+    answer = seen((a_machine(), ORPHAN))
+    api.say("GET", "/v1/machines", answer)
+    assert json.loads(spot("ls", "--machines", "-o", "json").out) == answer
+    assert spot("ls", "--machines", "-o", "name").lines == ["spot-1a2b3c4d-a2-t1", "spot-99999999-a1-t1"]
+
+
+@pytest.mark.parametrize("words", [("ls", "--machines", "-s", "running"), ("ls", "--all")])
+def test_options_that_mean_nothing_together_are_refused(api, spot, words) -> None:
+    assert spot(*words).code == 2
+    assert api.asked == []
+
+
+def test_machines_that_cannot_be_read_are_an_error_with_its_words(api, spot) -> None:
+    api.refuse("GET", "/v1/machines", 503, "UNAVAILABLE", "The machines of gce cannot be read now.")
+    ended = spot("ls", "--machines")
+    assert ended.code == 1
+    assert "cannot be read now" in ended.err
+
+
+class TestGc:
+    def test_a_dry_run_only_tells(self, api, spot) -> None:
+        api.say("POST", "/v1/gc", collected((a_machine(use="orphan", serves=None),), foreign=2, serving=1))
+        ended = spot("gc", "--dry-run")
+        assert ended.lines[-1] == "1 machine would be released, $0.35/h."
+        assert ended.err == "2 machines of others: never touched.\n"
+        assert api.bodies("/v1/gc") == [{"dry_run": True}]
+
+    def test_nothing_to_release(self, api, spot) -> None:
+        api.say("POST", "/v1/gc", collected(serving=3, unread_zones=["z"]))
+        ended = spot("gc", "--yes")
+        assert ended.lines == ["Nothing to release: 3 machines in use."]
+        assert ended.err == "Not read, so nothing there is touched: z.\n"
+        assert api.bodies("/v1/gc") == [{"dry_run": True}]
+
+    def test_without_a_terminal_nobody_is_asked_and_nothing_is_done(self, api, spot) -> None:
+        api.say("POST", "/v1/gc", collected((ORPHAN,)))
+        ended = spot("gc")
+        assert ended.code == 2
+        assert "Say --yes" in ended.err
+        assert api.bodies("/v1/gc") == [{"dry_run": True}]
+
+    def test_a_person_is_asked_and_may_say_no(self, api, spot, monkeypatch) -> None:
+        asked = []
+        monkeypatch.setattr(output, "confirmed", lambda question, yes: asked.append(question))
+        api.say("POST", "/v1/gc", collected((ORPHAN, a_machine(use="orphan"))))
+        assert spot("gc").code == 130
+        assert asked == [
+            "Release 2 machines ($0.35/h, and 1 of unknown price) in project rav-ai (123456789012)?"
+        ]
+        assert api.bodies("/v1/gc") == [{"dry_run": True}]
+
+    def test_released_and_what_was_refused(self, api, spot) -> None:
+        refused = {
+            **ORPHAN,
+            "machine": "m-2",
+            "why": "the platform did not take the request; it may be repeated",
+        }
+        young = {**ORPHAN, "machine": "m-3", "why": "serves no live run, but is younger than 30 s"}
+        api.say_in_turn("POST", "/v1/gc", collected((ORPHAN,)), collected((ORPHAN,), (refused, young)))
+        ended = spot("gc", "--yes")
+        assert ended.code == 1
+        assert ended.lines[-2:] == [
+            "1 machine released, price unknown.",
+            "2 machines left as said above.",
+        ]
+        assert api.bodies("/v1/gc") == [{"dry_run": True}, {"dry_run": False}]
+        api.say_in_turn("POST", "/v1/gc", collected((ORPHAN,)), collected((ORPHAN,), (young,)))
+        assert spot("gc", "-y", "-o", "name").out == "spot-99999999-a1-t1\n"
