@@ -24,6 +24,7 @@ from supervisor.api.routes import (
     files,
     health,
     machines,
+    prices,
     runs,
 )
 from supervisor.domain.errors import SpotError, Unavailable
@@ -35,7 +36,7 @@ from supervisor.services.health import full_disk
 LOG = logging.getLogger(__name__)
 ROUTERS = (
     runs.router, facts.router, evidence.router, cost.router, files.router, actions.router,
-    beats.router, code.router, health.router, machines.router, dev.router,
+    beats.router, code.router, health.router, machines.router, prices.router, dev.router,
 )  # fmt: skip
 
 

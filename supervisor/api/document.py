@@ -23,6 +23,7 @@ from supervisor.api import (
     schemas_health,
     schemas_machines,
     schemas_plan,
+    schemas_prices,
     schemas_telemetry,
     submit_query,
 )
@@ -126,6 +127,13 @@ OPERATIONS = {
     ),
     "list_machines": Operation({200: schemas_machines.MachineList}, query=schemas_machines.MachineParameters),
     "collect_machines": Operation({200: schemas_machines.Collected}, schemas_machines.CollectBody),
+    "list_prices": Operation({200: schemas_prices.PriceList}, refuses="NOT_SUPPORTED"),
+    "refresh_prices": Operation(
+        {200: schemas_prices.RefreshedPrices},
+        schemas_prices.RefreshBody,
+        refuses="NOT_SUPPORTED",
+        body_required=False,
+    ),
     "show_meta": Operation({200: schemas_health.Meta}),
     "live": Operation({200: schemas_health.Live}),
     "ready": Operation({200: schemas_health.Ready, 503: schemas_health.Ready}, query=bodies.ReadyParameters),

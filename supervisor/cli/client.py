@@ -49,6 +49,7 @@ class Client:
         self._locate = locate
         self._explain = explain
         self.url = locate()
+        self.timeout_s = TIMEOUT_S
 
     def get(self, path: str, **params: object) -> Any:
         return self.send("GET", path, params=params).json()
@@ -96,7 +97,7 @@ class Client:
             raise CliError(f"{self.url} is not an http address.", USAGE, "URL_INVALID")
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         sent_headers = {"Accept": "application/json", "User-Agent": "spot-cli", **headers}
-        connection = kind(parts.hostname, parts.port, timeout=TIMEOUT_S, blocksize=PIECE_BYTES)
+        connection = kind(parts.hostname, parts.port, timeout=self.timeout_s, blocksize=PIECE_BYTES)
         sent = False
         try:
             connection.connect()
@@ -105,7 +106,7 @@ class Client:
             with connection.getresponse() as response:
                 yield response
         except (OSError, http.client.HTTPException) as error:
-            failed = self._explain(self.url, _reason(error), sent)
+            failed = self._explain(self.url, _reason(error, self.timeout_s), sent)
             self.url = self._locate()
             raise failed from None
         finally:
@@ -162,11 +163,11 @@ def _query(params: Mapping[str, object]) -> str:
     return "?" + urlencode(given, doseq=True) if given else ""
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: Exception, timeout_s: float) -> str:
     if isinstance(error, ConnectionRefusedError):
         return "connection refused"
     if isinstance(error, TimeoutError):
-        return f"no answer within {TIMEOUT_S:g} s"
+        return f"no answer within {timeout_s:g} s"
     return str(error) or type(error).__name__
 
 

@@ -66,6 +66,7 @@ def doors(daemon: Daemon) -> list[str]:
         "/v1/meta",
         "/v1/cost",
         "/v1/machines?all=true",
+        "/v1/prices",
         "/livez",
         "/readyz?verbose=true",
     ]

@@ -1,5 +1,6 @@
 """What a machine on Google Cloud costs: the sum of its parts, from the nearest source that knows each."""
 
+import json
 from dataclasses import asdict, replace
 from datetime import date
 
@@ -102,7 +103,7 @@ def test_offers_get_the_price_of_their_zone_s_region_and_market() -> None:
         assert wanted is not None
 
 
-# --- the table of the package ------------------------------------------------------------------------------------------
+# --- the table of the package ---
 
 
 @pytest.mark.parametrize("region", REGIONS)
@@ -110,7 +111,8 @@ def test_the_package_knows_a_t4_and_an_l4_machine_in_every_region_that_is_promis
     config = replace(CONFIG, zones=(f"{region}-b",))
     for shape in ("t4", "l4"):
         price = Pricebook(config).told(shape, region)
-        assert price.spot_usd_per_h is not None and price.on_demand_usd_per_h is not None
+        assert price.spot_usd_per_h is not None
+        assert price.on_demand_usd_per_h is not None
         assert 0 < price.spot_usd_per_h < price.on_demand_usd_per_h
 
 
@@ -163,8 +165,6 @@ GOOD = asdict(PARTS[0])
     ],
 )
 def test_one_wrong_row_spoils_the_table_and_is_named(spoilt: dict[str, object], says: str) -> None:
-    import json
-
     with pytest.raises(ValueError, match=says):
         read_rows(json.dumps({"rows": [{**GOOD, **spoilt}]}))
 
@@ -176,5 +176,5 @@ def test_a_row_that_is_there_twice_is_refused() -> None:
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"rows": {}}', '{"rows": [7]}'])
 def test_what_is_no_table_is_refused(text: str) -> None:
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match=r"table|fields|Expecting"):
         read_rows(text)

@@ -54,7 +54,13 @@ class LocalPlatform:
         return ()
 
     def prices(self) -> tuple[PriceTold, ...]:
-        raise NotSupported("the prices of machines on this computer are the setting local_prices")
+        spot = {offer.placement.shape: offer for offer in self._provider.offers() if offer.placement.spot}
+        return tuple(
+            PriceTold(
+                shape, offer.placement.region, offer.price_usd_per_h, offer.on_demand_usd_per_h, "settings"
+            )
+            for shape, offer in spot.items()
+        )
 
     def refresh_prices(self) -> tuple[PriceTold, ...]:
         raise NotSupported("the prices of machines on this computer are the setting local_prices")

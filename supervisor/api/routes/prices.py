@@ -1,0 +1,29 @@
+"""What machines cost now, and the question to the platform what they cost."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request, Response
+from fastapi.concurrency import run_in_threadpool
+
+from supervisor.api.answers import json_answer
+from supervisor.api.bodies import NoParameters, read_body, read_query
+from supervisor.api.deps import services_of
+from supervisor.api.schemas_prices import RefreshBody
+from supervisor.services.prices import prices_json, refreshed_json
+
+router = APIRouter(prefix="/v1", tags=["prices"])
+
+
+@router.get("/prices")
+async def list_prices(request: Request) -> Response:
+    """List what a machine of each shape costs per hour in each region, where that was read and when."""
+    read_query(NoParameters, request)
+    return json_answer(await run_in_threadpool(prices_json, services_of(request).parts))
+
+
+@router.post("/prices/refresh")
+async def refresh_prices(request: Request) -> Response:
+    """Ask the platform for its prices and use them from now on. Takes up to a minute; all or nothing."""
+    read_query(NoParameters, request)
+    await read_body(RefreshBody, request, optional=True)
+    return json_answer(await run_in_threadpool(refreshed_json, services_of(request).parts))

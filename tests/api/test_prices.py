@@ -1,0 +1,92 @@
+"""The doors of prices: shape, age, what is unknown, and a refresh that is all or nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+
+from supervisor.api.schemas_prices import PriceList, RefreshedPrices
+from supervisor.ports.platform import PriceTold
+from supervisor.ports.provider import NotSupported, ProviderUnavailable
+from tests.fakes.platform import FakePlatform
+from tests.services.bed import Bed, Client
+
+
+def days_ago(bed: Bed, days: int) -> str:
+    today: date = datetime.fromtimestamp(bed.clock.now(), UTC).date()
+    return (today - timedelta(days=days)).isoformat()
+
+
+def platform(bed: Bed) -> FakePlatform:
+    found = bed.parts.platform
+    assert isinstance(found, FakePlatform)
+    return found
+
+
+def test_prices_are_told_with_their_age_and_source(bed: Bed, client: Client) -> None:
+    platform(bed).price_list = (
+        PriceTold("t4", "us-east1", 0.3, 0.75, "Google", days_ago(bed, 31)),
+        PriceTold("l4", "us-east1", 0.3, 0.9, "Google", days_ago(bed, 30)),
+        PriceTold("a100", "us-east1", 1.2, 3.6, "settings"),
+        PriceTold("h100", "us-east1", None, 9.0, "Google", days_ago(bed, 0)),
+        PriceTold("x", "us-east1", None, None, ""),
+    )
+    told = PriceList.model_validate(client.get("/v1/prices").json())
+    assert [(one.age_days, one.old) for one in told.prices] == [
+        (31, True), (30, False), (None, False), (0, False), (None, False),
+    ]  # fmt: skip
+    assert [one.saved_percent for one in told.prices] == [60.0, 66.7, 66.7, None, None]
+    assert (told.prices[4].spot_usd_per_h, told.prices[4].on_demand_usd_per_h) == (None, None)
+    assert (told.prices[4].source, told.prices[2].dated) == (None, None)
+
+
+class Renewing(FakePlatform):
+    """After a refresh it has `after`."""
+
+    after: tuple[PriceTold, ...] = ()
+
+    def refresh_prices(self) -> tuple[PriceTold, ...]:
+        self._maybe_fail()
+        self.price_list = self.after
+        return self.after
+
+
+def test_a_refresh_names_what_has_changed(bed: Bed) -> None:
+    old, same = PriceTold("t4", "us-east1", 0.3, None, "a"), PriceTold("l4", "us-east1", 0.4, 0.9, "a")
+    renewing = Renewing(price_list=(old, same))
+    renewing.after = (PriceTold("t4", "us-east1", 0.2, 0.8, "b", days_ago(bed, 0)), same)
+    services = replace(bed.services, parts=replace(bed.parts, platform=renewing))
+    told = RefreshedPrices.model_validate(Client(services).post("/v1/prices/refresh", json={}).json())
+    assert [(one.shape, one.market, one.from_usd_per_h, one.to_usd_per_h) for one in told.changed] == [
+        ("t4", "spot", 0.3, 0.2),
+        ("t4", "on_demand", None, 0.8),
+    ]
+    assert told.prices[0].age_days == 0
+
+
+def test_a_refresh_that_fails_says_so_and_the_old_prices_stay(bed: Bed, client: Client) -> None:
+    platform(bed).price_list = (PriceTold("t4", "us-east1", 0.3, 0.75, "Google"),)
+    platform(bed).trouble = ProviderUnavailable("Google does not answer")
+    answer = client.post("/v1/prices/refresh")
+    assert (answer.status_code, answer.json()["code"]) == (503, "UNAVAILABLE")
+    assert "Google does not answer" in answer.json()["detail"]
+    assert client.get("/v1/prices").json()["prices"][0]["spot_usd_per_h"] == 0.3
+
+
+def test_where_nothing_can_be_refreshed_it_is_said(bed: Bed, client: Client) -> None:
+    platform(bed).trouble = NotSupported("machines here cost what local_prices says")
+    answer = client.post("/v1/prices/refresh")
+    assert (answer.status_code, answer.json()["code"]) == (409, "NOT_SUPPORTED")
+    assert "local_prices" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("path", ["/v1/prices?region=x", "/v1/prices/refresh?now=1"])
+def test_an_unknown_parameter_is_refused(client: Client, path: str) -> None:
+    answer = client.post(path) if "refresh" in path else client.get(path)
+    assert (answer.status_code, answer.json()["code"]) == (422, "INVALID_REQUEST")
+
+
+def test_a_body_that_says_something_is_refused(client: Client) -> None:
+    assert client.post("/v1/prices/refresh", json={"shape": "t4"}).status_code == 422
