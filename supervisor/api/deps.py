@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from fastapi import Request
 
+from supervisor.services.checkup import answers
 from supervisor.services.dev import Dev
 from supervisor.services.doctor import Surroundings
 from supervisor.services.health import LoopView
@@ -14,6 +15,8 @@ from supervisor.services.logs import Logs
 from supervisor.services.parts import OWNER, Parts
 from supervisor.services.plan import Asking, Preview, nothing_sent
 from supervisor.services.queries import Live, Queries, nobody_live
+
+PLAN_CHECKS_S = 3.5  # a plan waits 4 s for all of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,8 @@ def assemble(
     beat_host: str = "",
     preview: Preview = nothing_sent,
 ) -> Services:
-    queries, asking = Queries(parts, inbox, loop, live), Asking(around.checks, preview)
+    queries = Queries(parts, inbox, loop, live)
+    asking = Asking(lambda: answers(around.checks(), PLAN_CHECKS_S), preview)
     return Services(parts, inbox, queries, Logs(parts, queries, inbox), loop, around, dev, beat_host, asking)
 
 

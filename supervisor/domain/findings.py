@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 OK, WARN, FAIL = "ok", "warn", "fail"
@@ -17,3 +18,15 @@ class Finding:
     cause: str = ""
     fix: str = ""
     group: str = "local"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One question of the doctor's. `ask` may block and raises nothing; no lines = another line says why there is
+    nothing to ask here. `unanswered`, `hint`: the result and the fix where no answer comes in time."""
+
+    name: str
+    ask: Callable[[], Sequence[Finding]]
+    group: str = "local"
+    unanswered: str = WARN
+    hint: str = "ask again: spot doctor"

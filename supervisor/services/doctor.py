@@ -1,242 +1,130 @@
 """Doctor: what a person would check first. Each line has a fact, a cause and the cure.
 
-The checks write and delete one small object and commit one empty transaction; nothing else is changed. What only the
-cloud knows is asked by the adapters' own checks (`Surroundings.checks`).
+The checks write and delete one small object and commit one empty transaction; with `alert_test` one marked message goes
+to the alert address. Nothing else is changed. All run side by side and are told in this order, whatever hangs. What
+only the cloud knows is asked by the adapters' own checks (`Surroundings.checks`). It also examines a set-up that no
+supervisor serves: then some parts may not be there, and what cannot be asked without them is left out.
 """
 
 from __future__ import annotations
 
-import os
-import secrets
-import shutil
-import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from supervisor.domain.cards import Card
-from supervisor.domain.errors import SchemaMismatch
-from supervisor.domain.findings import FAIL, OK, WARN, Finding
-from supervisor.lifecycle.figures import gib_text
-from supervisor.ports.objectstore import ABSENT, ObjectMissing, PreconditionFailed, StoreUnavailable
-from supervisor.ports.provider import ProviderUnavailable
-from supervisor.ports.store import StoreDown
-from supervisor.services.beat_cost import beat_cost
+from supervisor.domain.findings import FAIL, OK, WARN, Check, Finding
+from supervisor.domain.policies import Knobs
+from supervisor.ports.clock import Clock
+from supervisor.ports.objectstore import ObjectStore
+from supervisor.services import doctor_local as local
+from supervisor.services import doctor_state as state
+from supervisor.services.checkup import DEADLINE_S, answers, report
+from supervisor.services.doctor_alerts import Alerts, alerts_line
+from supervisor.services.doctor_machines import machines_lines
 from supervisor.services.doctor_secrets import secrets_told
 from supervisor.services.health import LoopView, readiness
 from supervisor.services.parts import Parts
 from supervisor.services.run_view import Json
 
-DISK_WARN_BYTES, DISK_FAIL_BYTES = 5 * 10**9, 500 * 10**6
-INODES_WARN, INODES_FAIL = 100_000, 5_000
-COMMIT_WARN_MS = 100.0
-SKEW_WARN_S, SKEW_FAIL_S = 5.0, 60.0
-PROBE = "doctor/probe"
+GROUPS = ("local", "google", "alerts", "orphans")
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """`agent_bundle`: the file that machines are started with; None = this installation carries none. `cards` reads
     the GPUs of this computer (ProviderUnavailable); `gpus_promised`: the most that a shape promises, 0 = none does.
-    `checks`: what the adapters want to have looked at; raises nothing. `pushed`: machines reach the supervisor."""
+    `checks`: what the adapters want to have looked at. `pushed`: machines reach the supervisor. `settings`: what the
+    settings themselves say. `alerts` None: no alert address is set."""
 
     data_dir: Path
     agent_bundle: Path | None
     cards: Callable[[], Sequence[Card]] = tuple
     gpus_promised: int = 0
-    checks: Callable[[], Sequence[Finding]] = tuple
+    checks: Callable[[], Sequence[Check]] = tuple
     log_chunk_s: float = 300.0
     pushed: bool = True
+    settings: tuple[Finding, ...] = ()
+    alerts: Alerts | None = None
 
 
-def examine(parts: Parts, around: Surroundings, loop: LoopView) -> Json:
-    """Every check, in order; `worst` is the worst result among them. May block for a few seconds; raises nothing."""
-    checks: list[Callable[[], Finding]] = [
-        _python,
-        lambda: _disk(around.data_dir),
-        lambda: _inodes(around.data_dir),
-        lambda: _commit(parts),
-        lambda: _objects(parts),
-        lambda: _clock(parts),
-        lambda: _agent(around.agent_bundle),
-        lambda: _cells(parts),
-        lambda: _secrets(parts, around.data_dir),
+@dataclass(frozen=True, slots=True)
+class Patient:
+    """What there is of a set-up that nobody serves. `parts` None: there is no database to ask, and `instead` says why.
+    `objects` None: the same of the object store."""
+
+    clock: Clock
+    knobs: Knobs
+    objects: ObjectStore | None
+    parts: Parts | None
+    instead: tuple[Finding, ...] = ()
+
+
+def examine(parts: Parts, around: Surroundings, loop: LoopView, alert_test: bool = False) -> Json:
+    """Of the supervisor that runs in this process. Every check, in order; `worst` is the worst result among them.
+    Takes DEADLINE_S at most; raises nothing."""
+    patient = Patient(parts.clock, parts.knobs, parts.objects, parts)
+    running = Check("loop", lambda: _loop(parts, loop))
+    return _examined(patient, around, [running], alert_test, DEADLINE_S)
+
+
+def examine_alone(patient: Patient, around: Surroundings, alert_test: bool, deadline_s: float) -> Json:
+    """The same of a set-up that is not served by this process."""
+    return _examined(patient, around, [], alert_test, deadline_s)
+
+
+def _examined(
+    patient: Patient, around: Surroundings, running: list[Check], alert_test: bool, deadline_s: float
+) -> Json:
+    google = list(around.checks())
+    if patient.objects is not None and state.in_bucket(patient.objects):
+        cost = state.beats_cost(patient.knobs, around.log_chunk_s, around.pushed)
+        google.append(_one("beats cost", lambda: cost, "google"))
+    alerts = _one("alerts", lambda: alerts_line(around.alerts, alert_test, patient.clock.now()), "alerts")
+    orphans = []
+    if patient.parts is not None:
+        parts = patient.parts
+        orphans = [Check("orphans", lambda: machines_lines(parts), "orphans", hint="spot ls --machines")]
+    checks = [*_local(patient, around), *running, *google, alerts, *orphans]
+    found = [*around.settings, *patient.instead, *answers(checks, deadline_s)]
+    return report(sorted(found, key=lambda finding: GROUPS.index(finding.group)))
+
+
+def _local(patient: Patient, around: Surroundings) -> list[Check]:
+    """In the order in which they are told."""
+    folder, clock, objects, parts = around.data_dir, patient.clock, patient.objects, patient.parts
+    checks = [
+        _one("python", local.python),
+        _one("disk", lambda: local.disk(folder)),
+        _one("inodes", lambda: local.inodes(folder)),
     ]
+    if parts is not None:
+        store = parts.store
+        checks.append(_one("database", lambda: state.database(store, clock), unanswered=FAIL))
+    if objects is not None:
+        group = "google" if state.in_bucket(objects) else "local"
+        checks.append(_one("objects", lambda: state.objects_line(objects), group, FAIL))
+        checks.append(_one("clock", lambda: state.clock_line(objects, clock)))
+    checks.append(_one("agent", lambda: local.agent(around.agent_bundle)))
+    if parts is not None:
+        checks.append(_one("cells", lambda: state.cells(parts.store)))
+        checks.append(_one("secrets", lambda: _secrets(parts, folder)))
     if around.gpus_promised:
-        checks.append(lambda: _gpus(around))
-    found = [check() for check in checks]
-    found += [
-        Finding(
-            check.name,
-            OK if check.ok else FAIL,
-            check.fact,
-            "" if check.ok else "the loop is not running",
-            "",
-        )
-        for check in readiness(parts, loop)
-        if check.name in ("lease", "tick")
+        checks.append(_one("gpus", lambda: local.gpus(around.cards, around.gpus_promised)))
+    return checks
+
+
+def _one(name: str, ask: Callable[[], Finding], group: str = "local", unanswered: str = WARN) -> Check:
+    return Check(name, lambda: [ask()], group, unanswered)
+
+
+def _loop(parts: Parts, loop: LoopView) -> list[Finding]:
+    cause, fix = "the loop is not running", "look into the supervisor's log; then start it again: spot serve"
+    return [
+        Finding(one.name, OK, one.fact) if one.ok else Finding(one.name, FAIL, one.fact, cause, fix)
+        for one in readiness(parts, loop)
+        if one.name in ("lease", "tick")
     ]
-    found += around.checks()
-    if _in_bucket(parts):
-        found.append(_beats_cost(parts, around))
-    worst = max((finding.result for finding in found), key=(OK, WARN, FAIL).index)
-    return {"worst": worst, "checks": [asdict(finding) for finding in found]}
-
-
-def _in_bucket(parts: Parts) -> bool:
-    """A store whose requests cost money."""
-    return parts.objects.url.startswith("gs://")
-
-
-def _python() -> Finding:
-    version = ".".join(map(str, sys.version_info[:3]))
-    return Finding("python", OK, f"Python {version} at {sys.executable}")
-
-
-def _disk(data_dir: Path) -> Finding:
-    try:
-        free = shutil.disk_usage(data_dir).free
-    except OSError as error:
-        return Finding("disk", FAIL, f"{data_dir} cannot be read", str(error), f"ls -ld {data_dir}")
-    result = FAIL if free < DISK_FAIL_BYTES else WARN if free < DISK_WARN_BYTES else OK
-    fact = f"{gib_text(free)} GiB free at {data_dir}"
-    if result == OK:
-        return Finding("disk", OK, fact)
-    return Finding("disk", result, fact, "checkpoints and the database need room", f"du -sh {data_dir}/*")
-
-
-def _inodes(data_dir: Path) -> Finding:
-    try:
-        stats = os.statvfs(data_dir)
-    except OSError as error:
-        return Finding("inodes", FAIL, f"{data_dir} cannot be read", str(error), f"ls -ld {data_dir}")
-    if stats.f_files == 0:
-        return Finding("inodes", OK, "this file system has no limit on files")
-    result = FAIL if stats.f_favail < INODES_FAIL else WARN if stats.f_favail < INODES_WARN else OK
-    fact = f"{stats.f_favail:,} files can still be made at {data_dir}"
-    cause = "" if result == OK else "a disk dies on inodes before bytes"
-    return Finding("inodes", result, fact, cause, "" if result == OK else f"df -i {data_dir}")
-
-
-def _commit(parts: Parts) -> Finding:
-    started = parts.clock.monotonic()
-    try:
-        parts.store.check()
-    except SchemaMismatch as error:
-        return Finding(
-            "database", FAIL, error.detail, "another version of the supervisor made it", "spot migrate"
-        )
-    except StoreDown as error:
-        return Finding(
-            "database", FAIL, "a write did not commit", str(error), "check the disk, then the database's log"
-        )
-    took_ms = (parts.clock.monotonic() - started) * 1000
-    fact = f"schema at head, a write committed to the disk in {took_ms:.1f} ms"
-    if took_ms <= COMMIT_WARN_MS:
-        return Finding("database", OK, fact)
-    return Finding(
-        "database", WARN, fact, "the disk is slow or busy", "move the data folder to a faster disk"
-    )
-
-
-def _objects(parts: Parts) -> Finding:
-    """Write, read back, delete: each request touches its own object, so two doctors do not meet."""
-    where = _objects_told(parts)
-    return replace(where, group="google") if _in_bucket(parts) else where
-
-
-def _objects_told(parts: Parts) -> Finding:
-    key, url = f"{PROBE}-{secrets.token_hex(8)}", parts.objects.url
-    guarded = False
-    try:
-        parts.objects.put(key, b"probe")
-        content, _ = parts.objects.get(key)
-        try:
-            parts.objects.delete(key, if_generation=ABSENT)
-        except PreconditionFailed:
-            guarded = True
-        parts.objects.delete(key)
-    except (StoreUnavailable, ObjectMissing) as error:
-        fix = "check the folder and its disk"
-        if _in_bucket(parts):
-            fix = "see the lines about Google below"
-        return Finding("objects", FAIL, f"{url} cannot be used", str(error), fix)
-    if content != b"probe":
-        return Finding("objects", FAIL, f"{url} gave other bytes than were written", "damaged storage", "")
-    if not guarded:
-        cause = "it ignores conditions on generations, so two agents could write over each other"
-        return Finding("objects", FAIL, f"{url} deleted what it should have kept", cause, "use another store")
-    return Finding("objects", OK, f"{url} can be written, read and deleted, and keeps conditions")
-
-
-def _beats_cost(parts: Parts, around: Surroundings) -> Finding:
-    knobs = parts.knobs
-    cost = beat_cost(knobs.beat_store_s, around.log_chunk_s, knobs.poll_interval_s, knobs.stop_poll_s)
-    fact = (
-        f"a run that trains for a month costs ${cost.beats_usd:.2f} for beats (one stored every "
-        f"{knobs.beat_store_s:g} s) and ${cost.logs_usd:.2f} for log chunks; the supervisor's looks cost "
-        f"${cost.looks_usd:.2f} a month for up to 1,000 live runs together"
-    )
-    if around.pushed:
-        fact += f"; pushed beats (every {knobs.beat_push_s:g} s) cost nothing"
-    return Finding("beats cost", OK, fact, group="google")
-
-
-def _clock(parts: Parts) -> Finding:
-    """Ages of beats are taken from the store's clock; ours is compared with it."""
-    try:
-        page = next(iter(parts.objects.pages("doctor/", 1)))
-    except (StoreUnavailable, StopIteration):
-        return Finding("clock", WARN, "not compared", "the object store gave no time", "")
-    skew_s = abs(page.server_time - parts.clock.now())
-    result = FAIL if skew_s > SKEW_FAIL_S else WARN if skew_s > SKEW_WARN_S else OK
-    fact = f"differs from the store's clock by {skew_s:.1f} s"
-    if result == OK:
-        return Finding("clock", OK, fact)
-    return Finding(
-        "clock", result, fact, "this computer's clock or the store's is wrong", "timedatectl status"
-    )
-
-
-def _agent(bundle: Path | None) -> Finding:
-    if bundle is not None and bundle.is_file():
-        return Finding("agent", OK, f"{bundle.name}, {bundle.stat().st_size / 1000:.0f} kB")
-    return Finding(
-        "agent", FAIL, "the agent's bundle is missing", "this checkout has not built it", "make agent"
-    )
-
-
-def _gpus(around: Surroundings) -> Finding:
-    """Each card and who has it. One that a stranger holds is not given to any machine."""
-    try:
-        cards = around.cards()
-    except ProviderUnavailable as error:
-        return Finding("gpus", FAIL, "the GPUs cannot be read", str(error), "nvidia-smi")
-    fact = "; ".join(f"GPU {card.index} ({card.name}) is {card.holder or 'free'}" for card in cards)
-    if len(cards) < around.gpus_promised:
-        cause = f"a shape promises {around.gpus_promised}, and this computer has {len(cards)}"
-        return Finding("gpus", FAIL, fact or "no GPU was found", cause, "set local_gpus to what is there")
-    if any(card.holder and not card.ours for card in cards):
-        return Finding("gpus", WARN, fact, "what others hold is not given out, and runs wait", "nvidia-smi")
-    return Finding("gpus", OK, fact)
-
-
-def _cells(parts: Parts) -> Finding:
-    """Runs whose machines only another supervisor can see, and nobody is that supervisor now."""
-    try:
-        alone = parts.store.leaderless()
-    except StoreDown as error:
-        return Finding("cells", WARN, "not read", str(error), "")
-    if not alone:
-        return Finding("cells", OK, "every run that is not over has a leader")
-    named = "; ".join(f"{count} of cell {cell!r}" for cell, count in sorted(alone.items()))
-    return Finding(
-        "cells",
-        WARN,
-        f"runs without a leader: {named}",
-        "the supervisor of their machines does not run",
-        "start it again with its own data folder",
-    )
 
 
 def _secrets(parts: Parts, data_dir: Path) -> Finding:

@@ -29,7 +29,7 @@ def secrets_told(parts: Parts, data_dir: Path) -> tuple[str, str, str, bool]:
         wanted = list(_wanted(parts))
         told = provider.check_secrets({reference for _, _, reference in wanted})
     except (OSError, ProviderUnavailable, StoreDown) as error:
-        return "not checked", str(error), "", False
+        return "not checked", str(error), "see the lines about the database and the disk", False
     if probe:
         return "a secret's file cannot be read", probe, f"check the folder {data_dir}", False
     bad = [(run_id, name, told[reference]) for run_id, name, reference in wanted if told[reference]]

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2] / "supervisor"
 ALLOWED = {
     "agent/pruning.py": "checkpoints that the baton does not name",
     "services/purge.py": "everything of a run, for a person",
-    "services/doctor.py": "the object that it has just written to see whether it can",
+    "services/doctor_state.py": "the object that it has just written to see whether it can",
     "services/reopen.py": "the stop marker that a resume has used up",
     "reconciler/act.py": "the beat of a run that is settled",
     "agent/beats.py": "the beat of the boot, when the agent itself beats",

@@ -16,11 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from tests.cloud.access import Access
+from tests.cloud.billing import BillingFake
 from tests.cloud.compute import ComputeFake
 from tests.cloud.discovery import Oracle
+from tests.cloud.iamfake import IamFake
 from tests.cloud.logging_fake import LoggingFake
 from tests.cloud.metadata import MetadataFake
 from tests.cloud.registry import RegistryFake
+from tests.cloud.resourcemanager import ResourceManagerFake
 from tests.cloud.rolefiles import SUPERVISOR, WORKER
 from tests.cloud.secretmanager import SecretManagerFake
 from tests.cloud.storage import StorageFake
@@ -52,6 +55,9 @@ class Cloud:
         self.secrets = SecretManagerFake(clock)
         self.logging = LoggingFake(clock, watch=self._watch("logging"), project=PROJECT)
         self.compute.on_serial = self.logging.on_serial
+        self.projects = ResourceManagerFake(PROJECT, watch=self._watch("cloudresourcemanager"))
+        self.iam = IamFake(watch=self._watch("iam"))
+        self.billing = BillingFake(watch=self._watch("cloudbilling"))
         self.registry = RegistryFake()
         self.registry.push("train", "1")
         self.machines = None
@@ -63,7 +69,8 @@ class Cloud:
             self.machines = Machines(self.compute, folder)
             self.compute.accept_token = lambda token: self.metadata.accepts(f"Bearer {token}")
             self.storage.takes_token = lambda token: self._knows(f"Bearer {token}")
-            self.secrets.authorize = self.logging.authorize = self._knows
+            for fake in (self.secrets, self.logging, self.projects, self.iam):
+                fake.authorize = self._knows
 
     def _guard(self) -> None:
         for service, server in {
@@ -72,9 +79,12 @@ class Cloud:
             "secretmanager": self.secrets.server,
             "registry": self.registry.server,
             "logging": self.logging.server,
+            "cloudbilling": self.billing.server,
+            "cloudresourcemanager": self.projects.server,
+            "iam": self.iam.server,
         }.items():
             server.guard(self.access.gate(service))
-        self.storage.holds = self.access.holds
+        self.storage.holds = self.projects.holds = self.iam.holds = self.access.holds
 
     def _whose(self, authorization: str) -> str | None:
         """Where no machine boots there is nobody but the supervisor, whatever its token; a registry that is not
@@ -112,7 +122,10 @@ class Cloud:
             "SPOT_GCE_PRICES": PRICES,
             "SPOT_GCE_ENDPOINT": self.compute.url,
             "SPOT_SECRET_MANAGER_ENDPOINT": self.secrets.url,
+            "SPOT_BILLING_ENDPOINT": self.billing.url,
             "SPOT_LOGGING_ENDPOINT": self.logging.url,
+            "SPOT_RESOURCE_MANAGER_ENDPOINT": self.projects.url,
+            "SPOT_IAM_ENDPOINT": self.iam.url,
             "STORAGE_EMULATOR_HOST": self.storage.url,
             "CLOUDSDK_CONFIG": "no-such-folder",  # nobody's own credentials come before the metadata server
             **self.metadata.environment(),
@@ -129,7 +142,8 @@ class Cloud:
     def close(self) -> None:
         if self.machines is not None:
             self.machines.close()
-        for server in (self.compute, self.storage, self.metadata, self.secrets, self.registry, self.logging):
+        first = (self.compute, self.storage, self.metadata, self.secrets, self.registry)
+        for server in (*first, self.logging, self.projects, self.iam, self.billing):
             server.close()
         left = self._processes()
         for pid in left:

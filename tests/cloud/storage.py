@@ -58,6 +58,11 @@ class StorageFake(Troubles):
         with self._lock:
             self._buckets.setdefault(name, Bucket(name, self.clock()))
 
+    def describe(self, name: str, **facts: Any) -> None:
+        """What the bucket says of itself, in the API's words, where it differs from the usual."""
+        with self._lock:
+            self._buckets[name].facts |= facts
+
     def drop_bucket(self, name: str) -> None:
         with self._lock:
             del self._buckets[name]

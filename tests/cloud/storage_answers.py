@@ -82,6 +82,7 @@ def bucket_resource(bucket: Bucket, url: str) -> dict[str, Any]:
             "uniformBucketLevelAccess": {"enabled": True},
             "publicAccessPrevention": "enforced",
         },
+        **bucket.facts,
     }
 
 

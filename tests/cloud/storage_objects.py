@@ -88,6 +88,7 @@ class Bucket:
     def __init__(self, name: str, created: float) -> None:
         self.name, self.created = name, created
         self.objects: dict[str, Stored] = {}
+        self.facts: dict[str, Any] = {}  # of the bucket itself, where they differ from the usual
         self._sorted: list[bytes] = []
         self._last_generation = 0
 

@@ -13,23 +13,40 @@ from supervisor.providers.gce.clients import Compute
 from supervisor.providers.gce.config import GceConfig, parse_shape
 from supervisor.providers.gce.doctor import Doctor
 from supervisor.providers.gce.retry import Retry
+from supervisor.services.checkup import answers
 from tests.cloud.compute_rig import FixedToken, Rig
+from tests.cloud.discovery import Oracle
+from tests.cloud.iamfake import IamFake
+from tests.cloud.resourcemanager import ResourceManagerFake
 from tests.cloud.storage import StorageFake
-from tests.objectstores.gcs_bed import URL, cloud_storage
+from tests.cloud.web import Watch
+from tests.objectstores.gcs_bed import BUCKET, URL, cloud_storage
+
+ACCOUNT = "spot@p.iam.gserviceaccount.com"
+WORKER = "worker@p.iam.gserviceaccount.com"
+
+
+class Named(FixedToken):
+    """Credentials that say whose they are."""
+
+    service_account_email = ACCOUNT
 
 
 class Scene:
-    def __init__(self, rig: Rig, storage: StorageFake) -> None:
-        self.rig, self.storage = rig, storage
+    def __init__(self, rig: Rig, storage: StorageFake, projects: ResourceManagerFake, iam: IamFake) -> None:
+        self.rig, self.storage, self.projects, self.iam = rig, storage, projects, iam
         self.catalog = rig.fake.catalog
-        self.credentials: Any = FixedToken
+        self.credentials: Any = Named
+        self.deadline_s = 10.0
         self.config = GceConfig(
             project=self.catalog.project,
             zones=("us-east1-c", "us-east1-b"),
             shapes={"t4": parse_shape("n1-standard-8+1xnvidia-tesla-t4"), "l4": parse_shape("g2-standard-8")},
-            service_account="worker@p.iam.gserviceaccount.com",
+            service_account=WORKER,
             prices={"t4": (0.15, 0.5), "l4": (0.25, 0.8)},
             endpoint=rig.fake.url,
+            resource_manager_endpoint=projects.url,
+            iam_endpoint=iam.url,
         )
 
     def look(self, image: tuple[Any, ...] = (), **changes: Any) -> dict[str, Finding]:
@@ -37,7 +54,8 @@ class Scene:
         retry = Retry(deadline_s=1.0, per_try_s=5.0, sleep=lambda _: None)
         store = GcsStore(URL)
         try:
-            found = Doctor(config, Compute(config, retry, self.credentials), store, *image).examine()
+            doctor = Doctor(config, Compute(config, retry, self.credentials), store, *image)
+            found = answers(doctor.checks(), self.deadline_s)
         finally:
             store.close()
         assert all(one.group == "google" for one in found)
@@ -48,9 +66,19 @@ class Scene:
 @contextmanager
 def a_project() -> Iterator[Scene]:
     """Every exchange is compared with Google's documents."""
-    rig = Rig()
-    with cloud_storage() as storage:
-        yield Scene(rig, storage)
+    rig, wrong = Rig(), list[str]()
+
+    def watch(service: str) -> Watch:
+        oracle = Oracle(service)
+        return lambda request, response: wrong.extend(oracle.check(request, response))
+
+    projects = ResourceManagerFake(rig.fake.catalog.project, watch("cloudresourcemanager"))
+    iam = IamFake(watch("iam"))
+    iam.accounts = {WORKER, "123456789012-compute@developer.gserviceaccount.com"}
+    with cloud_storage(CLOUDSDK_CONFIG="no-such-folder") as storage:
+        storage.describe(BUCKET, location="US-EAST1")
+        yield Scene(rig, storage, projects, iam)
     rig.http.close()
-    rig.fake.close()
-    assert rig.violations == []
+    for server in (rig.fake, projects, iam):
+        server.close()
+    assert rig.violations + wrong == []

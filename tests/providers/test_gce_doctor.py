@@ -14,14 +14,14 @@ import pytest
 from supervisor.ports.provider import ImageHidden, ImageMissing, ProviderUnavailable
 from supervisor.providers.gce import doctor_places as places
 from supervisor.providers.gce.config import DataDisk, parse_shape
-from supervisor.providers.gce.doctor import member
+from supervisor.providers.gce.doctor_access import member
 from supervisor.providers.gce.errors import IDENTITY, ApiError
 from tests.cloud.compute_rig import FixedToken
 from tests.providers.doctor_scene import Scene, a_project
 
 NAMES = [
-    "identity", "project", "machines", "zones", "shapes", "quotas", "boot image", "account", "prices", "advice",
-    "bucket", "permissions", "public_url",
+    "identity", "project", "gcloud", "project access", "machines", "zones", "shapes", "quotas", "boot image",
+    "account", "prices", "advice", "bucket", "bucket access", "public_url",
 ]  # fmt: skip
 
 
@@ -52,24 +52,26 @@ def test_without_credentials_nothing_else_is_asked(scene: Scene) -> None:
 
     scene.credentials = none
     found = scene.look()
-    assert list(found) == ["identity", "public_url"]
+    assert list(found) == ["identity", "gcloud", "public_url"]
     assert found["identity"].result == "fail"
     assert found["identity"].fix.startswith("gcloud auth application-default login")
     assert scene.rig.checked == 0
 
 
 @pytest.mark.parametrize(
-    ("status", "reason", "fix"),
+    ("status", "reason", "fix", "asked"),
     [
-        (403, "accessNotConfigured", "gcloud services enable compute.googleapis.com --project="),
-        (403, "forbidden", "gcloud projects add-iam-policy-binding "),
-        (404, "notFound", "gcloud projects list"),
+        (403, "accessNotConfigured", "gcloud services enable compute.googleapis.com --project=", True),
+        (403, "forbidden", "gcloud projects add-iam-policy-binding ", True),
+        (404, "notFound", "gcloud projects list", False),
+        (401, "authError", "gcloud auth application-default login", False),
     ],
 )
-def test_a_project_that_cannot_be_read(scene: Scene, status: int, reason: str, fix: str) -> None:
+def test_a_project_that_cannot_be_read(scene: Scene, status: int, reason: str, fix: str, asked: bool) -> None:
     scene.rig.fake.refuse("", status, reason)
     found = scene.look()
-    assert list(found) == ["identity", "project", "bucket", "permissions", "public_url"]
+    more = ["project access", "bucket", "bucket access"] if asked else []
+    assert list(found) == ["identity", "project", "gcloud", *more, "public_url"]
     assert (found["project"].result, found["project"].fix.startswith(fix)) == ("fail", True), found["project"]
 
 

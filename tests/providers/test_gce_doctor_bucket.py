@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.providers.gce import doctor_places as places
+from supervisor.providers.gce import doctor_bucket
 from tests.providers.doctor_scene import Scene, a_project
 
 
@@ -19,7 +19,7 @@ def scene() -> Iterator[Scene]:
 
 def test_permissions_on_the_bucket(scene: Scene) -> None:
     scene.storage.deny("storage.objects.delete")
-    found = scene.look()["permissions"]
+    found = scene.look()["bucket access"]
     assert (found.result, found.fact) == ("fail", "missing on gs://spot-runs: storage.objects.delete")
     assert found.fix.startswith("gcloud storage buckets add-iam-policy-binding gs://spot-runs --member=")
     assert found.fix.endswith("--role=roles/storage.objectUser")
@@ -30,18 +30,21 @@ def test_a_bucket_that_is_not_there(scene: Scene) -> None:
     found = scene.look()
     assert (found["bucket"].result, found["bucket"].fact) == ("fail", "gs://spot-runs: not there")
     assert found["bucket"].fix.startswith("gcloud storage buckets create gs://spot-runs --project=")
-    assert "permissions" not in found, "nobody can be given a right to what is not there"
+    assert "bucket access" not in found, "nobody can be given a right to what is not there"
 
 
 def test_a_bucket_whose_settings_may_not_be_read(scene: Scene) -> None:
     """An account that only keeps objects needs no more than that."""
     scene.storage.deny("storage.buckets.get")
     found = scene.look()
-    assert (found["bucket"].result, found["permissions"].result) == ("warn", "ok")
+    assert (found["bucket"].result, found["bucket access"].result) == ("warn", "ok")
     assert found["bucket"].cause.startswith(
         "gs://spot-runs/team: cannot look at the bucket: the account may not (403)"
     )
-    assert found["bucket"].fix.startswith("gcloud storage buckets describe gs://spot-runs;")
+    assert found["bucket"].fix.startswith(
+        "gcloud storage buckets add-iam-policy-binding gs://spot-runs --member="
+    )
+    assert found["bucket"].fix.endswith("--role=roles/storage.bucketViewer")
 
 
 @pytest.mark.parametrize(
@@ -53,6 +56,8 @@ def test_a_bucket_whose_settings_may_not_be_read(scene: Scene) -> None:
     ],
 )
 def test_a_bucket_that_costs_more_than_it_must(scene: Scene, facts: dict[str, Any], fix: str) -> None:
-    found = places.bucket(scene.config, "gs://b", {"location": "US-EAST1", "locationType": "region", **facts})
+    found = doctor_bucket.settings(
+        scene.config, "gs://b", {"location": "US-EAST1", "locationType": "region", **facts}
+    )
     assert found.result == "warn"
     assert found.fix.endswith(fix)

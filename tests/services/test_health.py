@@ -77,7 +77,7 @@ def around(tmp_path: Path) -> Surroundings:
 def test_the_doctor_finds_nothing_where_nothing_is_wrong(bed: Bed, around: Surroundings) -> None:
     found = results(bed, around)
     expected = {"python", "disk", "inodes", "database", "objects", "clock", "agent", "cells", "lease", "tick"}
-    expected.add("secrets")
+    expected |= {"secrets", "alerts", "orphans", "foreign"}
     assert set(found) == expected
     assert {name for name, result in found.items() if result == "fail"} == set()
     assert not next(iter(bed.objects.pages("doctor/"))).objects, "it cleans up after itself"

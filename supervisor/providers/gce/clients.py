@@ -160,7 +160,7 @@ class Compute:
             found: dict[str, Any] = spoken(answer.json)
             return found
 
-        return self._retry.call(ask, BULK_S)
+        return self._retry.call(ask, min(BULK_S, self._retry.deadline_s))
 
     def _url(self, path: str) -> str:
         if path.startswith(("https://", "http://")):

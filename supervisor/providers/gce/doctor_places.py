@@ -1,11 +1,11 @@
-"""The doctor's look at what the settings name: zones, shapes, quotas, the boot image, the network, disks, the bucket.
+"""The doctor's look at what the settings name: zones, shapes, quotas, the boot image, the network, disks.
 
 Each function gives one line for all zones or regions together, with the worst of them first. `read` is Compute.read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from supervisor.domain.findings import FAIL, OK, WARN, Finding
@@ -20,7 +20,6 @@ OWN_CARDS = {
     "a2-megagpu-": "nvidia-tesla-a100",
     "a2-ultragpu-": "nvidia-a100-80gb",
 }
-DAY_S = 86_400
 
 
 def zones(config: GceConfig, read: Read) -> Finding:
@@ -90,16 +89,30 @@ def quotas(config: GceConfig, read: Read, project: Mapping[str, Any]) -> Finding
                 (told if limit - used >= shape.gpus else short).append(line)
     except ApiError as error:
         return _unread("quotas", error)
+    whole_is_short = False
     if "GPUS_ALL_REGIONS" in whole and any(shape.gpus for shape in config.shapes.values()):
         limit, used = whole["GPUS_ALL_REGIONS"]
         line = f"GPUS_ALL_REGIONS {used:g} of {limit:g} used"
-        least = min(shape.gpus for shape in config.shapes.values() if shape.gpus)
-        (told if limit - used >= least else short).append(line)
+        whole_is_short = limit - used < min(shape.gpus for shape in config.shapes.values() if shape.gpus)
+        (short if whole_is_short else told).append(line)
     if short:
-        fix = f"https://console.cloud.google.com/iam-admin/quotas?project={config.project}"
-        cause = "there is no room for one more machine; waiting helps only where others of yours end"
-        return _told("quotas", FAIL if not told else WARN, "; ".join([*short, *told]), cause, fix)
+        zero = any(line.endswith("0 of 0 used") for line in short)
+        cause = (
+            "a quota of 0 means that nobody has asked Google for any yet; waiting does not help"
+            if zero
+            else "there is no room for one more machine; waiting helps only where others of yours end"
+        )
+        # Cards of any kind, in any region, count against the quota of the whole project.
+        result = FAIL if not told or whole_is_short else WARN
+        return _told("quotas", result, "; ".join([*short, *told]), cause, _ask_for(config, short))
     return _told("quotas", OK, "; ".join(told) or "no quota of cards is needed or told")
+
+
+def _ask_for(config: GceConfig, short: Sequence[str]) -> str:
+    """Quotas are raised in the Console: Google looks at each request."""
+    metrics = ", ".join(dict.fromkeys(next(w for w in line.split() if w.isupper()) for line in short))
+    where = f"https://console.cloud.google.com/iam-admin/quotas?project={config.project}"
+    return f"ask for more of {metrics}, or name another region in gce_zones: {where}"
 
 
 def boot_image(config: GceConfig, read: Read) -> Finding:
@@ -188,33 +201,6 @@ def data_disk(config: GceConfig, read: Read) -> list[Finding]:
     used = ", ".join(str(user).rpartition("/")[2] for user in found.get("users") or ())
     fact = f"{disk.name} in {disk.zone}, {found.get('sizeGb')} GB" + (f", with {used}" if used else "")
     return [_told("data disk", OK, fact)]
-
-
-def bucket(config: GceConfig, url: str, facts: Mapping[str, Any]) -> Finding:
-    """Where it lies, and whether what is deleted there is really gone: checkpoints are replaced all the time."""
-    place, kind = str(facts.get("location", "")).lower(), facts.get("storageClass", "")
-    number = facts.get("projectNumber")
-    fact = f"{url} in {place}, {kind}" + (f", of project number {number}" if number else "")
-    kept_s = int((facts.get("softDeletePolicy") or {}).get("retentionDurationSeconds") or 0)
-    if kept_s:
-        cause = f"each deleted or replaced object is kept and paid for another {kept_s / DAY_S:g} days"
-        fix = f"gcloud storage buckets update {url} --clear-soft-delete"
-        return _told("bucket", WARN, f"{fact}, with soft delete", cause, fix)
-    if (facts.get("versioning") or {}).get("enabled"):
-        cause = "each replaced beat and deleted checkpoint is kept and paid for as an old version"
-        return _told(
-            "bucket",
-            WARN,
-            f"{fact}, with versions",
-            cause,
-            f"gcloud storage buckets update {url} --no-versioning",
-        )
-    if facts.get("locationType") == "region" and place not in config.regions:
-        cause = (
-            f"machines are in {', '.join(config.regions)}: checkpoints cross regions, slowly and for money"
-        )
-        return _told("bucket", WARN, fact, cause, "keep the bucket in a region of gce_zones")
-    return _told("bucket", OK, fact)
 
 
 def _machine(shape: Shape, zone: str, read: Read) -> Mapping[str, Any] | None:

@@ -21,6 +21,7 @@ from supervisor.ports.provider import (
 
 RATE_LIMITED = frozenset({"rateLimitExceeded", "userRateLimitExceeded"})
 IDENTITY = "identity"  # reason of an ApiError: there are no credentials, so nothing was asked
+REFUSED = "credentials refused"  # reason of an ApiError: Google takes these credentials no more
 _TRANSIENT = frozenset({408, 429, 500, 502, 503, 504})
 WHOLE_PROJECT = "GPUS_ALL_REGIONS"
 
@@ -65,7 +66,7 @@ class ApiError(Exception):
     def transient(self) -> bool:
         """Asking again may help."""
         if self.status is None:
-            return self.reason != IDENTITY
+            return self.reason not in (IDENTITY, REFUSED)
         return self.status in _TRANSIENT or (self.status == 403 and self.reason in RATE_LIMITED)
 
     @property

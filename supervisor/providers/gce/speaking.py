@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import logging
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,13 +18,15 @@ from typing import Any, TypeVar
 
 from supervisor import telemetry
 from supervisor.providers.gce.config import GceConfig
-from supervisor.providers.gce.errors import IDENTITY, ApiError
+from supervisor.providers.gce.errors import IDENTITY, REFUSED, ApiError
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 PACKAGE = "google.cloud.compute_v1"
 CONNECTIONS = 48
+# Google's words for credentials that no repeat will mend (RFC 6749 section 5.2); a network's trouble has none of them.
+_REFUSALS = re.compile(r"invalid_(grant|client|rapt)|unauthorized_client|disabled_client|deleted_client")
 
 
 class Speaking:
@@ -105,7 +108,8 @@ def spoken(call: Callable[[], T]) -> T:
     except DefaultCredentialsError as error:
         raise ApiError(f"no Google credentials: {error}", None, IDENTITY) from error
     except GoogleAuthError as error:
-        raise ApiError(f"the credentials could not be renewed: {error}") from error
+        reason = REFUSED if _REFUSALS.search(str(error)) else ""
+        raise ApiError(f"the credentials could not be renewed: {error}", None, reason) from error
     except (RequestException, ParseError, ValueError) as error:
         raise ApiError(f"no clear answer: {error or type(error).__name__}") from error
 
@@ -114,8 +118,9 @@ def refused(status: int, content: bytes) -> ApiError:
     """An answer to the plain session that is not 200."""
     try:
         told = json.loads(content)["error"]
-        errors = told.get("errors") or [{}]
-        return ApiError(str(told.get("message", "")), status, str(errors[0].get("reason", "")))
+        # Compute Engine and Cloud Storage give reasons in `errors`, newer services in `details`.
+        reasons = [one.get("reason") for one in (*(told.get("errors") or ()), *(told.get("details") or ()))]
+        return ApiError(str(told.get("message", "")), status, next((str(one) for one in reasons if one), ""))
     except (ValueError, KeyError, TypeError, AttributeError):
         return ApiError(content[:200].decode(errors="replace"), status)
 
