@@ -3,6 +3,12 @@ locals {
     data.google_compute_zones.of_region.names, 0, min(3, length(data.google_compute_zones.of_region.names))
   )
 
+  images = join("/", [
+    "${google_artifact_registry_repository.images.location}-docker.pkg.dev",
+    var.project,
+    google_artifact_registry_repository.images.name,
+  ])
+
   settings = {
     SPOT_PROVIDER            = "gce"
     SPOT_STORE_URL           = "gs://${google_storage_bucket.runs.name}"
@@ -10,6 +16,7 @@ locals {
     SPOT_GCE_ZONES           = join(",", local.zones)
     SPOT_GCE_SHAPES          = join(",", var.shapes)
     SPOT_GCE_SERVICE_ACCOUNT = google_service_account.worker.email
+    SPOT_DEFAULT_IMAGE       = "${local.images}/train:latest"
     SPOT_GCE_NETWORK         = var.network
     SPOT_GCE_SUBNET          = var.subnet
     SPOT_GCE_EXTERNAL_IP     = tostring(contains(var.features, "external_ip"))
@@ -24,11 +31,7 @@ output "settings" {
 
 output "images" {
   description = "What names of images begin with."
-  value = join("/", [
-    "${google_artifact_registry_repository.images.location}-docker.pkg.dev",
-    var.project,
-    google_artifact_registry_repository.images.name,
-  ])
+  value       = local.images
 }
 
 output "supervisor" {
@@ -37,8 +40,8 @@ output "supervisor" {
 }
 
 output "build" {
-  description = "The account that Cloud Build builds as."
-  value       = google_service_account.build.id
+  description = "The account that Cloud Build builds as: spot build-image --service-account."
+  value       = google_service_account.build.email
 }
 
 output "tunnel" {

@@ -23,6 +23,7 @@ GUIDES = (
     "docs/training-contract.md",
     "docs/settings.md",
     "docs/errors.md",
+    "docs/google-cloud-setup.md",
     "docs/google-cloud.md",
     "docs/rules.md",
 )
