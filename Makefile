@@ -30,6 +30,7 @@ check-style: env
 	$(BIN)/ruff check --quiet --output-format concise .
 	$(BIN)/ruff format --quiet --check .
 	@find . \( -name '.?*' -o -name build -o -name dist \) -prune -o -name '*.sh' -print0 | xargs -0 $(BIN)/shellcheck
+	@find . \( -name '.?*' -o -name build -o -name dist \) -prune -o -name 'Dockerfile*' -print0 | xargs -0 $(BIN)/hadolint
 
 check-types: env
 	$(BIN)/mypy --no-error-summary

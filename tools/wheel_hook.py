@@ -2,6 +2,7 @@
 
     migrations/        -> supervisor/_migrations/
     build/agent.pyz    -> supervisor/_agent.pyz     (built here from the sources at hand)
+    deploy/training-image -> supervisor/_training_image
 
 Code that needs one of them looks inside the package first, then at the checkout. An editable install has neither
 inside: it would otherwise go on using yesterday's copy.
@@ -15,7 +16,11 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.builders.wheel import WheelBuilderConfig
 
-IN_WHEEL = {"migrations": "supervisor/_migrations", "build/agent.pyz": "supervisor/_agent.pyz"}
+IN_WHEEL = {
+    "migrations": "supervisor/_migrations",
+    "build/agent.pyz": "supervisor/_agent.pyz",
+    "deploy/training-image": "supervisor/_training_image",
+}
 
 
 class BesideThePackage(BuildHookInterface[WheelBuilderConfig]):

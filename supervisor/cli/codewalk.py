@@ -9,22 +9,20 @@ wherever it lies.
 from __future__ import annotations
 
 import os
-import re
 import stat
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pathspec import GitIgnoreSpec
 
+from supervisor.building.ignoring import last_word, parsed
 from supervisor.cli.exits import USAGE, CliError
 from supervisor.domain.bundle import HINT, MAX_FILES, Member
 
 IGNORE_FILES = (".gitignore", ".spotignore")
 ALWAYS = frozenset({".git"})
 USUAL = ("__pycache__/",)  # may be taken back by `!__pycache__/`
-_FOLDER = "ps_d"  # the library's name of the group
 MAX_SEEN = 20 * MAX_FILES  # names; a folder with more is not code
 _KINDS = {stat.S_IFSOCK: "socket", stat.S_IFIFO: "pipe", stat.S_IFCHR: "device", stat.S_IFBLK: "device"}
 
@@ -44,7 +42,7 @@ def walk(folder: Path) -> Iterator[Found]:
     """Files and links to pack, in no order. Raises CliError for what cannot travel, and where a folder cannot be
     read."""
     seen = 0
-    waiting: list[tuple[str, tuple[Rules, ...]]] = [("", (("", GitIgnoreSpec.from_lines(USUAL)),))]
+    waiting: list[tuple[str, tuple[Rules, ...]]] = [("", (("", parsed(USUAL)),))]
     while waiting:
         inside, above = waiting.pop()
         entries = _entries(folder, inside)
@@ -91,11 +89,8 @@ def _rules(folder: Path, inside: str, entries: Sequence[os.DirEntry[str]]) -> It
             lines += text.split("\n")
     try:
         if lines:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", FutureWarning)  # of odd sets such as [[]
-                spec = GitIgnoreSpec.from_lines(lines)
-            yield inside, spec
-    except (ValueError, re.error) as error:
+            yield inside, parsed(lines)
+    except ValueError as error:
         where = folder / inside
         raise CliError(
             f"An ignore file in {where} holds no pattern of git: {error}", USAGE, "CODE_REFUSED"
@@ -107,19 +102,10 @@ def _ignored(path: str, rules: Sequence[Rules]) -> bool:
     a folder above it does not count: we would not be here if it had left that folder out, and if it took it back, that
     was not meant for everything below."""
     for inside, spec in reversed(rules):
-        name = path[len(inside) :]
-        for pattern in reversed(spec.patterns):
-            if pattern.include is not None and pattern.regex is not None and _names(pattern.regex, name):
-                return pattern.include
+        said = last_word(path[len(inside) :], spec)
+        if said is not None:
+            return said
     return False
-
-
-def _names(regex: re.Pattern[str], name: str) -> bool:
-    """Does it name the path itself? The library marks the slash at which it matched a folder."""
-    match = regex.match(name)
-    if match is None or match.groupdict().get(_FOLDER) is None:
-        return match is not None
-    return match.end(_FOLDER) == len(name)
 
 
 def _found(folder: Path, path: str, entry: os.DirEntry[str]) -> Found:

@@ -86,6 +86,23 @@ def test_every_shell_script_is_checked() -> None:
     assert {ROOT / name for name in found.stdout.split()} == set(project_files(ROOT, ".sh"))
 
 
+def test_hadolint_refuses() -> None:
+    result = run("hadolint", "-", text="FROM python:latest\nRUN cd /tmp && pip install numpy\n")
+    assert result.returncode == 1
+    assert {"DL3007", "DL3042", "DL3013"} <= set(re.findall(r"DL\d+", result.stdout))
+
+
+def test_every_dockerfile_is_checked() -> None:
+    (step,) = [line for line in (ROOT / "Makefile").read_text().splitlines() if "hadolint" in line]
+    search = step.strip().removeprefix("@").partition("-print0")[0]
+    found = subprocess.run(
+        [*shlex.split(search), "-print"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    dockerfiles = {path for path in project_files(ROOT) if path.name.startswith("Dockerfile")}
+    assert {ROOT / name for name in found.stdout.split()} == dockerfiles
+    assert ROOT / "deploy" / "training-image" / "Dockerfile" in dockerfiles
+
+
 def test_every_ignored_rule_has_its_reason_beside_it() -> None:
     lines = (ROOT / "pyproject.toml").read_text().splitlines()
     ignored = [line for line in lines if re.match(r'\s+"[A-Z]+[0-9]+",', line)]

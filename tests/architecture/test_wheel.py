@@ -45,6 +45,12 @@ def test_the_agent_is_in_it(unpacked: Path) -> None:
     assert zipfile.is_zipfile(unpacked / "supervisor" / "_agent.pyz")
 
 
+def test_what_a_build_of_an_image_needs_is_in_it(unpacked: Path) -> None:
+    for name in ("Dockerfile", ".gcloudignore", "cloudbuild.yaml"):
+        carried = unpacked / "supervisor" / "_training_image" / name
+        assert carried.read_bytes() == (ROOT / "deploy" / "training-image" / name).read_bytes()
+
+
 def test_nothing_else_is_in_it(unpacked: Path) -> None:
     (metadata,) = unpacked.glob("*.dist-info")
     assert {path.name for path in unpacked.iterdir()} == {"supervisor", metadata.name}
