@@ -77,6 +77,9 @@ class LoggingFake:
         """The next requests get these instead."""
         self._faults += answers
 
+    def forgive(self) -> None:
+        self._faults = []
+
     # answering
 
     def _answer(self, request: Request) -> Response:

@@ -38,7 +38,6 @@ class FakePlatform:
     asked_places: list[bool] = field(default_factory=list)  # whether it might have been asked now
 
     def account(self) -> Account:
-        self._maybe_fail()
         return self.told
 
     def account_so_far(self) -> Account:
@@ -85,15 +84,25 @@ class FakePlatform:
         whole, lost = self.consoles[ref.name], self.lost_bytes.get(ref.name, 0)
         first = max(len(whole) + start, 0) if start < 0 else start
         first = max(first, lost)
-        content = whole[first : first + max_bytes]
+        content = _whole_characters(whole[first : first + max_bytes])
         return ConsolePart(content, first, first + len(content))
 
     def console_archive(self, ref: MachineRef, since: float, max_lines: int) -> bytes:
         self._maybe_fail()
         if ref.name not in self.archives:
             raise NotSupported("this platform keeps no consoles")
-        return b"\n".join(self.archives[ref.name].splitlines()[-max_lines:])
+        return b"".join(self.archives[ref.name].splitlines(keepends=True)[-max_lines:])
 
     def _maybe_fail(self) -> None:
         if self.trouble is not None:
             raise self.trouble
+
+
+def _whole_characters(content: bytes) -> bytes:
+    for cut in range(4):
+        try:
+            content[: len(content) - cut].decode()
+        except UnicodeDecodeError:
+            continue
+        return content[: len(content) - cut]
+    return content

@@ -49,7 +49,7 @@ def part_of(text: str, start: int, following: int, max_bytes: int) -> ConsolePar
     if torn < 0 or torn > TORN_MAX or (torn and not text.endswith(LOST)):
         # Bytes were replaced in the middle: the lengths do not agree, so nothing can be cut off and asked for again.
         return ConsolePart(text.encode(), start, following)
-    content = whole[:max_bytes]
+    content = whole[:max_bytes].decode(errors="ignore").encode()  # the cut may tear a character too
     return ConsolePart(content, start, start + len(content))
 
 
