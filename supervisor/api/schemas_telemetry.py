@@ -80,6 +80,8 @@ class Telemetry(Answer):
 
 
 class ShownRun(Run):
-    """A run with the figures of its machine; `telemetry` is null while no beat has told any."""
+    """A run with the figures of its machine; `telemetry` is null while no beat has told any. `files_url`: its folder in
+    the object store, with its manifest and the history of its machines."""
 
     telemetry: Telemetry | None
+    files_url: str

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 import click
 
 from supervisor.cli import exits, output, views
-from supervisor.cli.client import Client, pages
+from supervisor.cli.client import Client, Json, pages
 
 SHOWN = 50
 HINT = "Ctrl-C leaves; the runs go on."
@@ -34,7 +34,8 @@ def watch_all(client: Client, every_s: float, timeout_s: float | None) -> int:
 
 def picture(client: Client) -> list[str]:
     """The lines of `spot ls`, the newest runs first."""
-    runs, summary = [], {}
+    runs: list[Json] = []
+    summary: Json = {}
     for page in pages(client, "/v1/runs", "runs", SHOWN):
         runs += page["runs"]
         summary = page.get("summary") or summary

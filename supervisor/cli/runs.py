@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import click
 
 from supervisor.cli import views
@@ -12,8 +14,9 @@ from supervisor.cli.exits import NOT_FOUND, CliError, Problem
 from supervisor.cli.finding import TERMINAL, choose_run
 from supervisor.cli.options import list_filters, output_option, run_argument, server_options
 from supervisor.cli.output import emit, note, paragraph, suggest
+from supervisor.cli.show_view import beat_lines, files_lines, machine_lines, spec_text
 from supervisor.cli.views_telemetry import telemetry_lines
-from supervisor.cli.words import safe
+from supervisor.cli.words import safe, safe_log
 
 
 @click.command()
@@ -52,6 +55,7 @@ def ls(client: Client, form: str, limit: int, query: Json, machines: bool, every
 @click.option(
     "--facts", is_flag=True, help="What its attempts ran on, as a paper needs it, and which of them differ."
 )
+@click.option("--spec", is_flag=True, help="What was submitted, as a file that `spot submit` takes.")
 @click.option(
     "--evidence",
     type=click.IntRange(0),  # 0: the last one, as without a number
@@ -62,12 +66,17 @@ def ls(client: Client, form: str, limit: int, query: Json, machines: bool, every
 )
 @output_option
 @server_options
-def show(client: Client, form: str, run_id: str | None, facts: bool, evidence: int | None) -> None:
+def show(
+    client: Client, form: str, run_id: str | None, facts: bool, spec: bool, evidence: int | None
+) -> None:
     """Show one run: what it is doing, what happened, what it cost, what is next."""
-    if facts and evidence is not None:
-        raise click.UsageError("Give --facts or --evidence, not both.")
+    if facts + spec + (evidence is not None) > 1:
+        raise click.UsageError("Give one of --facts, --spec and --evidence.")
     run = client.get(run_path(choose_run(client, run_id)))
     name = run["run_id"]
+    if spec:
+        _show_spec(client.get(run_path(name, "facts"))["spec"], form)
+        return
     if facts:
         _show_facts(client.get(run_path(name, "facts")), run, form)
         return
@@ -85,23 +94,24 @@ def show(client: Client, form: str, run_id: str | None, facts: bool, evidence: i
 
 
 def _print_run(run: Json, attempts: list[Json], placing: Json | None) -> None:
+    image = views.image_line(run)
+    above = [safe(run["status_text"]), *telemetry_lines(run), *([image] if image else [])]
+    below = (*machine_lines(attempts), *code_lines(attempts), *beat_lines(run), *files_lines(run))
     click.echo(views.headline(run))
-    for line in paragraph(safe(run["status_text"])):
-        click.echo(line)
-    for line in telemetry_lines(run):
-        for part in paragraph(line):
-            click.echo(part)
-    if views.image_line(run):
-        for part in paragraph(views.image_line(run)):
-            click.echo(part)
+    _print_paragraphs(above)
     if attempts:
         click.echo()
     for line in views.attempt_lines(attempts):
         click.echo(line)
-    for line in code_lines(attempts):
-        click.echo(line)
+    _print_paragraphs(below)
     for line in views.placing_lines(placing):
         click.echo(line)
+
+
+def _print_paragraphs(lines: Iterable[str]) -> None:
+    for line in lines:
+        for part in paragraph(line):
+            click.echo(part)
 
 
 def _show_evidence(client: Client, run: Json, attempts: list[Json], number: int, form: str) -> None:
@@ -126,6 +136,13 @@ def _last_evidence(client: Client, name: str, attempts: list[Json]) -> list[str]
     except Problem:
         return []
     return ["", *evidence_lines(kept, brief=True)]
+
+
+def _show_spec(spec: Json, form: str) -> None:
+    if form in ("json", "jsonl"):
+        emit(spec, [spec], form, "")
+    else:
+        click.echo(safe_log(spec_text(spec)), nl=False)
 
 
 def _show_facts(answer: Json, run: Json, form: str) -> None:

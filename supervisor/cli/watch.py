@@ -55,8 +55,7 @@ def watch(
 def _seconds(ctx: click.Context, given: str, more: float | None) -> float:
     if more is not None:
         raise click.UsageError("Write spot watch RUN SECONDS, or spot watch SECONDS for all runs.", ctx)
-    number: float = EVERY.convert(given, None, ctx)
-    return number
+    return float(EVERY(given, None, ctx))
 
 
 @click.command()

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
+from supervisor.domain import runfiles
 from supervisor.domain.attempt import Pulse
 from supervisor.domain.heartbeat import Beat
 from supervisor.domain.run import Run
@@ -47,9 +48,10 @@ class Queries:
         return find_run(self._parts, run_id)
 
     def show(self, run_id: str) -> Json:
-        """`run_id` as JSON, with the figures of its machine."""
+        """`run_id` as JSON, with the figures of its machine and the address of its files."""
         run = self.find(run_id)
-        return {**self.view(run), "telemetry": telemetry_json(self._fresh(run))}
+        files_url = f"{self._parts.objects.url.rstrip('/')}/{runfiles.folder(run.run_id)}"
+        return {**self.view(run), "telemetry": telemetry_json(self._fresh(run)), "files_url": files_url}
 
     def view(self, run: Run) -> Json:
         """`run` as JSON, with its labels."""
