@@ -52,10 +52,19 @@ locals {
 
   registry_permissions = ["artifactregistry.repositories.downloadArtifacts"]
 
-  # Of a person who builds: asks for the build and follows it; gcloud counts its calls to the project.
+  # Of a person who builds, on staged sources: to put them there and take them away.
+  staging_permissions = [
+    "storage.objects.create",
+    "storage.objects.delete",
+  ]
+
+  # And on the project: asks for the build, follows it, finds it again when an answer was lost, cancels it when its
+  # time is over; gcloud counts its calls to the project.
   builder_permissions = [
     "cloudbuild.builds.create",
     "cloudbuild.builds.get",
+    "cloudbuild.builds.list",
+    "cloudbuild.builds.update",
     "serviceusage.services.use",
   ]
 }
@@ -86,6 +95,13 @@ resource "google_project_iam_custom_role" "registry" {
   title       = "Spot images"
   description = "Pulls images, and asks which content a tag names"
   permissions = local.registry_permissions
+}
+
+resource "google_project_iam_custom_role" "staging" {
+  role_id     = "${var.role_prefix}Staging"
+  title       = "Spot staged sources"
+  description = "Puts sources of image builds into the bucket, and takes them away"
+  permissions = local.staging_permissions
 }
 
 resource "google_project_iam_custom_role" "builder" {

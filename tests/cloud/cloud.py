@@ -15,16 +15,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.cloud import permissions
 from tests.cloud.access import Access
 from tests.cloud.billing import BillingFake
+from tests.cloud.cloudbuild import CloudBuildFake
 from tests.cloud.compute import ComputeFake
 from tests.cloud.discovery import Oracle
 from tests.cloud.iamfake import IamFake
 from tests.cloud.logging_fake import LoggingFake
 from tests.cloud.metadata import MetadataFake
+from tests.cloud.permissions import Need
 from tests.cloud.registry import RegistryFake
 from tests.cloud.resourcemanager import ResourceManagerFake
-from tests.cloud.rolefiles import SUPERVISOR, WORKER
+from tests.cloud.rolefiles import BUILD, SUPERVISOR, WORKER
 from tests.cloud.secretmanager import SecretManagerFake
 from tests.cloud.storage import StorageFake
 from tests.cloud.web import Request, Response, Watch
@@ -60,6 +63,8 @@ class Cloud:
         self.billing = BillingFake(watch=self._watch("cloudbilling"))
         self.registry = RegistryFake()
         self.registry.push("train", "1")
+        self.builds = CloudBuildFake(self.registry, self.storage, clock, watch=self._watch("cloudbuild"))
+        self.builds.on_work = self._built
         self.machines = None
         self.access = Access(self._whose, lambda bucket, name: self.storage.find(bucket, name) is not None)
         self._guard()
@@ -82,14 +87,14 @@ class Cloud:
             "cloudbilling": self.billing.server,
             "cloudresourcemanager": self.projects.server,
             "iam": self.iam.server,
+            "cloudbuild": self.builds.server,
         }.items():
             server.guard(self.access.gate(service))
         self.storage.holds = self.projects.holds = self.iam.holds = self.access.holds
 
     def _whose(self, authorization: str) -> str | None:
-        """Where no machine boots there is nobody but the supervisor, whatever its token; a registry that is not
-        Google's is asked without one."""
-        if self.machines is None or not authorization or self.metadata.accepts(authorization):
+        """Where no machine boots there is nobody but the supervisor, whatever its token."""
+        if self.machines is None or self.metadata.accepts(authorization):
             return SUPERVISOR
         return WORKER if self._knows(authorization) else None
 
@@ -98,6 +103,18 @@ class Cloud:
         assert self.machines is not None
         known = [self.metadata, *(vm.metadata for vm in self.machines.vms)]
         return any(one.accepts(authorization) for one in known)
+
+    def _built(self, build: dict[str, Any]) -> None:
+        """What Cloud Build did with the account that it was given, without a request to a fake."""
+        if "serviceAccount" not in build:
+            return  # the project's default account is not ours to grant to
+        source = build["source"]["storageSource"]["object"]
+        for need in (
+            Need("storage.objects.get", permissions.BUCKET, source),
+            Need("logging.logEntries.create"),
+            Need("artifactregistry.repositories.uploadArtifacts", permissions.REPOSITORY),
+        ):
+            self.access.note(BUILD, "cloudbuild", need)
 
     def _watch(self, service: str) -> Watch:
         oracle = Oracle(service)
@@ -126,6 +143,7 @@ class Cloud:
             "SPOT_LOGGING_ENDPOINT": self.logging.url,
             "SPOT_RESOURCE_MANAGER_ENDPOINT": self.projects.url,
             "SPOT_IAM_ENDPOINT": self.iam.url,
+            "SPOT_CLOUD_BUILD_ENDPOINT": self.builds.url,
             "STORAGE_EMULATOR_HOST": self.storage.url,
             "CLOUDSDK_CONFIG": "no-such-folder",  # nobody's own credentials come before the metadata server
             **self.metadata.environment(),
@@ -143,7 +161,7 @@ class Cloud:
         if self.machines is not None:
             self.machines.close()
         first = (self.compute, self.storage, self.metadata, self.secrets, self.registry)
-        for server in (*first, self.logging, self.projects, self.iam, self.billing):
+        for server in (*first, self.logging, self.projects, self.iam, self.billing, self.builds):
             server.close()
         left = self._processes()
         for pid in left:

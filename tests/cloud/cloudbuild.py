@@ -45,6 +45,9 @@ class CloudBuildFake:
         self.builds: dict[str, dict[str, Any]] = {}
         self.looks, self.lose_create, self.reads_source = 2, 0, True
         self.ends_as: dict[str, Any] = {"status": "SUCCESS"}
+        self.on_work: Callable[[dict[str, Any]], None] = lambda build: (
+            None
+        )  # a build has read, pushed and logged
         self._clock = clock
         self._looked: dict[str, int] = {}
         self._faults: list[tuple[str, Response | Exception, int | None]] = []
@@ -154,6 +157,7 @@ class CloudBuildFake:
         build = self.builds[name]
         build.update(self.ends_as)
         if build["status"] == "SUCCESS":
+            self.on_work(build)
             images = [{"name": image, "digest": self.push(image, name)} for image in build["images"]]
             build["results"] = {"images": images}
 

@@ -55,8 +55,9 @@ _PLAIN: Mapping[str, tuple[Need, ...]] = {
     "compute.globalOperations.aggregatedList": (Need("compute.globalOperations.list"),),
     "storage.buckets.get": (Need("storage.buckets.get", BUCKET),),
     "secretmanager.projects.secrets.versions.access": (Need("secretmanager.versions.access", SECRET),),
-    "cloudbuild.projects.builds.get": (Need("cloudbuild.builds.get"),),
-    "cloudbuild.projects.builds.cancel": (Need("cloudbuild.builds.update"),),
+    "cloudbuild.projects.locations.builds.get": (Need("cloudbuild.builds.get"),),
+    "cloudbuild.projects.locations.builds.list": (Need("cloudbuild.builds.list"),),
+    "cloudbuild.projects.locations.builds.cancel": (Need("cloudbuild.builds.update"),),
     "logging.entries.list": (Need("logging.logEntries.list"),),
     "logging.entries.write": (Need("logging.logEntries.create"),),
     "cloudresourcemanager.projects.get": (Need("resourcemanager.projects.get"),),
@@ -69,6 +70,19 @@ _PLAIN: Mapping[str, tuple[Need, ...]] = {
     "cloudbilling.services.list": (),
     "cloudbilling.services.skus.list": (),
     "registry.token": (),
+}
+# What programs do that no fake sees: https://cloud.google.com/build/docs/running-builds/submit-build-via-cli-api,
+# /build/docs/securing-builds/configure-user-specified-service-accounts, /artifact-registry/docs/access-control.
+PROGRAMS: Mapping[str, tuple[Need, ...]] = {
+    "docker pull": _PLAIN["registry.manifests.get"],
+    "docker push": (*_PLAIN["registry.manifests.get"], *_PLAIN["registry.upload"]),
+    "gcloud builds submit": (Need("serviceusage.services.use"), Need("storage.buckets.get", BUCKET)),
+    "a build's steps": (
+        Need("storage.objects.get", BUCKET, "build-staging/source.tgz"),
+        Need("logging.logEntries.create"),
+        *_PLAIN["registry.manifests.get"],
+        *_PLAIN["registry.upload"],
+    ),
 }
 
 
@@ -160,5 +174,5 @@ _BY_WHAT_IS_SENT: Mapping[str, Callable[[Call], Iterator[Need]]] = {
     "storage.objects.delete": _object("storage.objects.delete"),
     "storage.objects.patch": _object("storage.objects.update"),
     "storage.objects.insert": _write,
-    "cloudbuild.projects.builds.create": _build,
+    "cloudbuild.projects.locations.builds.create": _build,
 }

@@ -1,0 +1,147 @@
+"""A build that pushed although nobody said so is recognised by its digest, and nothing is built twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+
+from supervisor.building.build import build
+from supervisor.building.request import AllWaysFailed, Interrupted
+from tests.building.scene import PROJECT, Scene
+from tests.cloud.web import Reset, Response
+
+FORBIDDEN = {
+    "error": {"code": 403, "message": "Permission denied on resource", "status": "PERMISSION_DENIED"}
+}
+LOGS = "ERROR: (gcloud.builds.submit) This tool can only stream logs if you are Viewer/Owner of the project"
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("supervisor.building.google_service.PAUSE_S", 0.0)
+
+
+def test_gcloud_died_after_the_push(scene: Scene) -> None:
+    scene.program(
+        "gcloud", submit=True, after="ERROR: gcloud crashed (ConnectionError): reset by peer", code=1
+    )
+    made = scene.build()
+    assert (made.way, made.recovered, made.failures) == ("cloud-build", True, ())
+    assert made.digest == scene.digest()
+    assert scene.builds_begun() == 1
+
+
+def test_gcloud_died_while_the_build_runs_and_the_build_is_waited_for(scene: Scene) -> None:
+    scene.builds.looks = 4
+    scene.program("gcloud", submit=True, wait=False, after=LOGS, code=1)
+    made = scene.build()
+    assert (made.way, made.recovered, made.digest) == ("cloud-build", True, scene.digest())
+    assert scene.builds_begun() == 1
+    assert any("still runs at Cloud Build: waiting for it" in words for words in scene.said)
+
+
+def test_the_answer_to_create_is_lost_and_the_build_is_found_by_its_mark(scene: Scene) -> None:
+    scene.builds.lose_create = 1
+    made = scene.build(ways=("staged",))
+    assert (made.way, made.recovered, made.digest) == ("staged", True, scene.digest())
+    assert scene.builds_begun() == 1
+
+
+def test_the_build_cannot_be_asked_and_the_registry_tells(scene: Scene) -> None:
+    request = scene.request(ways=("staged",))
+    scene.builds.fail("GET", Response(403, FORBIDDEN), None)
+    looked = []
+
+    def look(words: str) -> None:
+        looked.append(words)
+        if "looking for the image in the registry" in words:
+            scene.builds.end("build-1")  # it is pushed while nobody can ask how it goes
+
+    made = build(request, look, scene.lines.append)
+    assert (made.recovered, made.digest) == (True, scene.digest())
+    assert scene.builds_begun() == 1
+    assert any("Cloud Build cannot be asked" in words for words in looked)
+
+
+def test_docker_pushed_and_then_lost_its_connection(scene: Scene) -> None:
+    scene.program("docker", push=True, metadata=False, code=1)
+    made = scene.build(ways=("docker",))
+    assert (made.recovered, made.digest) == (True, scene.digest())
+
+
+def test_docker_says_no_digest_and_the_registry_does(scene: Scene) -> None:
+    scene.program("docker", push=True, metadata=False)
+    made = scene.build(ways=("docker",))
+    assert (made.recovered, made.digest) == (False, scene.digest())
+
+
+def test_another_build_of_the_same_name_is_not_taken_for_this_one(scene: Scene) -> None:
+    """The broken variant of the mark: the tag that was asked for is there already, and proves nothing."""
+    scene.registry.push("team/train", "1", "yesterday's")
+    scene.program("docker", before="ERROR: Cannot connect to the Docker daemon at unix:///x.", code=1)
+    with pytest.raises(AllWaysFailed):
+        scene.build(ways=("docker",))
+
+
+def test_a_failure_of_an_earlier_way_is_not_taken_for_one_of_the_next(scene: Scene) -> None:
+    scene.builds.ends_as = {
+        "status": "FAILURE",
+        "failureInfo": {"type": "PUSH_FAILED", "detail": "Push broke off"},
+    }
+    scene.program("gcloud", submit=True, wait=False, code=1, after="ERROR: it failed")
+
+    def say(words: str) -> None:
+        scene.said.append(words)
+        if words.startswith("Way 2"):
+            scene.builds.fail("POST", Reset(), None)  # the answer is lost, and nothing has begun
+
+    with pytest.raises(AllWaysFailed) as caught:
+        build(scene.request(ways=("cloud-build", "staged")), say, scene.lines.append)
+    first, second = (failure.reason.text for failure in caught.value.failures)
+    assert "Push broke off" in first
+    assert "no clear answer" in second
+
+
+def test_pushed_but_nobody_tells_the_digest(scene: Scene) -> None:
+    scene.program("docker", push=True, metadata=False)
+    scene.registry.hidden.add("team/train")
+    with pytest.raises(AllWaysFailed, match="was built and pushed, but its digest cannot be read") as caught:
+        scene.build(ways=("docker", "staged"))
+    assert len(caught.value.failures) == 1, "and nothing is built once more"
+
+
+def test_a_build_over_its_time_is_cancelled_before_the_next_way(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("supervisor.building.afterwards.QUEUE_S", 0.0)
+    scene.builds.looks = 10_000
+    scene.program("docker", push=True)
+    made = scene.build(ways=("staged", "docker"), build_s=0.3)
+    assert made.way == "docker"
+    assert [one["status"] for one in scene.builds.builds.values()] == ["CANCELLED"]
+
+
+def test_ctrl_c_says_what_still_runs_and_how_to_end_it(scene: Scene) -> None:
+    scene.builds.looks = 10_000
+    request = replace(scene.request(ways=("staged",)), poll_s=0.02)
+
+    def interrupt() -> None:
+        end = time.monotonic() + 20
+        while len(scene.builds.requests) < 3 and time.monotonic() < end:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(Interrupted) as caught:
+        build(request, scene.said.append, scene.lines.append)
+    thread.join()
+    assert str(caught.value) == (
+        "Build build-1 still runs at Cloud Build. To end it: "
+        f"gcloud builds cancel build-1 --project={PROJECT} --region=global"
+    )
