@@ -90,7 +90,7 @@ def _read(place: Json, now: datetime) -> str:
         days = (now.date() - datetime.fromisoformat(dated).date()).days
     except ValueError:
         return safe(f"{source} {dated}")
-    return safe(dated) + (f" ! {plural(days, 'day')} old" if days > OLD_DAYS else "")
+    return safe(dated) + (f" ! {days} days old" if days > OLD_DAYS else "")
 
 
 def _limits(limits: Mapping[str, Any]) -> str:

@@ -36,6 +36,7 @@ from tests.services.bed import COMMAND, Bed
 Json = dict[str, Any]
 OTHER = {"command": ["python", "other.py"]}
 NO_CODE = "c" * 64
+FOREVER = Finding("zones", OK, "told much too late")
 
 
 def shown(run: Any, try_: Any, spec: Any) -> Json:
@@ -200,7 +201,7 @@ def test_the_lines_of_the_doctor_and_the_advice_stand_in_the_plan(bed: Bed) -> N
 
 def test_a_check_that_hangs_is_a_line_and_holds_up_nothing(bed: Bed) -> None:
     forever = threading.Event()
-    told = planned(bed, asking=Asking(lambda: [] if forever.wait(60) else [], shown, within_s=0.05))
+    told = planned(bed, asking=Asking(lambda: [FOREVER] * forever.wait(60), shown, within_s=0.05))
     forever.set()
     assert check(told, "checks")["result"] == WARN
     assert check(told, "checks")["cause"] == "it did not answer in time"

@@ -91,8 +91,8 @@ def series_of(shape: Shape) -> str:
 
 
 def roomier(shape: Shape, ram_gb: float) -> str:
-    """The smallest machine type of the series with as many cards of the same kind and at least so much memory; "" = no
-    such one is known. Of cards that are added, those machines to which they can be added."""
+    """The smallest machine type of the series with as many cards of the same kind, no fewer vCPUs, and at least so much
+    memory; "" = no such one is known. Of cards that are added, those machines to which they can be added."""
     series = series_of(shape)
     own = _WITH_CARDS.get(shape.machine_type)
     if own is not None:
@@ -102,10 +102,12 @@ def roomier(shape: Shape, ram_gb: float) -> str:
             if series_of(Shape(name)) == series and other[2:] == own[2:] and other[1] >= ram_gb
         ]
         return min(found)[1] if found else ""
-    found = [
-        (vcpus * per_vcpu, f"{family}-{vcpus}")
+    facts = facts_of(shape)
+    least = 1 if facts is None else facts.vcpus
+    sizes = [
+        (vcpus, vcpus * per_vcpu, f"{family}-{vcpus}")
         for family, per_vcpu in _GB_PER_VCPU.items()
         for vcpus in _SIZES.get(series, ())
-        if family.startswith(f"{series}-") and vcpus > 1 and vcpus * per_vcpu >= ram_gb
+        if family.startswith(f"{series}-") and vcpus >= least and vcpus * per_vcpu >= ram_gb
     ]
-    return min(found)[1] if found else ""
+    return min(sizes)[2] if sizes else ""

@@ -1,0 +1,195 @@
+"""spot submit --dry-run: the plan for a person, and nothing sent but the question."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from supervisor.cli.plan_view import plan_lines
+
+NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+
+
+def a_place(zone: str = "us-east1-c", **fields: Any) -> dict[str, Any]:
+    return {
+        "provider": "gce", "region": "us-east1", "zone": zone, "shape": "l4", "spot": True,
+        "price_usd_per_h": 0.25, "on_demand_usd_per_h": 0.75, "price_source": "a table", "price_dated": "2026-11-01",
+        "cooling_until": None, "cooling_why": None, "chance": 0.7, **fields,
+    }  # fmt: skip
+
+
+def a_check(name: str, result: str = "ok", **fields: Any) -> dict[str, Any]:
+    return {
+        "name": name, "result": result, "fact": f"about {name}", "cause": "", "fix": "", "group": "google", **fields
+    }  # fmt: skip
+
+
+def a_plan(**fields: Any) -> dict[str, Any]:
+    return {
+        "would": "create", "sentence": "digits would be created. First try: l4 spot in us-east1-c.",
+        "run_id": "digits", "generation": 1, "differs": [], "warnings": [], "zones": [a_place()],
+        "cost": {"lines": ["First: l4 spot in us-east1-c at $0.25/h."], "at_most_usd": 12.0},
+        "limits": {
+            "max_runtime_s": 172800.0, "deadline": None, "max_attempts": 10, "max_user_failures": 3,
+            "wait_for_capacity_s": 86400.0, "budget_usd": None, "machine_max_s": 86400.0,
+        },
+        "checks": [a_check("zones")], "worst": "ok",
+        "launch": {"kind": "x", "metadata": {"startup-script": "#!" + "x" * 17_998, "spot-nonce": "n"}},
+        "made_at_launch": ["nonce"], **fields,
+    }  # fmt: skip
+
+
+def told(**fields: Any) -> str:
+    return click.unstyle("\n".join(plan_lines(a_plan(**fields), NOW)))
+
+
+@pytest.fixture
+def planning(api):
+    api.say("GET", "/v1/meta", {"provider": "gce"})
+    api.say("POST", "/v1/runs", a_plan())
+    return api
+
+
+def test_a_dry_run_asks_for_the_plan_and_for_nothing_else(planning, spot) -> None:
+    ended = spot("submit", "--dry-run", "--run-id", "digits", "--", "python", "train.py")
+    assert (ended.code, ended.err) == (0, "")
+    (asked,) = [one for one in planning.asked if one.method == "POST"]
+    assert asked.query == {"validate_only": ["true"]}
+    assert asked.body["run_id"] == "digits"
+    assert ended.lines[0] == "digits would be created. First try: l4 spot in us-east1-c. Nothing was created."
+    assert "$0.25/h" in ended.out
+
+
+def test_everything_as_json_and_one_word_for_scripts(planning, spot) -> None:
+    ended = spot("submit", "--dry-run", "-o", "json", "--", "x")
+    assert json.loads(ended.out) == a_plan()
+    assert spot("submit", "--dry-run", "-o", "name", "--", "x").out == "create\n"
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "exit_code"), [(422, "INVALID_REQUEST", 2), (409, "RUN_ACTIVE", 6)]
+)
+def test_a_plan_that_is_refused_ends_as_the_submit_would(
+    planning, spot, status: int, code: str, exit_code: int
+) -> None:
+    planning.refuse("POST", "/v1/runs", status, code, "no, because")
+    dry, real = spot("submit", "--dry-run", "--", "x"), spot("submit", "--", "x")
+    assert dry.code == real.code
+    assert dry.code != 0
+    assert dry.err == real.err
+    assert "no, because" in dry.err
+
+
+class NothingStored(dict[tuple[str, str], Any]):
+    """The answers of an API that has no bundle of code, whatever its name."""
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        document = {"title": "x", "detail": "not stored", "code": "CODE_NOT_FOUND"}
+        return (404, document) if key[1].startswith("/v1/code/") else super().get(key, default)
+
+
+def test_a_folder_of_code_is_packed_and_not_sent(planning, spot, tmp_path: Path) -> None:
+    planning.answers = NothingStored(planning.answers)
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "train.py").write_text("print(1)\n")
+    ended = spot("submit", "--dry-run", "--code", str(tmp_path / "src"), "--", "python", "train.py")
+    assert ended.code == 0
+    assert "not stored" in ended.err
+    assert {one.method for one in planning.asked} == {"GET", "POST"}, "nothing was put"
+    asked = planning.asked[-1]
+    assert asked.query == {"validate_only": ["true"], "code_follows": ["true"]}
+    assert len(asked.body["spec"]["code"]) == 64
+
+
+def test_code_that_does_not_hold_the_command_is_refused_here_too(planning, spot, tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "other.py").write_text("print(1)\n")
+    ended = spot("submit", "--dry-run", "--code", str(tmp_path / "src"), "--", "python", "train.py")
+    assert ended.code == 2
+    assert "train.py" in ended.err
+
+
+def test_nothing_can_be_followed_that_does_not_begin(planning, spot) -> None:
+    ended = spot("submit", "--dry-run", "--watch", "--", "x")
+    assert ended.code == 2
+    assert [one for one in planning.asked if one.method == "POST"] == []
+
+
+def test_the_flags_of_region_checkpoint_and_escalation_become_fields(planning, spot) -> None:
+    words = ("--same-region", "require", "--expect-checkpoint", "12.5", "--image-follow-tag")
+    escalation = ("--escalate-after", "3", "--escalate-within", "2h", "--escalate-to", "next_shape")
+    assert (
+        spot("submit", "--dry-run", *words, *escalation, "--on-demand-before-deadline", "1h", "--", "x").code
+        == 0
+    )
+    spec = planning.asked[-1].body["spec"]
+    assert (spec["same_region"], spec["expect_checkpoint_gb"], spec["image_follow_tag"]) == (
+        "require",
+        12.5,
+        True,
+    )
+    assert spec["escalate"] == {
+        "after": 3, "within_s": 7200.0, "to": "next_shape", "on_demand_before_deadline_s": 3600.0
+    }  # fmt: skip
+
+
+def test_a_flag_of_escalation_joins_what_the_file_says(planning, spot, tmp_path: Path) -> None:
+    file = tmp_path / "train.yaml"
+    file.write_text("command: x\nescalate: {after: 2}\n")
+    assert spot("submit", "--dry-run", "--escalate-to", "on_demand", str(file)).code == 0
+    assert planning.asked[-1].body["spec"]["escalate"] == {"after": 2, "to": "on_demand"}
+
+
+# --- what a person sees -----------------------------------------------------------------------------------------------
+
+
+def test_checks_that_are_well_share_a_line_and_the_others_have_cause_and_cure() -> None:
+    bad = a_check("quotas", "fail", fact="L4 0 of 0", cause="no room", fix="raise it")
+    soft = a_check("memory", "warn", cause="too little", fix="use more")
+    lines = told(checks=[a_check("zones"), soft, a_check("bucket"), bad]).splitlines()
+    assert "✔ 2 checks well: zones, bucket" in lines
+    at = lines.index("✗ quotas: L4 0 of 0")
+    assert lines[at : at + 4] == [
+        "✗ quotas: L4 0 of 0",
+        "    cause: no room",
+        "    fix: raise it",
+        "! memory: about memory",
+    ]
+
+
+def test_an_unknown_price_is_called_unknown_and_an_old_one_shows_its_age() -> None:
+    text = told(
+        zones=[
+            a_place(price_usd_per_h=None, on_demand_usd_per_h=None, price_source=None, chance=None),
+            a_place("us-east1-b", price_dated="2026-09-01"),
+        ]
+    )
+    assert "unknown" in text
+    assert "2026-09-01 ! 80 days old" in text
+    assert "$0.00" not in text
+
+
+def test_a_place_that_refused_says_when_it_is_asked_again() -> None:
+    until = (NOW + timedelta(minutes=3)).isoformat()
+    text = told(zones=[a_place(cooling_until=until, cooling_why="no_capacity: none left")])
+    assert "asked again in 3 min: no_capacity: none left" in text
+
+
+def test_metadata_is_told_by_names_and_sizes() -> None:
+    text = told()
+    assert "startup-script 18.0 kB, spot-nonce 1 B" in text
+    assert "-o json shows all of it" in text
+
+
+def test_where_nothing_could_be_made_it_is_said() -> None:
+    assert "not known" in told(launch=None)
+
+
+def test_words_from_elsewhere_move_no_cursor() -> None:
+    plan = a_plan(checks=[a_check("zones", "fail", fact="a\x1b[2Jb")], warnings=["w\x1b[2J"])
+    assert "\x1b[2J" not in "\n".join(plan_lines(plan, NOW))
