@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from supervisor.api.schemas import Answer, Run
+from supervisor.api.schemas_machines import Account
 
 Figure = float | None
 
@@ -85,3 +86,6 @@ class ShownRun(Run):
 
     telemetry: Telemetry | None
     files_url: str
+    account: Account | None = Field(
+        description="Whose its machines are; null where another supervisor knows it."
+    )

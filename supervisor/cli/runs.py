@@ -14,7 +14,7 @@ from supervisor.cli.exits import NOT_FOUND, CliError, Problem
 from supervisor.cli.finding import TERMINAL, choose_run
 from supervisor.cli.options import list_filters, output_option, run_argument, server_options
 from supervisor.cli.output import emit, note, paragraph, suggest
-from supervisor.cli.show_view import beat_lines, files_lines, machine_lines, spec_text
+from supervisor.cli.show_view import account_lines, beat_lines, files_lines, machine_lines, spec_text
 from supervisor.cli.views_telemetry import telemetry_lines
 from supervisor.cli.words import safe, safe_log
 
@@ -96,7 +96,8 @@ def show(
 def _print_run(run: Json, attempts: list[Json], placing: Json | None) -> None:
     image = views.image_line(run)
     above = [safe(run["status_text"]), *telemetry_lines(run), *([image] if image else [])]
-    below = (*machine_lines(attempts), *code_lines(attempts), *beat_lines(run), *files_lines(run))
+    where = (*machine_lines(attempts), *account_lines(run))
+    below = (*where, *code_lines(attempts), *beat_lines(run), *files_lines(run))
     click.echo(views.headline(run))
     _print_paragraphs(above)
     if attempts:

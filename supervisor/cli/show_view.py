@@ -33,6 +33,17 @@ def _machine(attempt: Json) -> str:
     return f"{attempt['number']} {safe(attempt['machine'])} in {zone}{ended}"
 
 
+def account_lines(run: Json) -> list[str]:
+    """Whose machines these are, by name and number, and how to see the same ones: gcloud and the Cloud Console show
+    those of whatever project they were last told."""
+    account = run.get("account") or {}
+    if not account.get("console_url"):
+        return []
+    name, number = safe(account["name"]), account.get("number")
+    whose = f"project {name}" + (f" (number {safe(number)})" if number else "")
+    return [f"in {whose}: {safe(account['console_url'])} · gcloud: --project={name}"]
+
+
 def beat_lines(run: Json) -> list[str]:
     """`last beat 8 s ago, phase training, step 12,300 of 50,000, checkpoint 12,000`; nothing where no attempt lives."""
     beat, progress = run.get("beat"), run.get("progress") or {}

@@ -48,10 +48,27 @@ class Queries:
         return find_run(self._parts, run_id)
 
     def show(self, run_id: str) -> Json:
-        """`run_id` as JSON, with the figures of its machine and the address of its files."""
+        """`run_id` as JSON, with the figures of its machine, the address of its files, and whose its machines are."""
         run = self.find(run_id)
         files_url = f"{self._parts.objects.url.rstrip('/')}/{runfiles.folder(run.run_id)}"
-        return {**self.view(run), "telemetry": telemetry_json(self._fresh(run)), "files_url": files_url}
+        return {
+            **self.view(run),
+            "telemetry": telemetry_json(self._fresh(run)),
+            "files_url": files_url,
+            "account": self._account(run),
+        }
+
+    def _account(self, run: Run) -> Json | None:
+        """As far as it is known without asking; None where another supervisor knows it."""
+        if run.provider not in self._parts.providers or self._parts.cells[run.provider] != run.cell:
+            return None
+        account = self._parts.platform.account_so_far()
+        return {
+            "provider": run.provider,
+            "name": account.name or None,
+            "number": account.number or None,
+            "console_url": account.console_url or None,
+        }
 
     def view(self, run: Run) -> Json:
         """`run` as JSON, with its labels."""

@@ -73,7 +73,8 @@ def doors(daemon: Daemon) -> list[str]:
     for run in daemon.call("GET", "/v1/runs?page_size=1000")["runs"]:
         base = f"/v1/runs/{run['run_id']}"
         paths += [base, f"{base}/events?limit=500", f"{base}/attempts", f"{base}/facts", f"{base}/cost"]
-        paths += [f"{base}/console"]
+        paths += [f"{base}/console", f"{base}/console?after=-1048576", f"{base}/console?source=cloud_logging"]
+        paths += [f"{base}/events?limit=500&cloud=true"]
         for attempt in daemon.call("GET", f"{base}/attempts")["attempts"]:
             number = attempt["number"]
             paths += [f"{base}/logs?attempt={number}&limit=1048576", f"{base}/attempts/{number}/evidence"]

@@ -1,0 +1,40 @@
+"""Project name and number are shown wherever machines are, and no reader waits for the network for them."""
+
+from __future__ import annotations
+
+import pytest
+
+from supervisor.api import schemas_health, schemas_telemetry
+from supervisor.ports.platform import Account
+from tests.services.bed import Bed, Client
+
+URL = "https://console.cloud.google.com/compute/instances?project=p"
+
+
+@pytest.fixture
+def client(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> Client:
+    def asked() -> Account:
+        raise AssertionError("the network is asked")
+
+    bed.platform.told = Account("p", "123", URL)
+    monkeypatch.setattr(bed.platform, "account_so_far", lambda: bed.platform.told)
+    monkeypatch.setattr(bed.platform, "account", asked)
+    bed.submit("digits-7")
+    return Client(bed.services)
+
+
+def test_meta_tells_the_project_by_name_and_number(bed: Bed, client: Client) -> None:
+    meta = schemas_health.Meta.model_validate(client.get("/v1/meta").json())
+    assert (meta.project, meta.project_number, meta.console_url) == ("p", "123", URL)
+    bed.platform.told = Account("p", "", URL)
+    assert client.get("/v1/meta").json()["project_number"] is None
+    bed.platform.told = Account("this computer")
+    assert client.get("/v1/meta").json()["project"] is None
+
+
+def test_a_run_tells_whose_its_machines_are(bed: Bed, client: Client) -> None:
+    run = schemas_telemetry.ShownRun.model_validate(client.get("/v1/runs/digits-7").json())
+    assert run.account is not None
+    assert (run.account.name, run.account.number, run.account.console_url) == ("p", "123", URL)
+    bed.change("digits-7", cell="gce elsewhere gs://b")
+    assert client.get("/v1/runs/digits-7").json()["account"] is None
