@@ -23,6 +23,7 @@ from supervisor.api.routes import (
     facts,
     files,
     health,
+    imports,
     machines,
     prices,
     runs,
@@ -36,7 +37,7 @@ from supervisor.services.health import full_disk
 LOG = logging.getLogger(__name__)
 ROUTERS = (
     runs.router, facts.router, evidence.router, cost.router, files.router, actions.router,
-    beats.router, code.router, health.router, machines.router, prices.router, dev.router,
+    beats.router, code.router, imports.router, health.router, machines.router, prices.router, dev.router,
 )  # fmt: skip
 
 

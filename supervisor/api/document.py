@@ -21,6 +21,7 @@ from supervisor.api import (
     schemas_facts,
     schemas_files,
     schemas_health,
+    schemas_import,
     schemas_machines,
     schemas_plan,
     schemas_prices,
@@ -67,6 +68,12 @@ OPERATIONS = {
         submit_query.SubmitParameters,
         also=schemas_plan.Plan,
         refuses=SPEC + "RUN_ACTIVE RUN_ID_TAKEN IDEMPOTENCY_KEY_REUSED IDEMPOTENCY_KEY_IN_FLIGHT",
+    ),
+    "import_old_run": Operation(
+        {201: schemas_import.ImportedRun, 200: schemas_import.ImportedRun},
+        schemas_import.ImportBody,
+        refuses="OLD_RUN_NOT_FOUND OLD_RUN_UNREADABLE OLD_RUN_ALIVE IMPORT_RUNNING RUN_ID_TAKEN CONFLICT "
+        "SECRET_IN_SPEC INVALID_TIMEOUTS PRICE_UNKNOWN",
     ),
     "list_runs": Operation({200: schemas.RunList}, query=bodies.ListParameters, refuses="CURSOR_INVALID"),
     "show_run": Operation({200: schemas_telemetry.ShownRun}, refuses="RUN_NOT_FOUND"),

@@ -32,6 +32,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "stop": ("control", "stop", "Stop a run; its checkpoint is kept."),
     "resume": ("control", "resume", "Start a run that has ended again, from its checkpoint."),
     "gc": ("machines", "gc", "Release machines of this supervisor that serve no run."),
+    "import": ("importing", "import_run", "Take over a run of the older shell runner."),
     "purge": ("purge", "purge", "Delete all files of a run that is over."),
     "pull": ("pull", "pull", "Fetch a run's results (or other files), compared with their checksums."),
     "approve": ("control", "approve", "Let a machine go after its results were verified."),

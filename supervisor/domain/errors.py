@@ -87,6 +87,18 @@ class NotFound(SpotError):
     code = "RUN_NOT_FOUND"
 
 
+class OldRunNotFound(SpotError):
+    """Nothing of the older runner lies at that address, or no checkpoint."""
+
+    code = "OLD_RUN_NOT_FOUND"
+
+
+class OldRunUnreadable(SpotError):
+    """The supervisor's account may not read there; the text names the account and the role."""
+
+    code = "OLD_RUN_UNREADABLE"
+
+
 class EvidenceNotFound(SpotError):
     """Nothing was kept of that attempt; the text says whether it will come."""
 
@@ -101,6 +113,18 @@ class RunActive(Conflict):
     """The run is live and was submitted with another spec; the text names what differs."""
 
     code = "RUN_ACTIVE"
+
+
+class OldRunAlive(Conflict):
+    """The old run may still be going on, and two must not train the same; the text names the sign."""
+
+    code = "OLD_RUN_ALIVE"
+
+
+class ImportRunning(Conflict):
+    """The same import is under way."""
+
+    code = "IMPORT_RUNNING"
 
 
 class RunCompleted(Conflict):

@@ -9,6 +9,7 @@ from enum import StrEnum
 
 class EventKind(StrEnum):
     SUBMITTED = "submitted"
+    IMPORTED = "imported"  # taken over from the older shell runner, with what that had written down
     RESUMED = "resumed"
     LAUNCHING = "launching"  # a try is on record
     TRY_FAILED = "try_failed"

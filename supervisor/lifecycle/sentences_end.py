@@ -19,6 +19,8 @@ from supervisor.lifecycle.limits import run_cost_usd
 from supervisor.lifecycle.sentences_failed import DETAIL_LIMIT, LIMIT_PHRASES, colon, failure
 from supervisor.lifecycle.teardown import awaits_pull
 
+IMPORTED = "Imported from "  # what the detail of an imported run begins with, until it is resumed
+
 
 def finishing(run: Run, now: float) -> list[str]:
     since = age_text(now - run.status_since)
@@ -187,8 +189,9 @@ def stopped(run: Run, now: float) -> list[str]:
     kept = "No checkpoint was made" if newest is None else f"Checkpoint {count_text(newest)} is kept"
     kept = "No checkpoint is left" if run.files_gone else kept
     who = f" by {_who(run)}" if run.stop is not None else ""
+    imported = run.stop is None and run.detail.startswith(IMPORTED)
     return [
-        f"Stopped{who} at {clock_text(at, now)}",
+        f"{clip(run.detail, DETAIL_LIMIT) if imported else f'Stopped{who}'} at {clock_text(at, now)}",
         _cost(run, now),
         *_still_there(run, now),
         *_purged(run, now),

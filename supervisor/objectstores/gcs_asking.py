@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from supervisor.ports.objectstore import StoreMissing, StoreUnavailable
+from supervisor.ports.objectstore import StoreForbidden, StoreMissing, StoreUnavailable
 
 NEEDS = {
     "read": "storage.objects.get",
@@ -150,6 +150,7 @@ def unavailable(url: str, verb: str, key: str, refused: Refused) -> StoreUnavail
         text += "nobody is signed in, or the access token is not taken (401)"
     elif refused.status == 403:
         text += f"the account may not (403); it takes {NEEDS[verb]} on the bucket"
+        return StoreForbidden(f"{text}: {refused.text}")
     elif refused.status is None:
         text += "no clear answer"
     else:

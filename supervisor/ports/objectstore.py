@@ -34,6 +34,10 @@ class StoreMissing(StoreUnavailable):
     """There is no such store: the bucket does not exist. What it may have held stays unknown."""
 
 
+class StoreForbidden(StoreUnavailable):
+    """The store says that this account may not; asking again does not help."""
+
+
 class StoreFull(StoreUnavailable):
     """No space, or no inodes, for this write; the old object is untouched."""
 
@@ -53,6 +57,18 @@ class Page:
 
     objects: tuple[ObjectInfo, ...]
     server_time: float
+
+
+class ObjectReader(Protocol):
+    """The reading half of a store, each method as in ObjectStore: for places that are not ours to write."""
+
+    url: str
+
+    def read(self, key: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]: ...
+
+    def stat(self, key: str) -> ObjectInfo: ...
+
+    def pages(self, prefix: str, page_size: int = MAX_PAGE) -> Iterator[Page]: ...
 
 
 class ObjectStore(Protocol):

@@ -6,12 +6,14 @@ A run's cell is named here for each provider: the scope that one leader sweeps, 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from supervisor.domain.policies import Knobs, Limits, StallLimits
 from supervisor.ports.clock import Clock
-from supervisor.ports.objectstore import ObjectStore
+from supervisor.ports.objectstore import ObjectReader, ObjectStore
 from supervisor.ports.platform import Platform
 from supervisor.ports.provider import Provider
 from supervisor.ports.store import Store
@@ -32,6 +34,23 @@ class Defaults:
     image: str = ""  # of a run that names none, on a provider that needs one
 
 
+def _nowhere(url: str) -> AbstractContextManager[ObjectReader]:
+    raise ValueError("this supervisor reads no other store than its own")
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """Stores that are not ours, to be read. `open(url)` raises ValueError for one that cannot be read from here.
+    `scratch`: a folder for what is on its way. `account`: who reads, "" = nobody by name; may ask Google. `busy`: runs
+    that are being imported, under `guard`."""
+
+    open: Callable[[str], AbstractContextManager[ObjectReader]] = _nowhere
+    scratch: Path | None = None
+    account: Callable[[], str] = lambda: ""
+    guard: threading.Lock = field(default_factory=threading.Lock)
+    busy: set[str] = field(default_factory=set)
+
+
 @dataclass(frozen=True, slots=True)
 class Parts:
     """`providers` and `cells` have the same keys, the supervisor's own first. `closing`: what takes long is to be
@@ -47,6 +66,7 @@ class Parts:
     platform: Platform
     defaults: Defaults = field(default_factory=Defaults)
     closing: threading.Event = field(default_factory=threading.Event)
+    elsewhere: Elsewhere = field(default_factory=Elsewhere)
 
     @property
     def own_provider(self) -> str:

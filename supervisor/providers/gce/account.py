@@ -42,3 +42,11 @@ class Whose:
         except ApiError:
             return ""  # a second door, which the account need not have: nobody misses more than the number
         return str(facts.get("projectNumber") or "")
+
+
+def asks_as(compute: Compute) -> str:
+    """The address of the account that we ask Google with; "" where nobody tells it. Raises nothing."""
+    try:
+        return compute.identity()
+    except ApiError:
+        return ""

@@ -1,0 +1,26 @@
+"""Runs of the older shell runner, taken over."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request, Response
+from fastapi.concurrency import run_in_threadpool
+
+from supervisor.api.answers import json_answer
+from supervisor.api.bodies import NoParameters, read_body, read_query
+from supervisor.api.deps import actor_of, services_of
+from supervisor.api.schemas_import import ImportBody
+from supervisor.services.importing import ImportRequest, import_run
+
+router = APIRouter(prefix="/v1", tags=["runs"])
+
+
+@router.post("/imports", status_code=201)
+async def import_old_run(request: Request) -> Response:
+    """Make a stopped run of one of the older shell runner, with its checkpoint and history. The old folder is only
+    read. The same request again gives the same run; a large checkpoint takes minutes."""
+    read_query(NoParameters, request)
+    body = await read_body(ImportBody, request)
+    spec = body.spec.as_spec() if body.spec is not None else None
+    wish = ImportRequest(body.url, body.run_id, spec, body.dry_run)
+    status, answer = await run_in_threadpool(import_run, services_of(request).parts, wish, actor_of(request))
+    return json_answer(answer, status)
