@@ -152,11 +152,13 @@ class Provider(Protocol):
 
 
 class Disasters(Protocol):
-    """What `spot dev …` may do to machines: the provider on this computer only. What acts on one machine raises
-    MachineMissing when none of that name and id lives, ProviderUnavailable when that could not be read."""
+    """What `spot dev …` may do to machines. A provider of rented ones refuses all but a preemption (NotSupported). What
+    acts on one machine raises MachineMissing when none of that name and id lives, ProviderUnavailable when that could
+    not be read."""
 
     def preempt(self, ref: MachineRef, notice_s: float) -> None:
-        """Give notice, then take the machine away when it is over; the record says `preempted`."""
+        """Give notice, then take the machine away when it is over; the record says `preempted`. A platform that gives
+        the notice itself takes its own length."""
         ...
 
     def kill(self, ref: MachineRef) -> None:

@@ -114,5 +114,8 @@ def test_a_secret_of_secret_manager_is_read_by_the_machine_and_lies_nowhere(tmp_
         assert [key for key, one in held.items() if one and any(form in one.data for form in wanted)] == []
         serials = "".join(vm.serial() for vm in story.cloud.machines.vms).encode()
         assert not any(form in serials for form in wanted)
+        logged = "\n".join(story.cloud.logging.texts()).encode()
+        assert b"spot: phase=" in logged
+        assert not any(form in logged for form in wanted)
         assert any(b"the token is" in one.data for key, one in held.items() if one and "/logs/" in key)
         assert_nowhere(story.daemon, [value])

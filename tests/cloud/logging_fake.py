@@ -73,6 +73,11 @@ class LoggingFake:
         for line in lines:
             self.log(SERIAL_LOG, vm.id, self._clock(), line.decode("utf-8", "replace").rstrip("\r") or " ")
 
+    def texts(self) -> list[str]:
+        """Of every entry, oldest first."""
+        with self._lock:
+            return [str(one.get("textPayload") or one["jsonPayload"]["message"]) for one in self._entries]
+
     def fail(self, *answers: Response | Exception) -> None:
         """The next requests get these instead."""
         self._faults += answers
