@@ -88,8 +88,9 @@ def _name(offer: Offer) -> str:
 
 
 def _per_h(price: float) -> str:
-    """With as many places as a small price needs."""
-    return f"{money_text(price)}/h" if price >= 0.1 or price == 0 else f"${price:.4f}/h"
+    """To the cent where that is all of it, else with the digits that make the sums add up."""
+    whole_cents = abs(price - round(price, 2)) < 0.00005
+    return f"{money_text(price)}/h" if whole_cents else f"${price:,.4f}/h"
 
 
 def _hours(seconds: float) -> str:
