@@ -122,7 +122,7 @@ resource "google_storage_bucket_iam_member" "builder_stages" {
   for_each = var.builders
 
   bucket = google_storage_bucket.runs.name
-  role   = google_project_iam_custom_role.objects.id
+  role   = google_project_iam_custom_role.staging.id
   member = each.value
 
   condition {

@@ -11,9 +11,11 @@ import pytest
 
 from supervisor.building.build import build
 from supervisor.building.request import BuildRequest, Built, checked
+from tests.cloud.access import Access
 from tests.cloud.cloudbuild import CloudBuildFake
 from tests.cloud.discovery import Oracle
 from tests.cloud.registry import RegistryFake
+from tests.cloud.rolefiles import BUILDER
 from tests.cloud.storage import StorageFake
 from tests.cloud.web import Request, Response, Watch, WebServer
 
@@ -26,7 +28,8 @@ FOREIGN = ("STORAGE_EMULATOR_HOST", "GOOGLE_APPLICATION_CREDENTIALS", "GCE_METAD
 
 
 class Scene:
-    """`said`: what a person was told; `lines`: other programs' output. Every exchange is checked by the oracle."""
+    """`said`: what a person was told; `lines`: other programs' output. Every exchange is checked by the oracle, and
+    must be allowed to a person who builds (`access`)."""
 
     def __init__(self, room: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.room, self._monkeypatch = room, monkeypatch
@@ -38,6 +41,15 @@ class Scene:
         self.registry = RegistryFake()
         self.builds = CloudBuildFake(self.registry, self.storage, watch=self._watch("cloudbuild"))
         self.pushes = WebServer(self._push)
+        self.access = Access(
+            lambda _: BUILDER, lambda bucket, name: self.storage.find(bucket, name) is not None
+        )
+        for service, fake in (
+            ("storage", self.storage),
+            ("cloudbuild", self.builds),
+            ("registry", self.registry),
+        ):
+            fake.server.guard(self.access.gate(service))
         self.folder = room / "project"
         self.folder.mkdir()
         (self.folder / "train.py").write_text("print('training')\n")
@@ -55,6 +67,7 @@ class Scene:
         for server in (self.builds, self.storage, self.registry, self.pushes):
             server.close()
         assert self.violations == [], "\n".join(self.violations)
+        assert self.access.faults == [], "\n".join(self.access.faults)
 
     @property
     def image(self) -> str:

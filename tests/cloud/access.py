@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from tests.cloud import rolefiles, storage_answers
 from tests.cloud.compute_errors import ApiError
 from tests.cloud.discovery import Found, Oracle
-from tests.cloud.permissions import ACT_AS, BUCKET, Call, Need, needs
+from tests.cloud.permissions import ACT_AS, BUCKET, PROGRAMS, Call, Need, needs
 from tests.cloud.rolefiles import Grant
 from tests.cloud.secretmanager import refusal
 from tests.cloud.storage_objects import Refusal
@@ -57,6 +57,8 @@ class Access:
             found = find(request)
             header = request.headers.get("authorization", "")
             identity = self._tokens.get(header) or self._identify(header)
+            if identity is None and service == "registry" and not header:
+                identity = rolefiles.SUPERVISOR  # only Google's own registries are sent a token
             if found is None or identity is None:
                 return None  # no such method, or nobody's token: the fake has the words for that
             call = Call(found.method["id"], found.arguments, request, self._exists)
@@ -89,10 +91,11 @@ class Access:
         yield
         self.give_back(permission, identity)
 
-    def note(self, identity: str, method: str, *needed: Need) -> None:
-        """What was done without a request to a fake, such as a pull by docker. It is judged as a call is."""
-        for need in needed:
-            self._judge(identity, method, need)
+    def note(self, identity: str, program: str, *needed: Need) -> None:
+        """What was done without a request to a fake, such as a pull by docker; judged as a call is. Without `needed`:
+        what PROGRAMS says."""
+        for need in needed or PROGRAMS[program]:
+            self._judge(identity, program, need)
 
     def _missing(self, identity: str, call: Call) -> str | None:
         needed = needs(call)

@@ -112,7 +112,7 @@ class Cloud:
         for need in (
             Need("storage.objects.get", permissions.BUCKET, source),
             Need("logging.logEntries.create"),
-            Need("artifactregistry.repositories.uploadArtifacts", permissions.REPOSITORY),
+            *permissions.PROGRAMS["docker push"],
         ):
             self.access.note(BUILD, "cloudbuild", need)
 

@@ -71,18 +71,12 @@ _PLAIN: Mapping[str, tuple[Need, ...]] = {
     "cloudbilling.services.skus.list": (),
     "registry.token": (),
 }
-# What programs do that no fake sees: https://cloud.google.com/build/docs/running-builds/submit-build-via-cli-api,
-# /build/docs/securing-builds/configure-user-specified-service-accounts, /artifact-registry/docs/access-control.
+# What programs do that no fake sees: https://cloud.google.com/build/docs/running-builds/submit-build-via-cli-api and
+# https://cloud.google.com/artifact-registry/docs/access-control. Docker asks for a layer before it pushes it.
 PROGRAMS: Mapping[str, tuple[Need, ...]] = {
     "docker pull": _PLAIN["registry.manifests.get"],
     "docker push": (*_PLAIN["registry.manifests.get"], *_PLAIN["registry.upload"]),
     "gcloud builds submit": (Need("serviceusage.services.use"), Need("storage.buckets.get", BUCKET)),
-    "a build's steps": (
-        Need("storage.objects.get", BUCKET, "build-staging/source.tgz"),
-        Need("logging.logEntries.create"),
-        *_PLAIN["registry.manifests.get"],
-        *_PLAIN["registry.upload"],
-    ),
 }
 
 

@@ -11,7 +11,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from tests.cloud.cloud import BUCKET, PROJECT, Cloud
-from tests.cloud.permissions import ACT_AS, Need
+from tests.cloud.permissions import ACT_AS
 from tests.cloud.rolefiles import WORKER, Grant
 
 ZONE = "us-east1-b"
@@ -151,9 +151,7 @@ def test_a_role_line_that_is_taken_away_fails_the_tests_that_need_it(monkeypatch
 
 def test_what_is_done_without_a_request_is_judged_too() -> None:
     cloud = Cloud()
-    cloud.access.note(
-        WORKER, "docker push", Need("artifactregistry.repositories.uploadArtifacts", "repository")
-    )
+    cloud.access.note(WORKER, "docker push")
     with pytest.raises(AssertionError, match=re.escape("docker push by worker needs artifactregistry")):
         cloud.close()
 
