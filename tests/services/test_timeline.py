@@ -91,6 +91,12 @@ def test_pages_hold_each_line_once(bed: Bed, start: float, size: int) -> None:
     assert found == BOTH
 
 
+def test_a_line_of_theirs_at_the_very_moment_of_ours_is_on_one_page_only(bed: Bed, start: float) -> None:
+    bed.platform.events = [cloud(start + 20.0, 8)]
+    pages = [ask(bed, after=after, limit=1) for after in range(1, 7)]
+    assert sum(texts(page).count("theirs 8") for page in pages) == 1
+
+
 def test_since_shows_both_from_then_on(bed: Bed, start: float) -> None:
     moment = "2286-01-01T00:00:00Z"
     assert texts(ask(bed, since=moment)) == []
