@@ -221,11 +221,12 @@ def _runs_json(sight: Sighting) -> list[Json]:
     by_run: dict[str, list[Claim]] = {}
     for claim in sight.claims:
         by_run.setdefault(claim.run_id, []).append(claim)
-    return [_run_json(run, by_run.get(run.run_id, [])) for run in sight.runs]
+    oldest_first = sorted(sight.runs, key=lambda run: (run.created_at, run.key))
+    return [_run_json(run, by_run.get(run.run_id, [])) for run in oldest_first]
 
 
 def _run_json(run: Run, own: list[Claim]) -> Json:
-    prices = [claim.price_usd_per_h for claim in own if claim.obtained]
+    prices = [claim.price_usd_per_h for claim in own]  # also of one that is asked for: it may be there by now
     known = [price for price in prices if price is not None]
     return {
         "run_id": run.run_id,
