@@ -24,7 +24,7 @@ PATH = "/v1/imports"
 
 
 @click.command("import")
-@click.argument("url", metavar="URL", callback=not_empty)
+@click.argument("source", metavar="OLD_RUN", callback=not_empty)
 @click.option("--as", "run_id", metavar="NEW_ID", help="Name of the new run (default: the old one's).")
 @click.option(
     "--spec", "file", metavar="FILE", help="Spec (YAML) instead of what the old run says of itself."
@@ -33,13 +33,13 @@ PATH = "/v1/imports"
 @output_option
 @server_options
 def import_run(
-    client: Client, form: str, url: str, run_id: str | None, file: str | None, dry_run: bool
+    client: Client, form: str, source: str, run_id: str | None, file: str | None, dry_run: bool
 ) -> None:
     """Take over a run of the older shell runner: its checkpoint and its history, as a stopped run.
 
-    URL: gs://BUCKET/runs/RUN_ID, as the supervisor's account sees it. The old folder is only read.
+    OLD_RUN: gs://BUCKET/runs/RUN_ID, as the supervisor's account sees it. The old folder is only read.
     """
-    body: Json = {"url": url, "dry_run": dry_run}
+    body: Json = {"url": source, "dry_run": dry_run}
     if file is not None:
         named, body["spec"] = read_spec(file, is_local=lambda _: False)
         run_id = run_id or named
@@ -50,7 +50,8 @@ def import_run(
         return
     for line in _lines(answer):
         click.echo(line)
-    output.suggest(f"spot import {url}" if dry_run else f"spot resume {answer['run_id']}")
+    again = f"spot import {source} --as {answer['run_id']}" + (f" --spec {file}" if file else "")
+    output.suggest(again if dry_run else f"spot resume {answer['run_id']}")
 
 
 def _ask(client: Client, body: Json) -> Json:
