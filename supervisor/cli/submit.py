@@ -63,6 +63,10 @@ def submit(
     if flags["dry_run"]:
         if flags["cleanup_all"]:
             _cleaning()(client, flags["yes"], dry_run=True)
+        if flags["build"]:
+            output.note(
+                "This is a dry run: no image is built, and the plan is for the one that is named now."
+            )
         _tell_plan(client, body, file, form, follow)
         return
     if flags["build"]:

@@ -7,8 +7,8 @@ seconds; what does not answer says so in its line and holds up nothing.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from supervisor.domain import baton as batons
@@ -34,7 +34,7 @@ from supervisor.services.spec_secrets import hidden
 from supervisor.services.submit import SubmitRequest, check_key, new_run, prepared, refuse_stranger
 from supervisor.services.together import Answer, ask_together
 
-WITHIN_S = 4.0
+WITHIN_S, LEAST_S = 4.0, 0.5  # for all that others are asked; the least that is left for the last questions
 GB = 10**9
 CREATE, RESUME, RERUN, UNCHANGED = "create", "resume", "rerun", "unchanged"
 
@@ -72,6 +72,7 @@ def plan(
 ) -> Json:
     """Raises what a submit raises, but for the errors of a key that was used before: no key is looked up.
     `code_follows`: the code bundle is stored only with the submit itself, so that it is not missed now."""
+    until = time.monotonic() + asking.within_s
     check_key(request.key)
     request = prepared(parts, request)
     if code_follows and isinstance(request.refusal, CodeNotFound):
@@ -79,7 +80,7 @@ def plan(
     else:
         code_follows = False
     if request.spec.get("same_region") == REQUIRE:
-        _learn_places(parts, request)
+        _learn_places(parts, request, until - time.monotonic())
     now = parts.clock.now()
     foretold = foretell(parts, request, actor, now)
     run = foretold.run
@@ -89,7 +90,8 @@ def plan(
         zones=parts.store.zones(run.cell),
     )
     order = queue(run, world, now)
-    answers = ask_together(_questions(parts, asking, foretold, order), asking.within_s)
+    left_s = max(LEAST_S, until - time.monotonic())
+    answers = ask_together(_questions(parts, asking, foretold, order), left_s)
     launch = _launch(asking, foretold, order, world, answers.get("image"), now)
     readings = Readings(answers, launch, _sources(parts), code_follows)
     return plan_json(foretold.would, run, foretold.spec, foretold.differs, order, readings, now)
@@ -115,10 +117,10 @@ def foretell(parts: Parts, request: SubmitRequest, actor: str, now: float) -> Fo
     return Foretold(would, resumed.run, resumed.spec, resumed.differs)
 
 
-def _learn_places(parts: Parts, request: SubmitRequest) -> None:
+def _learn_places(parts: Parts, request: SubmitRequest, within_s: float) -> None:
     """A submit takes what is known; here a person waits, so it may be asked for first."""
-    with suppress(ProviderUnavailable):
-        parts.platform.data_places((), str(request.spec.get("image", "")), ask=True)
+    image = str(request.spec.get("image", ""))
+    ask_together({"places": lambda: parts.platform.data_places((), image, ask=True)}, within_s / 2)
 
 
 def _questions(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -200,12 +201,30 @@ def test_the_lines_of_the_doctor_and_the_advice_stand_in_the_plan(bed: Bed) -> N
 
 
 def test_a_check_that_hangs_is_a_line_and_holds_up_nothing(bed: Bed) -> None:
-    forever = threading.Event()
+    forever, started = threading.Event(), time.monotonic()
     told = planned(bed, asking=Asking(lambda: [FOREVER] * forever.wait(60), shown, within_s=0.05))
     forever.set()
+    assert time.monotonic() - started < 10
     assert check(told, "checks")["result"] == WARN
     assert check(told, "checks")["cause"] == "it did not answer in time"
     assert told["would"] == "create"
+
+
+def test_a_bucket_that_hangs_holds_up_the_plan_no_longer_than_that(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forever, started = threading.Event(), time.monotonic()
+
+    def hang(regions: Any, image: str = "", ask: bool = False) -> tuple[Any, ...]:
+        if ask:
+            forever.wait(60)
+        raise ProviderUnavailable("it has not been read yet")
+
+    monkeypatch.setattr(bed.platform, "data_places", hang)
+    with pytest.raises(Unavailable, match="has not been read yet"):
+        planned(bed, "a-run", NEAR, asking=Asking(tuple, shown, within_s=0.05))
+    forever.set()
+    assert time.monotonic() - started < 10
 
 
 def test_what_cannot_be_read_is_said_to_be_unread_and_not_to_be_well(bed: Bed) -> None:

@@ -26,7 +26,7 @@ class DataPlaces:
         self._config, self._describe = config, describe
         self._lock = threading.Lock()
         self._found: Location | None = None
-        self._trouble = "nobody has asked yet"
+        self._trouble = "it has not been read yet"
         self._asking = False
 
     @property
