@@ -139,7 +139,7 @@ def reason_of(found: Json, request: BuildRequest) -> Reason:
     status = str(found.get("status", ""))
     warned = " ".join(str(one.get("text", "")) for one in found.get("warnings", ()))
     words = " ".join(part for part in (detail, str(found.get("statusDetail", "")), warned) if part)
-    log = f" Its log: {found['logUrl']}" if found.get("logUrl") else ""
+    log = f" The log: {found['logUrl']}" if found.get("logUrl") else ""
     if status in ("TIMEOUT", "EXPIRED"):
         return _LIMIT
     if status == "CANCELLED":
@@ -150,12 +150,8 @@ def reason_of(found: Json, request: BuildRequest) -> Reason:
     if kind == "FETCH_SOURCE_FAILED" and reason.kind != reasons.PERMISSION:
         return reasons.lacks_source("", request)
     if kind == "USER_BUILD_STEP" and reason.kind == reasons.OTHER:
-        return Reason(
-            f"The Dockerfile failed: {reason.text}{log}",
-            "A file that it misses may be left out by .gcloudignore: --dry-run lists what is sent.",
-            reasons.SOURCE,
-        )
-    return Reason(reason.text + log, reason.fix, reason.kind)
+        return Reason(f"The Dockerfile failed: {reason.text}", reasons.MEND_DOCKERFILE + log, reasons.SOURCE)
+    return Reason(reason.text, (reason.fix + log).strip(), reason.kind)
 
 
 def _digest(found: Json, request: BuildRequest) -> str:

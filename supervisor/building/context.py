@@ -95,8 +95,6 @@ def lay_out(context: Context, target: Path) -> None:
         if not context.own_dockerfile:
             _copy(template.folder() / DOCKERFILE, target / DOCKERFILE)
             _write(target / BROUGHT, agent_bundle.build_agent())
-        # gcloud's own rules would leave out .gitignore and the like; here everything is chosen already.
-        _write(target / IGNORE_FILE, b"# everything in this folder has been chosen\n")
     except OSError as error:
         raise ImageBuildRefused(f"{error.filename} cannot be copied: {error.strerror}.") from None
 

@@ -13,6 +13,7 @@ from supervisor.building.request import DOCKER, BuildRequest, Reason
 from supervisor.image_registry import parse
 
 PERMISSION, IDENTITY, LIMIT, SOURCE, OTHER = "permission", "identity", "limit", "source", "other"
+MEND_DOCKERFILE = "A file that it misses may be left out by .gcloudignore: --dry-run lists what is sent."
 _LONGEST = 300
 _ACCOUNT = r"(?P<who>[\w.+-]+@[\w.-]+\w)"
 _STORAGE_ROLES = {
@@ -175,7 +176,7 @@ def _no_base(match: re.Match[str], request: BuildRequest, way: str) -> Reason:
 def _step(match: re.Match[str], request: BuildRequest, way: str) -> Reason:
     return Reason(
         f"The Dockerfile failed: {_clip(match[0])}",
-        "Mend the Dockerfile. A file that it misses may be left out by .gcloudignore: --dry-run lists what is sent.",
+        MEND_DOCKERFILE,
         SOURCE,
     )
 

@@ -85,7 +85,8 @@ class Reason:
 
     @property
     def told(self) -> str:
-        return f"{self.text} {self.fix}".strip()
+        text = self.text if self.text.endswith((".", "…")) else f"{self.text}."
+        return f"{text} {self.fix}".strip()
 
 
 @dataclass(frozen=True)

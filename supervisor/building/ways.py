@@ -17,7 +17,7 @@ import yaml
 
 from supervisor.building import archive, programs, reasons, template
 from supervisor.building.afterwards import DIGEST, Afterwards
-from supervisor.building.context import DOCKERFILE, IGNORE_FILE
+from supervisor.building.context import DOCKERFILE
 from supervisor.building.google_service import Google, ServiceError
 from supervisor.building.request import (
     DOCKER,
@@ -52,13 +52,15 @@ def by_gcloud(job: Job) -> Outcome:
     request = job.request
     config = job.work / template.CONFIG
     config.write_text(yaml.safe_dump(template.build_config(request), sort_keys=False), encoding="utf-8")
+    everything = job.work / "ignore-nothing"  # without a list, gcloud would apply rules of its own
+    everything.write_text("# everything in the folder has been chosen\n", encoding="utf-8")
     argv = [
         "gcloud", "builds", "submit", str(job.source),
         f"--project={request.project}",
         f"--region={request.region}",
         f"--config={config}",
         f"--gcs-source-staging-dir={request.staging}",
-        f"--ignore-file={IGNORE_FILE}",
+        f"--ignore-file={everything}",
         "--format=value(results.images[].digest)",
         "--quiet",
     ]  # fmt: skip

@@ -11,6 +11,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import click
 
@@ -118,8 +119,8 @@ def request_for(folder: Path, known: Settings, wish: Wish) -> BuildRequest:
         raise ImageBuildRefused(
             "What shall the image be called? Say --image HOST/PATH:TAG, or set default_image."
         )
-    bucket = known.store_url.removeprefix("gs://") if known.store_url.startswith("gs://") else ""
-    staging = f"gs://{bucket.rstrip('/')}/{STAGING_FOLDER}" if bucket else ""
+    place = urlsplit(known.store_url)
+    staging = f"gs://{place.netloc}/{STAGING_FOLDER}" if place.scheme == "gs" else ""
     return nouns.checked(
         nouns.BuildRequest(
             folder=folder.resolve(),

@@ -145,7 +145,7 @@ def show_error(
 
 
 def _exit_code_of(code: str) -> int:
-    if code in ("SETTINGS_REFUSED", "INVALID_TIMEOUTS", "INVALID_REQUEST"):
+    if code in ("SETTINGS_REFUSED", "INVALID_TIMEOUTS", "INVALID_REQUEST", "IMAGE_BUILD_REFUSED"):
         return exits.USAGE
     return exits.CONFLICT if code == "DATA_DIR_HELD" else exits.FAILED
 

@@ -26,7 +26,6 @@ def test_gcloud_leads_to_an_image_and_its_defaults_are_not_relied_on(scene: Scen
         f"--project={PROJECT}",
         "--region=global",
         f"--gcs-source-staging-dir=gs://{BUCKET}/build-staging",
-        "--ignore-file=.gcloudignore",
         "--quiet",
     ):
         assert option in words
