@@ -12,9 +12,10 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from supervisor import settings as settings_of
 from supervisor import settings_alerts, telemetry
@@ -35,6 +36,7 @@ from supervisor.settings import Settings
 from supervisor.settings_gce import GCE
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 # What the extra `google` brings; the names are asked for without importing anything of it.
 GOOGLE_PACKAGES = ("google.auth", "google.cloud.compute_v1", "google.cloud.storage")
@@ -62,6 +64,7 @@ class Adapters:
     cards: Callable[[], Sequence[Card]] = tuple
     checks: Callable[[], Sequence[Check]] = tuple
     warm: Callable[[], None] = lambda: None
+    account: Callable[[], str] = lambda: ""  # who asks the cloud; may ask it, and raises nothing
     close: Callable[[], None] = lambda: None
     launch_threads: int = LAUNCH_THREADS_LOCAL
     closing: threading.Event = field(default_factory=threading.Event)
@@ -69,7 +72,11 @@ class Adapters:
 
 def choose(settings: Settings, store: Store, clock: Clock) -> Adapters:
     """Raises SettingsRefused."""
-    return _google(settings, clock) if settings.provider == GCE else _local(settings, store, clock)
+    return (
+        google(settings, clock, settings.data_dir)
+        if settings.provider == GCE
+        else _local(settings, store, clock)
+    )
 
 
 def _local(settings: Settings, store: Store, clock: Clock) -> Adapters:
@@ -103,19 +110,25 @@ def _local(settings: Settings, store: Store, clock: Clock) -> Adapters:
 
 def _folder(settings: Settings, store: Store) -> FilesystemStore:
     """A store is made only where no run can have anything in it yet: an empty mount point is not an empty store."""
-    try:
-        objects = FilesystemStore.at(settings.store_url)
-    except ValueError as error:
-        raise SettingsRefused(f"store_url: {error}", {"store_url": settings.store_url}) from None
+    objects = _refusing(FilesystemStore.at, settings.store_url)
     if settings.origins["store_url"] == "default" or not store.page(RunFilter(), None, 1).runs:
         return FilesystemStore.create(objects.root)
     return objects
 
 
-def _google(settings: Settings, clock: Clock) -> Adapters:
+def _refusing(at: Callable[[str], T], url: str) -> T:
+    try:
+        return at(url)
+    except ValueError as error:
+        raise SettingsRefused(f"store_url: {error}", {"store_url": url}) from None
+
+
+def google(settings: Settings, clock: Clock, agent_dir: Path) -> Adapters:
+    """`agent_dir`: where the agent is built, in a checkout. Asks nobody. Raises SettingsRefused."""
     _need_google()
     from supervisor.objectstores.gcs import GcsStore
     from supervisor.providers.gce import config as gce
+    from supervisor.providers.gce.account import asks_as
     from supervisor.providers.gce.clients import Compute
     from supervisor.providers.gce.data_places import DataPlaces
     from supervisor.providers.gce.disasters import GceDisasters
@@ -125,32 +138,21 @@ def _google(settings: Settings, clock: Clock) -> Adapters:
     from supervisor.providers.gce.provider import GceProvider
     from supervisor.providers.gce.retry import Retry
 
-    agent = agent_path(settings.data_dir)
-    try:
-        objects = GcsStore.at(settings.store_url)
-    except ValueError as error:
-        raise SettingsRefused(f"store_url: {error}", {"store_url": settings.store_url}) from None
-    config = gce_config(settings)
+    agent, config = agent_path(agent_dir), gce_config(settings)
+    objects = _refusing(GcsStore.at, settings.store_url)
     closing = threading.Event()
     # The price list has many pages, and a person waits for it: its own client with the patience of a minute.
     patient = Compute(config, Retry(deadline_s=PRICES_DEADLINE_S, per_try_s=PRICES_DEADLINE_S))
     pricing = Pricing(config, patient, clock.now, settings.data_dir)
-    provider = GceProvider(
-        config,
-        gce.offers(config),
-        objects,
-        agent,
-        clock,
-        pause=lambda for_s: pause(for_s, closing),
-    )
+    offered, wait = gce.offers(config), partial(pause, closing=closing)
+    provider = GceProvider(config, offered, objects, agent, clock, pause=wait)
     provider.priced = pricing.priced
 
     # A person waits: clients of their own, whose patience is short and whose storms trouble no tick.
     asking = Compute(config, Retry(deadline_s=ASKING_DEADLINE_S, per_try_s=ASKING_DEADLINE_S))
-    examining = Compute(config, Retry(deadline_s=DOCTOR_DEADLINE_S, per_try_s=DOCTOR_DEADLINE_S))
     examined = GcsStore(settings.store_url, patience_s=DOCTOR_DEADLINE_S)
+    examining = Compute(config, Retry(deadline_s=DOCTOR_DEADLINE_S, per_try_s=DOCTOR_DEADLINE_S))
     doctor = Doctor(config, examining, examined, settings.default_image, provider.pin, pricing.finding)
-
     places = DataPlaces(config, objects.bucket)
     platform = GcePlatform(config, asking, places, agent, pricing)
 
@@ -178,6 +180,7 @@ def _google(settings: Settings, clock: Clock) -> Adapters:
         close=close,
         closing=closing,
         launch_threads=LAUNCH_THREADS_GCE,
+        account=partial(asks_as, asking),
     )
 
 

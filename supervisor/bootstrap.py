@@ -11,6 +11,7 @@ import gc
 import logging
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 from supervisor import telemetry
 from supervisor.api import server
@@ -66,6 +67,13 @@ def migrate(settings: Settings) -> None:
         schema.migrate(settings.database_url)
     finally:
         lock.give_back()
+
+
+def examine(settings: Settings, alert_test: bool, deadline_s: float) -> dict[str, Any]:
+    """The doctor's report on these settings, whether or not somebody serves them; nothing is locked or changed."""
+    from supervisor.examining import examine as examine_alone
+
+    return examine_alone(settings, alert_test, deadline_s)
 
 
 @contextlib.contextmanager

@@ -20,6 +20,8 @@ from supervisor.domain.attempt import Try
 from supervisor.domain.run import Run
 from supervisor.notifiers.log import LogNotifier
 from supervisor.notifiers.webhook import WebhookNotifier
+from supervisor.objectstores.reading import open_objects
+from supervisor.ports.clock import Clock
 from supervisor.ports.notifier import Notifier
 from supervisor.ports.store import Store
 from supervisor.ports.wake import Wake
@@ -37,15 +39,15 @@ from supervisor.reconciler.sweeping import Sweeper
 from supervisor.reconciler.system_clock import SystemClock
 from supervisor.reconciler.tick import Tick
 from supervisor.reconciler.worldview import Worldview
-from supervisor.services.dev import LOCAL, Dev
-from supervisor.services.doctor import Surroundings
+from supervisor.services.dev import Dev
 from supervisor.services.handover import Handover
 from supervisor.services.health import LoopStatus
 from supervisor.services.heartbeat import BeatInbox
-from supervisor.services.parts import Defaults, Parts
+from supervisor.services.parts import Defaults, Elsewhere, Parts
 from supervisor.services.plan import Preview
 from supervisor.services.policy import Spec
 from supervisor.settings import Settings
+from supervisor.surroundings import surroundings
 
 SHOWN_NONCE = "(made at the launch)"
 
@@ -97,7 +99,7 @@ def build(settings: Settings, store: Store, wakes: Wakes) -> House:
     alone = settings.database_url.startswith("sqlite")  # the data folder's lock proves it
     adapters = adapters_of.choose(settings, store, clock)
     cell = cells.cell(settings.provider, adapters.scope, settings.store_url)
-    parts = _parts(settings, store, adapters, clock, wakes.everywhere, cell)
+    parts = parts_of(settings, store, adapters, clock, wakes.everywhere, cell)
 
     owner = f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
@@ -138,7 +140,7 @@ def build(settings: Settings, store: Store, wakes: Wakes) -> House:
         parts,
         inbox,
         lambda: _loop_status(loop),
-        _surroundings(settings, adapters),
+        surroundings(settings, adapters, store.supervisor_id),
         Dev(parts, adapters.disasters) if adapters.disasters is not None else None,
         lambda key: tick.runs.get(key) if leader.lease() is not None else None,
         settings_of.public_host(settings),
@@ -147,8 +149,8 @@ def build(settings: Settings, store: Store, wakes: Wakes) -> House:
     return House(services, loop, handover, adapters)
 
 
-def _parts(
-    settings: Settings, store: Store, adapters: Adapters, clock: SystemClock, wake: Wake, cell: str
+def parts_of(
+    settings: Settings, store: Store, adapters: Adapters, clock: Clock, wake: Wake, cell: str
 ) -> Parts:
     name = settings.provider
     knobs = settings_of.knobs(settings, store.supervisor_id)
@@ -172,6 +174,7 @@ def _parts(
         adapters.platform,
         defaults,
         adapters.closing,
+        Elsewhere(open_objects, settings.data_dir / "imports", adapters.account),
     )
 
 
@@ -184,19 +187,6 @@ def _notifiers(settings: Settings, store: Store) -> dict[str, Notifier]:
     webhook = adapters_of.alerts(settings, store.supervisor_id)
     found: list[Notifier] = [LogNotifier(), *([webhook] if webhook is not None else [])]
     return {notifier.name: notifier for notifier in found}
-
-
-def _surroundings(settings: Settings, adapters: Adapters) -> Surroundings:
-    promised = max(settings.local_gpus.values(), default=0) if settings.provider == LOCAL else 0
-    return Surroundings(
-        settings.data_dir,
-        adapters.agent,
-        adapters.cards,
-        promised,
-        adapters.checks,
-        settings.log_chunk_s,
-        settings.public_url != "" or adapters.server_file is not None,
-    )
 
 
 def _beats(settings: Settings, parts: Parts, leader: Leader) -> tuple[BeatInbox, Handover | None]:

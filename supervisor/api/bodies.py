@@ -181,6 +181,10 @@ class ConsoleParameters(_Parameters):
     lines: Annotated[int, Field(ge=1, le=10_000)] = 1000
 
 
+class DoctorParameters(_Parameters):
+    alert_test: Annotated[bool, Field(description="also send one marked test message to the alert address")] = False
+
+
 class ReadyParameters(_Parameters):
     verbose: str | None = None
 

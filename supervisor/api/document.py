@@ -144,7 +144,7 @@ OPERATIONS = {
     "show_meta": Operation({200: schemas_health.Meta}),
     "live": Operation({200: schemas_health.Live}),
     "ready": Operation({200: schemas_health.Ready, 503: schemas_health.Ready}, query=bodies.ReadyParameters),
-    "doctor": Operation({200: schemas_health.DoctorReport}),
+    "doctor": Operation({200: schemas_health.DoctorReport}, query=bodies.DoctorParameters),
     "preempt": Operation(
         {200: schemas_health.Disaster},
         bodies.PreemptBody,

@@ -1,4 +1,4 @@
-"""health and doctor: is the supervisor fit, does a run need a person, and what is wrong with this computer."""
+"""health: is the supervisor fit, and does a run need a person."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from supervisor.cli.words import safe
 
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="JSON instead of lines.")
 MARKS = {"ok": ("✔", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red")}
-DOCTOR_EXITS = {"ok": 0, "warn": 1, "fail": 2}
+UNKNOWN = ("?", "white")  # a result of a newer supervisor
 
 
 @click.command()
@@ -33,7 +33,8 @@ def health(ctx: click.Context, /, client: Client, as_json: bool) -> None:
         click.echo(json.dumps(document, ensure_ascii=False))
     else:
         for check in answer["checks"]:
-            click.echo(_check_line("ok" if check["ok"] else "fail", check["name"], check["fact"]))
+            result = "ok" if check["ok"] else "fail"
+            click.echo(coloured(check_line(result, check["name"], check["fact"]), result))
         click.echo(line)
     ctx.exit(exits.OK if ready else exits.FAILED)
 
@@ -52,40 +53,11 @@ def patrol_line(summary: Json, waiting: list[str]) -> str:
     return f"{views.summary_line(summary)} · {person}"
 
 
-@click.command()
-@AS_JSON
-@server_options
-@click.pass_context
-def doctor(ctx: click.Context, /, client: Client, as_json: bool) -> None:
-    """Check this computer, and the cloud where machines are; each problem comes with its fix.
-
-    Exit 0: all well, 1: warnings, 2: something fails.
-    """
-    try:
-        answer: Json = client.get("/v1/doctor")
-    except exits.Unreachable as error:
-        fix = error.hints[0] if error.hints else ""
-        check = {
-            "group": "local",
-            "name": "supervisor",
-            "result": "fail",
-            "fact": error.text,
-            "cause": "",
-            "fix": fix,
-        }
-        answer = {"worst": "fail", "checks": [check]}
-    if as_json:
-        click.echo(json.dumps(answer, ensure_ascii=False))
-    else:
-        width = max([10, *(len(check["name"]) for check in answer["checks"])])
-        for check in answer["checks"]:
-            click.echo(_check_line(check["result"], check["name"], check["fact"], width))
-            for word in ("cause", "fix"):
-                if check.get(word):
-                    click.echo(f"    {word}: {safe(check[word])}")
-    ctx.exit(DOCTOR_EXITS.get(answer["worst"], 2))
+def check_line(result: str, name: str, fact: str, width: int = 10) -> str:
+    """Without colour, so that it can be measured and broken."""
+    return f"{MARKS.get(result, UNKNOWN)[0]} {safe(name):<{width}} {safe(fact)}"
 
 
-def _check_line(result: str, name: str, fact: str, width: int = 10) -> str:
-    sign, colour = MARKS.get(result, ("?", "white"))
-    return f"{click.style(sign, fg=colour)} {safe(name):<{width}} {safe(fact)}"
+def coloured(line: str, result: str) -> str:
+    """Its sign in the colour of the result."""
+    return click.style(line[:1], fg=MARKS.get(result, UNKNOWN)[1]) + line[1:]

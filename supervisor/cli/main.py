@@ -37,7 +37,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "pull": ("pull", "pull", "Fetch a run's results (or other files), compared with their checksums."),
     "approve": ("control", "approve", "Let a machine go after its results were verified."),
     "health": ("health", "health", "Is the supervisor well, and does any run need a person?"),
-    "doctor": ("health", "doctor", "Check this computer and the cloud; each problem comes with its fix."),
+    "doctor": ("doctor", "doctor", "Check this computer and the cloud; each problem comes with its fix."),
     "config": ("config", "config", "Show the settings and where each comes from."),
     "dev": ("dev", "dev", "Disasters on purpose; a Spot VM can be preempted."),
     "docs": ("docs", "docs", "Print documents that are drawn from the code."),

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import click
 
 from supervisor import settings as settings_of
+from supervisor.domain.errors import SpotError
 from supervisor.settings import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -78,6 +79,32 @@ def migrate(file: str | None, env_file: str | None, **flags: str | None) -> None
 
     bootstrap.migrate(known)
     click.echo("The database has this version's schema.")
+
+
+def examine_here(
+    flags: dict[str, object], file: str | None, env_file: str | None, alert_test: bool, deadline_s: float
+) -> dict[str, Any]:
+    """The doctor's report on these settings, made in this process. Refused settings are a line of it, too."""
+    from supervisor import telemetry
+
+    telemetry.configure("error", "plain")
+    try:
+        known = settings_of.load(flags, file=file, env_file=env_file)
+    except SpotError as error:
+        detail = str(error)
+        fix = "correct the settings as told; spot config show --origin tells where each is from"
+        line = {
+            "group": "local",
+            "name": "settings",
+            "result": "fail",
+            "fact": "refused",
+            "cause": detail,
+            "fix": fix,
+        }
+        return {"worst": "fail", "checks": [line]}
+    from supervisor import bootstrap
+
+    return bootstrap.examine(known, alert_test, deadline_s)
 
 
 def _begin_log(known: Settings) -> None:

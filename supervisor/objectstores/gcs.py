@@ -11,7 +11,6 @@ from __future__ import annotations
 import io
 import random
 import re
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from urllib.parse import quote
 from supervisor.agent.stores.errors import check_metadata, check_object_name, check_page_size, check_prefix
 from supervisor.objectstores.gcs_asking import NEVER, Patience, Refused, checked, condition_of, unavailable
 from supervisor.objectstores.gcs_reading import Download, info, info_of_blob, pages
-from supervisor.objectstores.gcs_session import Hands, open_hands, require_client
+from supervisor.objectstores.gcs_session import Hands, Session, require_client
 from supervisor.objectstores.gcs_upload import PIECE_BYTES, ResumableUpload, crc32c
 from supervisor.ports.objectstore import (
     MAX_PAGE,
@@ -77,8 +76,7 @@ class GcsStore(ObjectStore):
         self._prefix = folder + "/" if folder else ""
         self.url = f"gs://{found[1]}" + (f"/{folder}" if folder else "")
         self._patience = Patience(patience_s, clock, pause, chance)
-        self._made: Hands | None = None
-        self._making = threading.Lock()
+        self._session = Session(self.url, self.bucket_name, clock)
 
     @classmethod
     def at(cls, url: str) -> GcsStore:
@@ -91,10 +89,7 @@ class GcsStore(ObjectStore):
         self._hands()
 
     def close(self) -> None:
-        with self._making:
-            if self._made is not None:
-                self._made.session.close()
-            self._made = None
+        self._session.close()
 
     # --- one object -----------------------------------------------------------------------------------------------
 
@@ -203,10 +198,7 @@ class GcsStore(ObjectStore):
     # --- inside ---------------------------------------------------------------------------------------------------
 
     def _hands(self) -> Hands:
-        with self._making:
-            if self._made is None:
-                self._made = open_hands(self.url, self.bucket_name)
-            return self._made
+        return self._session.hands()
 
     def _blob(self, key: str) -> Any:
         return self._hands().bucket.blob(self._prefix + key)

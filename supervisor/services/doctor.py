@@ -17,6 +17,7 @@ from supervisor.domain.findings import FAIL, OK, WARN, Check, Finding
 from supervisor.domain.policies import Knobs
 from supervisor.ports.clock import Clock
 from supervisor.ports.objectstore import ObjectStore
+from supervisor.ports.store import Store
 from supervisor.services import doctor_local as local
 from supervisor.services import doctor_state as state
 from supervisor.services.checkup import DEADLINE_S, answers, report
@@ -50,12 +51,13 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True)
 class Patient:
-    """What there is of a set-up that nobody serves. `parts` None: there is no database to ask, and `instead` says why.
-    `objects` None: the same of the object store."""
+    """What there is of a set-up. Of one that nobody serves, `store` and `objects` None = not there, and `instead` says
+    why; `parts` None = nobody can ask for machines and secrets."""
 
     clock: Clock
     knobs: Knobs
     objects: ObjectStore | None
+    store: Store | None
     parts: Parts | None
     instead: tuple[Finding, ...] = ()
 
@@ -63,7 +65,7 @@ class Patient:
 def examine(parts: Parts, around: Surroundings, loop: LoopView, alert_test: bool = False) -> Json:
     """Of the supervisor that runs in this process. Every check, in order; `worst` is the worst result among them.
     Takes DEADLINE_S at most; raises nothing."""
-    patient = Patient(parts.clock, parts.knobs, parts.objects, parts)
+    patient = Patient(parts.clock, parts.knobs, parts.objects, parts.store, parts)
     running = Check("loop", lambda: _loop(parts, loop))
     return _examined(patient, around, [running], alert_test, DEADLINE_S)
 
@@ -93,21 +95,22 @@ def _examined(
 def _local(patient: Patient, around: Surroundings) -> list[Check]:
     """In the order in which they are told."""
     folder, clock, objects, parts = around.data_dir, patient.clock, patient.objects, patient.parts
+    store = patient.store
     checks = [
         _one("python", local.python),
         _one("disk", lambda: local.disk(folder)),
         _one("inodes", lambda: local.inodes(folder)),
     ]
-    if parts is not None:
-        store = parts.store
+    if store is not None:
         checks.append(_one("database", lambda: state.database(store, clock), unanswered=FAIL))
     if objects is not None:
         group = "google" if state.in_bucket(objects) else "local"
         checks.append(_one("objects", lambda: state.objects_line(objects), group, FAIL))
         checks.append(_one("clock", lambda: state.clock_line(objects, clock)))
     checks.append(_one("agent", lambda: local.agent(around.agent_bundle)))
+    if store is not None:
+        checks.append(_one("cells", lambda: state.cells(store)))
     if parts is not None:
-        checks.append(_one("cells", lambda: state.cells(parts.store)))
         checks.append(_one("secrets", lambda: _secrets(parts, folder)))
     if around.gpus_promised:
         checks.append(_one("gpus", lambda: local.gpus(around.cards, around.gpus_promised)))

@@ -9,6 +9,7 @@ Every error comes out as ApiError. No lock is held over a request.
 from __future__ import annotations
 
 import importlib.util
+import os
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -22,6 +23,7 @@ from supervisor.providers.gce.speaking import Speaking, plain, refused, spoken, 
 # Pinned: without it, or with another one, partial lists may be told in another way.
 API_VERSION = "2026-09-01"
 BULK_S = 15.0  # for one page of a listing with its repeats: the tick waits for it
+SEARCH_AGAIN_S = 5.0  # after credentials were not found, or a library could not be loaded
 GET_S = 12.0  # for one machine or operation
 
 T = TypeVar("T")
@@ -37,6 +39,7 @@ class Compute:
         self._config, self._retry = config, retry
         self._find_credentials = credentials or _default_credentials
         self._lock = threading.Lock()
+        self._clock, self._failed_at = retry.monotonic, float("-inf")
         self._session: Future[Any] | None = None
         self._official: Future[Any] | None = None
 
@@ -176,10 +179,12 @@ class Compute:
         return self._once("_official", lambda: Speaking(self._config, self._plain().credentials))
 
     def _once(self, name: str, make: Callable[[], T]) -> T:
-        """Made by the first who asks; those who come meanwhile wait. What failed is made again by the next one."""
+        """Made by the first who asks; those who come meanwhile wait. What failed is made again by who comes later: the
+        search for credentials takes seconds where there are none, and not each caller is to wait for one of its own."""
         with self._lock:
             future: Future[T] | None = getattr(self, name)
-            mine = future is None or (future.done() and future.exception() is not None)
+            failed = future is not None and future.done() and future.exception() is not None
+            mine = future is None or (failed and self._clock() - self._failed_at > SEARCH_AGAIN_S)
             if future is None or mine:
                 future = Future()
                 setattr(self, name, future)
@@ -187,6 +192,7 @@ class Compute:
             try:
                 future.set_result(make())
             except BaseException as error:  # noqa: BLE001 - handed to everybody who waits
+                self._failed_at = self._clock()
                 future.set_exception(error)
         try:
             return future.result(60.0)
@@ -194,6 +200,8 @@ class Compute:
             raise ApiError("Google's clients are still being loaded") from error
 
     def _open_session(self) -> Any:
+        # Away from Google's machines the search would try a metadata server that is not there three times.
+        os.environ.setdefault("GCE_METADATA_DETECT_RETRIES", "1")
         from google.auth.exceptions import GoogleAuthError
         from google.auth.transport.requests import AuthorizedSession
 

@@ -72,7 +72,7 @@ class Doctor:
             self._check("bucket access", self._bucket_access, self._may_ask),
         ]
         if self._image:
-            found.append(self._check("image", lambda: [self._default_image()], lambda: True))
+            found.append(self._check("image", lambda: [self._default_image()], self._known))
         return [*found, self._check("public_url", lambda: [self._public()], lambda: True)]
 
     def _compute_checks(self) -> list[Check]:
