@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from supervisor import telemetry
 from supervisor.domain.actions import Release
 from supervisor.domain.events import Event, EventKind
-from supervisor.domain.machine import Machine, MachineRef
+from supervisor.domain.machine import Machine, MachineListing, MachineRef
 from supervisor.domain.run import Run
 from supervisor.lifecycle import sweep
 from supervisor.ports.store import Lease
@@ -28,9 +28,17 @@ class Sweeper:
         self._foreign: dict[str, int] = {}  # provider -> machines that are not ours, as told last
 
     def sweep(
-        self, snapshot: Snapshot, runs: Iterable[Run], actor: Actor, lease: Lease, now: float
+        self,
+        snapshot: Snapshot,
+        runs: Iterable[Run],
+        actor: Actor,
+        lease: Lease,
+        now: float,
+        led_elsewhere: Callable[[str], bool] = lambda run_id: False,
     ) -> list[Event]:
-        """Releases are handed to the actor; the events that tell of them, each machine once."""
+        """Releases are handed to the actor; the events that tell of them, each machine once. `led_elsewhere`: whether a
+        run of this id is not over and belongs to another cell, whose machines the same listing shows: a bucket that
+        was changed for new runs must not cost the old ones their machines."""
         self._tick += 1
         if self._tick % EVERY != 1:
             return []
@@ -38,7 +46,8 @@ class Sweeper:
         for provider, listing in snapshot.listings.items():
             if isinstance(listing, str):
                 continue
-            plan = sweep.plan(listing, self._supervisor_id, expected, now)
+            theirs = {name for name, run_id in self._unclaimed(listing, expected) if led_elsewhere(run_id)}
+            plan = sweep.plan(listing, self._supervisor_id, expected | theirs, now)
             self._tell_foreign(provider, plan.foreign)
             for machine in plan.release:
                 ref = MachineRef(provider, machine.zone, machine.name, machine.machine_id)
@@ -62,6 +71,12 @@ class Sweeper:
             if not plan.refused:
                 self._told.discard("refused")
         return events
+
+    def _unclaimed(self, listing: MachineListing, expected: set[str]) -> Iterator[tuple[str, str]]:
+        """(name, run id by the label) of machines of ours that no run of this cell has: few, or none."""
+        for machine in listing.machines:
+            if machine.supervisor_id == self._supervisor_id and machine.name not in expected:
+                yield machine.name, machine.run_id
 
     def _tell_foreign(self, provider: str, count: int) -> None:
         """Reported, never touched: they may be another supervisor's, or ours of a database that was lost."""

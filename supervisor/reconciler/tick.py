@@ -92,7 +92,8 @@ class Tick:
             zones = self.store.zones(self.cell)
             world = replace(world, zones=zones)
         self.sampler.write(self.runs.values(), now, lease)
-        self._tell(self.sweeper.sweep(snapshot, self.runs.values(), self.actor, lease, now), now)
+        swept = self.sweeper.sweep(snapshot, self.runs.values(), self.actor, lease, now, self._led_elsewhere)
+        self._tell(swept, now)
         return min((at for at in soonest if at > now), default=None)
 
     def begin_anew(self) -> None:
@@ -248,6 +249,10 @@ class Tick:
         if stored.settled:
             self._drop(stored.key)
         return replace(decision, run=stored)
+
+    def _led_elsewhere(self, run_id: str) -> bool:
+        run = self.store.find(run_id)
+        return run is not None and not run.settled and run.cell != self.cell
 
     # --- telling --------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,72 @@
+"""The sweep leaves alone what belongs to a run of the same database that another cell's leader has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from supervisor.domain.machine import Machine, MachineListing, MachineState
+from supervisor.ports.store import Lease
+from supervisor.reconciler.sweeping import Sweeper
+from supervisor.storage.store import open_store
+from tests.reconciler.test_tick import Bench
+from tests.services.bed import Bed, make_bed
+
+LEASE = Lease("cell", "me", 1, float("inf"))
+NOW = 1_000_000.0
+
+
+def machine(run_id: str, supervisor_id: str = "me") -> Machine:
+    return Machine(
+        "id-" + run_id, "m-" + run_id, "z", MachineState.UP, supervisor_id, run_id, "1.1.1", NOW - 3600
+    )
+
+
+def released(*machines: Machine, led_elsewhere: Any) -> list[str]:
+    snapshot: Any = SimpleNamespace(listings={"gce": MachineListing(machines)})
+    asked: list[str] = []
+    actor: Any = SimpleNamespace(submit=lambda run, action, lease: asked.append(action.ref.name))
+    Sweeper("me").sweep(snapshot, [], actor, LEASE, NOW, led_elsewhere)
+    return asked
+
+
+def test_a_machine_whose_run_another_bucket_s_leader_has_stays() -> None:
+    both = machine("mine"), machine("moved")
+    assert released(*both, led_elsewhere=lambda run_id: run_id == "moved") == ["m-mine"]
+
+
+def test_they_do_not_count_as_too_many_at_once_either() -> None:
+    many = [machine(f"moved-{number}") for number in range(9)]
+    assert released(machine("mine"), *many, led_elsewhere=lambda run_id: run_id != "mine") == ["m-mine"]
+
+
+def test_only_machines_of_ours_are_asked_about() -> None:
+    asked: list[str] = []
+    released(
+        machine("theirs", "another"), machine("mine"), led_elsewhere=lambda run_id: bool(asked.append(run_id))
+    )
+    assert asked == ["mine"]
+
+
+@pytest.fixture
+def bed(tmp_path: Path) -> Iterator[Bed]:
+    with closing(open_store(f"sqlite:///{tmp_path / 'supervisor.db'}", migrate=True)) as store:
+        yield make_bed(store, tmp_path)
+
+
+def test_led_elsewhere_means_not_over_and_of_another_cell(bed: Bed) -> None:
+    bed.submit("digits-7")
+    tick = Bench().tick
+    tick.store, tick.cell = bed.store, "local other gs://new"
+    assert tick._led_elsewhere("digits-7")
+    assert not tick._led_elsewhere("nobody")
+    tick.cell = "local cell"
+    assert not tick._led_elsewhere("digits-7")
+    tick.cell = "local other gs://new"
+    bed.end("digits-7", settled=True)
+    assert not tick._led_elsewhere("digits-7")
