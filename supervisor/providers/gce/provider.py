@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from supervisor.ports.provider import (
 )
 from supervisor.providers.gce import secrets
 from supervisor.providers.gce.advice import Advice
+from supervisor.providers.gce.answering import clear_answers
 from supervisor.providers.gce.clients import Compute
 from supervisor.providers.gce.config import GCE, GceConfig
 from supervisor.providers.gce.errors import ApiError
@@ -121,7 +122,7 @@ class GceProvider:
         return self._launcher.launch(request)
 
     def machines(self) -> MachineListing:
-        with _clear_answers("the list of machines"):
+        with clear_answers("the list of machines"):
             found = self._listing.read()
         # Only now the operations: so every machine that the listing shows as ended has its operation in what follows.
         ours = sorted({zone for zone, item in found.machines if _ends(item) and _of_a_supervisor(item)})
@@ -142,7 +143,7 @@ class GceProvider:
         return MachineListing(tuple(machines), frozenset(away))
 
     def find(self, ref: MachineRef) -> Machine | None:
-        with _clear_answers(f"machine {ref.name}"):
+        with clear_answers(f"machine {ref.name}"):
             item = self._compute.get(ref.zone, ref.name)
             if item is not None and (not ref.machine_id or str(item["id"]) == ref.machine_id):
                 if _ends(item) and self._records.known(str(item["id"])) is None:
@@ -203,7 +204,7 @@ class GceProvider:
         return Machine(ref.machine_id, ref.name, ref.zone, ended, "", "", "", record=gone, detail="gone")
 
     def _authorization(self) -> str:
-        with _clear_answers("the account's token"):
+        with clear_answers("the account's token"):
             return self._compute.authorization()
 
 
@@ -214,12 +215,3 @@ def _ends(item: Item) -> bool:
 def _of_a_supervisor(item: Item) -> bool:
     """Ours or another's. What other people leave switched off, in whatever zone, costs no request at each look."""
     return bool((item.get("labels") or {}).get(SUPERVISOR_LABEL))
-
-
-@contextmanager
-def _clear_answers(what: str) -> Iterator[None]:
-    """Whatever could not be read is no answer."""
-    try:
-        yield
-    except ApiError as error:
-        raise ProviderUnavailable(f"{what}: {error}") from error
