@@ -51,7 +51,7 @@ class Attempt:
     running_at: float | None = None  # first beat in phase restore or later
     training_at: float | None = None  # first beat in phase training or later
     ended_at: float | None = None  # the run's work on this machine is over
-    gone_at: float | None = None  # the machine is known gone: billing ends
+    gone_at: float | None = None  # the machine is known gone
     cause: Cause | None = None
     evidence: str = ""
     step_from: int | None = None  # resumed from this step; None = from nothing
@@ -65,6 +65,8 @@ class Attempt:
     readings: tuple[str, ...] = ()  # what the decision to end it rested on: source, value, age
     pruned: int = 0  # how many of the checkpoints that its agent removed were told of
     pruned_at: float | None = None  # when that was
+    # Billing ended: the machine ran no more. The platform's own word where there is one; None = until gone_at.
+    stopped_at: float | None = None
 
     @property
     def ref(self) -> MachineRef:
@@ -104,3 +106,4 @@ class Retiring:
     until: float
     note: str = ""
     attempt: Attempt | None = None  # None = still the run's own
+    up_at: float | None = None  # last look that saw it running and asked for its release

@@ -29,7 +29,8 @@ DELETED_LIMIT = 3
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """One end: why, on which readings it rests, and how the machine leaves."""
+    """One end: why, on which readings it rests, and how the machine leaves. `stopped_at`: since when it runs no more,
+    by the platform's clock; None = it runs, or nobody has said."""
 
     cause: Cause
     evidence: str
@@ -38,6 +39,7 @@ class End:
     overlap_s: float = 0.0  # after a notice the machine may go on so long
     exit: Exit | None = None
     inferred: str = ""
+    stopped_at: float | None = None
 
 
 def end_attempt(run: Run, end: End, world: World, now: float) -> Decision:
@@ -78,6 +80,7 @@ def close_attempt(run: Run, end: End, now: float) -> Run:
         attempt,
         ended_at=now,
         gone_at=now if end.machine_gone else None,
+        stopped_at=None if end.stopped_at is None else min(max(end.stopped_at, attempt.started_at), now),
         cause=end.cause,
         evidence=end.evidence,
         step_last=reached(known.step, known.checkpoint_step) if known else None,

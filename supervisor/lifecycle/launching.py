@@ -158,7 +158,7 @@ def _booting(run: Run, obs: Observation, beat: Seen[Beat] | None, world: World, 
         run = replace(run, pulse=follow(run.pulse, beat, now, world.knobs.poll_interval_s))
         word = word_of(beat.value, obs, world)
         if word is not None:  # before the machine's own end: why it switched itself off stands here
-            return end_attempt(run, word, world, now)
+            return end_attempt(run, replace(word, stopped_at=machines.stopped_at(obs, now)), world, now)
     lost = machines.lost(run, obs, world, now)
     if lost is not None:
         return lost if isinstance(lost, Decision) else end_attempt(run, lost, world, now)

@@ -9,7 +9,7 @@ from supervisor.lifecycle.figures import age_text
 
 
 def attempt_cost_usd(attempt: Attempt, now: float) -> float | None:
-    """What the machine of this attempt has cost until it was known gone, or so far. None = no known price."""
+    """What the machine of this attempt has cost until it ran no more, or so far. None = no known price."""
     if attempt.price_usd_per_h is None:
         return None
     return attempt.price_usd_per_h * _billed_h(attempt, now)
@@ -21,7 +21,8 @@ def on_demand_usd(attempt: Attempt, now: float) -> float:
 
 
 def _billed_h(attempt: Attempt, now: float) -> float:
-    return max(0.0, (attempt.gone_at or now) - attempt.started_at) / 3600.0
+    end = attempt.stopped_at if attempt.stopped_at is not None else attempt.gone_at
+    return max(0.0, (now if end is None else end) - attempt.started_at) / 3600.0
 
 
 def run_cost_usd(run: Run, now: float) -> float:

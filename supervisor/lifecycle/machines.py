@@ -45,7 +45,7 @@ def _ended(machine: Machine, obs: Observation, world: World) -> End | None:
     if record is not None and ends:
         gone = machine.state == MachineState.ENDED
         overlap_s = 0.0 if gone or record.cause != Cause.PREEMPTED else world.knobs.notice_overlap_s
-        return End(record.cause, record.detail, readings(obs), overlap_s=overlap_s)
+        return End(record.cause, record.detail, readings(obs), overlap_s=overlap_s, stopped_at=record.at)
     if machine.state == MachineState.ENDED:
         return End(
             Cause.UNKNOWN, f"the machine stopped without a record of why ({machine.detail})", readings(obs)
@@ -93,6 +93,18 @@ def _disagree(run: Run) -> Decision | None:
         return None
     text = "The machine is missing in the listing, but it answers or beats: nothing is done."
     return Decision(replace(run, hold=DISAGREE), (tell(EventKind.READINGS_DISAGREE, text),), again=True)
+
+
+def stopped_at(obs: Observation, now: float) -> float | None:
+    """Since when the machine of an agent that has said its last word runs no more: the platform's word, else that last
+    word, where the machine is gone already. None = it is still seen running, or nobody knows: later looks will tell."""
+    if isinstance(obs.machine, Seen):
+        machine = obs.machine.value
+        ends = machine.state in (MachineState.ENDING, MachineState.ENDED)
+        return machine.record.at if ends and machine.record is not None else None
+    if isinstance(obs.machine, Absent) and isinstance(obs.beat, Seen):
+        return now - obs.beat.age_s
+    return None
 
 
 def readings(obs: Observation) -> tuple[str, ...]:

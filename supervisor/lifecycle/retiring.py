@@ -12,6 +12,8 @@ from supervisor.domain.observation import Absent, Observation, Part, Seen, Unkno
 from supervisor.domain.run import Run
 from supervisor.lifecycle.decision import tell
 
+GOING = frozenset({MachineState.ENDING, MachineState.ENDED})  # it runs no more
+
 
 @dataclass(frozen=True, slots=True)
 class Retired:
@@ -29,9 +31,8 @@ def retire(run: Run, obs: Observation, now: float) -> Retired:
     if not run.retiring:
         return Retired(run)
     kept, events, releases, parted = [], [], [], []
-    for item, part in zip(
-        run.retiring, obs.retiring or (Unknown("not read"),) * len(run.retiring), strict=False
-    ):
+    before = run.retiring
+    for item, part in zip(before, obs.retiring or (Unknown("not read"),) * len(before), strict=False):
         if isinstance(part, Absent):
             events.append(
                 tell(EventKind.MACHINE_RELEASED, f"Machine {item.ref.name} is gone.", machine=item.ref.name)
@@ -39,10 +40,15 @@ def retire(run: Run, obs: Observation, now: float) -> Retired:
             run, gone = _gone(run, item, now)
             parted += [] if gone is None else [gone]
             continue
-        kept.append(item)
-        if isinstance(part, Seen) and _due(item, part, now):
-            releases.append(Release(item.ref, item.launch_id, item.note, (_reading(part),)))
-    after = run if len(kept) == len(run.retiring) else replace(run, retiring=tuple(kept))
+        if isinstance(part, Seen):
+            if _due(item, part, now):
+                releases.append(Release(item.ref, item.launch_id, item.note, (_reading(part),)))
+            run, looked_at = _looked_at(run, item, part.value, now)
+            kept.append(looked_at)
+        else:
+            kept.append(item)
+    unchanged = len(kept) == len(before) and all(one is was for one, was in zip(kept, before, strict=True))
+    after = run if unchanged else replace(run, retiring=tuple(kept))
     return Retired(after, tuple(events), tuple(releases), tuple(parted))
 
 
@@ -60,21 +66,56 @@ def _due(item: Retiring, part: Seen[Machine], now: float) -> bool:
     return now >= item.until or part.value.state == MachineState.ENDED
 
 
-def _gone(run: Run, item: Retiring, now: float) -> tuple[Run, Attempt | None]:
-    """Billing ends when the machine is known gone, not when its attempt was over."""
+def _attempt_of(run: Run, item: Retiring) -> tuple[Attempt | None, bool]:
+    """The attempt whose machine this is, while it is not known gone; and whether it is the run's own."""
     own = run.attempt is not None and run.attempt.launch_id == item.launch_id
     attempt = run.attempt if own else item.attempt
-    if attempt is None or attempt.gone_at is not None:
+    return (None if attempt is None or attempt.gone_at is not None else attempt), own
+
+
+def _looked_at(run: Run, item: Retiring, machine: Machine, now: float) -> tuple[Run, Retiring]:
+    """Billing ends when the machine stops, by the platform's word or by the first look that sees it; and goes on with
+    every look that sees it running, also one that asks for its release."""
+    attempt, own = _attempt_of(run, item)
+    if attempt is None or attempt.stopped_at is not None:
+        return run, item
+    if machine.state not in GOING:
+        return run, replace(item, up_at=now) if now >= item.until and item.up_at != now else item
+    told = machine.record.at if machine.record is not None else None
+    stopped = _stopped(attempt, now if told is None else told, now)
+    billed = _billed(run, attempt, stopped)
+    return (replace(billed, attempt=stopped), item) if own else (billed, replace(item, attempt=stopped))
+
+
+def _gone(run: Run, item: Retiring, now: float) -> tuple[Run, Attempt | None]:
+    """Where nobody saw it stop, it did so at the look that asked for its release; where nobody asked, it is not known,
+    and it is billed until now."""
+    attempt, own = _attempt_of(run, item)
+    if attempt is None:
         return run, None
-    more_h = max(0.0, now - (attempt.ended_at or now)) / 3600.0
     gone = replace(attempt, gone_at=now)
-    billed = replace(
+    billed = run
+    if attempt.stopped_at is None:
+        stopped = _stopped(gone, now if item.up_at is None else item.up_at, now)
+        billed = _billed(run, attempt, stopped)
+        gone = gone if item.up_at is None else stopped
+    return replace(billed, attempt=gone if own else run.attempt), gone
+
+
+def _stopped(attempt: Attempt, at: float, now: float) -> Attempt:
+    """Never before its work was over, which is billed already, and never in the future: the platform's clock may be
+    another one than ours."""
+    return replace(attempt, stopped_at=min(max(at, attempt.ended_at or attempt.started_at), now))
+
+
+def _billed(run: Run, attempt: Attempt, stopped: Attempt) -> Run:
+    """The run with what its machine cost since the attempt was over."""
+    more_h = max(0.0, (stopped.stopped_at or 0.0) - (attempt.ended_at or 0.0)) / 3600.0
+    return replace(
         run,
-        attempt=gone if own else run.attempt,
         cost_usd=run.cost_usd + more_h * (attempt.price_usd_per_h or 0.0),
         on_demand_usd=run.on_demand_usd + more_h * (attempt.on_demand_usd_per_h or 0.0),
     )
-    return billed, gone
 
 
 def _reading(part: Part[Machine]) -> str:

@@ -93,7 +93,9 @@ def _command_ended(
         event = tell(EventKind.FINISHING, text)
         return Decision(moved(run, Status.FINISHING, now), (event,), again=True)
     word = word_of(value, obs, world, told)
-    return None if word is None else end_attempt(run, word, world, now)
+    if word is None:
+        return None
+    return end_attempt(run, replace(word, stopped_at=machines.stopped_at(obs, now)), world, now)
 
 
 def _silent(run: Run, obs: Observation, world: World, now: float) -> End | None:

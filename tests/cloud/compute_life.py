@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tests.cloud.compute_bill import Bill
 from tests.cloud.compute_errors import ApiError, OperationFailure, rfc3339
 from tests.cloud.compute_instances import ASKED, Instance
 from tests.cloud.compute_operations import Operation
@@ -31,6 +32,7 @@ class Life(World):
     def __init__(self, clock: Callable[[], float], project: str, live: bool) -> None:
         super().__init__(clock, project, live)
         self.zombie_zones: set[str] = set()
+        self.bill = Bill()
 
     def judge(self, vm: Instance, now: float) -> OperationFailure | None:
         """What becomes of an insert that was accepted; the faults' say."""
@@ -45,6 +47,7 @@ class Life(World):
             if "source" in disk:
                 self.catalog.disks[(zone, disk["source"].rsplit("/", 1)[-1])]["users"].append(vm.link)
         self.put(vm)
+        self.bill.created(vm, resource["disks"], self.catalog.machine_types.get(vm.machine_type, {}), now)
         failure = self.judge(vm, now)
         if failure is not None:
             self.plan_for(vm, now + self.fail_s, lambda at: self._never(vm, at, failure))
@@ -82,11 +85,13 @@ class Life(World):
 
     def _never(self, vm: Instance, now: float, failure: OperationFailure) -> None:
         self.end(vm.insert_operation, now, failure=failure)
+        self.bill.gone(vm, now, void=True)
         self.drop(vm)
 
     def _up(self, vm: Instance, now: float) -> None:
         vm.zombie = vm.zombie or vm.zone in self.zombie_zones
         vm.change(status="RUNNING", lastStartTimestamp=rfc3339(now))
+        self.bill.on(vm, now)
         limit_s = vm.seconds("maxRunDuration")
         if limit_s is not None:
             vm.change(resourceStatus={"scheduling": {"terminationTimestamp": rfc3339(now + limit_s)}})
@@ -140,6 +145,7 @@ class Life(World):
             self._terminated(vm, now)
             return
         vm.change(status="REPAIRING", resourceStatus=None)
+        self.bill.off(vm, now)
 
         def again(at: float) -> None:
             self.record("automaticRestart", vm, "Instance automatically restarted by Compute Engine.", at)
@@ -165,6 +171,7 @@ class Life(World):
             self.end(vm.insert_operation, now, failure=OperationFailure("UNSUPPORTED_OPERATION", message))
         vm.life += 1
         vm.change(status="STOPPING", resourceStatus=None)
+        self.bill.off(vm, now)
         if vm.powered and was in LIVING:
             self.later(self.on_stop, vm, False)
         vm.finish = then
@@ -176,11 +183,13 @@ class Life(World):
 
     def _terminated(self, vm: Instance, now: float) -> None:
         vm.change(status="TERMINATED", lastStopTimestamp=rfc3339(now), resourceStatus=None)
+        self.bill.off(vm, now)
         self._arrived(vm, now)
 
     def _gone(self, vm: Instance, now: float) -> None:
         self._cut_off(vm)
         self._arrived(vm, now)
+        self.bill.gone(vm, now)
         self.drop(vm)
 
     def _cut_off(self, vm: Instance) -> None:
