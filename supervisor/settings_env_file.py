@@ -73,7 +73,7 @@ OLD_KEYS: Mapping[str, OldKey] = {
     "METADATA_PREFIX": OldKey(None, _OWN + "metadata keys have fixed names"),
     "RUNNER_LABEL": OldKey(None, _OWN + "machines are known by the label of this supervisor's id"),
     "CONTAINER_NAME": OldKey(None, _OWN + "a machine runs one container, which needs no name"),
-    "CONDA_ENV": OldKey(None, _SPEC + " (conda_env, or --conda-env)"),
+    "CONDA_ENV": OldKey(None, _SPEC + " (conda_env)"),
     "SYNC_INTERVAL_SEC": OldKey(None, _OWN + "a checkpoint is uploaded when it appears"),
     "DISCORD_WEBHOOK_URL": OldKey("alert_url", "where announcements are sent"),
     "NOTIFY_SECRET": OldKey(

@@ -25,6 +25,8 @@ GUIDES = (
     "docs/errors.md",
     "docs/google-cloud-setup.md",
     "docs/google-cloud.md",
+    "docs/migration.md",
+    "docs/training-image.md",
     "docs/rules.md",
 )
 
