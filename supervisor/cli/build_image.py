@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 AUTO = "auto"
 WAY_CHOICES = (AUTO, "cloud-build", "staged", "docker")
 STAGING_FOLDER = "build-staging"
+POLL_S = 5.0  # between two looks at a build
 _EXITS = {"permission": exits.AUTH, "identity": exits.AUTH, "limit": exits.TIMEOUT}
 
 
@@ -132,6 +133,7 @@ def request_for(folder: Path, known: Settings, wish: Wish) -> BuildRequest:
             ways=nouns.WAYS if wish.way == AUTO else (wish.way,),
             endpoint=known.cloud_build_endpoint.rstrip("/"),
             build_s=wish.build_s or nouns.BUILD_S,
+            poll_s=POLL_S,
         )
     )
 

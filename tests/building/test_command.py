@@ -30,7 +30,7 @@ def spot(
         "CLOUD_BUILD_ENDPOINT": scene.builds.url,
     }.items():  # fmt: skip
         monkeypatch.setenv(f"SPOT_{name}", value)
-    monkeypatch.setattr("supervisor.building.request.BuildRequest.poll_s", 0.0, raising=False)
+    monkeypatch.setattr("supervisor.cli.build_image.POLL_S", 0.0)
     monkeypatch.setattr("supervisor.building.google_service.PAUSE_S", 0.0)
 
     def run(*words: Any) -> tuple[int, str, str]:

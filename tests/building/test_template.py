@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from tests.building.scene import Scene
 from tests.cloud.discovery import Oracle
 from tests.cloud.web import Request, Response
 
+ROOT = Path(__file__).parents[2]
 PINNED = re.compile(r"FROM [a-z0-9/._-]+:[A-Za-z0-9._-]+@sha256:[0-9a-f]{64}( AS [a-z]+)?")
 
 
@@ -42,6 +44,13 @@ def test_it_runs_the_agent_as_nobody_special_and_unbuffered() -> None:
     assert words.index("requirements*.txt") < words.index("COPY --chown=1000:1000 . ."), (
         "code does not undo the cache"
     )
+
+
+def test_alone_it_looks_for_the_machine_folder_where_the_start_up_script_lays_it() -> None:
+    script = (ROOT / "supervisor" / "providers" / "gce" / "startup_container.sh").read_text()
+    (folder,) = re.findall(r"^MACHINE=\$ROOT(\S+)", script, re.MULTILINE)
+    assert f'CMD ["{folder}"]' in dockerfile()
+    assert f"--owner spot --group spot /workspace {folder}" in dockerfile()
 
 
 def test_what_is_asked_of_cloud_build_is_what_its_api_knows(scene: Scene) -> None:
