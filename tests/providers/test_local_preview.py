@@ -1,4 +1,4 @@
-"""What a plan shows of a launch on this computer is what the launch then starts, without any value of the environment."""
+"""What a plan shows of a launch on this computer is what the launch starts; no value of the environment is in it."""
 
 from __future__ import annotations
 

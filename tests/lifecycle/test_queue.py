@@ -1,0 +1,32 @@
+"""The order that a plan shows is the order in which the loop asks, whatever has refused before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+
+from supervisor.domain.placement import Offer, ZoneRecord, offer_key
+from supervisor.domain.run import Run
+from supervisor.domain.world import World
+from supervisor.lifecycle.placement import choose, ladder, queue
+from tests.lifecycle.strategies import NOW
+from tests.lifecycle.test_placement import choices
+
+
+@given(choices())
+@settings(max_examples=60, deadline=None)
+def test_each_place_that_says_no_is_followed_by_the_next_of_the_queue(choice: tuple[Run, World]) -> None:
+    run, world = choice
+    foretold = queue(run, world, NOW)
+    assert sorted(offer_key(o.placement) for o, _ in foretold) == sorted(
+        offer_key(o.placement) for o in ladder(run, world, NOW)
+    )
+    for offer, cooling in foretold:
+        chosen = choose(run, world, NOW)
+        if cooling is not None:
+            assert not isinstance(chosen, Offer), "only what is cooling is left"
+            return
+        assert chosen == offer
+        refused = ZoneRecord(1, NOW + 180, "no_capacity", "none left")
+        world = replace(world, zones={**world.zones, offer_key(offer.placement): refused})
