@@ -46,7 +46,6 @@ def copy(
     """`prefix(n)`: where the copy goes, for n = 1, 2, … while another content lies there. `scratch`: a folder for the
     file. Raises Unavailable (repeat it), StoreUnavailable, ObjectMissing."""
     reader, info = source
-    scratch.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(scratch).free
     if free < info.size + SPARE_BYTES:
         raise Unavailable(

@@ -5,7 +5,10 @@ The folder of the new run must be empty, or hold what an import left that was cu
 
 from __future__ import annotations
 
+import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from supervisor.domain import baton as batons
@@ -23,7 +26,7 @@ from supervisor.ports.objectstore import (
 from supervisor.services.changing import RACES
 from supervisor.services.copying import copy
 from supervisor.services.oldrun import BEST, CHECKPOINTS, LAST, OldRun
-from supervisor.services.parts import Parts
+from supervisor.services.parts import Elsewhere, Parts
 
 CLOSED = "imported"
 ATTEMPT = 0  # of the imported files; our own attempts begin at 1
@@ -62,7 +65,6 @@ def copied(
     parts: Parts, reader: ObjectReader, old: OldRun, run_id: str, step: int
 ) -> tuple[Pointer, tuple[Pointer, ...]]:
     """(the checkpoint that is resumed from, the best ones). Raises what `copying.copy` raises."""
-    scratch = parts.elsewhere.scratch or Path(tempfile.gettempdir())
 
     def take(name: str) -> Pointer:
         info = old.seen[CHECKPOINTS + name]
@@ -73,8 +75,33 @@ def copied(
         done = copy((reader, info), name, parts.objects, prefix, scratch, parts.closing)
         return Pointer(step, done.prefix, (done.entry,))
 
-    best = (take(BEST),) if CHECKPOINTS + BEST in old.seen else ()
-    return take(LAST), best
+    with _scratch(parts.elsewhere, run_id) as scratch:
+        best = (take(BEST),) if CHECKPOINTS + BEST in old.seen else ()
+        return take(LAST), best
+
+
+@contextmanager
+def _scratch(elsewhere: Elsewhere, run_id: str) -> Iterator[Path]:
+    """A folder for what is on its way; what killed imports have left there goes first."""
+    if elsewhere.scratch is None:
+        with tempfile.TemporaryDirectory() as folder:
+            yield Path(folder)
+        return
+    elsewhere.scratch.mkdir(parents=True, exist_ok=True)
+    with elsewhere.guard:
+        left = [
+            path
+            for path in elsewhere.scratch.iterdir()
+            if path.name == run_id or path.name not in elsewhere.busy
+        ]
+    for path in left:
+        shutil.rmtree(path, ignore_errors=True)
+    own = elsewhere.scratch / run_id
+    own.mkdir()
+    try:
+        yield own
+    finally:
+        shutil.rmtree(own, ignore_errors=True)
 
 
 def lay_baton(parts: Parts, run_id: str, pointer: Pointer, best: tuple[Pointer, ...]) -> None:

@@ -43,6 +43,7 @@ from supervisor.services.oldrun import BEST, CHECKPOINTS, LAST, OldRun, Place
 from supervisor.services.parts import OWNER, Parts
 from supervisor.services.policy import Spec, policy_from, provider_of, settled
 from supervisor.services.run_view import Json, run_json
+from supervisor.services.spec_secrets import LOCAL
 
 SOURCE = "imported-from"  # label: where a run was taken from
 SUFFIX = "-imported"
@@ -205,7 +206,16 @@ def _plan(
         {"source": place.url, "step": step, "state": old.state},
     )
     events = (told, *oldhistory.events(old, actor))
-    return _Plan(old, run_id, run, spec, step is not None, events, left, oldlife.warnings(old, run_id))
+    return _Plan(
+        old,
+        run_id,
+        run,
+        spec,
+        step is not None,
+        events,
+        left,
+        oldlife.warnings(old, run_id, provider != LOCAL),
+    )
 
 
 def _about(old: OldRun, step: int | None) -> str:

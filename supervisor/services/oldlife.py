@@ -50,8 +50,13 @@ def refuse_alive(parts: Parts, old: OldRun) -> None:
         )
 
 
-def warnings(old: OldRun, run_id: str) -> tuple[str, ...]:
+def warnings(old: OldRun, run_id: str, sees_cloud: bool) -> tuple[str, ...]:
+    """`sees_cloud`: this supervisor's machines are in the cloud, so that the old one's would have been seen."""
     found = []
+    if not sees_cloud and old.place.root.startswith("gs://"):
+        found.append(
+            "This supervisor sees no machines of Google Cloud: make sure that none of the old run is left there."
+        )
     if old.state == "COMPLETE":
         found.append("The old run was COMPLETE: resume it only if it is to train on.")
     elif old.state not in TERMINAL and STOP not in old.seen:

@@ -179,7 +179,7 @@ def test_the_same_store_means_another_name(imports: Import) -> None:
     imports.bed.objects.url = BUCKET
     answer = imports(dry_run=True)
     assert answer["run_id"] == f"{OLD_ID}-imported"
-    assert answer["warnings"] == [f"It is called {OLD_ID}-imported here."]
+    assert answer["warnings"][-1] == f"It is called {OLD_ID}-imported here."
 
 
 @pytest.mark.parametrize(
@@ -189,3 +189,20 @@ def test_the_same_store_means_another_name(imports: Import) -> None:
 def test_a_name_that_we_cannot_have_is_made_into_one(imports: Import, old_id: str, made: str) -> None:
     imports.lay(old_id)
     assert imports(f"{BUCKET}/runs/{old_id}", dry_run=True)["run_id"] == made
+
+
+def test_what_a_killed_import_left_on_the_disk_goes_with_the_next_one(imports: Import) -> None:
+    imports.lay()
+    scratch = imports.parts.elsewhere.scratch
+    assert scratch is not None
+    for name in (OLD_ID, "another-run", "one-under-way"):
+        (scratch / name).mkdir(parents=True)
+        (scratch / name / "import-x").write_bytes(b"half")
+    imports.parts.elsewhere.busy.add("one-under-way")
+    imports()
+    assert [path.name for path in scratch.iterdir()] == ["one-under-way"]
+
+
+def test_a_supervisor_that_sees_no_cloud_says_so(imports: Import) -> None:
+    imports.lay()
+    assert "This supervisor sees no machines of Google Cloud" in imports(dry_run=True)["warnings"][0]

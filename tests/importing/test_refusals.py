@@ -135,7 +135,7 @@ def test_machines_that_cannot_be_read_refuse(imports: Import, monkeypatch: pytes
 
 def test_a_run_that_the_old_reconciler_may_start_again_is_told(imports: Import) -> None:
     imports.lay(state_json=b'{"state": "PREEMPTED"}', stop=None)
-    (warning,) = imports(dry_run=True)["warnings"]
+    *_, warning = imports(dry_run=True)["warnings"]
     assert "is PREEMPTED and has no .stop: the older reconciler may start it again" in warning
 
 
