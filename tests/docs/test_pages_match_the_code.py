@@ -28,6 +28,7 @@ GUIDES = (
     "docs/migration.md",
     "docs/training-image.md",
     "docs/rules.md",
+    "docs/cost.md",
 )
 
 
