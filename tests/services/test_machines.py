@@ -225,3 +225,32 @@ def test_over_http(training: Bed) -> None:
     assert client.post("/v1/gc", json={"dry_run": False}, headers={"Origin": "http://evil.example"}).json()[
         "code"
     ] == ("ORIGIN_REFUSED")
+
+
+def test_a_machine_that_is_born_during_the_look_is_not_taken_for_a_leftover(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its row was committed before it was asked for; the cloud is read first, so its row is read too."""
+    listed = bed.provider.machines
+
+    def while_it_is_born() -> Any:
+        bed.submit("digits-7")
+        bed.train("digits-7")
+        put(bed, "m-a1", "digits-7")
+        return listed()
+
+    monkeypatch.setattr(bed.provider, "machines", while_it_is_born)
+    told = collect(bed.parts, False, "ops")
+    assert (told["released"], told["left"], told["serving"]) == ([], [], 1)
+
+
+def test_the_history_tells_of_a_release_before_it_is_asked_for(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(bed, "left", "gone-run")
+    before: list[int] = []
+    monkeypatch.setattr(
+        bed.provider, "release", lambda ref: before.append(len(bed.store.events(None, 0, 100)))
+    )
+    collect(bed.parts, False, "ops")
+    assert before == [1]
