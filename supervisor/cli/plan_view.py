@@ -7,7 +7,7 @@ names and sizes; -o json holds it in full.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -41,16 +41,23 @@ def show_plan(plan: Json, form: str) -> None:
 
 
 def plan_lines(plan: Json, now: datetime) -> list[str]:
-    lines = output.paragraph(f"{safe(plan['sentence'])} Nothing was created.")
+    said = "" if plan["would"] == "unchanged" else " Nothing was done yet."
+    lines = output.paragraph(f"{safe(plan['sentence'])}{said}")
     if plan["differs"]:
         lines += output.paragraph(f"The spec differs in {', '.join(safe(name) for name in plan['differs'])}.")
     lines += [f"{_mark('warn')} {safe(text)}" for text in plan["warnings"]]
     if plan["zones"]:
-        rows = (_place(number, place, now) for number, place in enumerate(plan["zones"], 1))
-        lines += ["", *output.columns(TITLES, rows)]
+        lines += ["", *_places(plan["zones"], now)]
     lines += ["", *_paragraphs(plan["cost"]["lines"]), *_paragraphs([_limits(plan["limits"])])]
     lines += ["", *_checks(plan["checks"])]
     return [*lines, "", *_launch(plan)]
+
+
+def _places(places: Sequence[Json], now: datetime) -> list[str]:
+    """The table, without the columns that have nothing to say."""
+    rows = [_place(number, place, now) for number, place in enumerate(places, 1)]
+    told = [at for at in range(len(TITLES)) if any(row[at] not in ("", DASH) for row in rows)]
+    return output.columns([TITLES[at] for at in told], [[row[at] for at in told] for row in rows])
 
 
 def _place(number: int, place: Json, now: datetime) -> list[str]:
@@ -115,7 +122,7 @@ def _checks(checks: Iterable[Json]) -> list[str]:
     for check in sorted((one for one in found if one["result"] != "ok"), key=_worst_first):
         lines.append(f"{_mark(check['result'])} {safe(check['name'])}: {safe(check['fact'])}")
         lines += [f"    {word}: {safe(check[word])}" for word in ("cause", "fix") if check.get(word)]
-    return lines or ["No checks were told."]
+    return lines or ["No checks apply to this run."]
 
 
 def _worst_first(check: Json) -> int:

@@ -61,7 +61,9 @@ def test_a_dry_run_asks_for_the_plan_and_for_nothing_else(planning, spot) -> Non
     (asked,) = [one for one in planning.asked if one.method == "POST"]
     assert asked.query == {"validate_only": ["true"]}
     assert asked.body["run_id"] == "digits"
-    assert ended.lines[0] == "digits would be created. First try: l4 spot in us-east1-c. Nothing was created."
+    assert (
+        ended.lines[0] == "digits would be created. First try: l4 spot in us-east1-c. Nothing was done yet."
+    )
     assert "$0.25/h" in ended.out
 
 
@@ -177,6 +179,18 @@ def test_a_place_that_refused_says_when_it_is_asked_again() -> None:
     until = (NOW + timedelta(minutes=3)).isoformat()
     text = told(zones=[a_place(cooling_until=until, cooling_why="no_capacity: none left")])
     assert "asked again in 3 min: no_capacity: none left" in text
+
+
+def test_columns_without_a_word_are_left_out() -> None:
+    text = told(zones=[a_place(chance=None)])
+    assert "CHANCE" not in text
+    assert "NOTE" not in text
+    assert "PRICE READ" in text
+
+
+def test_a_run_that_stays_as_it_is_is_told_once() -> None:
+    sentence = "digits is running with this very spec: nothing would change."
+    assert told(would="unchanged", sentence=sentence).splitlines()[0] == sentence
 
 
 def test_metadata_is_told_by_names_and_sizes() -> None:
