@@ -16,6 +16,7 @@ from supervisor.ports.provider import ProviderUnavailable
 from supervisor.ports.store import StoreDown
 from supervisor.services.machines import Known, look
 from supervisor.services.parts import Parts
+from supervisor.services.spec_secrets import LOCAL
 
 GROUP, SHOWN = "orphans", 5
 
@@ -33,7 +34,10 @@ def machines_lines(parts: Parts) -> list[Finding]:
     orphans = [one for one in sight.known if one.verdict.use is Use.ORPHAN and one.verdict.release]
     foreign = [one for one in sight.known if one.verdict.use is Use.FOREIGN and one.machine.supervisor_id]
     away = f"; not read: {', '.join(sight.unread_zones)}" if sight.unread_zones else ""
-    return [_orphans(orphans, len(sight.known) - len(foreign), away), _foreign(foreign, _project(parts))]
+    return [
+        _orphans(orphans, len(sight.known) - len(foreign), away),
+        _foreign(foreign, _project(parts) if foreign else ""),
+    ]
 
 
 def _orphans(found: Sequence[Known], ours: int, away: str) -> Finding:
@@ -61,8 +65,11 @@ def _foreign(found: Sequence[Known], project: str) -> Finding:
 
 
 def _project(parts: Parts) -> str:
-    """ "" = machines are on this computer."""
-    return "" if parts.own_provider == "local" else parts.platform.account().name
+    """Empty: machines are on this computer, or the cloud does not say."""
+    try:
+        return "" if parts.own_provider == LOCAL else parts.platform.account().name
+    except ProviderUnavailable:
+        return ""
 
 
 def _count(found: Sequence[Known]) -> str:

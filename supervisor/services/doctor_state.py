@@ -19,7 +19,7 @@ from supervisor.ports.store import Store, StoreDown
 from supervisor.services.beat_cost import beat_cost
 from supervisor.services.health import full_disk
 
-COMMIT_WARN_MS = 100.0
+COMMIT_WARN_MS, TRIES = 100.0, 3
 SKEW_WARN_S, SKEW_FAIL_S = 5.0, 60.0
 PROBE = "doctor/probe"
 
@@ -30,14 +30,18 @@ def in_bucket(objects: ObjectStore) -> bool:
 
 
 def database(store: Store, clock: Clock) -> Finding:
-    started = clock.monotonic()
+    took_ms = float("inf")
     try:
-        store.check()
+        for _ in range(TRIES):  # once may be slow for another reason, such as all the other checks
+            started = clock.monotonic()
+            store.check()
+            took_ms = min((clock.monotonic() - started) * 1000, took_ms)
+            if took_ms <= COMMIT_WARN_MS:
+                break
     except SchemaMismatch as error:
         return old_schema(error)
     except StoreDown as error:
         return unwritten(error)
-    took_ms = (clock.monotonic() - started) * 1000
     fact = f"schema at head, a write committed to the disk in {took_ms:.1f} ms"
     if took_ms <= COMMIT_WARN_MS:
         return Finding("database", OK, fact)

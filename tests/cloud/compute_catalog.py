@@ -72,6 +72,7 @@ class Catalog:
             ("cos-cloud", "cos-121-lts"): "cos-121-18867-90-4",
             ("debian-cloud", "debian-12"): "debian-12-bookworm-v20261009",
         }
+        self.deprecated: set[str] = set()  # names of images
         self.subnetworks = {"default"}
         self.disks: dict[tuple[str, str], dict[str, Any]] = {}
         self.quotas: dict[str, dict[str, tuple[float, float]]] = {}
@@ -152,6 +153,7 @@ class Catalog:
                     "status": "READY",
                     "diskSizeGb": "10",
                     "architecture": "X86_64",
+                    **({"deprecated": {"state": "DEPRECATED"}} if image in self.deprecated else {}),
                 }
         raise not_found("projects/%s/global/images/%s%s" % (project, "family/" if family else "", name))
 

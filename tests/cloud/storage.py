@@ -81,7 +81,8 @@ class StorageFake(Troubles):
 
     def find(self, bucket: str, name: str) -> Stored | None:
         with self._lock:
-            return self._buckets[bucket].objects.get(name)
+            found = self._buckets.get(bucket)
+            return None if found is None else found.objects.get(name)
 
     def names(self, bucket: str, prefix: str = "") -> list[str]:
         with self._lock:

@@ -89,7 +89,7 @@ def quotas(config: GceConfig, read: Read, project: Mapping[str, Any]) -> Finding
                 (told if limit - used >= shape.gpus else short).append(line)
     except ApiError as error:
         return _unread("quotas", error)
-    whole_is_short = False
+    nowhere, whole_is_short = not told, False
     if "GPUS_ALL_REGIONS" in whole and any(shape.gpus for shape in config.shapes.values()):
         limit, used = whole["GPUS_ALL_REGIONS"]
         line = f"GPUS_ALL_REGIONS {used:g} of {limit:g} used"
@@ -103,7 +103,7 @@ def quotas(config: GceConfig, read: Read, project: Mapping[str, Any]) -> Finding
             else "there is no room for one more machine; waiting helps only where others of yours end"
         )
         # Cards of any kind, in any region, count against the quota of the whole project.
-        result = FAIL if not told or whole_is_short else WARN
+        result = FAIL if nowhere or whole_is_short else WARN
         return _told("quotas", result, "; ".join([*short, *told]), cause, _ask_for(config, short))
     return _told("quotas", OK, "; ".join(told) or "no quota of cards is needed or told")
 

@@ -1,0 +1,76 @@
+"""Each permission of the table, taken away alone: named, with what fails without it and the command that gives it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from supervisor.providers.gce.config import DataDisk, GceConfig, parse_shape
+from supervisor.providers.gce.doctor_access import project_access
+from supervisor.providers.gce.errors import ApiError
+from supervisor.providers.gce.permissions import needed_in_project
+
+CONFIG = GceConfig(
+    "p",
+    ("us-east1-c",),
+    {"t4": parse_shape("n1-standard-8+1xnvidia-tesla-t4")},
+    subnet="mine",
+    boot_image="projects/p/global/images/family/own",
+    data_disk=DataDisk("d", "us-east1-c"),
+    resource_manager_endpoint="http://127.0.0.1:1",
+)
+NEEDED = needed_in_project(CONFIG)
+
+
+class Google:
+    """Holds all that is asked for but `missing`."""
+
+    def __init__(self, *missing: str) -> None:
+        self.missing = missing
+
+    def elsewhere(self, method: str, url: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        assert (method, url) == ("POST", "http://127.0.0.1:1/v1/projects/p:testIamPermissions")
+        return {"permissions": [one for one in body["permissions"] if one not in self.missing]}
+
+
+@pytest.mark.parametrize("permission", NEEDED)
+def test_one_that_is_missing(permission: str) -> None:
+    found = project_access(CONFIG, Google(permission).elsewhere, "spot@p.iam.gserviceaccount.com")
+    assert found.result in ("warn", "fail")
+    assert found.fact == f"missing in p: {permission}"
+    assert found.cause == NEEDED[permission]
+    if permission.startswith("compute.advice."):
+        assert (
+            found.fix == f"gcloud iam roles update spotSupervisor --project=p --add-permissions={permission}"
+        )
+    else:
+        assert found.fix == (
+            "gcloud projects add-iam-policy-binding p --member=serviceAccount:spot@p.iam.gserviceaccount.com "
+            "--role=roles/compute.instanceAdmin.v1"
+        )
+
+
+def test_what_only_shows_less_is_a_warning_and_what_starts_no_machine_a_failure() -> None:
+    def result(permission: str) -> str:
+        return project_access(CONFIG, Google(permission).elsewhere, "").result
+
+    assert result("compute.zones.get") == result("compute.advice.capacity") == "warn"
+    assert result("compute.instances.create") == result("compute.disks.use") == "fail"
+
+
+def test_nothing_missing_and_everything() -> None:
+    assert project_access(CONFIG, Google().elsewhere, "").result == "ok"
+    found = project_access(CONFIG, Google(*NEEDED).elsewhere, "ann@example.org")
+    assert found.fact.endswith(f" and {len(NEEDED) - 5} more")
+    assert "--member=user:ann@example.org" in found.fix
+    assert " && gcloud iam roles update spotSupervisor" in found.fix
+
+
+def test_a_question_without_an_answer_is_no_missing_permission() -> None:
+    def refuse(*_: object) -> Iterator[Any]:
+        raise ApiError("quota of requests", 429, "rateLimitExceeded")
+
+    found = project_access(CONFIG, refuse, "")  # type: ignore[arg-type]
+    assert (found.result, found.fact.startswith("not asked for")) == ("warn", True)
