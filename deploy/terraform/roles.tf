@@ -24,7 +24,6 @@ locals {
       "compute.projects.get",
       "compute.regions.get",
       "compute.zones.get",
-      "resourcemanager.projects.get",
     ]
     external_ip     = ["compute.subnetworks.useExternalIp"]
     capacity_advice = ["compute.advice.capacity"]

@@ -60,7 +60,6 @@ _PLAIN: Mapping[str, tuple[Need, ...]] = {
     "cloudbuild.projects.locations.builds.cancel": (Need("cloudbuild.builds.update"),),
     "logging.entries.list": (Need("logging.logEntries.list"),),
     "logging.entries.write": (Need("logging.logEntries.create"),),
-    "cloudresourcemanager.projects.get": (Need("resourcemanager.projects.get"),),
     "registry.manifests.get": (Need("artifactregistry.repositories.downloadArtifacts", REPOSITORY),),
     "registry.upload": (Need("artifactregistry.repositories.uploadArtifacts", REPOSITORY),),
     # Everybody may ask what he may do himself, and what Google's public prices are.

@@ -28,12 +28,11 @@ PROJECT: Mapping[str, Mapping[str, str]] = {
         "compute.zoneOperations.list": "a preemption cannot be told from a fault",
     },
     "looks": {
-        "compute.projects.get": "the project's quotas cannot be read",
+        "compute.projects.get": "the project's number and quotas cannot be read",
         "compute.regions.get": "the quotas of the regions cannot be read",
         "compute.zones.get": "whether the zones are up cannot be seen",
         "compute.machineTypes.get": "whether the zones have the shapes cannot be seen",
         "compute.acceleratorTypes.get": "whether the zones have the cards cannot be seen",
-        "resourcemanager.projects.get": "the project's number and name cannot be shown",
     },
     "external_ip": {"compute.subnetworks.useExternalIp": "no machine can have an external address"},
     "capacity_advice": {"compute.advice.capacity": "zones are tried in the order of the settings"},
