@@ -113,10 +113,15 @@ def _build(file: str | None, flags: Json, spec: Json) -> str:
 
 def _room_made(client: Client, body: Json, yes: bool) -> bool:
     """--cleanup-all. A submit that would be refused must not have stopped everybody's runs: that is asked for first. A
-    run of this name that is live is no refusal, since it is about to be stopped."""
+    run of this name that is live is no refusal, since it is about to be stopped, if it may go on with this spec."""
     try:
         client.send("POST", "/v1/runs", {"validate_only": "true"}, body)
     except Problem as error:
+        if error.code == "RUN_ACTIVE" and not body["replace_spec"]:
+            error.hints = (
+                "nothing was stopped; with --replace-spec it is stopped and goes on with this spec",
+            )
+            raise
         if error.code not in ("RUN_ACTIVE", "RUN_STOPPING"):
             raise
     return _cleaning()(client, yes)

@@ -100,8 +100,16 @@ def test_a_run_of_this_name_that_is_live_is_stopped_like_the_others(cloud: FakeA
     accepted = cloud.answers[("POST", "/v1/runs")]
     active = {"code": "RUN_ACTIVE", "title": "active", "detail": "it is live", "status": 409}
     cloud.answers[("POST", "/v1/runs")] = [(409, active), accepted]
-    assert spot(*SURE).code == 0
+    assert spot(*SURE[:2], "--replace-spec", *SURE[2:]).code == 0
     assert done(cloud)[-1] == "POST /v1/runs"
+
+
+def test_one_that_would_not_go_on_with_this_spec_stops_nothing(cloud: FakeApi, spot: Any) -> None:
+    cloud.refuse("POST", "/v1/runs", 409, "RUN_ACTIVE", "new-1 is live with another spec.")
+    ended = spot(*SURE)
+    assert ended.code == 6
+    assert "nothing was stopped; with --replace-spec it is stopped" in ended.err
+    assert done(cloud)[-1] == "POST /v1/runs?validate_only"
 
 
 def test_who_leaves_is_told_what_is_still_on_its_way_and_nothing_is_submitted(
