@@ -84,11 +84,9 @@ def plan(
     now = parts.clock.now()
     foretold = foretell(parts, request, actor, now)
     run = foretold.run
-    world = World(
-        knobs=parts.knobs,
-        offers={run.provider: parts.providers[run.provider].offers()},
-        zones=parts.store.zones(run.cell),
-    )
+    own = parts.providers.get(run.provider)  # None: a live run of machines that this supervisor no longer has
+    offers = {} if own is None else {run.provider: own.offers()}
+    world = World(knobs=parts.knobs, offers=offers, zones=parts.store.zones(run.cell))
     order = queue(run, world, now)
     left_s = max(LEAST_S, until - time.monotonic())
     answers = ask_together(_questions(parts, asking, foretold, order), left_s)
@@ -128,7 +126,9 @@ def _questions(
 ) -> dict[str, Callable[[], object]]:
     offers = tuple(offer for offer, _ in order)
     image, secrets = foretold.run.policy.image, foretold.spec.get("secrets", {})
-    provider = parts.providers[foretold.run.provider]
+    provider = parts.providers.get(foretold.run.provider)
+    if provider is None:
+        return {}
     found: dict[str, Callable[[], object]] = {
         "checks": asking.checks,
         "advice": lambda: parts.platform.advise(_question(parts, foretold, offers)),

@@ -45,7 +45,7 @@ def _lines(
     limits: Limits,
 ) -> list[str]:
     if not offers:
-        return ["No place is offered to this run, so nothing can be billed."]
+        return ["No place is offered to this run, so no price can be told."]
     found = [_first(offers[0])]
     if len(offers) > 1 and known:
         least, highest = min(known), max(known)

@@ -139,11 +139,12 @@ def _findings(spec: Spec, run: Run, readings: Readings) -> list[Finding]:
     if launch is not None and launch.error is not None and not isinstance(launch.error, NotSupported):
         cause = "such a launch would be refused; what mends it stands in the line above"
         found.append(Finding("launch", FAIL, clip(str(launch.error), 400), cause))
-    for name in ("checks", "advice"):
-        answer = answers[name]
-        found += list(answer.value) if answer.good else [_unread(name, answer)]
-    if not answers["chances"].good and not isinstance(answers["chances"].error, NotSupported):
-        found.append(_unread("chances", answers["chances"]))
+    for name in ("checks", "advice", "chances"):
+        answer = answers.get(name, Answer(()))
+        if answer.good:
+            found += answer.value if name != "chances" else ()
+        elif not isinstance(answer.error, NotSupported):
+            found.append(_unread(name, answer))
     return found
 
 

@@ -150,6 +150,14 @@ def test_code_that_the_submit_brings_is_not_missed(bed: Bed) -> None:
     assert "would be stored with the submit" in check(told, "code")["fact"]
 
 
+def test_a_live_run_of_machines_that_are_no_longer_here_is_left_alone(bed: Bed) -> None:
+    bed.submit("a-run")
+    bed.change("a-run", provider="gce", cell="gce elsewhere")
+    told = planned(bed, "a-run")
+    assert bed.submit("a-run").status == 200
+    assert (told["would"], told["zones"], told["launch"]) == ("unchanged", [], None)
+
+
 # --- the places -------------------------------------------------------------------------------------------------------
 
 
@@ -310,6 +318,15 @@ def test_far_data_refuses_a_run_that_requires_it_near(bed: Bed) -> None:
         planned(bed, "a-run", NEAR)
     assert bed.store.find("a-run") is None
     bed.submit("b-run", {**COMMAND, "same_region": "advise"})
+
+
+def test_a_resume_is_held_to_it_too(bed: Bed) -> None:
+    bed.submit("a-run", NEAR)
+    bed.end("a-run")
+    bed.platform.places = {"the bucket gs://moved": "mars-1"}
+    with pytest.raises(DataElsewhere):
+        bed.resume("a-run")
+    assert bed.run("a-run").generation == 1
 
 
 def test_near_data_is_let_through(bed: Bed) -> None:
