@@ -289,3 +289,21 @@ def test_over_http(imports: Import) -> None:
     made = imports.client.post("/v1/imports", json={"url": URL, "run_id": "mine"})
     assert (made.status_code, made.json()["run_id"]) == (201, "mine")
     assert imports.client.post("/v1/imports", json={"url": URL, "run_id": "mine"}).status_code == 200
+
+
+def test_a_run_of_this_name_that_begins_at_the_last_moment_keeps_its_baton(
+    imports: Import, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    imports.lay()
+    put, theirs = imports.bed.objects.put, batons.encode(batons.create("another supervisor", 1))
+
+    def late(key: str, data: bytes, **more: Any) -> Any:
+        if data != theirs and key == runfiles.baton(OLD_ID):
+            put(key, theirs)
+        return put(key, data, **more)
+
+    monkeypatch.setattr(imports.bed.objects, "put", late)
+    with pytest.raises(Conflict, match="began meanwhile"):
+        imports()
+    assert imports.bed.objects.get(runfiles.baton(OLD_ID))[0] == theirs
+    assert imports.bed.store.find(OLD_ID) is None
