@@ -20,7 +20,7 @@ def meta(parts: Parts) -> Json:
         "shapes": list(dict.fromkeys(place.shape for place in places)),
         "default_image": parts.defaults.image or None,
         "project": account.name if account.console_url else None,
-        "project_number": account.number or None,
+        "project_number": (account.number or None) if account.console_url else None,
         "console_url": account.console_url or None,
     }
 

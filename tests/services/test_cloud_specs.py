@@ -10,6 +10,7 @@ import pytest
 
 from supervisor.domain.errors import CellFixed, InvalidRequest, UnknownPrice
 from supervisor.domain.placement import Offer, Placement
+from supervisor.ports.platform import Account
 from supervisor.services.meta import meta
 from supervisor.services.parts import Defaults
 from supervisor.services.policy import policy_from, settled
@@ -157,8 +158,11 @@ def test_a_run_shows_its_image_and_whether_it_is_pinned(cloud: Bed) -> None:
 
 
 def test_what_the_supervisor_is(cloud: Bed) -> None:
+    url = "https://console.cloud.google.com/compute/instances?project=p"
+    cloud.platform.told = Account("p", "123456789012", url)
     told = meta(cloud.parts)
     assert told.pop("version")
     assert told == {
         "provider": "gce", "zones": ["us-east1-c", "us-east1-b"], "shapes": ["t4", "l4"], "default_image": None,
+        "project": "p", "project_number": "123456789012", "console_url": url,
     }  # fmt: skip
