@@ -107,6 +107,19 @@ def test_a_failure_of_an_earlier_way_is_not_taken_for_one_of_the_next(scene: Sce
     assert "no clear answer" in second
 
 
+def test_a_build_of_somebody_else_is_not_taken_for_this_one(scene: Scene) -> None:
+    scene.build(ways=("staged",))
+    scene.builds.reads_filter = False
+    scene.program("docker", push=True)
+
+    def say(words: str) -> None:
+        if words.startswith("Way 1"):
+            scene.builds.fail("POST", Reset(), None)
+
+    made = build(scene.request(ways=("staged", "docker")), say, scene.lines.append)
+    assert (made.way, made.recovered) == ("docker", False)
+
+
 def test_pushed_but_nobody_tells_the_digest(scene: Scene) -> None:
     scene.program("docker", push=True, metadata=False)
     scene.registry.hidden.add("team/train")

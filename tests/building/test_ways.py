@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from supervisor.building.request import AllWaysFailed
@@ -162,6 +164,7 @@ def test_a_program_that_hangs_is_ended_and_the_next_way_taken(
     (failure,) = made.failures
     assert failure.reason.kind == "limit"
     assert "was ended" in failure.reason.text
+    assert not Path("/proc", (scene.room / "gcloud.pid").read_text()).exists()
 
 
 def test_a_busy_service_is_asked_again(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import struct
 import subprocess
 import tarfile
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.building import archive, template
-from supervisor.building.context import chosen, lay_out
+from supervisor.building.context import TIME_S, chosen, lay_out
 from supervisor.domain.errors import ImageBuildRefused
 from tests.building.scene import Scene
 
@@ -95,6 +96,14 @@ def test_nobody_owns_the_files_and_programs_stay_programs(project: Path, tmp_pat
     found = packed(project, tmp_path / "room")
     assert {(member.uid, member.gid, member.uname) for member in found.values()} == {(0, 0, "")}
     assert (found["run.sh"].mode, found["train.py"].mode) == (0o755, 0o644)
+
+
+def test_no_time_is_in_the_archive(project: Path, tmp_path: Path) -> None:
+    (project / "link.py").symlink_to("train.py")
+    found = packed(project, tmp_path / "room")
+    assert {member.mtime for member in found.values()} == {TIME_S}
+    header = (tmp_path / "room" / "source.tgz").read_bytes()[:8]
+    assert struct.unpack("<4xI", header) == (0,)
 
 
 def test_secrets_are_named_and_one_may_be_taken_back_by_its_own_name(project: Path) -> None:

@@ -44,6 +44,7 @@ class CloudBuildFake:
         self.requests: list[Request] = []
         self.builds: dict[str, dict[str, Any]] = {}
         self.looks, self.lose_create, self.reads_source = 2, 0, True
+        self.reads_filter = True  # False: every list is whole
         self.ends_as: dict[str, Any] = {"status": "SUCCESS"}
         self.on_work: Callable[[dict[str, Any]], None] = lambda build: (
             None
@@ -142,7 +143,7 @@ class CloudBuildFake:
 
     def _list(self, request: Request) -> Response:
         wanted = _FILTER.fullmatch(request.one("filter") or "")
-        tag = wanted[1] if wanted else None
+        tag = wanted[1] if wanted and self.reads_filter else None
         found = [build for build in self.builds.values() if tag is None or tag in build.get("tags", [])]
         return Response(200, {"builds": found} if found else {})
 

@@ -26,6 +26,7 @@ def main() -> int:
     if plan.get("before"):
         print(plan["before"], file=sys.stderr, flush=True)
     if plan.get("hang"):
+        (SCENE / "gcloud.pid").write_text(str(os.getpid()))
         time.sleep(600)
     if plan.get("submit"):
         submit(bool(plan.get("wait", True)))
