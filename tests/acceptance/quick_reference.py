@@ -67,6 +67,11 @@ class World:
         found: list[Any] = self.daemon.call("GET", f"/v1/runs/{RUN}/attempts")["attempts"]
         return found
 
+    def untouched(self) -> None:
+        """The dry run has neither asked for a machine nor made a run."""
+        assert self.cloud.compute.count("POST", "/instances$") == 0
+        assert self.daemon.call("GET", "/v1/runs")["runs"] == []
+
     def running(self, run_id: str) -> Any:
         """The running machine of this run, once it is there."""
 
@@ -129,7 +134,7 @@ TRANSCRIPT = (
         "submit --dry-run",
         f"spot submit FILE --run-id {RUN} --dry-run",
         (
-            rf"{RUN} would be created\. First try: t4 spot in us-east1-[bcd]\. Nothing was created\.",
+            rf"{RUN} would be created\. First try: t4 spot in us-east1-[bcd]\.",
             r"1 +us-east1-[bcd] +t4 +spot +\$1\.20/h",
             r"✔ \d+ checks well: ",
             r"Metadata of the first machine: startup-script ",
@@ -139,6 +144,7 @@ TRANSCRIPT = (
         "submit --run-id RUN",
         f"spot submit FILE --run-id {RUN}",
         (rf"{RUN}  ○ pending  Accepted \d+ s ago\. Next: ",),
+        World.untouched,
     ),
     Row(
         "ops status --run-id RUN",
