@@ -74,7 +74,7 @@ def release_request_id(machine_id: str, number: int = 1) -> str:
 
 
 class Records:
-    """Ends by machine id. Each zone is read by one thread at a time."""
+    """Ends by machine id. A look of the loop and one of a person may read the same zone at once: both learn all."""
 
     def __init__(self, compute: Compute, threads: Executor, monotonic: Callable[[], float]) -> None:
         self._compute, self._threads, self._monotonic = compute, threads, monotonic
