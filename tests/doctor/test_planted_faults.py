@@ -16,7 +16,6 @@ from supervisor.services.checkup import DEADLINE_S
 from tests.doctor.faults import FAULTS, Fault
 from tests.doctor.setup import Setup, a_set_up
 
-
 ON_THE_PROJECT = {
     "account", "advice", "boot image", "machines", "prices", "quotas", "shapes", "zones",
 }  # fmt: skip

@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from google.auth.exceptions import DefaultCredentialsError
 
+from supervisor.objectstores.gcs import GcsStore
 from supervisor.objectstores.gcs_session import open_hands
+from supervisor.ports.objectstore import StoreUnavailable
 
 STORE = "http://storage.example"
 ADDRESS = f"{STORE}/storage/v1/b/bucket/o"
@@ -52,3 +55,22 @@ def test_the_environment_is_not_looked_through_at_each_request(monkeypatch: pyte
     monkeypatch.setattr("requests.sessions.get_environ_proxies", lambda url, **_: looked.append(url) or {})
     session.merge_environment_settings(ADDRESS, {}, None, None, None)
     assert looked == []
+
+
+def test_the_search_for_credentials_is_not_repeated_by_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there are none it takes seconds, and a tick makes many calls."""
+    monkeypatch.delenv("STORAGE_EMULATOR_HOST")
+    searches: list[float] = []
+    now = [0.0]
+
+    def find(**_: object) -> Any:
+        searches.append(now[0])
+        raise DefaultCredentialsError("none were found")
+
+    monkeypatch.setattr("google.auth.default", find)
+    store = GcsStore("gs://bucket", clock=lambda: now[0])
+    for at in (0.0, 0.1, 4.9, 5.1, 5.2):
+        now[0] = at
+        with pytest.raises(StoreUnavailable, match="no Application Default Credentials: none were found"):
+            store.bucket()
+    assert searches == [0.0, 5.1]

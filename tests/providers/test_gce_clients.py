@@ -114,7 +114,7 @@ def test_without_credentials_it_is_said_so() -> None:
         compute.read("")
     assert told.value.reason == "identity"
     with pytest.raises(ApiError):
-        compute.read("")  # asked for again, not remembered
+        compute.read("")
     compute.warm()  # says nothing: the first use will
 
 
@@ -221,3 +221,20 @@ def test_those_who_come_while_it_is_loading_wait_for_it(subject: GceSubject) -> 
         thread.join(30)
     assert len(found) == 6
     assert len(loads) == 1
+
+
+def test_the_search_for_credentials_is_not_repeated_by_each_call() -> None:
+    searches: list[float] = []
+    now = [0.0]
+
+    def find() -> object:
+        searches.append(now[0])
+        raise ApiError("none were found", None, "identity")
+
+    config = GceConfig("p", ("us-east1-b",), {})
+    compute = Compute(config, Retry(monotonic=lambda: now[0]), find)
+    for at in (0.0, 4.9, 5.1, 5.2):
+        now[0] = at
+        with pytest.raises(ApiError, match="none were found"):
+            compute.identity()
+    assert searches == [0.0, 5.1]

@@ -1,0 +1,102 @@
+"""spot doctor: of a supervisor that answers, of one that does not, and of files of settings without any."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+
+
+def names(out: str) -> dict[str, str]:
+    return {line["name"]: line["result"] for line in json.loads(out)["checks"]}
+
+
+@pytest.fixture
+def nobody(tmp_path, monkeypatch):
+    """A computer on which no supervisor was ever started."""
+    for name in ("SPOT_URL", "SPOT_CONFIG", "SPOT_ENV_FILE", "SPOT_DATA_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("SPOT_PORT", "9")
+    return tmp_path / "data"
+
+
+def test_without_a_supervisor_it_says_so_and_looks_from_here(run_cli, nobody) -> None:
+    ended = run_cli("doctor", "--json", "--data-dir", str(nobody))
+    assert ended.code == 2
+    found = names(ended.out)
+    assert (found["supervisor"], found["python"], found["database"]) == ("fail", "ok", "ok")
+    assert not nobody.exists(), "nothing is made"
+
+
+def test_a_file_of_settings_needs_no_supervisor(run_cli, nobody, tmp_path) -> None:
+    file = tmp_path / "spot.toml"
+    file.write_text("poll_interval_s = 20\n")
+    ended = run_cli("doctor", "--json", "--config", str(file), "--data-dir", str(nobody))
+    assert "supervisor" not in names(ended.out)
+    timeouts = next(one for one in json.loads(ended.out)["checks"] if one["name"] == "timeouts")
+    assert "10 looks x 20 s = 200 s" in timeouts["fact"]
+    assert not nobody.exists()
+
+
+def test_settings_that_are_refused_are_a_line_with_both_numbers(run_cli, nobody, tmp_path) -> None:
+    file = tmp_path / "old.env"
+    file.write_text("POLL_INTERVAL=60\nPROGRESS_STALL_POLLS=6\nGPU_TIMEOUT_SEC=1200\n")
+    ended = run_cli("doctor", "--env-file", str(file), "--data-dir", str(nobody))
+    assert ended.code == 2
+    assert "✗ settings   refused" in ended.out
+    assert "360 s is shorter than GPU_TIMEOUT_SEC = 1200 s" in ended.out
+    assert "Raise PROGRESS_STALL_POLLS to 20" in ended.out
+
+
+def test_groups_have_headings_and_the_last_line_counts(api, spot) -> None:
+    line = {"name": "x", "result": "ok", "fact": "well", "cause": "", "fix": ""}
+    checks = [
+        {**line, "group": "local", "name": "python"},
+        {
+            **line,
+            "group": "google",
+            "name": "identity",
+            "result": "fail",
+            "cause": "none",
+            "fix": "gcloud auth login",
+        },
+        {**line, "group": "orphans", "name": "orphans", "result": "warn", "fix": "spot gc"},
+    ]
+    api.say("GET", "/v1/doctor", {"worst": "fail", "checks": checks})
+    assert spot("doctor").lines == [
+        "This computer", "✔ python     well", "",
+        "Google Cloud", "✗ identity   well", "    cause: none", "    fix: gcloud auth login", "",
+        "Machines that serve nobody", "! orphans    well", "    fix: spot gc", "",
+        "1 well, 1 with a warning, 1 to be mended",
+    ]  # fmt: skip
+
+
+def test_the_test_message_can_be_left_out(api, spot) -> None:
+    api.say("GET", "/v1/doctor", {"worst": "ok", "checks": []})
+    spot("doctor")
+    spot("doctor", "--no-alert-test")
+    asked = [request.query for request in api.asked if request.path == "/v1/doctor"]
+    assert asked == [{"alert_test": ["true"]}, {}]
+
+
+def test_a_supervisor_that_hangs_holds_nobody_up(run_cli, nobody) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = "http://127.0.0.1:%d" % silent.getsockname()[1]
+        ended = run_cli("doctor", "--json", "--url", url)
+    assert names(ended.out) == {"supervisor": "fail"}
+    assert "no answer within 1.5 s" in ended.out
+
+
+def test_an_address_and_a_file_contradict_each_other(run_cli) -> None:
+    assert run_cli("doctor", "--here", "--url", "http://127.0.0.1:1").code == 2
+
+
+def test_a_port_that_another_program_has(run_cli, nobody, monkeypatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        monkeypatch.setenv("SPOT_PORT", str(port))
+        ended = run_cli("doctor", "--here", "--data-dir", str(nobody))
+    assert f"✗ port       127.0.0.1:{port} is taken" in ended.out
+    assert Path("/proc/locks").exists()

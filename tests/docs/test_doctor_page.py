@@ -1,0 +1,52 @@
+"""The page of the doctor names every line that the doctor can say, and no other."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES = (
+    "services/doctor.py",
+    "services/doctor_local.py",
+    "services/doctor_state.py",
+    "services/doctor_machines.py",
+    "services/doctor_alerts.py",
+    "providers/gce/doctor.py",
+    "providers/gce/doctor_places.py",
+    "providers/gce/doctor_access.py",
+    "providers/gce/doctor_bucket.py",
+    "surroundings.py",
+    "storage/serving.py",
+)
+# A name is the first text of Finding, _one, _check, told or _told, or stands first in a pair of a list of checks.
+NAMED = re.compile(
+    r"(?:Finding|_one|_check|\btold|_told)\(\s*\"([a-z_ ]+)\","
+    r"|^\s*asked\.append\(\(\"([a-z_ ]+)\"|^\s+\(\"([a-z_ ]+)\", ",
+    re.MULTILINE,
+)
+ELSEWHERE = {"supervisor", "lease", "tick", "gcloud", "account", "project access", "bucket access"}
+
+
+def rows() -> list[str]:
+    text = (ROOT / "docs/doctor.md").read_text(encoding="utf-8")
+    return re.findall(r"^\| `([a-z_ ]+)` \|", text, flags=re.MULTILINE)
+
+
+def said() -> set[str]:
+    found = set()
+    for name in FILES:
+        text = (ROOT / "supervisor" / name).read_text(encoding="utf-8")
+        found |= {one for groups in NAMED.findall(text) for one in groups if one}
+    return found - {"ok", "warn", "fail", "loop"}
+
+
+def test_every_line_has_its_row_and_every_row_its_line() -> None:
+    listed = rows()
+    assert sorted(listed) == sorted(set(listed))
+    assert said() | ELSEWHERE == set(listed)
+
+
+def test_a_line_without_a_row_would_be_seen() -> None:
+    assert NAMED.findall('    return Finding("weather", OK, "sunny")')[0][0] == "weather"
+    assert len(said()) > 25
