@@ -7,11 +7,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.domain import baton as batons
-from supervisor.domain import runfiles
 from supervisor.domain.errors import (
-    Conflict,
-    ImportRunning,
     InvalidRequest,
     OldRunAlive,
     OldRunNotFound,
@@ -147,30 +143,6 @@ def test_a_name_that_is_taken(imports: Import) -> None:
     assert imports(run_id="another-name")["run"]["run_id"] == "another-name"
 
 
-@pytest.mark.parametrize("key", ["state.json", "instances/1.json", "results/g1/model.pt"])
-def test_a_folder_of_somebody_else(imports: Import, key: str) -> None:
-    imports.lay()
-    imports.bed.objects.put(runfiles.folder(OLD_ID) + key, b"theirs")
-    with pytest.raises(Conflict, match="holds files of another run"):
-        imports()
-
-
-def test_a_baton_of_another_run(imports: Import) -> None:
-    imports.lay()
-    theirs = batons.encode(batons.create("another supervisor", 1))
-    imports.bed.objects.put(runfiles.baton(OLD_ID), theirs)
-    with pytest.raises(Conflict, match="holds files of another run"):
-        imports()
-    assert imports.bed.objects.get(runfiles.baton(OLD_ID))[0] == theirs
-
-
-def test_two_imports_of_one_run_at_once(imports: Import) -> None:
-    imports.lay()
-    imports.parts.elsewhere.busy.add(OLD_ID)
-    with pytest.raises(ImportRunning):
-        imports()
-
-
 def test_a_checkpoint_that_grows_while_it_is_copied(imports: Import, monkeypatch: pytest.MonkeyPatch) -> None:
     imports.lay()
     read = imports.old.read
@@ -289,21 +261,3 @@ def test_over_http(imports: Import) -> None:
     made = imports.client.post("/v1/imports", json={"url": URL, "run_id": "mine"})
     assert (made.status_code, made.json()["run_id"]) == (201, "mine")
     assert imports.client.post("/v1/imports", json={"url": URL, "run_id": "mine"}).status_code == 200
-
-
-def test_a_run_of_this_name_that_begins_at_the_last_moment_keeps_its_baton(
-    imports: Import, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    imports.lay()
-    put, theirs = imports.bed.objects.put, batons.encode(batons.create("another supervisor", 1))
-
-    def late(key: str, data: bytes, **more: Any) -> Any:
-        if data != theirs and key == runfiles.baton(OLD_ID):
-            put(key, theirs)
-        return put(key, data, **more)
-
-    monkeypatch.setattr(imports.bed.objects, "put", late)
-    with pytest.raises(Conflict, match="began meanwhile"):
-        imports()
-    assert imports.bed.objects.get(runfiles.baton(OLD_ID))[0] == theirs
-    assert imports.bed.store.find(OLD_ID) is None
