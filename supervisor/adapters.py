@@ -158,10 +158,10 @@ def google(settings: Settings, clock: Clock, agent_dir: Path) -> Adapters:
 
     def warm() -> None:
         provider.warm()
-        _tell_whose(platform)
         places.learn()
         with contextlib.suppress(StoreUnavailable):  # the first use says it
             objects.warm()
+        _tell_whose(platform)
 
     def close() -> None:
         provider.close()
