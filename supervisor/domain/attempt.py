@@ -27,6 +27,7 @@ class Try:
     ended_at: float | None = None
     outcome: Cause | None = None  # None while it is open or when it obtained its machine
     detail: str = ""
+    minimum_s: float = 0.0  # the machine is billed for at least so long
 
     @property
     def ref(self) -> MachineRef:
@@ -67,6 +68,7 @@ class Attempt:
     pruned_at: float | None = None  # when that was
     # Billing ended: the machine ran no more. The platform's own word where there is one; None = until gone_at.
     stopped_at: float | None = None
+    minimum_s: float = 0.0  # it is billed for at least so long
 
     @property
     def ref(self) -> MachineRef:

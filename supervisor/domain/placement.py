@@ -18,11 +18,13 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A placement and its price. None = the price is unknown: never counted as 0, and no budget may rest on it."""
+    """A placement and its price. None = the price is unknown: never counted as 0, and no budget may rest on it.
+    `minimum_s`: a machine that was obtained is billed for at least so long."""
 
     placement: Placement
     price_usd_per_h: float | None
     on_demand_usd_per_h: float | None
+    minimum_s: float = 0.0
 
 
 OfferKey = tuple[str, str, str, bool]  # provider, zone, shape, spot

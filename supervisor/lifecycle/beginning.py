@@ -24,6 +24,7 @@ def begin_attempt(run: Run, try_: Try, machine_id: str, now: float) -> Run:
         price_usd_per_h=try_.price_usd_per_h,
         on_demand_usd_per_h=try_.on_demand_usd_per_h,
         code=run.policy.code,
+        minimum_s=try_.minimum_s,
     )
     counters = replace(run.counters, attempts=try_.attempt)
     last = run.attempt

@@ -12,17 +12,18 @@ def attempt_cost_usd(attempt: Attempt, now: float) -> float | None:
     """What the machine of this attempt has cost until it ran no more, or so far. None = no known price."""
     if attempt.price_usd_per_h is None:
         return None
-    return attempt.price_usd_per_h * _billed_h(attempt, now)
+    return attempt.price_usd_per_h * billed_h(attempt, now)
 
 
 def on_demand_usd(attempt: Attempt, now: float) -> float:
     """What the same time would have cost on demand; 0 where that price is not known."""
-    return (attempt.on_demand_usd_per_h or 0.0) * _billed_h(attempt, now)
+    return (attempt.on_demand_usd_per_h or 0.0) * billed_h(attempt, now)
 
 
-def _billed_h(attempt: Attempt, now: float) -> float:
+def billed_h(attempt: Attempt, now: float) -> float:
+    """Hours that its machine is billed for until it ran no more, or so far; never below the platform's minimum."""
     end = attempt.stopped_at if attempt.stopped_at is not None else attempt.gone_at
-    return max(0.0, (now if end is None else end) - attempt.started_at) / 3600.0
+    return max(attempt.minimum_s, (now if end is None else end) - attempt.started_at) / 3600.0
 
 
 def run_cost_usd(run: Run, now: float) -> float:

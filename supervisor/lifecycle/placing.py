@@ -170,6 +170,7 @@ def next_try(run: Run, offer: Offer, world: World, now: float) -> Try:
         requested_at=now,
         price_usd_per_h=offer.price_usd_per_h,
         on_demand_usd_per_h=offer.on_demand_usd_per_h,
+        minimum_s=offer.minimum_s,
     )
 
 

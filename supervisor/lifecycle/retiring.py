@@ -11,6 +11,7 @@ from supervisor.domain.machine import Machine, MachineState
 from supervisor.domain.observation import Absent, Observation, Part, Seen, Unknown
 from supervisor.domain.run import Run
 from supervisor.lifecycle.decision import tell
+from supervisor.lifecycle.limits import billed_h
 
 GOING = frozenset({MachineState.ENDING, MachineState.ENDED})  # it runs no more
 
@@ -110,7 +111,8 @@ def _stopped(attempt: Attempt, at: float, now: float) -> Attempt:
 
 def _billed(run: Run, attempt: Attempt, stopped: Attempt) -> Run:
     """The run with what its machine cost since the attempt was over."""
-    more_h = max(0.0, (stopped.stopped_at or 0.0) - (attempt.ended_at or 0.0)) / 3600.0
+    ended_at = attempt.ended_at or attempt.started_at
+    more_h = max(0.0, billed_h(stopped, ended_at) - billed_h(attempt, ended_at))
     return replace(
         run,
         cost_usd=run.cost_usd + more_h * (attempt.price_usd_per_h or 0.0),

@@ -87,18 +87,18 @@ def agrees(house: CloudHouse, run_id: str = "digits") -> None:
 
 def test_preempted_twice_a_stock_out_between_and_resumed_by_hand(tmp_path: Path) -> None:
     with priced_house(tmp_path) as house:
-        house.submit("digits", Plan(steps=4000, push=False))
-        house.play("wait until digits status=running within=10min", "wait 17min")
+        house.submit("digits", Plan(steps=2400, push=False))
+        house.play("wait until digits status=running within=10min", "wait 10min")
         agrees(house)
         house.compute.preempt(house.vm("digits").name)
         for zone in ZONES:
             house.compute.stock_out(zone)
-        house.play("wait 20min")
+        house.play("wait 12min")
         agrees(house)  # nothing is billed while there is no room
         house.compute.restock()
-        house.play("wait until digits status=running attempts=2 within=40min", "wait 16min")
+        house.play("wait until digits status=running attempts=2 within=40min", "wait 9min")
         house.compute.preempt(house.vm("digits").name)
-        house.play("wait until digits status=running attempts=3 within=10min", "wait 10min")
+        house.play("wait until digits status=running attempts=3 within=10min", "wait 7min")
         house.play("stop digits", "wait until digits status=stopped within=10min", "wait 2min")
         agrees(house)
         house.play("resume digits", "wait until digits status=completed within=3h", "wait 2min")
@@ -129,12 +129,22 @@ def test_a_machine_whose_release_is_refused_goes_on_billing_and_is_counted(tmp_p
         agrees(house)
 
 
+def test_a_machine_that_lives_for_seconds_is_billed_for_a_minute(tmp_path: Path) -> None:
+    with priced_house(tmp_path) as house:
+        house.submit("digits", Plan(steps=1000, boot=5.0, push=False))
+        for attempt in (1, 2):
+            house.play(f"wait until digits attempts={attempt} within=10min", "wait 12s")
+            house.compute.preempt(house.vm("digits").name)
+        house.play("wait until digits status=completed within=3h", "wait 2min")
+        agrees(house)
+
+
 def test_a_host_that_fails_and_a_person_who_deletes(tmp_path: Path) -> None:
     with priced_house(tmp_path) as house:
-        house.submit("digits", Plan(steps=4000, push=False))
-        house.play("wait until digits status=running within=10min", "wait 15min")
+        house.submit("digits", Plan(steps=2000, push=False))
+        house.play("wait until digits status=running within=10min", "wait 10min")
         house.compute.host_error(house.vm("digits").name)
-        house.play("wait until digits status=running attempts=2 within=20min", "wait 15min")
+        house.play("wait until digits status=running attempts=2 within=20min", "wait 10min")
         house.compute.delete_by("alice@example.com", house.vm("digits").name)
         house.play("wait until digits status=running attempts=3 within=20min")
         house.play("wait until digits status=completed within=3h", "wait 2min")

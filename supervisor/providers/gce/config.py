@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from supervisor.domain.placement import Offer, Placement
 
 GCE = "gce"
+BILLED_S = 60.0  # a machine is billed for at least so long: cloud.google.com/compute/vm-instance-pricing
 GOOGLE = "https://compute.googleapis.com"
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"  # the supervisor's and its machines': their roles say the rest
 
@@ -144,5 +145,6 @@ def offers(config: GceConfig) -> tuple[Offer, ...]:
             spot_usd, on_demand_usd = config.prices.get(shape, (None, None))
             for zone in zones:
                 placement = Placement(GCE, region_of(zone), zone, shape, spot)
-                found.append(Offer(placement, spot_usd if spot else on_demand_usd, on_demand_usd))
+                usd = spot_usd if spot else on_demand_usd
+                found.append(Offer(placement, usd, on_demand_usd, BILLED_S))
     return tuple(found)
