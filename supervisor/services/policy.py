@@ -208,8 +208,8 @@ def _check_offers(policy: Policy, offers: Sequence[Offer]) -> list[Offer]:
             market = "spot" if place.spot else "on-demand"
             raise UnknownPrice(
                 f"limits.budget_usd cannot be kept: the {market} price of {place.shape} in {place.zone} is unknown. "
-                "Ask for it (spot prices refresh) or set it (gce_prices, local_prices), leave that zone or shape out, or "
-                "submit without a budget.",
+                "Ask for it (spot prices refresh) or set it (gce_prices, local_prices), leave that zone or shape out, "
+                "or submit without a budget.",
                 {"zone": place.zone, "shape": place.shape, "market": market},
                 [("#/spec/limits/budget_usd", "needs a known price for every placement")],
             )
