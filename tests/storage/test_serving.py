@@ -1,0 +1,35 @@
+"""Who serves a data folder is seen without taking its lock."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+from supervisor.storage.folder_lock import FolderLock
+from supervisor.storage.serving import database_file, holder, port_line
+
+
+def test_the_holder_of_a_folder_is_named_and_keeps_it(tmp_path: Path) -> None:
+    assert holder(tmp_path / "none") is None
+    lock = FolderLock(tmp_path)
+    lock.take()
+    assert holder(tmp_path) == str(os.getpid())
+    told = port_line(tmp_path, "127.0.0.1", 8787)
+    assert (told.result, told.fact.endswith(f"by pid {os.getpid()}")) == ("ok", True)
+    lock.give_back()
+    assert holder(tmp_path) is None, "the file that is left says nothing"
+
+
+def test_a_port_is_free_or_taken(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        taken = port_line(tmp_path, "127.0.0.1", port)
+    assert (taken.result, taken.fix.startswith("spot serve --port 0")) == ("fail", True)
+    assert port_line(tmp_path, "127.0.0.1", port).result == "ok"
+    assert port_line(tmp_path, "127.0.0.1", 0).fact == "any free one is taken at the start"
+
+
+def test_only_a_database_of_sqlite_is_a_file() -> None:
+    assert database_file("sqlite:////var/lib/spot/s.db") == Path("/var/lib/spot/s.db")
+    assert database_file("postgresql://h/spot") is None
