@@ -119,12 +119,13 @@ def load(
     found: dict[str, tuple[object, str]] = {}
     warnings: list[str] = []
     if env_file is not None:
-        for name, value, origin in settings_env_file.read(Path(env_file), warnings):
-            found[name] = (value, origin)
+        old, own = settings_env_file.read(Path(env_file), warnings)
+        found.update({name: (value, origin) for name, value, origin in old})
+        found.update(_from_environment(own, f"env-file {env_file}", warnings))
     if file is not None:
         for name, value in settings_values.read_toml(Path(file), FIELDS).items():
             found[name] = (value, f"file {file}")
-    found.update(_from_environment(environ, warnings))
+    found.update(_from_environment(environ, "environment", warnings))
     for name, value in (flags or {}).items():
         if value is not None:
             found[name] = (value, "flag --{}".format(name.replace("_", "-")))
@@ -141,13 +142,15 @@ def load(
     return replace(settings, warnings=(*settings.warnings, *more)) if more else settings
 
 
-def _from_environment(environ: Mapping[str, str], warnings: list[str]) -> dict[str, tuple[object, str]]:
+def _from_environment(
+    environ: Mapping[str, str], origin: str, warnings: list[str]
+) -> dict[str, tuple[object, str]]:
     names = {env_name(setting): setting for setting in FIELDS} | ALIASES
     found: dict[str, tuple[object, str]] = {}
     for variable in sorted(name for name in environ if name.startswith("SPOT_")):
         if variable in names:
             # Sorted order puts the alias before the full name, which therefore wins.
-            found[names[variable]] = (environ[variable], f"environment {variable}")
+            found[names[variable]] = (environ[variable], f"{origin} {variable}")
         elif variable not in OTHER_NAMES:
             known = [name.removeprefix("SPOT_") for name in (*names, *OTHER_NAMES)]
             near = settings_values.close_miss(variable.removeprefix("SPOT_"), known)

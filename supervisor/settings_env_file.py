@@ -1,7 +1,7 @@
-"""The environment files of the older spot runner, read without a shell.
+"""Environment files, read without a shell: those of the older spot runner, and lines of our own SPOT_ variables.
 
-`OLD_KEYS` is the one table of its keys: each is mapped to a setting, or accepted and left out with the reason. How such
-a file is written is `settings_env_text`'s business; nothing in it is executed.
+`OLD_KEYS` is the one table of the older runner's keys: each is mapped to a setting, or accepted and left out with the
+reason. How such a file is written is `settings_env_text`'s business; nothing in it is executed.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ def _joined(setting: str, reason: str) -> OldKey:
     return OldKey(setting, reason, cloud=True, joined=True)
 
 
+OWN_PREFIX = "SPOT_"
 _NO_PROJECT = "it describes Google Cloud machines, and the file names no PROJECT"
 _SPEC = "belongs to one run: put it into the run's spec"
 _OWN = "the supervisor has its own way: "
@@ -95,18 +96,19 @@ OLD_KEYS: Mapping[str, OldKey] = {
 _OLD_POLL_S, _OLD_STALL_POLLS, _OLD_GPU_S = 120.0, 6.0, 600.0
 
 
-def read(path: Path, warnings: list[str]) -> list[tuple[str, object, str]]:
-    """(setting, raw value, origin) of every mapped key that has a value. Appends a sentence to `warnings` for each
-    unknown key and each key that is left out. Raises SettingsRefused, InvalidTimeouts."""
+def read(path: Path, warnings: list[str]) -> tuple[list[tuple[str, object, str]], dict[str, str]]:
+    """(setting, raw value, origin) of every mapped key that has a value; and the SPOT_ variables, which are read as if
+    the environment held them. Appends a sentence to `warnings` for each unknown key and each key that is left out.
+    Raises SettingsRefused, InvalidTimeouts."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise SettingsRefused(
             f"cannot read the environment file {path}: {error}", {"path": str(path)}
         ) from None
-    given: dict[str, Line] = {}
-    for line in parse(text, lambda number, what: warnings.append("%s line %d: %s" % (path, number, what))):
-        given[line.key] = line
+    lines = parse(text, lambda number, what: warnings.append("%s line %d: %s" % (path, number, what)))
+    given = {line.key: line for line in lines if not line.key.startswith(OWN_PREFIX)}
+    own = {line.key: _plain(path, line) for line in lines if line.key.startswith(OWN_PREFIX)}
     on_cloud = google.PROJECT in given and bool(given[google.PROJECT].value)
     found: list[tuple[str, object, str]] = []
     for line in given.values():
@@ -125,7 +127,7 @@ def read(path: Path, warnings: list[str]) -> list[tuple[str, object, str]]:
     boot_timeout_s = _boot_limit(given)
     if boot_timeout_s is not None:
         found.append(("boot_timeout_s", boot_timeout_s, f"env-file {path}, from its timeouts"))
-    return found
+    return found, own
 
 
 def _told(line: Line, on_cloud: bool) -> str | None:
@@ -137,14 +139,19 @@ def _told(line: Line, on_cloud: bool) -> str | None:
     return f"is left out: {reason}" if reason and line.value else None
 
 
-def _convert(path: Path, line: Line, old: OldKey) -> object:
+def _plain(path: Path, line: Line) -> str:
     if line.shell:
         raise SettingsRefused(
             "%s line %d: the value of %s needs a shell, and none is run: write the value itself"
             % (path, line.number, line.key)
         )
+    return line.value
+
+
+def _convert(path: Path, line: Line, old: OldKey) -> object:
+    value = _plain(path, line)
     try:
-        return old.convert(line.value)
+        return old.convert(value)
     except ValueError:
         raise SettingsRefused(
             "%s line %d: %s is not a whole number" % (path, line.number, line.key)

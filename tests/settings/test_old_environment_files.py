@@ -224,3 +224,18 @@ def test_a_disk_for_each_run_is_told_not_to_be_made(tmp_path: Path) -> None:
     assert known.gce_data_disk == ""
     (warning,) = known.warnings
     assert "meant a new disk for each run. None is made here" in warning
+
+
+def test_our_own_variables_in_a_file_count_as_in_the_environment(tmp_path: Path) -> None:
+    known = load(tmp_path, "PROJECT=p\nBUCKET=my-bucket\nSPOT_POLL_INTERVAL_S=45\nSPOT_GCE_PROJECT=${PROJECT}-2\n")
+    assert (known.poll_interval_s, known.gce_project) == (45, "p-2")
+    assert known.origins["poll_interval_s"].endswith(" SPOT_POLL_INTERVAL_S")
+    assert "env-file" in known.origins["poll_interval_s"]
+    assert known.warnings == ()
+
+
+def test_a_misspelt_variable_of_ours_in_a_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingsRefused, match="did you mean SPOT_POLL_INTERVAL"):
+        load(tmp_path, "SPOT_POLL_INTERVALS=45")
+    with pytest.raises(SettingsRefused, match="SPOT_STORE_URL needs a shell"):
+        load(tmp_path, "SPOT_STORE_URL=$(cat bucket)")
