@@ -119,6 +119,13 @@ def test_a_least_cpu_that_the_series_never_has_is_told() -> None:
     assert "Intel Cascade Lake" in found.fix
 
 
+def test_cpus_are_told_apart_within_a_series_and_of_unknown_ones_nothing_is_said() -> None:
+    """The H200 machines of the A3 series have other CPUs than those with H100 cards."""
+    told = advice(config("a3-highgpu-8g", min_cpu_platform="Intel Skylake"))["cpu platform"]
+    assert "Intel Sapphire Rapids" in told.fix
+    assert advice(config("a3-ultragpu-8g", min_cpu_platform="Intel Skylake")) == {}
+
+
 # --- the disk ---------------------------------------------------------------------------------------------------------
 
 
@@ -190,9 +197,13 @@ def test_what_a_multi_or_a_dual_region_costs_to_read(facts: Mapping[str, Any], b
         ("us-east1-docker.pkg.dev/p/r/train:1", ""),
         ("us-docker.pkg.dev/p/r/train:1", ""),
         ("gcr.io/p/train:1", ""),
-        ("europe-west4-docker.pkg.dev/p/r/train:1", "each pull costs $0.05 for each GB"),
-        ("europe-docker.pkg.dev/p/r/train:1", "each pull costs $0.05 for each GB"),
-        ("us-central1-docker.pkg.dev/p/r/train:1", "each pull costs $0.02 for each GB"),
+        ("europe-west4-docker.pkg.dev/p/r/train:1", "each pull costs $0.08 for each GB"),
+        ("europe-docker.pkg.dev/p/r/train:1", "each pull costs $0.08 for each GB"),
+        ("us-central1-docker.pkg.dev/p/r/train:1", "each pull costs $0.01 for each GB"),
+        (
+            "australia-southeast1-docker.pkg.dev/p/r/train:1",
+            "the price of data for us-east1 is not known here",
+        ),
         ("pytorch/pytorch:2.4", ""),
         ("", ""),
     ],
@@ -201,6 +212,15 @@ def test_what_each_pull_of_the_image_costs(image: str, told: str) -> None:
     found = advice(config(), question(image=image)).get("image place")
     assert (found is None) is (told == "")
     assert found is None or told in found.cause
+
+
+def test_a_registry_of_several_regions_costs_nothing_within_its_continent() -> None:
+    montreal = config(zones=("northamerica-northeast1-a",))
+    assert advice(montreal, question(montreal.zones, image="us-docker.pkg.dev/p/r/train:1")).keys() == {
+        "data places"
+    }
+    found = advice(montreal, question(montreal.zones, image="us-east1-docker.pkg.dev/p/r/train:1"))
+    assert "each pull costs $0.01 for each GB" in found["image place"].cause
 
 
 def test_a_bucket_that_cannot_be_looked_at_is_said_to_be_unread() -> None:

@@ -16,13 +16,7 @@ from supervisor.providers.gce import egress
 from supervisor.providers.gce.config import GceConfig, Shape
 from supervisor.providers.gce.data_places import DataPlaces, registry_of
 from supervisor.providers.gce.locations import Location
-from supervisor.providers.gce.machine_facts import (
-    CPU_PLATFORMS,
-    OLD_PLATFORMS,
-    facts_of,
-    roomier,
-    series_of,
-)
+from supervisor.providers.gce.machine_facts import OLD_PLATFORMS, cpu_platforms, facts_of, roomier
 
 RAM_PER_CARD_MEMORY = (
     2  # host memory for each GB on the cards: batches wait there, and checkpoints pass through it
@@ -55,15 +49,15 @@ def _memory(name: str, shape: Shape) -> list[Finding]:
     if facts.ram_gb >= least:
         return []
     fact = f"{name} has {facts.ram_gb:g} GB of memory beside {facts.cards_gb} GB on its cards"
-    cause = f"below {RAM_PER_CARD_MEMORY} times the memory of the cards data loaders and checkpoints often run out of it"
+    times = RAM_PER_CARD_MEMORY
+    cause = f"below {times} times the memory of the cards data loaders and checkpoints often run out of it"
     better = roomier(shape, least)
     return [_told("memory", fact, cause, f"use {better}, with the same cards" if better else "")]
 
 
 def _platform(name: str, shape: Shape, least: str) -> list[Finding]:
-    series = series_of(shape)
-    known = CPU_PLATFORMS.get(series)
-    if known is None:
+    known = cpu_platforms(shape)
+    if not known:
         return []
     if least and least not in known:
         fact = f"gce_min_cpu_platform is {least}, and {name} is never given that"
@@ -79,7 +73,7 @@ def _platform(name: str, shape: Shape, least: str) -> list[Finding]:
     if least or not old:
         return []
     fact = f"{name} may be given an old CPU ({old[0]} to {old[-1]})"
-    cause = "the CPU's part of a training takes up to twice as long there, and AVX-512 is missing"
+    cause = "the CPU's part of a training is slower there: such CPUs are older and have no AVX-512"
     return [_told("cpu platform", fact, cause, f"set gce_min_cpu_platform = {known[-1]}")]
 
 

