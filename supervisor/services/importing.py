@@ -240,6 +240,8 @@ def _files_left(old: OldRun) -> tuple[str, ...]:
         )
     if old.left:
         found.append(f"events/ and instances/: {plural(old.left, 'older file')} were not taken over.")
+    if old.cut:
+        found.append(f"events/: {plural(old.cut, 'older line')} were not taken over.")
     return tuple(found)
 
 

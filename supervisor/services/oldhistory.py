@@ -15,7 +15,7 @@ from typing import Any
 from supervisor.domain.causes import Cause
 from supervisor.domain.events import Event, EventKind
 from supervisor.lifecycle.figures import age_text, clip
-from supervisor.services.oldrun import STATE, OldRun
+from supervisor.services.oldrun import RECORDS_MAX, STATE, OldRun
 
 TEXT_MAX = 160
 WORDS: tuple[tuple[str, Cause], ...] = (
@@ -36,16 +36,17 @@ STEP_MAX = 10**15  # the largest that a checkpoint's name holds
 
 
 def events(old: OldRun, actor: str) -> list[Event]:
-    """Oldest first, as their files were written; what state.json remembers besides comes first."""
+    """Oldest first, as their files were written; what state.json remembers besides comes first. At most RECORDS_MAX."""
     written = [(name, record) for name, records in old.records.items() for record in records]
     known = {_key(record) for _, record in written}
     remembered = old.told.get(STATE, {}).get("history")
-    first = [
-        _moved(old, STATE, record, actor)
+    besides = [
+        record
         for record in (remembered if isinstance(remembered, list) else ())
         if isinstance(record, dict) and _key(record) not in known
     ]
-    return first + [
+    first = besides[max(0, len(besides) + len(written) - RECORDS_MAX) :]
+    return [_moved(old, STATE, record, actor) for record in first] + [
         (_machine if name.startswith("instances/") else _moved)(old, name, record, actor)
         for name, record in written
     ]

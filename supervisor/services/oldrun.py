@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
 
 from supervisor.domain.errors import InvalidRequest
 from supervisor.lifecycle.figures import clip, size_text
@@ -19,7 +20,8 @@ from supervisor.ports.objectstore import ObjectInfo, ObjectMissing, ObjectReader
 
 URL_MAX = 255  # it becomes a label of the run
 JSON_BYTES = 1_000_000
-NEWEST = 100  # events, and records of machines: so many of the newest are taken over
+NEWEST = 100  # files of events and machines: so many of the newest are read
+RECORDS_MAX = 1000  # what they and state.json tell, together: one row of our history each, written at once
 LISTED_PAGES = 20
 LAST, BEST = "last.pt", "best.pt"
 CHECKPOINTS = "checkpoint_sync/checkpoints/"
@@ -57,14 +59,16 @@ class Place:
 @dataclass(frozen=True)
 class OldRun:
     """`seen`: file -> what the store says of it, for what lies there of the files with a name of their own. `records`:
-    file -> what it holds, for events and machines, oldest first. `left`: of those, how many were not read. `now`: the
-    store's clock. `troubles`: what could not be understood, a sentence each."""
+    file -> what it holds, for events and machines, oldest first, at most RECORDS_MAX together. `left`: of those files,
+    how many were not read; `cut`: how many records of those that were read are left out. `now`: the store's clock.
+    `troubles`: what could not be understood, a sentence each."""
 
     place: Place
     seen: Mapping[str, ObjectInfo]
     told: Mapping[str, Json]
     records: Mapping[str, tuple[Json, ...]]
     left: int
+    cut: int
     results: int
     now: float
     troubles: tuple[str, ...]
@@ -84,7 +88,7 @@ def place_of(url: str) -> Place:
     """Raises InvalidRequest."""
     found = _URL.fullmatch(url) if len(url) <= URL_MAX else None
     root, old_id = (found[1].rstrip("/"), found[2]) if found is not None else ("", "")
-    if not root or old_id in (".", "..") or root == "file:":
+    if not root or old_id in (".", "..") or root == "file:" or "\x00" in unquote(root):
         raise InvalidRequest(
             "The address of a run of the older runner is gs://BUCKET/runs/RUN_ID, or file:///FOLDER/runs/RUN_ID for a "
             f"copy of it on this computer; at most {URL_MAX} characters.",
@@ -105,11 +109,9 @@ def read(reader: ObjectReader, place: Place) -> OldRun:
         if name.endswith(".json") and (found := _one(reader, place, name, troubles)) is not None
     }
     several, now = _several(reader, place)
-    newest = several[-NEWEST:]
-    records = {name: tuple(_records(reader, place, name, troubles)) for name in newest}
-    return OldRun(
-        place, seen, told, records, len(several) - len(newest), _results(reader, place), now, tuple(troubles)
-    )
+    records, cut = _newest(reader, place, several[-NEWEST:], troubles)
+    left = len(several) - len(records)
+    return OldRun(place, seen, told, records, left, cut, _results(reader, place), now, tuple(troubles))
 
 
 def _stat(reader: ObjectReader, key: str) -> ObjectInfo | None:
@@ -131,6 +133,24 @@ def _several(reader: ObjectReader, place: Place) -> tuple[list[str], float]:
             if number + 1 == LISTED_PAGES:
                 break
     return [name for _, name in sorted(found)], now
+
+
+def _newest(
+    reader: ObjectReader, place: Place, names: list[str], troubles: list[str]
+) -> tuple[dict[str, tuple[Json, ...]], int]:
+    """(file -> its newest records; how many older ones are left out). `names`: oldest first, and so is what is found.
+    Machines go first: there are few, and each is an attempt."""
+    found: dict[str, tuple[Json, ...]] = {}
+    room, cut = RECORDS_MAX, 0
+    newest_first = names[::-1]
+    for name in sorted(newest_first, key=lambda one: not one.startswith("instances/")):
+        if room == 0:
+            break
+        rows = tuple(_records(reader, place, name, troubles))
+        found[name] = rows[-room:]
+        room -= len(found[name])
+        cut += len(rows) - len(found[name])
+    return {name: found[name] for name in names if name in found}, cut
 
 
 def _results(reader: ObjectReader, place: Place) -> int:

@@ -18,6 +18,7 @@ from supervisor.domain.errors import (
 from supervisor.domain.machine import Machine, MachineListing, MachineState
 from supervisor.ports.objectstore import StoreForbidden, StoreMissing, StoreUnavailable
 from supervisor.ports.provider import ProviderUnavailable
+from supervisor.services import oldrun
 from tests.importing.conftest import BUCKET, URL, Import
 from tests.importing.oldrunner import MACHINE, OLD_ID
 
@@ -199,6 +200,23 @@ def test_an_old_run_with_thousands_of_events_is_cut_and_says_so(imports: Import)
     assert any("1,407 older files were not taken over" in left for left in answer["left_out"])
 
 
+def test_files_with_millions_of_lines_do_not_fill_the_database(imports: Import) -> None:
+    lines = b"".join(b'{"to": "RUNNING", "reason": "%d"}\n' % number for number in range(5000))
+    changes = [{"at": f"{number}", "to": "RUNNING"} for number in range(5000)]
+    imports.lay(aged_s=0, state_json=json.dumps({"state": "STOPPED", "history": changes}).encode())
+    for number in range(3):
+        imports.old.put(f"runs/{OLD_ID}/events/2026_{number}.jsonl", lines)
+    imports.bed.clock.advance(7200)
+    answer = imports()
+    assert answer["events"] == 1 + oldrun.RECORDS_MAX
+    assert any("4,0" in left and "older lines were not taken over" in left for left in answer["left_out"])
+    told = [stored.event.text for stored in imports.bed.store.events(OLD_ID, 0, 2000)]
+    assert any("4999" in text for text in told), "the newest are kept"
+    assert any(text.startswith("Machine 1 of the older runner") for text in told), (
+        "machines are never crowded out"
+    )
+
+
 ABSURD: list[dict[str, Any]] = [
     {"job_command": "x" * 300_000},
     {"job_command": "a\x00b"},
@@ -236,7 +254,7 @@ def test_absurd_fields_are_left_out_one_by_one(imports: Import) -> None:
 @pytest.mark.parametrize(
     "url",
     ["", "x", "gs://b", "gs://b/runs/", "gs:///runs/x", "http://h/runs/x", "gs://b/runs/..", "gs://b/runs/a\nb",
-     "gs://b/runs/" + "x" * 400, "file://runs/x", "gs://b/runs/a/b"],
+     "gs://b/runs/" + "x" * 400, "file://runs/x", "gs://b/runs/a/b", "file:///a%00b/runs/x"],
 )  # fmt: skip
 def test_addresses_that_are_none(imports: Import, url: str) -> None:
     answer = imports.client.post("/v1/imports", json={"url": url})
