@@ -32,6 +32,7 @@ from supervisor.domain.actions import (
 from supervisor.domain.baton import BatonRefused
 from supervisor.domain.identifiers import parse_launch_id
 from supervisor.domain.run import Run
+from supervisor.domain.status import Status
 from supervisor.ports.clock import Clock
 from supervisor.ports.objectstore import ObjectStore, StoreUnavailable
 from supervisor.ports.provider import (
@@ -191,6 +192,7 @@ class Actor:
     def _release(self, run: Run | None, action: Release) -> None:
         provider = self.providers[action.ref.provider]
         if run is not None:
+            self._mark_before_release(run)
             self._keep_console(run, provider, action)
             evidence.try_to_keep(self.objects, self.store, run, action, self.clock.monotonic)
         log.info(
@@ -203,6 +205,17 @@ class Actor:
             },
         )
         provider.release(action.ref)
+
+    def _mark_before_release(self, run: Run) -> None:
+        """A stop that meets a start, or whose grace is short, comes here before the marker was asked for; who looks
+        into the folder must never find the machine gone and no reason. A store that is down keeps no machine."""
+        if run.stop is None or run.status != Status.STOPPING:
+            return
+        try:
+            self._write_stop(run, WriteStopMarker(run.stop.actor))
+        except Exception as error:  # noqa: BLE001 - whatever it is, it must not keep a machine billing
+            named = {telemetry.ACTION: "stop", telemetry.RUN_ID: run.run_id, telemetry.ERROR: str(error)}
+            log.warning("stop marker not written", extra=named)
 
     def _keep_evidence(self, run: Run, action: KeepEvidence) -> None:
         attempt = evidence.attempt_of(self.store, run, action.launch_id)

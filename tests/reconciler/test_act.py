@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from supervisor.domain import runfiles
-from supervisor.domain.actions import PinImage, WriteStopMarker
+from supervisor.domain.actions import PinImage, Release, WriteStopMarker
+from supervisor.domain.machine import MachineRef
+from supervisor.domain.run import Run, StopRequest
 from supervisor.domain.status import Status
 from supervisor.ports.objectstore import ObjectMissing
 from supervisor.ports.provider import ProviderUnavailable, StillLooking
@@ -117,3 +119,46 @@ def test_a_platform_that_looks_for_room_is_no_trouble(
         bench.actor.submit(run_in(Status.LAUNCHING), PinImage("a", "a"), bench.given)
         bench.later.kept.pop()()
     assert [(one.levelno, one.getMessage()) for one in caplog.records] == [(level, "action not done")]
+
+
+class Rented:
+    """A platform that remembers whether the run's .stop was there when its machine was released."""
+
+    def __init__(self, objects: MemoryStore) -> None:
+        self.objects = objects
+        self.marked: list[bool] = []
+
+    def console(self, ref: MachineRef) -> bytes:
+        return b""
+
+    def release(self, ref: MachineRef) -> None:
+        try:
+            self.objects.stat(runfiles.stop_marker(run_in(Status.STOPPING).run_id))
+        except ObjectMissing:
+            self.marked.append(False)
+        else:
+            self.marked.append(True)
+
+
+def released(bench: Bench, run: Run) -> list[bool]:
+    platform: Any = Rented(bench.objects)
+    bench.actor.providers = {"local": platform}
+    bench.row = run
+    bench.actor.submit(run, Release(MachineRef("local", "", "vm-1"), "1-1-1", "for a test"), bench.given)
+    bench.later.kept.pop()()
+    return platform.marked
+
+
+def test_a_run_that_is_stopped_has_its_marker_before_its_machine_goes(bench: Bench) -> None:
+    """Also where a stop met a start, or the grace was over before anybody had asked for the marker."""
+    assert released(bench, replace(run_in(Status.STOPPING), stop=StopRequest("ops", 1.0))) == [True]
+
+
+def test_no_other_release_leaves_a_marker(bench: Bench) -> None:
+    assert released(bench, run_in(Status.RECOVERING)) == [False]
+    assert released(bench, replace(run_in(Status.FINISHING), stop=StopRequest("ops", 1.0))) == [False]
+
+
+def test_a_store_that_takes_no_marker_keeps_no_machine(bench: Bench) -> None:
+    bench.objects.fail_writes = True
+    assert released(bench, replace(run_in(Status.STOPPING), stop=StopRequest("ops", 1.0))) == [False]
