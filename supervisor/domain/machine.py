@@ -23,7 +23,9 @@ class MachineRecord:
 
     cause: Cause  # preempted, host_error, host_rebooted, expired, time_limit or machine_deleted
     detail: str
-    at: float | None = None  # epoch seconds by the platform's clock; shown, never compared
+    at: float | None = (
+        None  # epoch seconds by the platform's clock; shown, and where its bill ends: no decision
+    )
     notice_s: float | None = None
 
 

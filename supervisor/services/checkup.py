@@ -1,20 +1,18 @@
 """All of the doctor's questions at once, and an answer to each within one deadline.
 
-Every check has a thread of its own. What hangs gets a line that says so and is left to its own time limits: the thread
-is a daemon, so neither the answer nor the end of the process waits for it. A check that breaks is a line too.
+What hangs gets a line that says so and is left to its own time limits. A check that breaks is a line too.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from supervisor import telemetry
 from supervisor.domain.findings import FAIL, OK, WARN, Check, Finding
+from supervisor.services.together import Answer, ask_together
 
 log = logging.getLogger(__name__)
 
@@ -22,19 +20,11 @@ DEADLINE_S = 4.0
 Json = dict[str, Any]
 
 
-def answers(
-    checks: Sequence[Check], deadline_s: float = DEADLINE_S, monotonic: Callable[[], float] = time.monotonic
-) -> list[Finding]:
+def answers(checks: Sequence[Check], deadline_s: float = DEADLINE_S) -> list[Finding]:
     """The lines of all checks, in their order, at most `deadline_s` from now. Raises nothing."""
-    until = monotonic() + deadline_s
-    asked = [_Asked(check) for check in checks]
-    found: list[Finding] = []
-    for one in asked:
-        if not one.done.wait(max(0.0, until - monotonic())):
-            found.append(_unanswered(one.check, deadline_s))
-        else:
-            found += one.lines
-    return found
+    found = ask_together({f"{check.name} {n}": check.ask for n, check in enumerate(checks)}, deadline_s)
+    both = zip(checks, found.values(), strict=True)
+    return [line for check, answer in both for line in _lines(check, answer, deadline_s)]
 
 
 def report(found: Sequence[Finding]) -> Json:
@@ -43,28 +33,15 @@ def report(found: Sequence[Finding]) -> Json:
     return {"worst": worst, "checks": [asdict(finding) for finding in found]}
 
 
-class _Asked:
-    """`lines` is complete once `done` is set."""
-
-    def __init__(self, check: Check) -> None:
-        self.check = check
-        self.lines: list[Finding] = []
-        self.done = threading.Event()
-        threading.Thread(target=self._ask, name=f"doctor {check.name}", daemon=True).start()
-
-    def _ask(self) -> None:
-        try:
-            self.lines = list(self.check.ask())
-        except Exception as error:
-            log.exception("a check of the doctor broke", extra={telemetry.ACTION: "doctor"})
-            told = f"{type(error).__name__}, a fault of the doctor itself"
-            fix = "report it with the supervisor's log, which says where it happened"
-            self.lines = [Finding(self.check.name, FAIL, "not looked at", told, fix, self.check.group)]
-        finally:
-            self.done.set()
-
-
-def _unanswered(check: Check, deadline_s: float) -> Finding:
-    fact = f"not answered within {deadline_s:g} s"
-    cause = "what is asked hangs, or the way to it is slow"
-    return Finding(check.name, check.unanswered, fact, cause, check.hint, check.group)
+def _lines(check: Check, answer: Answer, deadline_s: float) -> Sequence[Finding]:
+    if answer.late:
+        fact = f"not answered within {deadline_s:g} s"
+        cause = "what is asked hangs, or the way to it is slow"
+        return (Finding(check.name, check.unanswered, fact, cause, check.hint, check.group),)
+    if answer.error is not None:
+        log.error("a check of the doctor broke", exc_info=answer.error, extra={telemetry.ACTION: "doctor"})
+        told = f"{type(answer.error).__name__}, a fault of the doctor itself"
+        fix = "report it with the supervisor's log, which says where it happened"
+        return (Finding(check.name, FAIL, "not looked at", told, fix, check.group),)
+    lines: Sequence[Finding] = answer.value
+    return lines

@@ -8,7 +8,7 @@ absent: zones that did not answer are named, and nothing is said of them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from supervisor import telemetry
@@ -16,6 +16,7 @@ from supervisor.domain.errors import Unavailable
 from supervisor.domain.machine import Machine, MachineListing, MachineState
 from supervisor.domain.run import Run
 from supervisor.lifecycle.inventory import Claim, Inventory, Use, Verdict, claims
+from supervisor.ports.platform import Account
 from supervisor.ports.provider import NotSupported, ProviderUnavailable
 from supervisor.services import rfc3339
 from supervisor.services.parts import Parts
@@ -64,7 +65,7 @@ def look(parts: Parts) -> Sighting:
     found = claims(runs, now)
     known: list[Known] = []
     for name, listing in listings.items():
-        ledger = _Ledger(parts, name, runs, listing.machines)
+        ledger = _Ledger(parts, name, runs, found, listing.machines)
         known += [ledger.known(machine, now) for machine in listing.machines]
     unread = {zone for listing in listings.values() for zone in listing.unreachable}
     seen = {(one.machine.run_id, one.machine.launch_id) for one in known if one.ours}
@@ -130,11 +131,14 @@ def known_json(one: Known, now: float) -> Json:
 def account_json(parts: Parts) -> Json:
     """Whose machines these are; nulls where the platform did not say."""
     try:
-        account = parts.platform.account()
+        return account_view(parts.own_provider, parts.platform.account())
     except (ProviderUnavailable, NotSupported):
-        return {"provider": parts.own_provider, "name": None, "number": None, "console_url": None}
+        return account_view(parts.own_provider, Account(""))
+
+
+def account_view(provider: str, account: Account) -> Json:
     return {
-        "provider": parts.own_provider,
+        "provider": provider,
         "name": account.name or None,
         "number": account.number or None,
         "console_url": account.console_url or None,
@@ -172,17 +176,20 @@ class _Ledger:
     """Prices and verdicts of one provider's machines. A machine that no unsettled run claims is looked up by the run
     that its label names, once for each run."""
 
-    def __init__(self, parts: Parts, provider: str, runs: Iterable[Run], machines: Iterable[Machine]) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        provider: str,
+        runs: Iterable[Run],
+        found: Sequence[Claim],
+        machines: Iterable[Machine],
+    ) -> None:
         self._provider, own = provider, parts.store.supervisor_id
         self._offers = {
             (offer.placement.zone, offer.placement.shape, offer.placement.spot): offer.price_usd_per_h
             for offer in parts.providers[provider].offers()
         }
-        unsettled = tuple(runs)
-        found = claims(unsettled, parts.clock.now())
-        self._tries = {
-            (run.run_id, run.try_.launch_id): run.try_ for run in unsettled if run.try_ is not None
-        }
+        self._tries = {(run.run_id, run.try_.launch_id): run.try_ for run in runs if run.try_ is not None}
         launches = {(claim.run_id, claim.launch_id) for claim in found}
         elsewhere: dict[str, str] = {}
         for run_id in {

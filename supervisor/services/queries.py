@@ -21,6 +21,7 @@ from supervisor.services.attempt_view import attempts_json
 from supervisor.services.changing import find_run
 from supervisor.services.health import LoopView
 from supervisor.services.heartbeat import BeatInbox
+from supervisor.services.machines import account_view
 from supervisor.services.parts import Parts
 from supervisor.services.run_view import Json, run_json, usd
 from supervisor.services.telemetry_view import telemetry_json
@@ -62,13 +63,7 @@ class Queries:
         """As far as it is known without asking; None where another supervisor knows it."""
         if run.provider not in self._parts.providers or self._parts.cells[run.provider] != run.cell:
             return None
-        account = self._parts.platform.account_so_far()
-        return {
-            "provider": run.provider,
-            "name": account.name or None,
-            "number": account.number or None,
-            "console_url": account.console_url or None,
-        }
+        return account_view(run.provider, self._parts.platform.account_so_far())
 
     def view(self, run: Run) -> Json:
         """`run` as JSON, with its labels."""

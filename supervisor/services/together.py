@@ -27,7 +27,8 @@ class Answer:
 
 
 def ask_together(questions: Mapping[str, Callable[[], Any]], within_s: float) -> dict[str, Answer]:
-    """The answers by name. Takes `within_s` seconds at most; raises nothing of theirs."""
+    """The answers by name, in the order of the questions. Takes `within_s` seconds at most; raises nothing of
+    theirs."""
     found: dict[str, Answer] = {}
     threads = [
         threading.Thread(target=_ask, args=(name, question, found), name=f"ask {name}", daemon=True)

@@ -24,13 +24,18 @@ def holder(data_dir: Path) -> str | None:
     path = data_dir / "lock"
     try:
         found = path.stat()
+        pid = path.read_text(encoding="ascii", errors="replace").strip()
     except (FileNotFoundError, NotADirectoryError):
         return None
     wanted = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
     for line in LOCKS.read_text(encoding="ascii").splitlines():
         words = line.split()
-        if "FLOCK" in words and wanted in words:
-            return path.read_text(encoding="ascii", errors="replace").strip() or "unknown"
+        # Btrfs and overlays show another device there than stat() does: then the holder's pid must agree instead.
+        same_file = wanted in words or any(
+            word.endswith(f":{found.st_ino}") for word in words if pid in words
+        )
+        if "FLOCK" in words and same_file:
+            return pid or "unknown"
     return None
 
 

@@ -6,6 +6,9 @@ import os
 import socket
 from pathlib import Path
 
+import pytest
+
+from supervisor.storage import serving
 from supervisor.storage.folder_lock import FolderLock
 from supervisor.storage.serving import database_file, holder, port_line
 
@@ -19,6 +22,26 @@ def test_the_holder_of_a_folder_is_named_and_keeps_it(tmp_path: Path) -> None:
     assert (told.result, told.fact.endswith(f"by pid {os.getpid()}")) == ("ok", True)
     lock.give_back()
     assert holder(tmp_path) is None, "the file that is left says nothing"
+
+
+@pytest.mark.parametrize(
+    ("line", "held"),
+    [
+        ("1: FLOCK  ADVISORY  WRITE 4711 00:1f:{inode} 0 EOF", True),
+        ("1: FLOCK  ADVISORY  WRITE 4712 00:1f:{inode} 0 EOF", False),
+        ("1: FLOCK  ADVISORY  WRITE 4711 00:1f:1{inode} 0 EOF", False),
+        ("1: POSIX  ADVISORY  WRITE 4711 00:1f:{inode} 0 EOF", False),
+    ],
+)
+def test_where_the_kernel_shows_another_device_the_pid_in_the_lock_must_agree(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, held: bool
+) -> None:
+    """As on btrfs: stat() and /proc/locks name different devices for the same file."""
+    lock, locks = tmp_path / "lock", tmp_path / "locks"
+    lock.write_text("4711\n")
+    locks.write_text(line.format(inode=lock.stat().st_ino) + "\n")
+    monkeypatch.setattr(serving, "LOCKS", locks)
+    assert holder(tmp_path) == ("4711" if held else None)
 
 
 def test_a_port_is_free_or_taken(tmp_path: Path) -> None:
