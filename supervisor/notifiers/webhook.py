@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote_plus, urlsplit
 
+from supervisor.notifiers.deadline import Deadline
 from supervisor.ports.notifier import DeliveryFailed, Notification
 
 CONNECT_S, ANSWER_S = 5.0, 15.0
@@ -24,6 +27,7 @@ ANSWER_BYTES = 4096  # more of an answer is never read
 BODY_BYTES = 20_000  # Standard Webhooks asks for less than 20 KB
 REST_S = 30.0  # after no answer at all
 RETRY_MAX_S = 8 * 3600.0
+HIDDEN_FROM = 4  # characters: a part of the address that is this long is repeated nowhere
 TEXT_MAX = 1900  # Discord takes 2000 characters of content
 GONE = (404, 410)  # the receiver says that nobody lives there any more
 TEST = "test"  # the kind of a message that tells nothing
@@ -49,6 +53,7 @@ class WebhookNotifier:
         """ValueError for a `whsec_` that is not base64."""
         self._url, self._sender = url, sender
         self.host = (urlsplit(url).hostname or "").lower()  # all of the address that may be shown
+        self._hidden = _parts_of(url)
         self._signer = _signer(secret)
         self._monotonic, self._wall = monotonic, wall
         self._rests_until = 0.0
@@ -74,19 +79,22 @@ class WebhookNotifier:
         for noisy in ("httpx", "httpcore"):
             logging.getLogger(noisy).setLevel(logging.WARNING)
         timeout = httpx.Timeout(within_s, connect=min(CONNECT_S, within_s))
+        headers, deadline = self._headers(message_id, body), Deadline(within_s)
         try:
             with (
+                deadline,
                 httpx.Client(timeout=timeout, trust_env=False, follow_redirects=False) as client,
                 client.stream(
-                    "POST", self._url, content=body, headers=self._headers(message_id, body)
+                    "POST", self._url, content=body, headers=headers, extensions={"trace": deadline.trace}
                 ) as got,
             ):
                 said = self._read(got, within_s)
-                status, headers = got.status_code, dict(got.headers)
+                status, answered = got.status_code, dict(got.headers)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             self._rests_until = self._monotonic() + REST_S
-            raise DeliveryFailed(f"{_why(error, within_s)} ({self.host})") from None
-        self._judge(status, headers, said)
+            why = _why(httpx.ReadTimeout("") if deadline.passed else error, within_s)
+            raise DeliveryFailed(f"{why} ({self.host})") from None
+        self._judge(status, answered, said)
 
     def _headers(self, message_id: str, body: str) -> dict[str, str]:
         at = datetime.fromtimestamp(int(self._wall()), UTC)
@@ -101,12 +109,16 @@ class WebhookNotifier:
         return headers
 
     def _read(self, response: Any, within_s: float) -> bytes:
-        """The beginning of the answer, within the time that an answer may take."""
+        """The beginning of the answer, within the time that an answer may take; a body that breaks off changes nothing,
+        its status is known."""
+        import httpx
+
         until, found = self._monotonic() + within_s, b""
-        for piece in response.iter_raw():
-            found += piece
-            if len(found) >= ANSWER_BYTES or self._monotonic() > until:
-                break
+        with suppress(httpx.HTTPError):
+            for piece in response.iter_raw():
+                found += piece
+                if len(found) >= ANSWER_BYTES or self._monotonic() > until:
+                    break
         return found[:ANSWER_BYTES]
 
     def _judge(self, status: int, headers: dict[str, str], said: bytes) -> None:
@@ -121,7 +133,7 @@ class WebhookNotifier:
             text += ": nobody takes messages at this address"
             raise DeliveryFailed(text, permanent=True, status=status)
         if said and status < 500:
-            text += f": {_plain(said)}"
+            text += f": {_plain(said, self._hidden)}"
         after_s = _retry_after_s(headers.get("retry-after", ""), self._wall())
         raise DeliveryFailed(text, after_s, status=status)
 
@@ -187,8 +199,19 @@ def _sentence(notification: Notification) -> str:
     return (name + notification.text)[:TEXT_MAX]
 
 
-def _plain(said: bytes) -> str:
-    text = said[:200].decode("utf-8", "replace")
+def _parts_of(url: str) -> list[str]:
+    """What an answer may repeat of the address, as it stands there and as it is meant; the longest first."""
+    address = urlsplit(url)
+    parts = re.findall(f"[^/?&=;#]{{{HIDDEN_FROM},}}", f"{address.path}?{address.query}")
+    return sorted({*parts, *(unquote_plus(part) for part in parts)}, key=len, reverse=True)
+
+
+def _plain(said: bytes, hidden: list[str]) -> str:
+    """A receiver that complains of a wrong token may repeat it."""
+    text = said.decode("utf-8", "replace")
+    for part in hidden:
+        text = text.replace(part, "***")
+    text = text[:200]
     return "".join(char if char.isprintable() else " " for char in text).strip()
 
 

@@ -6,7 +6,9 @@ import io
 import json
 import logging
 import socket
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -144,6 +146,49 @@ def test_a_test_message_is_sent_even_while_the_receiver_rests(receiver: Receiver
     notifier.send_test(1_800_000_000.0, 2.0)
     told: Any = Webhook(b"s").verify(receiver.requests[0].body, dict(receiver.requests[0].headers))
     assert (told["type"], told["data"]["run_id"]) == ("supervisor.test", None)
+
+
+def test_a_receiver_that_repeats_the_address_does_not_get_it_into_our_history(receiver: Receiver) -> None:
+    said = b'{"error": "no hook hunter2 at /hook/hunter2?wait=true"}'
+    assert str(refusal(receiver, Response(400, said))).endswith('no *** *** at /***/***?***=***"}')
+    assert "hunter" not in str(refusal(receiver, Response(400, b"x" * 195 + b"hunter2"))), "nor half of it"
+
+
+@pytest.mark.parametrize("drop", [b"X: y\r\n", b"HTTP/1.1 100 Continue\r\n\r\n"])
+def test_who_answers_a_little_for_ever_holds_nobody_up(drop: bytes) -> None:
+    first = b"" if drop.startswith(b"HTTP") else b"HTTP/1.1 200 OK\r\n"
+    late = pytest.raises(DeliveryFailed, match=r"^no answer within 0\.3 s \(127\.0\.0\.1\)$")
+    with dripping(first, drop) as url, late:
+        WebhookNotifier(url).send_test(1_800_000_000.0, 0.3)
+
+
+def test_a_message_that_was_taken_is_delivered_however_slow_the_rest_of_the_answer_is() -> None:
+    with dripping(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", b"x") as url:
+        WebhookNotifier(url).send_test(1_800_000_000.0, 0.3)
+
+
+@contextmanager
+def dripping(first: bytes, drop: bytes) -> Iterator[str]:
+    """The URL of a server that says `first`, and then `drop` again and again as long as somebody listens."""
+
+    def serve() -> None:
+        with suppress(OSError):
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(first)
+                while not over.wait(0.02):
+                    connection.sendall(drop)
+
+    over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}/hunter2"
+        finally:
+            over.set()
+            thread.join(5)
 
 
 def test_neither_address_nor_secret_gets_into_a_log(receiver: Receiver) -> None:
