@@ -106,10 +106,18 @@ def _number(text: str) -> int:
 
 
 def _shown(client: Client, name: str, attempt: int | None, wanted: int) -> Json:
+    """200 lines are 200 lines, also where they are long: what did not fit is asked for once more, with all the room."""
     room = min(max(BYTES, wanted * LINE_BYTES), BYTES_MAX)
-    answer: Json = client.get(
-        run_path(name, "console"), attempt=attempt, limit=room if room > BYTES else None
-    )
+
+    def ask(limit: int | None) -> Json:
+        found: Json = client.get(run_path(name, "console"), attempt=attempt, limit=limit)
+        return found
+
+    answer = ask(room if room > BYTES else None)
+    text = answer["text"]
+    # The first line of a full room may have lost its beginning, so it does not count.
+    if room < BYTES_MAX and len(text.encode()) >= room and len(text.splitlines()) <= wanted:
+        answer = ask(BYTES_MAX)
     _head(answer, "now" if answer["live"] else "as it was kept")
     return answer
 

@@ -115,6 +115,7 @@ class Row:
     shape: tuple[str, ...]
     before: Callable[[World], object] = field(default=lambda world: None)
     code: int = 0
+    lines: int | None = None  # exactly so many are printed
 
 
 TRANSCRIPT = (
@@ -169,11 +170,13 @@ TRANSCRIPT = (
         "ops serial --run-id RUN 200",
         f"spot serial {RUN} 200",
         (r"^spot: line 100 of", r"^spot: line 299 of"),
+        lines=200,
     ),
     Row(
         "ops serial --run-id RUN 200",
         "spot serial 2",
         (r"^spot: line 298 of the boot", r"^spot: line 299 of"),
+        lines=2,
     ),
     Row(
         "gcloud logging read 'logName:\"google_metadata_script_runner\"'",

@@ -15,11 +15,12 @@ import pytest
 from google.oauth2.credentials import Credentials
 
 from supervisor.domain.machine import RUN_LABEL
-from supervisor.lifecycle.limits import attempt_cost_usd, run_cost_usd
+from supervisor.lifecycle.limits import attempt_cost_usd
 from supervisor.providers.gce.clients import Compute
 from supervisor.providers.gce.config import GceConfig, parse_shape
 from supervisor.providers.gce.pricing import Pricing
 from supervisor.providers.gce.retry import Retry
+from supervisor.services.run_view import run_json
 from tests.acceptance.cloud_house import SHAPE, CloudHouse, cloud_house
 from tests.cloud import compute_bill as bill
 from tests.cloud.billing import PER_GIB_MONTH
@@ -72,8 +73,9 @@ def _publish(house: CloudHouse) -> None:
 def ours(house: CloudHouse, run_id: str) -> float:
     run = house.rows.find(run_id)
     assert run is not None
-    assert run.cost_known
-    return run_cost_usd(run, house.clock.now())
+    told = run_json(run, house.clock.now(), {})["cost"]
+    assert told["known"]
+    return float(told["usd"])
 
 
 def theirs(house: CloudHouse, run_id: str) -> float:

@@ -66,6 +66,7 @@ def test_the_quick_reference_of_the_older_runner(world: World) -> None:
         told = f"{row.old}\n$ {row.new}\n{out}{err}\n{world.daemon.log()}"
         assert code == row.code, told
         assert unmatched(row.shape, out.splitlines()) == "", told
+        assert row.lines in (None, len(out.splitlines())), told
     stopped = {run_id for run_id, _ in world.deleted}
     assert {RUN, "fresh-1", "other-1"} <= stopped
     assert [run_id for run_id, marked in world.deleted if not marked] == [], (

@@ -13,7 +13,7 @@ import pytest
 from supervisor.building.build import build
 from supervisor.building.request import AllWaysFailed, Interrupted
 from tests.building.scene import PROJECT, Scene
-from tests.cloud.web import Reset, Response
+from tests.cloud.web import Request, Reset, Response
 
 FORBIDDEN = {
     "error": {"code": 403, "message": "Permission denied on resource", "status": "PERMISSION_DENIED"}
@@ -66,6 +66,23 @@ def test_the_build_cannot_be_asked_and_the_registry_tells(scene: Scene) -> None:
     assert (made.recovered, made.digest) == (True, scene.digest())
     assert scene.builds_begun() == 1
     assert any("Cloud Build cannot be asked" in words for words in looked)
+
+
+def test_the_answer_to_create_is_lost_no_build_can_be_asked_and_the_digest_proves_the_push(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mark is the proof where Cloud Build tells nothing; docker would build the same once more."""
+    scene.builds.lose_create = 1
+    scene.program("docker", push=True)
+
+    def nobody_may_look(_: Request) -> Response:
+        scene.builds.end("build-1")  # it is pushed meanwhile
+        return Response(403, FORBIDDEN)
+
+    monkeypatch.setattr(scene.builds, "_list", nobody_may_look)
+    made = scene.build(ways=("staged", "docker"))
+    assert (made.way, made.recovered, made.digest) == ("staged", True, scene.digest())
+    assert (scene.builds_begun(), scene.calls("docker")) == (1, [])
 
 
 def test_docker_pushed_and_then_lost_its_connection(scene: Scene) -> None:

@@ -171,6 +171,12 @@ def test_across_the_ocean_it_costs_more_and_an_unknown_price_is_no_zero() -> Non
     assert "the price of data for asia-east1 is not known" in found.cause
 
 
+def test_of_several_prices_the_dearest_is_told() -> None:
+    zones = ("us-east1-c", "us-west1-a", "europe-west4-a")
+    found = advice(config(zones=zones), question(zones, checkpoint_bytes=10 * GB))["data places"]
+    assert "each restore costs $0.50 (10 GB at $0.05)" in found.cause
+
+
 @pytest.mark.parametrize(
     ("facts", "billed"),
     [
