@@ -53,7 +53,7 @@ def _page(
         items = [item for item in body.get("items", ()) if not _NO_KEY.search(item["name"])]
         date = parsedate_to_datetime(response.headers["Date"]).timestamp()
         return tuple(info(item, item["name"][cut:]) for item in items), body.get("nextPageToken"), date
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise Answered(502, f"the listing cannot be read: {error!r}") from error
 
 

@@ -30,6 +30,7 @@ CONFIG = GceConfig(
     {"t4": parse_shape("n1-standard-8+1xnvidia-tesla-t4"), "l4": parse_shape("g2-standard-8")},
     store_url="gs://b",
 )
+DEEP = b"[" * 100_000
 DISK_PER_H = 100 * 0.2 / 730
 
 
@@ -167,7 +168,17 @@ def test_decimal_gigabytes_are_turned_into_binary_ones(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize(
-    "fault", [Response(503, b"away"), Response(200, b"<html>"), Reset(), Response(500, {}), Response(200, [])]
+    "fault",
+    [
+        Response(503, b"away"),
+        Response(200, b"<html>"),
+        Reset(),
+        Response(500, {}),
+        Response(200, []),
+        Response(403, DEEP),
+        Response(200, DEEP),
+        Response(200, {"skus": [None]}),
+    ],
 )
 def test_a_read_that_breaks_off_changes_nothing(desk: Desk, fault: Response | Exception) -> None:
     desk.pricing().refresh()
@@ -217,7 +228,21 @@ def test_a_file_that_cannot_be_written_changes_nothing(desk: Desk) -> None:
     assert [path.name for path in desk.folder.iterdir()] == [FILE]
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b'{"rows": [{"kind": "machine"}]}'])
+@pytest.mark.parametrize("units", [10**6, 10**400], ids=["a million", "too long"])
+def test_a_price_beyond_all_reason_is_not_kept(desk: Desk, units: int) -> None:
+    for sku in desk.billing.skus:
+        if "L4" in sku["description"]:
+            rates = sku["pricingInfo"][0]["pricingExpression"]["tieredRates"]
+            rates[-1]["unitPrice"] = {"currencyCode": "USD", "units": str(units), "nanos": 1}
+    try:
+        with pytest.raises(ProviderUnavailable, match="old prices stay"):
+            desk.pricing().refresh()
+    finally:
+        desk.violations.clear()  # what Google would never say
+    assert list(desk.folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b'{"rows": [{"kind": "machine"}]}', DEEP])
 def test_a_spoilt_file_is_told_and_the_package_s_prices_are_used(desk: Desk, content: bytes) -> None:
     (desk.folder / FILE).write_bytes(content)
     pricing = desk.pricing()

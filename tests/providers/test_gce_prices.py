@@ -152,6 +152,7 @@ GOOD = asdict(PARTS[0])
         ({"spot_usd": -1.0}, "above 0"),
         ({"on_demand_usd": float("nan")}, "above 0"),
         ({"on_demand_usd": float("inf")}, "above 0"),
+        ({"on_demand_usd": 10**400}, "above 0"),
         ({"on_demand_usd": "0.4"}, "above 0"),
         ({"on_demand_usd": True}, "above 0"),
         ({"spot_usd": None, "on_demand_usd": None}, "one of the two"),

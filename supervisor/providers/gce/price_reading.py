@@ -55,9 +55,10 @@ class PriceReader:
             names = catalog.wanted(series, cards, config.boot_disk_type)
             prices = catalog.read(self._compute, config.billing_endpoint, names)
             rows = tuple(self._rows(types, cards, prices, today.isoformat()))
+            book_of.read_rows(book_of.write_rows(rows))  # what could not be read again is not kept
         except ApiError as error:
             raise ProviderUnavailable(_told(error, config.project)) from error
-        except (ValueError, TypeError, AttributeError, KeyError) as error:
+        except (ValueError, TypeError, AttributeError, KeyError, OverflowError) as error:
             text = f"the answer was not understood ({error}); the old prices stay"
             raise ProviderUnavailable(text) from error
         if not rows:

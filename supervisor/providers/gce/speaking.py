@@ -110,7 +110,7 @@ def spoken(call: Callable[[], T]) -> T:
     except GoogleAuthError as error:
         reason = REFUSED if _REFUSALS.search(str(error)) else ""
         raise ApiError(f"the credentials could not be renewed: {error}", None, reason) from error
-    except (RequestException, ParseError, ValueError) as error:
+    except (RequestException, ParseError, ValueError, RecursionError) as error:
         raise ApiError(f"no clear answer: {error or type(error).__name__}") from error
 
 
@@ -121,7 +121,7 @@ def refused(status: int, content: bytes) -> ApiError:
         # Compute Engine and Cloud Storage give reasons in `errors`, newer services in `details`.
         reasons = [one.get("reason") for one in (*(told.get("errors") or ()), *(told.get("details") or ()))]
         return ApiError(str(told.get("message", "")), status, next((str(one) for one in reasons if one), ""))
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return ApiError(content[:200].decode(errors="replace"), status)
 
 
