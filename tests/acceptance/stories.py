@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -156,6 +156,10 @@ class Stories:
         """Its processes beside the agent."""
         return [pid for pid in pids_of(self.machine(run_id).name) if pid != self.agent_pid(run_id)]
 
+    def script_pids(self, run_id: str) -> list[int]:
+        """Those that run the training's script; helpers that come and go are left out."""
+        return [pid for pid in self.training_pids(run_id) if b"training.py" in process_file(pid, "cmdline")]
+
     # --- at the end of every story ------------------------------------------------------------------------------------
 
     def nothing_is_left(self, run_id: str) -> None:
@@ -201,3 +205,10 @@ def stories(folder: Path, environ: Mapping[str, str] = STORY) -> Iterator[Storie
     """A supervisor of its own, and what it needs for stories."""
     with running(folder / "data", environ) as daemon:
         yield Stories(daemon, folder)
+
+
+def process_file(pid: int, name: str) -> bytes:
+    """A file of /proc; empty for a process that is gone."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    return b""

@@ -6,14 +6,13 @@ import ctypes
 import os
 import subprocess
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
 from tests.acceptance.daemon import kill_if_there
-from tests.acceptance.stories import STORY, Stories, pids_of, stories
+from tests.acceptance.stories import STORY, Stories, pids_of, process_file, stories
 from tests.providers.local_machines import bystander
 from tests.providers.stub_cards import StubCards, uuid
 from tests.waiting import wait_for
@@ -45,16 +44,10 @@ def house(tmp_path: Path, cards: StubCards) -> Iterator[Stories]:
 
 def card_of(house: Stories, run_id: str) -> str:
     """What the training itself sees."""
-    [pid] = [pid for pid in house.training_pids(run_id) if b"training.py" in _read(pid, "cmdline")]
-    found = [v for v in _read(pid, "environ").split(b"\0") if v.startswith(b"CUDA_VISIBLE_DEVICES=")]
+    [pid] = house.script_pids(run_id)
+    found = [v for v in process_file(pid, "environ").split(b"\0") if v.startswith(b"CUDA_VISIBLE_DEVICES=")]
     assert len(found) == 1
     return found[0].partition(b"=")[2].decode()
-
-
-def _read(pid: int, name: str) -> bytes:
-    with suppress(FileNotFoundError):  # a helper that came and went
-        return Path(f"/proc/{pid}/{name}").read_bytes()
-    return b""
 
 
 def test_a_run_waits_for_a_card_that_a_stranger_holds_and_goes_on_when_it_is_free(
