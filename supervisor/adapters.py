@@ -152,7 +152,7 @@ def google(settings: Settings, clock: Clock, agent_dir: Path) -> Adapters:
     asking = Compute(config, Retry(deadline_s=ASKING_DEADLINE_S, per_try_s=ASKING_DEADLINE_S))
     examined = GcsStore(settings.store_url, patience_s=DOCTOR_DEADLINE_S)
     examining = Compute(config, Retry(deadline_s=DOCTOR_DEADLINE_S, per_try_s=DOCTOR_DEADLINE_S))
-    doctor = Doctor(config, examining, examined, settings.default_image, provider.pin, pricing.finding)
+    doctor = Doctor(config, examining, examined, pricing.finding, settings.default_image, provider.pin)
     places = DataPlaces(config, objects.bucket)
     platform = GcePlatform(config, asking, places, agent, pricing)
 

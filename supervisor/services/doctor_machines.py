@@ -35,7 +35,7 @@ def machines_lines(parts: Parts) -> list[Finding]:
     foreign = [one for one in sight.known if one.verdict.use is Use.FOREIGN and one.machine.supervisor_id]
     away = f"; not read: {', '.join(sight.unread_zones)}" if sight.unread_zones else ""
     return [
-        _orphans(orphans, len(sight.known) - len(foreign), away),
+        _orphans(orphans, sum(one.ours for one in sight.known), away),
         _foreign(foreign, _project(parts) if foreign else ""),
     ]
 

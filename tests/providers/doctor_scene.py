@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,6 +13,7 @@ from supervisor.objectstores.gcs import GcsStore
 from supervisor.providers.gce.clients import Compute
 from supervisor.providers.gce.config import GceConfig, parse_shape
 from supervisor.providers.gce.doctor import Doctor
+from supervisor.providers.gce.pricing import Pricing
 from supervisor.providers.gce.retry import Retry
 from supervisor.services.checkup import answers
 from tests.cloud.compute_rig import FixedToken, Rig
@@ -54,7 +56,9 @@ class Scene:
         retry = Retry(deadline_s=1.0, per_try_s=5.0, sleep=lambda _: None)
         store = GcsStore(URL)
         try:
-            doctor = Doctor(config, Compute(config, retry, self.credentials), store, *image)
+            compute = Compute(config, retry, self.credentials)
+            pricing = Pricing(config, compute, time.time)
+            doctor = Doctor(config, compute, store, pricing.finding, *image)
             found = answers(doctor.checks(), self.deadline_s)
         finally:
             store.close()

@@ -150,9 +150,9 @@ def test_an_account_that_may_do_too_much(scene: Scene) -> None:
 
 
 def test_prices_that_nobody_told(scene: Scene) -> None:
-    found = scene.look(prices={"t4": (0.15, 0.5)})["prices"]
-    assert (found.result, found.fact) == ("warn", "unknown for l4")
-    assert found.fix.startswith("set gce_prices, such as l4=")
+    found = scene.look(shapes={"h200": parse_shape("a3-ultragpu-8g")})["prices"]
+    assert (found.result, found.fact) == ("warn", "unknown for h200 in us-east1")
+    assert "set gce_prices, such as h200=" in found.fix
 
 
 @pytest.mark.parametrize(

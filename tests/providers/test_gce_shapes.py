@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from supervisor.providers.gce.config import parse_shape
-from supervisor.providers.gce.machine import machine_of, named_shape
+from supervisor.providers.gce.machine import machine_of, shape_names
 
 SHAPES = {name: parse_shape(text) for name, text in {
     "t4": "n1-standard-8+1xnvidia-tesla-t4", "two": "n1-standard-8+2xnvidia-tesla-t4", "l4": "g2-standard-8",
@@ -40,7 +40,11 @@ def item(
     ],
 )
 def test_a_machine_has_the_name_of_its_shape_in_the_settings(given: dict[str, Any], name: str) -> None:
-    assert named_shape(SHAPES, machine_of(given, "us-east1-c").shape) == name
+    assert machine_of(given, "us-east1-c", named=shape_names(SHAPES)).shape == name
+
+
+def test_of_two_names_for_the_same_machine_the_first_counts() -> None:
+    assert shape_names({"a": SHAPES["t4"], "b": SHAPES["t4"]}) == {"n1-standard-8+1xnvidia-tesla-t4": "a"}
 
 
 def test_spot_or_not_or_not_told() -> None:

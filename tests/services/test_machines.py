@@ -13,6 +13,7 @@ from supervisor.domain.machine import Machine, MachineState
 from supervisor.domain.status import Status
 from supervisor.ports.platform import Account
 from supervisor.ports.provider import ProviderUnavailable
+from supervisor.services.doctor_machines import machines_lines
 from supervisor.services.gc import collect
 from supervisor.services.machines import machines_json
 from tests.services.bed import Bed, Client
@@ -58,6 +59,14 @@ def test_a_machine_that_serves_is_joined_with_its_run_by_labels(training: Bed) -
     ]
     assert told["missing"] == []
     schemas_machines.MachineList.model_validate(told)
+
+
+def test_the_doctor_counts_as_ours_only_what_carries_our_id(training: Bed) -> None:
+    put(training, "web-1", supervisor_id="")
+    put(training, "m-b1", "llm-a", supervisor_id="another")
+    lines = {line.name: line for line in machines_lines(training.parts)}
+    assert lines["orphans"].fact == "every machine of ours serves a run (1 seen)"
+    assert lines["foreign"].fact == "1 machine of another supervisor (another): m-b1 in local-a"
 
 
 def test_the_name_alone_makes_no_machine_ours(training: Bed) -> None:

@@ -7,6 +7,8 @@ of the default service account's name; where the project has none of that form, 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from supervisor.ports.platform import Account
 from supervisor.providers.gce.clients import Compute
@@ -30,8 +32,7 @@ class Whose:
         if not self.known.number:
             name = self._config.project
             facts = self._compute.read("", fields="name,defaultServiceAccount")
-            match = _DEFAULT_ACCOUNT.match(str(facts.get("defaultServiceAccount") or ""))
-            number = match.group(1) if match else self._from_resource_manager()
+            number = number_of(facts) or self._from_resource_manager()
             self.known = Account(name, number, CONSOLE + name)
         return self.known
 
@@ -42,6 +43,12 @@ class Whose:
         except ApiError:
             return ""  # a second door, which the account need not have: nobody misses more than the number
         return str(facts.get("projectNumber") or "")
+
+
+def number_of(facts: Mapping[str, Any]) -> str:
+    """The project's number as Compute Engine tells it, in the name of the project's own account; "" = not told."""
+    match = _DEFAULT_ACCOUNT.match(str(facts.get("defaultServiceAccount") or ""))
+    return match.group(1) if match else ""
 
 
 def asks_as(compute: Compute) -> str:

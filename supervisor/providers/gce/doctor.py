@@ -17,6 +17,7 @@ from supervisor.domain.findings import FAIL, OK, WARN, Check, Finding
 from supervisor.ports.provider import ImageHidden, ImageMissing, ProviderUnavailable
 from supervisor.providers.gce import doctor_places as places
 from supervisor.providers.gce import gcloud_config
+from supervisor.providers.gce.account import number_of
 from supervisor.providers.gce.advice import question
 from supervisor.providers.gce.clients import Compute
 from supervisor.providers.gce.config import GceConfig, offers
@@ -38,21 +39,21 @@ Lines = Sequence[Finding]
 
 
 class Doctor:
-    """`compute`: with a short deadline of its own, a person waits. `image`: of runs that name none, "" = they are
-    refused; `pin`: as in ports/provider.py. `prices`: the line about prices; None = those of the settings only."""
+    """`compute`: with a short deadline of its own, a person waits. `prices`: the line about prices. `image`: of runs
+    that name none, "" = they are refused; `pin`: as in ports/provider.py."""
 
     def __init__(
         self,
         config: GceConfig,
         compute: Compute,
         objects: Bucket,
+        prices: Callable[[], Finding],
         image: str = "",
         pin: Callable[[str], str] = str,
-        prices: Callable[[], Finding] | None = None,
     ) -> None:
         self._config, self._compute, self._objects = config, compute, objects
         self._image, self._pin = image, pin
-        self._prices = prices or (lambda: _prices(config))
+        self._prices = prices
         self._begin()
 
     def checks(self) -> list[Check]:
@@ -268,22 +269,6 @@ class Once(Generic[T]):
             if not self._answer:
                 self._answer.append(self._ask())
             return self._answer[0]
-
-
-def number_of(facts: Mapping[str, Any]) -> str:
-    """The project's number; "" = not told. Compute Engine tells it only in the name of the project's own account."""
-    number = str(facts.get("defaultServiceAccount", "")).partition("-")[0]
-    return number if number.isdigit() else ""
-
-
-def _prices(config: GceConfig) -> Finding:
-    """Google's prices change with the region and the month: they are told, not asked for."""
-    unknown = [shape for shape in config.shapes if shape not in config.prices]
-    if not unknown:
-        return told("prices", OK, f"known for {', '.join(config.shapes)}")
-    cause = "what such runs cost is not counted, and a budget for them is refused"
-    fix = f"set gce_prices, such as {unknown[0]}=0.15/0.45 (spot/on-demand, $ per hour)"
-    return told("prices", WARN, f"unknown for {', '.join(unknown)}", cause, fix)
 
 
 _ON_A_MACHINE = "; a machine of Google's needs a service account instead"

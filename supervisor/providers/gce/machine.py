@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 from supervisor.domain.machine import (
@@ -40,9 +42,14 @@ GOING = frozenset({"STOPPING", "DEPROVISIONING", "SUSPENDING"})  # a delete woul
 
 
 def machine_of(
-    item: Mapping[str, Any], zone: str, record: MachineRecord | None = None, word: str = ""
+    item: Mapping[str, Any],
+    zone: str,
+    record: MachineRecord | None = None,
+    word: str = "",
+    named: Mapping[str, str] = MappingProxyType({}),
 ) -> Machine:
-    """`word`: what an operation tells of its end where that is no record, such as that it switched itself off."""
+    """`word`: what an operation tells of its end where that is no record, such as that it switched itself off. `named`:
+    of `shape_names`; a shape that is not there keeps Google's words."""
     shown: Mapping[str, str] = item.get("labels") or {}
     launch_id = shown.get(LAUNCH_LABEL, "").replace("-", ".")
     if launch_id:
@@ -53,6 +60,7 @@ def machine_of(
     )  # a word of tomorrow: the machine is there, and nothing follows
     ends = state in (MachineState.ENDING, MachineState.ENDED)
     told = [status, word if ends else "", str(item.get("statusMessage") or "")]
+    shape = shape_words(item)
     return Machine(
         machine_id=str(item["id"]),
         name=str(item["name"]),
@@ -65,7 +73,7 @@ def machine_of(
         record=record,
         detail=": ".join(part for part in told if part),
         labels=shown,
-        shape=shape_words(item),
+        shape=named.get(shape, shape),
         spot=_is_spot(item),
     )
 
@@ -81,15 +89,16 @@ def shape_words(item: Mapping[str, Any]) -> str:
     return machine_type + "".join(f"+{count}x{kind}" for kind, count in cards)
 
 
-def named_shape(shapes: Mapping[str, Shape], words: str) -> str:
-    """The settings' name of a machine's shape; the words as they are where they offer none like it."""
+def shape_names(shapes: Mapping[str, Shape]) -> dict[str, str]:
+    """Such words -> the settings' name of that shape; the first one where two are alike."""
+    found: dict[str, str] = {}
     for name, shape in shapes.items():
         added = f"+{shape.gpus}x{shape.gpu_type}" if shape.gpu_type else ""
-        if shape.machine_type + added == words:
-            return name
-    return words
+        found.setdefault(shape.machine_type + added, name)
+    return found
 
 
+@lru_cache(maxsize=1024)  # asked for every machine of every listing
 def _brings_cards(machine_type: str) -> bool:
     try:
         return own_cards(machine_type) > 0

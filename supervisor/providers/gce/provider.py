@@ -38,7 +38,7 @@ from supervisor.providers.gce.config import GCE, GceConfig
 from supervisor.providers.gce.errors import ApiError
 from supervisor.providers.gce.launching import Launcher
 from supervisor.providers.gce.listing import Item, Listing
-from supervisor.providers.gce.machine import STATES, machine_of, named_shape
+from supervisor.providers.gce.machine import STATES, machine_of, shape_names
 from supervisor.providers.gce.parcel import ParcelPost
 from supervisor.providers.gce.records import Records
 from supervisor.providers.gce.releasing import Releaser
@@ -73,6 +73,7 @@ class GceProvider:
         credentials: Callable[[], Any] | None = None,
     ) -> None:
         self._config, self._offers = config, tuple(offers)
+        self._shape_names = shape_names(config.shapes)
         self.priced: Callable[[Sequence[Offer]], tuple[Offer, ...]] = tuple
         retry = Retry(per_try_s=per_try_s, monotonic=clock.monotonic, sleep=pause)
         self._compute = compute = Compute(config, retry, credentials)
@@ -176,9 +177,7 @@ class GceProvider:
     def _told(self, zone: str, item: Item) -> Machine:
         end = self._records.known(str(item["id"]))
         record, word = (end.record, end.word) if end is not None else (None, "")
-        machine = machine_of(item, zone, record, word)
-        named = named_shape(self._config.shapes, machine.shape)
-        machine = machine if named == machine.shape else replace(machine, shape=named)
+        machine = machine_of(item, zone, record, word, self._shape_names)
         if end is not None:
             return machine
         ended = machine.state is MachineState.ENDED and self._lacks_word(machine)
