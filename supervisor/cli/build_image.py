@@ -19,6 +19,7 @@ from supervisor.cli import exits
 from supervisor.cli.options import duration_s
 from supervisor.cli.output import confirmed, note, suggest
 from supervisor.cli.words import safe
+from supervisor.lifecycle.figures import plural
 
 if TYPE_CHECKING:
     from supervisor.building.context import Context
@@ -160,7 +161,11 @@ def plan_lines(request: BuildRequest, context: Context, known: Settings, wish: W
         ]
     dockerfile = "its own" if context.own_dockerfile else "it has none: the one that comes with spot"
     rows += [
-        ("folder", str(request.folder), f"{len(context.files)} files, {size_text(context.size_bytes)}"),
+        (
+            "folder",
+            str(request.folder),
+            f"{plural(len(context.files), 'file')}, {size_text(context.size_bytes)}",
+        ),
         ("Dockerfile", dockerfile, ""),
         ("sent", ".gcloudignore" if context.own_list else "code and its settings (no .gcloudignore)", ""),
         ("ways", ", then ".join(WAY_NAMES[way] for way in request.ways), ""),

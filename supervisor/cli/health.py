@@ -9,6 +9,7 @@ import click
 from supervisor.cli import exits, views
 from supervisor.cli.client import Client, Json
 from supervisor.cli.options import server_options
+from supervisor.cli.output import paragraph
 from supervisor.cli.words import safe
 
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="JSON instead of lines.")
@@ -35,7 +36,7 @@ def health(ctx: click.Context, /, client: Client, as_json: bool) -> None:
         for check in answer["checks"]:
             result = "ok" if check["ok"] else "fail"
             click.echo(coloured(check_line(result, check["name"], check["fact"]), result))
-        click.echo(line)
+        click.echo("\n".join(paragraph(line)))
     ctx.exit(exits.OK if ready else exits.FAILED)
 
 

@@ -15,6 +15,7 @@ from supervisor.lifecycle.figures import DASH, plural
 
 TITLES = ("MACHINE", "WHERE", "STATE", "AGE", "RUN", "ATT", "$/H", "WHAT FOR")
 MISSING_NAMED = 3
+ROOMY = 100  # columns
 
 
 def show_machines(client: Client, form: str, everything: bool) -> None:
@@ -30,7 +31,17 @@ def show_machines(client: Client, form: str, everything: bool) -> None:
 
 
 def machine_lines(machines: Sequence[Json]) -> list[str]:
-    return output.columns(TITLES, [_row(machine) for machine in machines]) if machines else []
+    """A table. On a narrow terminal without what is least missed, so that nothing in it is cut: what a machine is for
+    where each serves its run, else its age and the number of its attempt."""
+    if not machines:
+        return []
+    rows = [_row(machine) for machine in machines]
+    room, kept = output.terminal_columns(), list(range(len(TITLES)))
+    if room is not None and room < ROOMY:
+        if all(machine["use"] == "serves" for machine in machines):
+            return output.columns(TITLES[:-1], [row[:-1] for row in rows])
+        kept = [n for n in kept if TITLES[n] not in ("AGE", "ATT")]
+    return output.columns([TITLES[n] for n in kept], [[row[n] for n in kept] for row in rows])
 
 
 def _row(machine: Json) -> list[str]:

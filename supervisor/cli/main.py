@@ -45,6 +45,29 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
 }
 
 
+# What such things are called elsewhere, the older shell runner among them -> what it is called here.
+OTHER_WORDS = {
+    "status": "show",
+    "describe": "show",
+    "list": "ls",
+    "ps": "ls",
+    "machines": "ls --machines",
+    "delete": "stop",
+    "cancel": "stop",
+    "kill": "stop",
+    "run": "submit",
+    "launch": "submit",
+    "plan": "submit --dry-run",
+    "restart": "resume",
+    "build": "build-image",
+    "preempt": "dev preempt",
+    "cleanup": "gc",
+    "console": "serial",
+    "settings": "config show",
+    "check": "doctor",
+}
+
+
 class LazyGroup(click.Group):
     """Knows its commands by name and imports one when it is called."""
 
@@ -64,7 +87,8 @@ class LazyGroup(click.Group):
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             from difflib import get_close_matches
 
-            near = get_close_matches(args[0], COMMANDS, n=1)
+            near = [OTHER_WORDS[args[0]]] if args[0] in OTHER_WORDS else []
+            near = near or get_close_matches(args[0], COMMANDS, n=1)
             hint = f" Did you mean {near[0]}?" if near else " `spot --help` lists the commands."
             raise click.UsageError(f"There is no command {args[0]!r}.{hint}", ctx)
         return super().resolve_command(ctx, args)
@@ -135,13 +159,23 @@ def show_error(
     from supervisor.cli.words import safe
 
     prefix = click.style("error:", fg="red", bold=True)
-    click.echo(f"{prefix} {safe(text)}" + (f"     ({safe(code)})" if code else ""), err=True)
+    told = _broken(f"error: {safe(text)}" + (f"     ({safe(code)})" if code else ""))
+    click.echo(prefix + told.removeprefix("error:"), err=True)
     if len(errors) == 1 and " ".join(errors[0]) in text:  # it has been said
         errors = ()
     for pointer, detail in errors:
-        click.echo(f"  {safe(pointer)}: {safe(detail)}" if pointer else f"  {safe(detail)}", err=True)
-    for hint in hints:
+        click.echo(
+            _broken(f"  {safe(pointer)}: {safe(detail)}" if pointer else f"  {safe(detail)}"), err=True
+        )
+    for hint in hints:  # never broken: it is there to be pasted
         click.echo(f"  {safe(hint)}", err=True)
+
+
+def _broken(text: str) -> str:
+    """Between words where a person reads at a terminal; else one line."""
+    from supervisor.cli.output import paragraph
+
+    return "\n".join(paragraph(text, "  ")) if sys.stderr.isatty() else text
 
 
 def _exit_code_of(code: str) -> int:

@@ -118,10 +118,18 @@ def _checks(checks: Iterable[Json]) -> list[str]:
     well = [safe(check["name"]) for check in found if check["result"] == "ok"]
     lines = []
     if well:
-        lines += output.paragraph(f"{_mark('ok')} {plural(len(well), 'check')} well: {', '.join(well)}", "  ")
+        first, *rest = output.paragraph(
+            f"{_sign('ok')} {plural(len(well), 'check')} well: {', '.join(well)}", "  "
+        )
+        lines += [_mark("ok") + first[1:], *rest]
     for check in sorted((one for one in found if one["result"] != "ok"), key=_worst_first):
-        lines.append(f"{_mark(check['result'])} {safe(check['name'])}: {safe(check['fact'])}")
-        lines += [f"    {word}: {safe(check[word])}" for word in ("cause", "fix") if check.get(word)]
+        told = f"{_sign(check['result'])} {safe(check['name'])}: {safe(check['fact'])}"
+        first, *rest = output.paragraph(told, "  ")
+        lines += [_mark(check["result"]) + first[1:], *rest]
+        if check.get("cause"):
+            lines += output.paragraph(f"    cause: {safe(check['cause'])}", " " * 11)
+        if check.get("fix"):  # never broken: it is there to be pasted
+            lines.append(f"    fix: {safe(check['fix'])}")
     return lines or ["No checks apply to this run."]
 
 
@@ -152,6 +160,9 @@ def _paragraphs(texts: Iterable[str]) -> list[str]:
     return [line for text in texts for line in output.paragraph(safe(text), "  ")]
 
 
+def _sign(result: str) -> str:
+    return MARKS.get(result, ("?", "white"))[0]
+
+
 def _mark(result: str) -> str:
-    sign, colour = MARKS.get(result, ("?", "white"))
-    return click.style(sign, fg=colour)
+    return click.style(_sign(result), fg=MARKS.get(result, ("?", "white"))[1])

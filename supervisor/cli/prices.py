@@ -15,15 +15,24 @@ UNKNOWN = "unknown"
 REFRESH_S = 180.0  # Google's price list has many pages
 
 
-@click.group(invoke_without_command=True)
-@click.pass_context
-def prices(ctx: click.Context, /) -> None:
-    """What machines cost per hour, and how old these figures are."""
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(ls)
+class _ShownByDefault(click.Group):
+    """`spot prices` means `spot prices ls`, also with its options."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        first = args[0] if args else ""
+        meant = not first or (first.startswith("-") and first not in ("-h", "--help"))
+        return super().parse_args(ctx, ["ls", *args] if meant else args)
 
 
-@prices.command()
+@click.group(cls=_ShownByDefault)
+def prices() -> None:
+    """What machines cost per hour, and how old these figures are.
+
+    `spot prices` alone is `spot prices ls` and takes the same options.
+    """
+
+
+@prices.command(short_help="Show the price of each shape in each region.")
 @output_option
 @server_options
 def ls(client: Client, form: str) -> None:
@@ -34,7 +43,7 @@ def ls(client: Client, form: str) -> None:
     _show(answer)
 
 
-@prices.command()
+@prices.command(short_help="Ask Google for its prices now, and use them.")
 @output_option
 @server_options
 def refresh(client: Client, form: str) -> None:

@@ -16,6 +16,7 @@ from supervisor.lifecycle.figures import DASH, plural
 RUN_TITLES = ("RUN", "STATUS", "PROGRESS", "BEAT", "ATT", "WHERE", "COST", "NEXT")
 ATTEMPT_TITLES = ("#", "WHERE", "HOW LONG", "ENDED BY", "STEPS KEPT", "LOST", "COST", "EVIDENCE")
 ROOMY = 100  # columns
+KIND_ROOM = 19  # characters: the longest kind of ours
 # phase_s of an attempt -> its name in the line of shares
 PHASES = (
     ("waiting", "waiting"),
@@ -163,5 +164,8 @@ def event_lines(event: Json) -> list[str]:
     kind = safe(event["kind"])
     if event.get("source") == "cloud":  # in the cloud's own words, without what all of them begin with
         kind = "cloud: " + kind.removeprefix("compute.instances.")
-    head = f"{clock(event['at'])}  {attempt:<10}  {kind:<19}  "
-    return paragraph(head + safe(event["text"]), " " * len(head))
+    head = f"{clock(event['at'])}  {attempt:<10}  "
+    indent = " " * (
+        len(head) + KIND_ROOM + 2
+    )  # also below a longer kind: the texts of all events stand in one column
+    return paragraph(f"{head}{kind:<{KIND_ROOM}}  {safe(event['text'])}", indent)

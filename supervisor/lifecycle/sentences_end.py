@@ -52,15 +52,11 @@ def _billing(run: Run) -> str:
 
 def stopping(run: Run, now: float) -> list[str]:
     first = _asked(run, now)
-    if (
-        run.status != Status.STOPPING and run.open_try is None
-    ):  # asked for just now: the coming tick begins it
-        what = (
-            "stopped on the coming tick" if run.live_attempt is None else "waiting for the final checkpoint"
-        )
-        return [first, f"Next: {what}"]
+    begun = run.status == Status.STOPPING  # else asked for just now: the coming tick begins it
+    if not begun and run.open_try is None and run.live_attempt is None:
+        return [first, "Next: stopped on the coming tick"]
     if run.live_attempt is not None:
-        limit_at = stop_limit_at(run)
+        limit_at = stop_limit_at(run) if begun else now + run.policy.stop_grace_s
         if limit_at is not None and limit_at > now:
             return [first, f"Next: waiting for the final checkpoint (up to {until_text(limit_at, now)})"]
         return [first, "The time for a final checkpoint is over", "Next: the machine is killed and released"]

@@ -150,6 +150,8 @@ def test_a_misspelt_setting_is_refused_where_it_matters(run_cli, monkeypatch) ->
 def test_usage(spot) -> None:
     assert spot("sho").code == 2
     assert "Did you mean show?" in spot("sho").err
+    for elsewhere, here in (("status", "show"), ("list", "ls"), ("delete", "stop"), ("build", "build-image")):
+        assert f"There is no command '{elsewhere}'. Did you mean {here}?" in spot(elsewhere).err
     assert spot("ls", "--nonsense").code == 2
     assert spot("ls", "-o", "xml").code == 2
     assert spot("ls", "--since", "soon").code == 2

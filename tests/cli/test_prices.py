@@ -36,6 +36,13 @@ def test_every_price_is_a_line_with_what_is_saved_and_its_age(api, spot) -> None
         assert "! 1 price older than 30 days: spot prices refresh" in ended.err
 
 
+def test_the_options_of_the_list_need_no_second_word(api, spot) -> None:
+    api.say("GET", "/v1/prices", answer(PRICE))
+    assert json.loads(spot("prices", "-o", "json").out)["prices"] == [PRICE]
+    assert "refresh  Ask Google for its prices now" in spot("prices", "--help").out
+    assert spot("prices", "rfresh").code == 2
+
+
 def test_what_is_unknown_is_never_nothing(api, spot) -> None:
     api.say("GET", "/v1/prices", answer(UNKNOWN))
     ended = spot("prices")

@@ -212,5 +212,13 @@ def test_a_hold_stands_in_the_sentence_and_replaces_what_it_keeps_from_happening
 def test_a_stop_is_told_before_it_has_begun():
     run = run_in(Status.RUNNING, stop=StopRequest("anna", NOW), attempt=attempt())
     assert "waiting for the final checkpoint" in status_text(run, NOW)
+    hours = run_in(
+        Status.RUNNING,
+        stop=StopRequest("anna", NOW),
+        attempt=attempt(),
+        try_=open_try(),
+        status_since=NOW - 2 * H,
+    )  # the grace begins with the stop, however long it has been running
+    assert status_text(hours, NOW).endswith("Next: waiting for the final checkpoint (up to 2 min).")
     waiting = run_in(Status.WAITING, stop=StopRequest("anna", NOW), attempt=None)
     assert status_text(waiting, NOW).endswith("Next: stopped on the coming tick.")
