@@ -6,21 +6,15 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from supervisor.domain.errors import SettingsRefused
-from supervisor.settings_values import is_loopback
+from supervisor.settings_values import safe_address
 
 SECRET = ("alert_url", "alert_secret")
 FILE = "file:"
 
 
 def check(url: str, secret: str) -> None:
-    """https, or http that does not leave the computer. Raises SettingsRefused, without repeating the address."""
-    try:
-        parts = urlsplit(url)
-        host, _ = parts.hostname or "", parts.port
-    except ValueError:
-        parts, host = urlsplit(""), ""
-    safe = parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host))
-    if url and not (safe and host and "@" not in parts.netloc and url.isprintable() and " " not in url):
+    """Raises SettingsRefused, without repeating the address."""
+    if url and (safe_address(url) is None or not url.isprintable() or " " in url):
         raise SettingsRefused(
             "alert_url: expected https://HOST/PATH without a user name, or http:// with a loopback address",
             {"name": "alert_url"},

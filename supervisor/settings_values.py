@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from urllib.parse import SplitResult, urlsplit
 
 from supervisor.domain.errors import SettingsRefused
 
@@ -259,17 +260,21 @@ def check_database(database_url: str) -> None:
         raise SettingsRefused("database_url: expected sqlite:///PATH or postgresql+psycopg://USER@HOST/NAME")
 
 
-def check_own_url(name: str, url: str) -> None:
-    """An address that tokens are sent to: https, or http that does not leave the computer. Raises SettingsRefused."""
-    from urllib.parse import urlsplit
-
+def safe_address(url: str) -> SplitResult | None:
+    """Where a credential may be sent: https, or http that does not leave the computer, without a user name; else None."""
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname or "", parts.port
     except ValueError:
-        parts, host = urlsplit(""), ""
+        return None
     safe = parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host))
-    if url and not (safe and host and "@" not in parts.netloc and not parts.query and not parts.fragment):
+    return parts if safe and host and "@" not in parts.netloc else None
+
+
+def check_own_url(name: str, url: str) -> None:
+    """An address that tokens are sent to. Raises SettingsRefused."""
+    parts = safe_address(url)
+    if url and (parts is None or parts.query or parts.fragment):
         raise SettingsRefused(
             f"{name}: expected https://HOST, or http:// with a loopback address; tokens are sent there",
             {"name": name},

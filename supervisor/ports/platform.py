@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from typing import Protocol
 
 from supervisor.domain.findings import Finding
 from supervisor.domain.machine import MachineRef
 from supervisor.domain.placement import Offer, OfferKey
 from supervisor.ports.provider import LaunchRequest
+
+OLD_PRICE_DAYS = 30  # an older price is shown as old
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,10 @@ class PriceTold:
     on_demand_usd_per_h: float | None
     source: str
     dated: str = ""
+
+    def age_days(self, today: date) -> int | None:
+        """None = it has no day, and so no age. Never below 0: a clock that is behind makes nothing younger than new."""
+        return max(0, (today - date.fromisoformat(self.dated)).days) if self.dated else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,10 @@ from collections.abc import Sequence
 from datetime import UTC, date, datetime
 
 from supervisor.domain.errors import NotSupportedHere, Unavailable
-from supervisor.ports.platform import PriceTold
+from supervisor.ports.platform import OLD_PRICE_DAYS, PriceTold
 from supervisor.ports.provider import NotSupported, ProviderUnavailable
 from supervisor.services.parts import Parts
 from supervisor.services.run_view import Json, usd
-
-OLD_DAYS = 30
 
 
 def prices_json(parts: Parts) -> Json:
@@ -47,12 +45,12 @@ def _document(parts: Parts, prices: Sequence[PriceTold]) -> Json:
     return {
         "provider": parts.own_provider,
         "prices": [_price(one, today) for one in prices],
-        "old_after_days": OLD_DAYS,
+        "old_after_days": OLD_PRICE_DAYS,
     }
 
 
 def _price(one: PriceTold, today: date) -> Json:
-    age_days = _age_days(one.dated, today)
+    age_days = one.age_days(today)
     return {
         "shape": one.shape,
         "region": one.region,
@@ -62,13 +60,8 @@ def _price(one: PriceTold, today: date) -> Json:
         "source": one.source or None,
         "dated": one.dated or None,
         "age_days": age_days,
-        "old": age_days is not None and age_days > OLD_DAYS,
+        "old": age_days is not None and age_days > OLD_PRICE_DAYS,
     }
-
-
-def _age_days(dated: str, today: date) -> int | None:
-    """Never below 0: a clock that is behind makes nothing younger than new."""
-    return max(0, (today - date.fromisoformat(dated)).days) if dated else None
 
 
 def _saved(one: PriceTold) -> float | None:

@@ -116,6 +116,6 @@ def _advice(error: ApiError, project: str) -> str:
     """What a person can do about it; "" = wait."""
     if error.status != 403:
         return ""
-    if "has not been used" in str(error) or "is disabled" in str(error) or error.reason == "SERVICE_DISABLED":
+    if error.service_off:
         return f"; switch it on: gcloud services enable logging.googleapis.com --project={project}"
     return "; the supervisor's account needs the permission logging.logEntries.list (roles/logging.viewer)"

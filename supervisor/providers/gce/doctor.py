@@ -23,7 +23,6 @@ from supervisor.providers.gce.clients import Compute
 from supervisor.providers.gce.config import GceConfig, offers
 from supervisor.providers.gce.doctor_access import (
     enable,
-    is_off,
     member,
     project_access,
     told,
@@ -150,7 +149,7 @@ class Doctor:
 
     def _project_fix(self, error: ApiError, account: str) -> str:
         project = self._config.project
-        if is_off(error):
+        if error.service_off:
             return enable("compute.googleapis.com", project)
         if error.status == 403:
             return (

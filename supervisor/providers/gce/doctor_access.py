@@ -91,13 +91,6 @@ def enable(api: str, project: str) -> str:
     return f"gcloud services enable {api} --project={project}"
 
 
-def is_off(error: ApiError) -> bool:
-    """The API itself is switched off in this project."""
-    said = str(error)
-    named = error.reason in ("accessNotConfigured", "SERVICE_DISABLED")
-    return error.status == 403 and (named or "has not been used" in said or "is disabled" in said)
-
-
 def member(account: str) -> str:
     """As an IAM policy names it. Pods name a pool instead of an account: nobody can be named then."""
     if "@" not in account:
@@ -135,7 +128,7 @@ def _no_such_account(email: str, project: str) -> Finding:
 
 
 def _not_asked(name: str, error: ApiError, config: GceConfig, api: str) -> Finding:
-    fix = enable(api, config.project) if is_off(error) else "ask again: spot doctor"
+    fix = enable(api, config.project) if error.service_off else "ask again: spot doctor"
     return told(name, WARN, "not asked for: what is missing shows at the first launch", str(error), fix)
 
 

@@ -21,6 +21,9 @@ from supervisor.ports.provider import (
 
 RATE_LIMITED = frozenset({"rateLimitExceeded", "userRateLimitExceeded"})
 IDENTITY = "identity"  # reason of an ApiError: there are no credentials, so nothing was asked
+SERVICE_OFF = frozenset(
+    {"accessNotConfigured", "SERVICE_DISABLED"}
+)  # the older services' word, and the newer ones'
 REFUSED = "credentials refused"  # reason of an ApiError: Google takes these credentials no more
 _TRANSIENT = frozenset({408, 429, 500, 502, 503, 504})
 WHOLE_PROJECT = "GPUS_ALL_REGIONS"
@@ -73,6 +76,13 @@ class ApiError(Exception):
     def missing(self) -> bool:
         """Compute Engine itself says that there is no such thing: a 404 without a reason is of something in between."""
         return self.status == 404 and self.reason == "notFound"
+
+    @property
+    def service_off(self) -> bool:
+        """The asked API itself is switched off in this project."""
+        said = str(self)
+        named = self.reason in SERVICE_OFF or "has not been used" in said or "is disabled" in said
+        return self.status == 403 and named
 
     @property
     def exists(self) -> bool:

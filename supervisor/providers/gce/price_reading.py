@@ -25,7 +25,6 @@ LOCAL_SSD_GB = 375  # of one partition that a machine type brings
 WITH_LOCAL_SSD = ("a2-ultragpu-", "a3-", "a4-", "g4-")
 TYPE_FIELDS = "guestCpus,memoryMb,isSharedCpu,accelerators,bundledLocalSsds"
 GONE = frozenset({400, 403, 404, 501})  # this question is not answered here: the price stays unknown
-SERVICE_OFF = ("SERVICE_DISABLED", "accessNotConfigured")
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +195,6 @@ def _both(
 
 def _told(error: ApiError, project: str) -> str:
     text = f"Google's prices could not be read ({error}); the old ones stay"
-    if error.status == 403 and (error.reason in SERVICE_OFF or "cloudbilling" in str(error)):
+    if error.service_off:
         text += f". Switch the price list on: gcloud services enable cloudbilling.googleapis.com --project={project}"
     return text

@@ -16,7 +16,7 @@ from pathlib import Path
 from supervisor import telemetry
 from supervisor.domain.findings import OK, WARN, Finding
 from supervisor.domain.placement import Offer
-from supervisor.ports.platform import PriceTold
+from supervisor.ports.platform import OLD_PRICE_DAYS, PriceTold
 from supervisor.ports.provider import ProviderUnavailable
 from supervisor.providers.gce import pricebook as book_of
 from supervisor.providers.gce.clients import Compute
@@ -27,7 +27,6 @@ from supervisor.providers.gce.pricebook import Pricebook, Row
 log = logging.getLogger(__name__)
 
 FILE = "google-prices.json"
-OLD_DAYS = 30
 
 
 class Pricing:
@@ -122,18 +121,17 @@ def finding(prices: Sequence[PriceTold], today: date, unreadable: str = "") -> F
         return _finding(
             WARN, f"unknown for {names}", cause, f"spot prices refresh; or set gce_prices, such as {example}"
         )
-    aged = [one for one in prices if one.dated]
-    oldest = min(aged, key=lambda one: one.dated, default=None)
     known = ", ".join(dict.fromkeys(one.shape for one in prices))
-    if oldest is None:
+    aged = [(days, one) for one in prices if (days := one.age_days(today)) is not None]
+    if not aged:
         return _finding(OK, f"known for {known}")
-    days = (today - date.fromisoformat(oldest.dated)).days
-    if days > OLD_DAYS:
+    days, oldest = max(aged, key=lambda item: item[0])
+    if days > OLD_PRICE_DAYS:
         fact = f"{oldest.shape} in {oldest.region} is {days} days old"
         return _finding(
             WARN, fact, "Google changes Spot prices up to once a day, others rarely", "spot prices refresh"
         )
-    return _finding(OK, f"known for {known}, at most {max(days, 0)} days old")
+    return _finding(OK, f"known for {known}, at most {days} days old")
 
 
 def _finding(result: str, fact: str, cause: str = "", fix: str = "") -> Finding:
