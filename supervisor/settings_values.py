@@ -261,7 +261,7 @@ def check_database(database_url: str) -> None:
 
 
 def safe_address(url: str) -> SplitResult | None:
-    """Where a credential may be sent: https, or http that does not leave the computer, without a user name; else None."""
+    """Where a credential may be sent: https, or http that stays on this computer, without a user name; else None."""
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname or "", parts.port
