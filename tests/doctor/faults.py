@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from supervisor.ports.store import StoreDown
-from supervisor.providers.gce.errors import IDENTITY, REFUSED, ApiError
 from supervisor.reconciler.system_clock import SystemClock
 from supervisor.services import doctor_local
 from supervisor.storage.store import SqlStore
@@ -23,6 +22,7 @@ from tests.cloud import storage_requests
 from tests.cloud.resourcemanager import switched_off
 from tests.cloud.storage_objects import Conditions
 from tests.cloud.web import Response
+from tests.doctor.credentials import NONE, REVOKED, SESSION_OVER, credentials_that
 from tests.doctor.setup import ACCOUNT, BUCKET, PROJECT, WORKER, Setup, gcloud_is_set_to
 
 Plant = Callable[[Setup, pytest.MonkeyPatch], None]
@@ -51,16 +51,6 @@ def _set(**values: str) -> Plant:
 
 def _bucket_says(**facts: Any) -> Plant:
     return lambda setup, _: setup.cloud.storage.describe(BUCKET, **facts)
-
-
-def _credentials(error: ApiError) -> Plant:
-    def plant(_: Setup, patch: pytest.MonkeyPatch) -> None:
-        def find() -> Any:
-            raise error
-
-        patch.setattr("supervisor.providers.gce.clients._default_credentials", find)
-
-    return plant
 
 
 def _without(permission: str) -> Plant:
@@ -168,14 +158,16 @@ def _off(fake: str, api: str) -> Plant:
     return plant
 
 
-NONE = ApiError("no Google credentials: none were found", None, IDENTITY)
-OLD = ApiError("the credentials could not be renewed: invalid_grant", None, REFUSED)
 LOGIN = "gcloud auth application-default login"
 FREE_PORT = "http://127.0.0.1:9"
 
 FAULTS = [
-    Fault("no credentials", "identity", "fail", LOGIN, _credentials(NONE), ("image", "orphans")),
-    Fault("credentials that were revoked", "identity", "fail", LOGIN, _credentials(OLD), ("image", "orphans")),
+    Fault("no credentials", "identity", "fail", LOGIN, credentials_that(NONE), ("image", "orphans")),
+    Fault("credentials that were revoked", "identity", "fail", LOGIN, credentials_that(REVOKED), ("image", "orphans")),
+    Fault(
+        "credentials whose session is over", "identity", "fail", LOGIN, credentials_that(SESSION_OVER),
+        ("image", "orphans"),
+    ),
     Fault("credentials that are refused", "project", "fail", LOGIN, _refuse("/projects/p$", 401, "authError")),
     Fault("the wrong project", "project", "fail", "gcloud projects list", _refuse("/projects/p$", 404, "notFound")),
     Fault(

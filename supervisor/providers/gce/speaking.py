@@ -26,7 +26,9 @@ T = TypeVar("T")
 PACKAGE = "google.cloud.compute_v1"
 CONNECTIONS = 48
 # Google's words for credentials that no repeat will mend (RFC 6749 section 5.2); a network's trouble has none of them.
-_REFUSALS = re.compile(r"invalid_(grant|client|rapt)|unauthorized_client|disabled_client|deleted_client")
+_REFUSALS = re.compile(
+    r"invalid_(grant|client|rapt)|unauthorized_client|disabled_client|deleted_client|[Rr]eauthentication is needed"
+)
 
 
 class Speaking:
