@@ -7,6 +7,7 @@ same request is repeated: while the first is under way it says so, afterwards it
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -82,18 +83,28 @@ def _lines(answer: Json) -> list[str]:
         old = f"; the old run was {safe(answer['old_state'])}" if answer["old_state"] else ""
         lines.append(f"  checkpoint: {files}, {step}; history: {plural(answer['events'], 'event')}{old}")
     lines += [f"  {name}: {_value(value)}" for name, value in answer["spec"].items() if name != "labels"]
-    lines += [f"  not carried over: {safe(one)}" for one in answer["left_out"]]
+    lines += [f"  not carried over: {one}" for one in _together(answer["left_out"])]
     lines += [f"  note: {safe(one)}" for one in answer["warnings"]]
-    return lines
+    return [broken for line in lines for broken in output.paragraph(line, "    ")]
+
+
+def _together(left_out: Sequence[str]) -> list[str]:
+    """`zone, fallback_zones: why` instead of a line for each, where the reason is the same."""
+    by_reason: dict[str, list[str]] = {}
+    for one in left_out:
+        name, _, reason = safe(one).partition(": ")
+        by_reason.setdefault(reason, []).append(name)
+    return [", ".join(names) + (f": {reason}" if reason else "") for reason, names in by_reason.items()]
 
 
 def _value(value: Any) -> str:
-    text = (
-        value
-        if isinstance(value, str)
-        else ", ".join(map(str, value))
-        if isinstance(value, list)
-        else str(value)
-    )
+    if isinstance(value, dict):
+        text = ", ".join(f"{key} = {_figure(one)}" for key, one in value.items())
+    else:
+        text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
     line = " ".join(safe(text).split())
     return line if len(line) <= 160 else line[:159] + "…"
+
+
+def _figure(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) and value < 1e6 else str(value)

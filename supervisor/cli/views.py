@@ -42,9 +42,17 @@ def run_row(run: Json, cells: int = 10) -> list[str]:
         duration(beat.get("age_s")),
         str(run.get("attempt") or DASH),
         where(run.get("placement")),
-        money((run.get("cost") or {}).get("usd")),
+        spent(run.get("cost") or {}),
         click.style(safe(action), fg="magenta") if run.get("needs_person") else safe(action),
     ]
+
+
+def spent(cost: Json) -> str:
+    """Where a price is unknown, what is known of it as a lower bound; and nothing known is not $0."""
+    usd = cost.get("usd")
+    if cost.get("known", True) or usd is None:
+        return money(usd)
+    return f"≥ {money(usd)}" if usd else DASH
 
 
 def where(placement: Json | None) -> str:

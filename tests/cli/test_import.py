@@ -44,6 +44,19 @@ def test_what_was_taken_over_is_shown(api: FakeApi, spot: Spot) -> None:
     assert api.bodies("/v1/imports") == [{"url": URL, "dry_run": False}]
 
 
+def test_what_has_one_reason_is_told_once_and_values_as_people_write_them(api: FakeApi, spot: Spot) -> None:
+    why = "the setting gce_zones says which zones are tried."
+    spec = {"command": "x", "env": {"EPOCHS": "30"}, "limits": {"max_runtime_s": 172800.0}}
+    left_out = [f"zone: {why}", "env: K may be a secret.", f"fallback_zones: {why}"]
+    api.say("POST", "/v1/imports", {**ANSWER, "spec": spec, "left_out": left_out}, 201)
+    lines = spot("import", URL).lines
+    assert lines[4:6] == ["  env: EPOCHS = 30", "  limits: max_runtime_s = 172800"]
+    assert lines[6:8] == [
+        f"  not carried over: zone, fallback_zones: {why}",
+        "  not carried over: env: K may be a secret.",
+    ]
+
+
 def test_name_spec_and_dry_run_are_handed_on(api: FakeApi, spot: Spot, tmp_path: Path) -> None:
     api.say("POST", "/v1/imports", {**ANSWER, "dry_run": True, "run": None, "step": 4200})
     (tmp_path / "s.yaml").write_text("run_id: from-the-file\ncommand: python new.py\n")

@@ -214,3 +214,12 @@ def test_where_there_is_little_room_the_bar_gives_way_to_what_is_next(monkeypatc
 def test_show_gives_one_of_facts_and_evidence(api, spot) -> None:
     ended = spot("show", "digits-7", "--facts", "--evidence", "1")
     assert (ended.code, api.asked) == (2, [])
+
+
+def test_an_unknown_price_is_a_lower_bound_in_the_list_and_never_nothing(api, spot) -> None:
+    unknown = {"on_demand_usd": 0.0, "budget_usd": None, "known": False}
+    runs = (a_run(cost={**unknown, "usd": 2.1}), a_run(run_id="imported", cost={**unknown, "usd": 0.0}))
+    api.say("GET", "/v1/runs", a_page(*runs))
+    _, first, second, _ = spot("ls").lines
+    assert "≥ $2.10" in first
+    assert "$" not in second
