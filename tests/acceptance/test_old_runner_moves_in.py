@@ -69,6 +69,7 @@ JOB_COMMAND="set -euo pipefail; bash scripts/train.sh --sync ${{SYNC_INTERVAL_SE
 """
 # What the environment would say instead of the file.
 FROM_THE_FILE = ("PROVIDER", "STORE_URL", "GCE_PROJECT", "GCE_ZONES", "GCE_SHAPES")
+OF_THIS_COMPUTER = {"disk", "inodes"}
 TRAINING = """
 import json, os, pathlib, time
 folder = pathlib.Path(os.environ["SPOT_CHECKPOINT_DIR"])
@@ -97,6 +98,7 @@ class Receiver:
 @contextmanager
 def moved_in(folder: Path) -> Iterator[tuple[CloudStory, Receiver]]:
     cloud, receiver = Cloud(folder / "vms"), Receiver()
+    cloud.storage.describe(BUCKET, location="US-EAST1")
     for name, value in DURATIONS.items():
         setattr(cloud.compute, name, value)
     text = FILE.format(
@@ -166,16 +168,26 @@ def test_an_old_environment_file_and_an_old_run_move_in(tmp_path: Path) -> None:
 
 
 def doctor_reads_the_file(story: CloudStory) -> None:
+    """Nothing is to be mended, and what the file says is what is looked at."""
     environ = {name: value for name, value in story.daemon.environ.items() if name != "SPOT_ENV_FILE"}
+    spot, file = str(Path(sys.executable).with_name("spot")), str(story.folder / "rav_spot.env")
     answer = subprocess.run(
-        [str(Path(sys.executable).with_name("spot")), "doctor", "--env-file", str(story.folder / "rav_spot.env")],
-        env=environ | {"HOME": str(story.folder), "NO_COLOR": "1"}, cwd=story.folder, capture_output=True, text=True,
+        [spot, "doctor", "--json", "--env-file", file],
+        env=environ | {"HOME": str(story.folder), "SPOT_PORT": "0"}, cwd=story.folder, capture_output=True, text=True,
         timeout=60, check=False,
     )  # fmt: skip
-    told = answer.stdout + answer.stderr
-    assert f"project {PROJECT}" in told.lower(), told
-    assert BUCKET in told, told
-    assert "hunter2" not in told
+    assert "hunter2" not in answer.stdout + answer.stderr
+    lines = {line["name"]: line for line in json.loads(answer.stdout)["checks"]}
+    troubles = {name: line for name, line in lines.items() if line["result"] != "ok"}
+    assert set(troubles) - OF_THIS_COMPUTER == set(), troubles
+    for said in (
+        f"project {PROJECT}", "us-east1-c, us-east1-b, us-east1-d", "n1-standard-8+1xnvidia-tesla-t4",
+        f"spot@{PROJECT}.iam.gserviceaccount.com", f"gs://{BUCKET}", story.cloud.image("train:1"),
+    ):  # fmt: skip
+        assert said in lines["settings"]["fact"], said
+    assert "10 looks" in lines["timeouts"]["fact"]
+    assert "1200 s for its GPU" in lines["timeouts"]["fact"]
+    assert {"project access", "bucket access", "quotas", "image", "alerts"} <= set(lines)
 
 
 def alerts_have_arrived(story: CloudStory, receiver: Receiver) -> None:
