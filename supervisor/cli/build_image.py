@@ -62,7 +62,10 @@ class Wish:
 )
 @click.option("--timeout", "build_s", type=duration_s, help="The longest that the build may take (1h).")
 @click.option(
-    "--env-file", envvar="SPOT_ENV_FILE", metavar="FILE", help="Environment file of the older runner."
+    "--env-file",
+    envvar="SPOT_ENV_FILE",
+    metavar="FILE",
+    help="File of SPOT_ variables, or of the older runner's.",
 )
 @click.option("--config", "file", envvar="SPOT_CONFIG", metavar="FILE", help="TOML file of settings.")
 @click.option("--dry-run", is_flag=True, help="Show what would be sent, file by file; send nothing.")

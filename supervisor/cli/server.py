@@ -25,7 +25,10 @@ def settings_options(command: F) -> F:
     """Where settings come from; used by serve, migrate and config show."""
     for option in (
         click.option(
-            "--env-file", envvar="SPOT_ENV_FILE", metavar="FILE", help="Environment file of the older runner."
+            "--env-file",
+            envvar="SPOT_ENV_FILE",
+            metavar="FILE",
+            help="File of SPOT_ variables, or of the older runner's.",
         ),
         click.option("--config", "file", envvar="SPOT_CONFIG", metavar="FILE", help="TOML file of settings."),
         click.option(

@@ -170,6 +170,13 @@ def test_every_feature_is_told() -> None:
     assert set(re.findall(r"^\| `(\w+)` \|", readme, re.MULTILINE)) == features
 
 
+def test_commands_use_no_variable_that_the_page_has_not_set() -> None:
+    for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL):
+        used = set(re.findall(r"\$\{?([A-Z][A-Z_]*)", block))
+        made = set(re.findall(r"(?:^|\s|for )([A-Z][A-Z_]*)(?:=| in )", block)) | {"PWD"}
+        assert used <= made, used - made
+
+
 def test_it_is_linked() -> None:
     assert "google-cloud-setup.md" in page("docs/google-cloud.md")
     assert "docs/google-cloud-setup.md" in page("README.md")
