@@ -30,13 +30,16 @@ INCLUDE = "#!include:"  # gcloud's own word for another list
 NEVER = frozenset({".git", ".hg", ".svn"})
 ENVIRONMENT = "pyvenv.cfg"  # a folder that holds it is a virtual environment
 MAX_SEEN, MAX_BYTES = 400_000, 2_000_000_000
+LIST_BYTES = 1_000_000
 TIME_S = 315_532_800  # 1980: zip files, and so wheels that are built on the way, know nothing older
 
 SECRET_NAMES = (
     ".env", ".env.*", "*.env", ".netrc", ".npmrc", ".pypirc", ".pgpass", ".htpasswd", "*.pem", "*.key", "*.p12",
     "*.pfx", "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*", "*credentials*.json", "*service[-_]account*.json",
-    "kaggle.json", "client_secret*.json", "secrets.*", "*.tfstate", "*.tfvars",
+    "kaggle.json", "client_secret*.json", "secrets.*", "*.tfstate", "*.tfvars", ".git-credentials", ".dockercfg",
+    ".dockerconfigjson", ".boto", ".s3cfg", ".my.cnf",
 )  # fmt: skip
+SECRET_FOLDERS = ("/.ssh/", "/.gnupg/", "/.aws/", "/.kube/", "/.docker/config.json")  # as in people's homes
 _PRIVATE_KEY = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----")
 _LOOKED_INTO = (".json", ".yaml", ".yml", ".toml", ".ini", ".cfg", ".txt", ".conf", "")
 _KEY_FILE_BYTES = 65_536
@@ -72,7 +75,14 @@ def chosen(folder: Path) -> Context:
         raise ImageBuildRefused(f"{folder / IGNORE_FILE} holds no pattern of git: {error}") from None
     allowed = {line[1:].strip().rsplit("/", 1)[-1] for line in lines if line.startswith("!")}
     walk = _Walk(folder, spec, allowed)
-    files = tuple(sorted(walk.files(), key=os.fsencode))
+    try:
+        files = tuple(sorted(walk.files(), key=os.fsencode))
+    except OSError as error:
+        raise ImageBuildRefused(f"{error.filename} cannot be read: {error.strerror}.") from None
+    if (folder / DOCKERFILE).is_symlink() and DOCKERFILE not in files:
+        raise ImageBuildRefused(
+            f"{folder / DOCKERFILE} is a link that leads out of the folder, or nowhere. Put the file itself there."
+        )
     if not files:
         raise ImageBuildRefused(f"Nothing in {folder} is sent: {_list_name(own_list)} leaves out everything.")
     if walk.size_bytes > MAX_BYTES:
@@ -112,12 +122,19 @@ def _lines(folder: Path) -> tuple[list[str], bool]:
 
 def _with_included(folder: Path, path: Path) -> Iterator[str]:
     """gcloud reads another list of the same folder where a line says so, one level deep."""
-    for line in path.read_text(encoding="utf-8", errors="surrogateescape").splitlines():
+    for line in _list_of(path):
         if line.startswith(INCLUDE):
-            other = folder / line[len(INCLUDE) :].strip()
-            yield from other.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+            yield from _list_of(folder / line[len(INCLUDE) :].strip())
         else:
             yield line
+
+
+def _list_of(path: Path) -> list[str]:
+    """Raises OSError; ImageBuildRefused for a pipe or device, which may never end, and for what is no list by size."""
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode) or found.st_size > LIST_BYTES:
+        raise ImageBuildRefused(f"{path} is no list of patterns: a file of at most {LIST_BYTES // 10**6} MB.")
+    return path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
 
 
 class _Walk:
@@ -162,7 +179,7 @@ class _Walk:
         if entry.name in NEVER or (is_folder and os.path.exists(os.path.join(entry.path, ENVIRONMENT))):
             return False
         if path == DOCKERFILE or (path == DOCKER_IGNORE and self._own_dockerfile):
-            return entry.is_file()
+            return _can_travel(entry, self._folder) and os.path.isfile(entry.path)
         if last_word(path + "/" if is_folder else path, self._spec):
             return False
         return is_folder or _can_travel(entry, self._folder)
@@ -171,7 +188,9 @@ class _Walk:
         if entry.name in self._allowed or entry.is_symlink():
             return False
         name = entry.name.lower()
-        if any(fnmatchcase(name, pattern) for pattern in SECRET_NAMES) and not name.endswith(".py"):
+        named = any(fnmatchcase(name, pattern) for pattern in SECRET_NAMES)
+        named = named or any(folder in f"/{path.lower()}" for folder in SECRET_FOLDERS)
+        if named and not name.endswith(".py"):
             return True
         if os.path.splitext(name)[1] not in _LOOKED_INTO or entry.stat().st_size > _KEY_FILE_BYTES:
             return False

@@ -106,6 +106,36 @@ def test_no_time_is_in_the_archive(project: Path, tmp_path: Path) -> None:
     assert struct.unpack("<4xI", header) == (0,)
 
 
+@pytest.mark.parametrize(
+    "name",
+    [".aws/credentials", ".ssh/config", "home/.kube/config", ".docker/config.json", ".git-credentials"],
+)
+def test_what_people_keep_in_their_homes_stays_here(project: Path, name: str) -> None:
+    (project / ".gcloudignore").write_text("data/\n")
+    (project / name).parent.mkdir(parents=True, exist_ok=True)
+    (project / name).write_text("x")
+    assert name in chosen(project).secrets
+    (project / ".docker").mkdir(exist_ok=True)
+    (project / ".docker" / "entry.sh").write_text("exec")
+    assert ".docker/entry.sh" in chosen(project).files, "which is a folder of projects too"
+
+
+@pytest.mark.parametrize("target", ["Dockerfile", "nowhere", "/etc/hostname", "../Dockerfile"])
+def test_a_dockerfile_that_leads_elsewhere_is_refused_and_not_replaced_by_ours(
+    project: Path, target: str
+) -> None:
+    (project.parent / "Dockerfile").write_text("FROM scratch\n")
+    (project / "Dockerfile").symlink_to(target)
+    with pytest.raises(ImageBuildRefused, match=r"Dockerfile (is a link that leads out|cannot be read)"):
+        chosen(project)
+
+
+def test_a_list_that_never_ends_is_refused(project: Path) -> None:
+    (project / ".gcloudignore").write_text("#!include:/dev/zero\n")
+    with pytest.raises(ImageBuildRefused, match="/dev/zero is no list of patterns"):
+        chosen(project)
+
+
 def test_secrets_are_named_and_one_may_be_taken_back_by_its_own_name(project: Path) -> None:
     (project / ".gcloudignore").write_text("data/\n!data/**\n")
     kept = chosen(project)
