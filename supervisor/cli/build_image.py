@@ -65,7 +65,7 @@ class Wish:
     "--env-file",
     envvar="SPOT_ENV_FILE",
     metavar="FILE",
-    help="File of SPOT_ variables, or of the older runner's.",
+    help="SPOT_ variables, or the older runner's file.",
 )
 @click.option("--config", "file", envvar="SPOT_CONFIG", metavar="FILE", help="TOML file of settings.")
 @click.option("--dry-run", is_flag=True, help="Show what would be sent, file by file; send nothing.")

@@ -56,7 +56,7 @@ def _show(answer: Json, runs: list[Json], orphans: list[Json]) -> None:
 
 def _stop(client: Client, runs: list[Json]) -> bool:
     for run in fleet.stop_each(client, runs):
-        output.note(f"{safe(run['run_id'])}  {output.status_mark(run['status'])}  {safe(run['status_text'])}")
+        output.note(output.told(run))
     left = fleet.wait_gone(client, [run["run_id"] for run in runs], output.note)
     if left:
         output.note(

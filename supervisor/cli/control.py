@@ -22,7 +22,7 @@ YES = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 def show_change(run: Json, form: str) -> None:
     """The run after the change, in the form that was asked for."""
     if not output.emit(run, [run], form, "run_id"):
-        click.echo(f"{safe(run['run_id'])}  {output.status_mark(run['status'])}  {safe(run['status_text'])}")
+        click.echo(output.told(run))
 
 
 @click.command()

@@ -77,6 +77,14 @@ def paragraph(text: str, indent: str = "") -> list[str]:
     return textwrap.wrap(text, room, subsequent_indent=indent, break_on_hyphens=False)
 
 
+def told(run: dict[str, Any]) -> str:
+    """`digits-7  ● running  Training at step …`: one line, more only where a terminal is too narrow."""
+    mark = status_mark(run["status"])
+    plain = click.unstyle(mark)
+    text = "\n".join(paragraph(f"{safe(run['run_id'])}  {plain}  {safe(run['status_text'])}", "  "))
+    return text.replace(plain, mark, 1)
+
+
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     padded = [
         cell + " " * (width - len(click.unstyle(cell))) for cell, width in zip(cells, widths, strict=True)

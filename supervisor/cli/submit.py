@@ -78,7 +78,7 @@ def submit(
     for warning in run.get("warnings") or ():
         output.note(f"warning: {safe(warning)}")
     if not output.emit(run, [run], form, "run_id"):
-        click.echo(f"{safe(run['run_id'])}  {output.status_mark(run['status'])}  {safe(run['status_text'])}")
+        click.echo(output.told(run))
     if follow:
         from supervisor.cli.watch import follow_run
 

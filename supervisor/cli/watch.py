@@ -81,7 +81,7 @@ def wait(ctx: click.Context, /, client: Client, form: str, run_id: str | None, t
     if run is None:
         ctx.exit(exits.DETACHED)
     if not output.emit(run, [run], form, "run_id"):
-        click.echo(f"{safe(name)}  {output.status_mark(run['status'])}  {safe(run['status_text'])}")
+        click.echo(output.told(run))
     ctx.exit(end_code(run))
 
 

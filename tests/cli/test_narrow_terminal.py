@@ -9,7 +9,7 @@ from supervisor.cli import main as cli_main
 from supervisor.cli import output, views
 from supervisor.cli.machines import machine_lines
 from supervisor.cli.plan_view import plan_lines
-from tests.cli.fake_api import an_event
+from tests.cli.fake_api import a_run, an_event
 from tests.cli.fake_machines import ORPHAN, a_machine
 from tests.cli.test_dry_run import NOW, a_check, a_plan
 from tests.cli.test_terminal import COLOUR, at_a_terminal
@@ -73,3 +73,11 @@ def test_the_checks_of_a_plan_are_broken_between_words_and_their_fix_is_not(narr
     assert until > at + 3
     assert all(len(line) <= WIDTH for line in lines[at:until])
     assert lines[until - 1].startswith(" " * 11)
+
+
+def test_the_answer_to_a_command_is_broken_between_words(narrow) -> None:
+    first, rest = "Accepted 0 s ago. Next: start in the first zone with capacity", "on the coming tick."
+    lines = click.unstyle(
+        output.told(a_run(run_id="live", status="pending", status_text=f"{first} {rest}"))
+    ).splitlines()
+    assert lines == [f"live  ○ pending  {first}", f"  {rest}"]
