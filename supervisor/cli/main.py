@@ -34,10 +34,10 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "gc": ("machines", "gc", "Release machines of this supervisor that serve no run."),
     "import": ("importing", "import_run", "Take over a run of the older shell runner."),
     "purge": ("purge", "purge", "Delete all files of a run that is over."),
-    "pull": ("pull", "pull", "Fetch a run's results (or other files), compared with their checksums."),
+    "pull": ("pull", "pull", "Fetch a run's results, compared with their checksums."),
     "approve": ("control", "approve", "Let a machine go after its results were verified."),
     "health": ("health", "health", "Is the supervisor well, and does any run need a person?"),
-    "doctor": ("doctor", "doctor", "Check this computer and the cloud; each problem comes with its fix."),
+    "doctor": ("doctor", "doctor", "Check this computer and the cloud; each fault with its fix."),
     "config": ("config", "config", "Show the settings and where each comes from."),
     "dev": ("dev", "dev", "Disasters on purpose; a Spot VM can be preempted."),
     "docs": ("docs", "docs", "Print documents that are drawn from the code."),
@@ -45,6 +45,14 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
 }
 
 
+# How `spot --help` groups them: by what a person is about to do.
+SECTIONS = {
+    "Set up": "doctor serve config build-image prices import migrate",
+    "Train": "submit stop resume approve pull",
+    "Look": "ls show watch wait logs serial events cost health",
+    "Clean up": "gc purge",
+    "More": "dev docs completion",
+}
 # What such things are called elsewhere, the older shell runner among them -> what it is called here.
 OTHER_WORDS = {
     "status": "show",
@@ -94,8 +102,10 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, _, text) in COMMANDS.items()])
+        width = max(map(len, COMMANDS))
+        for title, names in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), COMMANDS[name][2]) for name in names.split()])
 
 
 @click.group(

@@ -188,6 +188,15 @@ def test_every_command_has_help(run_cli) -> None:
         assert text
 
 
+def test_the_help_shows_every_command_once_on_one_line(run_cli, monkeypatch) -> None:
+    from supervisor.cli.main import COMMANDS
+
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = run_cli("--help").out.splitlines()
+    for name, (_, _, text) in COMMANDS.items():
+        assert [line.split(maxsplit=1) for line in lines if line.startswith(f"  {name} ")] == [[name, text]]
+
+
 def test_the_shell_gets_names_of_commands_and_runs(api) -> None:
     from tests.cli.fake_api import a_page, a_run
 
