@@ -179,7 +179,9 @@ def _plan(
 ) -> _Plan:
     old = oldrun.read(reader, place)
     if old.empty:
-        raise OldRunNotFound(f"Nothing lies at {place.url}/.")
+        lists = "gcloud storage ls" if place.url.startswith("gs:") else "ls"
+        parent = place.url.rpartition("/")[0].removeprefix("file://")
+        raise OldRunNotFound(f"Nothing lies at {place.url}/. `{lists} {parent}/` shows which runs there are.")
     if CHECKPOINTS + LAST not in old.seen or old.seen[CHECKPOINTS + LAST].size == 0:
         what = "is empty" if CHECKPOINTS + LAST in old.seen else "is not there"
         raise OldRunNotFound(

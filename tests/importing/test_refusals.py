@@ -28,8 +28,9 @@ def nothing_was_made(imports: Import) -> bool:
 
 
 def test_nothing_there(imports: Import) -> None:
-    with pytest.raises(OldRunNotFound, match="Nothing lies at"):
+    with pytest.raises(OldRunNotFound, match="Nothing lies at") as refused:
         imports()
+    assert f"`gcloud storage ls {URL.rpartition('/')[0]}/`" in refused.value.detail
 
 
 @pytest.mark.parametrize(("content", "why"), [(None, "is not there"), (b"", "is empty")])
