@@ -75,10 +75,10 @@ def archived_console(
     attempt = _attempt(parts, run, number)
     what = {"run_id": run.run_id, "attempt": attempt.number}
     _need_own(parts, run)
+    # A moment beside our era has no name in the log service's language; before the machine there was nothing.
+    begin = attempt.requested_at if since is None else min(max(since, 0.0), parts.clock.now())
     try:
-        kept = parts.platform.console_archive(
-            attempt.ref, attempt.requested_at if since is None else since, lines
-        )
+        kept = parts.platform.console_archive(attempt.ref, begin, lines)
     except NotSupported as error:
         raise NotSupportedHere(f"There is no such log of {attempt.machine_name}: {error}.", what) from error
     except ProviderUnavailable as error:

@@ -109,6 +109,9 @@ def test_it_is_asked_from_when_the_machine_was_asked_for_or_since_then(
     ask(run, "source=cloud_logging")
     ask(run, "source=cloud_logging&since=2026-01-01T00:00:00Z")
     assert asked == [attempt.requested_at, 1767225600.0]
+    ask(run, "source=cloud_logging&since=0001-01-01T00:00:00%2B23:59")
+    ask(run, "source=cloud_logging&since=9999-12-31T23:59:59-23:59")
+    assert asked[2:] == [0.0, run.clock.now()], "moments that no calendar has are none to ask about"
 
 
 def test_a_place_without_a_log_service_and_one_that_has_nothing(run: Bed) -> None:
