@@ -78,21 +78,27 @@ def _clock_is_off(_: Setup, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SystemClock, "now", lambda self: time.time() + 600)
 
 
-def _disk_full(_: Setup, patch: pytest.MonkeyPatch) -> None:
-    usage = namedtuple("usage", "total used free")
-    patch.setattr(doctor_local.shutil, "disk_usage", lambda path: usage(10**12, 10**12 - 10**8, 10**8))
-    assert shutil is doctor_local.shutil
+def _disk_with(free: int) -> Plant:
+    def plant(_: Setup, patch: pytest.MonkeyPatch) -> None:
+        usage = namedtuple("usage", "total used free")
+        patch.setattr(doctor_local.shutil, "disk_usage", lambda path: usage(10**12, 10**12 - free, free))
+        assert shutil is doctor_local.shutil
+
+    return plant
 
 
-def _inodes_out(_: Setup, patch: pytest.MonkeyPatch) -> None:
-    real = os.statvfs
+def _inodes_left(few: int) -> Plant:
+    def plant(_: Setup, patch: pytest.MonkeyPatch) -> None:
+        real = os.statvfs
 
-    def few(path: Any) -> Any:
-        found = list(real(path))
-        found[7] = 12  # f_favail
-        return os.statvfs_result(found)
+        def left(path: Any) -> Any:
+            found = list(real(path))
+            found[7] = few  # f_favail
+            return os.statvfs_result(found)
 
-    patch.setattr(doctor_local.os, "statvfs", few)
+        patch.setattr(doctor_local.os, "statvfs", left)
+
+    return plant
 
 
 def _old_schema(setup: Setup, _: pytest.MonkeyPatch) -> None:
@@ -241,8 +247,10 @@ FAULTS = [
         lambda setup, _: setup.cloud.compute.catalog.deprecated.add("cos-stable-121-18867-90-4"),
     ),
     Fault("a clock that is 10 minutes off", "clock", "fail", "sudo timedatectl set-ntp true", _clock_is_off),
-    Fault("a full disk", "disk", "fail", "du -sh", _disk_full),
-    Fault("no inodes", "inodes", "fail", "df -i", _inodes_out),
+    Fault("a full disk", "disk", "fail", "du -sh", _disk_with(10**8)),
+    Fault("a disk that is nearly full", "disk", "warn", "du -sh", _disk_with(2 * 10**9)),
+    Fault("no inodes", "inodes", "fail", "df -i", _inodes_left(12)),
+    Fault("few inodes", "inodes", "warn", "df -i", _inodes_left(20_000)),
     Fault("an old schema", "database", "fail", "spot migrate", _old_schema),
     Fault("a database that cannot be written", "database", "fail", "ls -l", _read_only),
     Fault("no agent", "agent", "fail", "make agent", _no_agent),

@@ -17,6 +17,7 @@ from supervisor.domain.world import World
 from supervisor.lifecycle.placement import queue
 from supervisor.lifecycle.placing import next_try
 from supervisor.objectstores.gcs import GcsStore
+from supervisor.ports.provider import ImageHidden, ImageMissing, ProviderUnavailable
 from supervisor.providers.gce.clients import Compute
 from supervisor.providers.gce.config import GceConfig, offers, parse_shape
 from supervisor.providers.gce.data_places import DataPlaces
@@ -185,3 +186,30 @@ def test_a_bucket_far_from_some_zone_is_advised_on_and_refused_where_it_must_be_
     near = {**SPEC, "same_region": "require", "zones": ["us-central1-a"]}
     assert scene.plan(near)["would"] == "create"
     submit(scene.parts, SubmitRequest(near, "digits"), "local")
+
+
+PINNED = f"{IMAGE.partition('@')[0]}@sha256:{'ab' * 32}"
+
+
+@pytest.mark.parametrize(
+    ("answer", "result", "said"),
+    [
+        (PINNED, "ok", f"{IMAGE} is sha256:{'ab' * 6} now"),
+        (ImageMissing("no such tag"), "fail", "no such tag; the run would fail before anything is rented"),
+        (ImageHidden("403"), "warn", "roles/artifactregistry.reader"),
+        (ProviderUnavailable("the registry does not answer"), "warn", "the registry does not answer"),
+    ],
+)
+def test_the_image_is_looked_for_before_anything_is_rented(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, answer: str | Exception, result: str, said: str
+) -> None:
+    def pin(image: str) -> str:
+        assert image == IMAGE
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(scene.parts.providers["gce"], "pin", pin)
+    (line,) = [one for one in scene.plan(SPEC)["checks"] if one["name"] == "image"]
+    assert line["result"] == result
+    assert said in f"{line['fact']} {line['cause']} {line['fix']}"
