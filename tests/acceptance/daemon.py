@@ -27,6 +27,10 @@ QUICK = {
 }
 
 
+# What the computer on which the tests run may have been set to.
+OF_WHO_TESTS = ("SPOT_", "CLOUDSDK_", "GOOGLE_")
+
+
 class Daemon:
     """`start` may be called again after `kill`: the same data folder, a new process."""
 
@@ -36,7 +40,7 @@ class Daemon:
 
     def __init__(self, data_dir: Path, environ: Mapping[str, str] = QUICK) -> None:
         self.data_dir = data_dir
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("SPOT_")}
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(OF_WHO_TESTS)}
         self.environ = {**kept, **environ}
         self._process: subprocess.Popen[bytes] | None = None
         self.http = httpx.Client(timeout=30, trust_env=False)

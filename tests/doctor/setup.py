@@ -13,6 +13,7 @@ from unittest.mock import patch
 from supervisor import bootstrap
 from supervisor import settings as settings_of
 from supervisor.storage.store import open_store
+from tests.acceptance.daemon import OF_WHO_TESTS
 from tests.cloud.cloud import BUCKET, PROJECT, Cloud
 from tests.cloud.compute_rig import FixedToken
 from tests.cloud.web import Request, Response, WebServer
@@ -77,9 +78,10 @@ def a_set_up(folder: Path) -> Iterator[Setup]:
     }
     setup = Setup(cloud, data, environ, store.supervisor_id, received)
     google = {name: value for name, value in environ.items() if not name.startswith("SPOT_")}
+    plain = {name: value for name, value in os.environ.items() if not name.startswith(OF_WHO_TESTS)}
     with (
         metadata_server(cloud.metadata, folder / "gcloud") as more,
-        patch.dict(os.environ, {**google, **more}),
+        patch.dict(os.environ, {**plain, **google, **more}, clear=True),
         patch("supervisor.providers.gce.clients._default_credentials", Named),
         patch(
             "supervisor.services.doctor_state.COMMIT_WARN_MS", 60_000.0
