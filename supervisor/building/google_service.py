@@ -164,7 +164,15 @@ def _open_session() -> Any:
             credentials: Any = AnonymousCredentials()
         else:
             credentials = google.auth.default(scopes=SCOPES)[0]
-    except GoogleAuthError as error:
+    except (
+        GoogleAuthError,
+        OSError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        LookupError,
+        RecursionError,
+    ) as error:
         raise ServiceError(f"Application Default Credentials were not found: {error}", 401) from None
     return AuthorizedSession(credentials)
 

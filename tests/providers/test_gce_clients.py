@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.objectstores.gcs import GcsStore
+from supervisor.ports.objectstore import StoreUnavailable
 from supervisor.providers.gce.clients import API_VERSION, Compute
 from supervisor.providers.gce.config import GceConfig
 from supervisor.providers.gce.errors import ApiError
@@ -116,6 +118,23 @@ def test_without_credentials_it_is_said_so() -> None:
     with pytest.raises(ApiError):
         compute.read("")
     compute.warm()  # says nothing: the first use will
+
+
+@pytest.mark.parametrize(
+    "content", [b"[]", b"[" * 100_000, b"\xff\x00", b'{"type": "authorized_user"}', None]
+)
+def test_a_credentials_file_that_holds_something_else_is_no_credentials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None
+) -> None:
+    path = tmp_path / "adc.json"
+    path.mkdir() if content is None else path.write_bytes(content)
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(path))
+    monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
+    with pytest.raises(ApiError, match="no Google credentials") as told:
+        Compute(GceConfig("p", ("z",), {}), Retry()).read("")
+    assert told.value.reason == "identity"
+    with pytest.raises(StoreUnavailable, match="no Application Default Credentials"):
+        GcsStore("gs://bucket").bucket()
 
 
 @pytest.fixture

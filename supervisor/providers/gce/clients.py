@@ -218,6 +218,13 @@ def _headers(url: str, root: str) -> dict[str, str]:
 
 
 def _default_credentials() -> Any:
+    """Raises GoogleAuthError, also where Google's library stumbles over a file that is none of its kind."""
     import google.auth
+    from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError
 
-    return google.auth.default(scopes=[SCOPE])[0]
+    try:
+        return google.auth.default(scopes=[SCOPE])[0]
+    except GoogleAuthError:
+        raise
+    except (OSError, ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
+        raise DefaultCredentialsError(f"their file cannot be used: {error}") from error
