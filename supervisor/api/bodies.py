@@ -182,7 +182,9 @@ class ConsoleParameters(_Parameters):
 
 
 class DoctorParameters(_Parameters):
-    alert_test: Annotated[bool, Field(description="also send one marked test message to the alert address")] = False
+    alert_test: Annotated[
+        bool, Field(description="also send one marked test message to the alert address")
+    ] = False
 
 
 class ReadyParameters(_Parameters):

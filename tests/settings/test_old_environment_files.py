@@ -227,7 +227,9 @@ def test_a_disk_for_each_run_is_told_not_to_be_made(tmp_path: Path) -> None:
 
 
 def test_our_own_variables_in_a_file_count_as_in_the_environment(tmp_path: Path) -> None:
-    known = load(tmp_path, "PROJECT=p\nBUCKET=my-bucket\nSPOT_POLL_INTERVAL_S=45\nSPOT_GCE_PROJECT=${PROJECT}-2\n")
+    known = load(
+        tmp_path, "PROJECT=p\nBUCKET=my-bucket\nSPOT_POLL_INTERVAL_S=45\nSPOT_GCE_PROJECT=${PROJECT}-2\n"
+    )
     assert (known.poll_interval_s, known.gce_project) == (45, "p-2")
     assert known.origins["poll_interval_s"].endswith(" SPOT_POLL_INTERVAL_S")
     assert "env-file" in known.origins["poll_interval_s"]
