@@ -6,9 +6,11 @@ Every text here is short and free of None: a figure that is not known is left ou
 from __future__ import annotations
 
 import math
+import re
 from datetime import UTC, datetime
 
 DASH = "\N{EN DASH}"  # where a column has nothing to show
+_DIGEST = re.compile(r"(sha256:[0-9a-f]{12})[0-9a-f]{52}")
 
 
 def count_text(number: int) -> str:
@@ -93,6 +95,11 @@ def after_colon(text: str) -> str:
 def ended(clause: str) -> str:
     """A clause with its full stop; one that was cut off has its dots."""
     return clause if clause.endswith("…") else clause + "."
+
+
+def short_digests(text: str) -> str:
+    """`train@sha256:fe316894b662`: twelve of the 64 digits tell images apart, and leave room for the rest."""
+    return _DIGEST.sub(r"\1", text)
 
 
 def clip(text: str, limit: int) -> str:

@@ -25,6 +25,7 @@ from supervisor.lifecycle.figures import (
     money_text,
     plural,
     rate_text,
+    short_digests,
     step_text,
     until_text,
 )
@@ -161,13 +162,12 @@ def _launching(run: Run, now: float) -> list[str]:
 
 def _booting(run: Run, attempt: Attempt, now: float) -> list[str]:
     pulse = live_pulse(run)
-    began = attempt.up_at if attempt.up_at is not None else attempt.started_at
-    told = ""
+    told, began = "", attempt.up_at if attempt.up_at is not None else attempt.started_at
     if pulse is not None:
-        told, began = ": " + (clip(pulse.message, 100) or f"phase {pulse.phase}"), pulse.phase_since
-    limit_at = boot_limit_at(run, attempt)
+        told = f": {clip(short_digests(pulse.message), 100) or f'phase {pulse.phase}'}"
+        began = pulse.phase_since
+    limit_at, where = boot_limit_at(run, attempt), clip(attempt.placement.zone, 40)
     left = f"within {until_text(limit_at, now)}" if limit_at > now else "now: its boot limit is over"
-    where = clip(attempt.placement.zone, 40)
     return [
         f"Attempt {attempt.number} boots in {where}{told} for {age_text(now - began)}",
         f"First heartbeat of the training expected {left}",

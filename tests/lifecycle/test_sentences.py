@@ -115,6 +115,12 @@ def test_launching_while_the_create_call_is_open():
     assert next_action(run, NOW).what == "machine in us-east1-c"
 
 
+def test_the_digest_of_a_pulled_image_leaves_room_for_the_time():
+    boots = pulse("image", phase_since=NOW - 50, message=f"pulling r/i@sha256:{'ab' * 32}", launch_id="1.1.1")
+    run = run_in(Status.LAUNCHING, try_=open_try(), attempt=attempt(number=1, up_at=NOW), pulse=boots)
+    assert ": pulling r/i@sha256:abababababab for 50 s. " in status_text(run, NOW)
+
+
 def test_launching_while_the_machine_boots_tells_what_the_agent_says():
     live = attempt(number=4, zone="us-east1-c", up_at=NOW - 19 * MIN)
     boots = pulse(
