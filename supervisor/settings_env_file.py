@@ -101,7 +101,7 @@ def read(path: Path, warnings: list[str]) -> tuple[list[tuple[str, object, str]]
     the environment held them. Appends a sentence to `warnings` for each unknown key and each key that is left out.
     Raises SettingsRefused, InvalidTimeouts."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # editors on Windows put a mark in front of the first key
     except (OSError, ValueError) as error:
         raise SettingsRefused(
             f"cannot read the environment file {path}: {error}", {"path": str(path)}

@@ -241,3 +241,10 @@ def test_a_misspelt_variable_of_ours_in_a_file_is_refused(tmp_path: Path) -> Non
         load(tmp_path, "SPOT_POLL_INTERVALS=45")
     with pytest.raises(SettingsRefused, match="SPOT_STORE_URL needs a shell"):
         load(tmp_path, "SPOT_STORE_URL=$(cat bucket)")
+
+
+def test_a_mark_in_front_of_the_file_does_not_hide_its_first_key(tmp_path: Path) -> None:
+    file = tmp_path / "old.env"
+    file.write_bytes(b"\xef\xbb\xbfLOG_LEVEL=DEBUG\r\n")
+    known = settings.load({}, environ={}, env_file=str(file))
+    assert (known.log_level.upper(), known.warnings) == ("DEBUG", ())
