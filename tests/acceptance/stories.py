@@ -153,12 +153,9 @@ class Stories:
         return int(json.loads((self.machine(run_id) / "agent.json").read_text())["pid"])
 
     def training_pids(self, run_id: str) -> list[int]:
-        """Its processes beside the agent."""
-        return [pid for pid in pids_of(self.machine(run_id).name) if pid != self.agent_pid(run_id)]
-
-    def script_pids(self, run_id: str) -> list[int]:
-        """Those that run the training's script; helpers that come and go are left out."""
-        return [pid for pid in self.training_pids(run_id) if b"training.py" in process_file(pid, "cmdline")]
+        """Those that run the training's script; helpers of the agent's that come and go are left out."""
+        found = [pid for pid in pids_of(self.machine(run_id).name) if pid != self.agent_pid(run_id)]
+        return [pid for pid in found if b"training.py" in process_file(pid, "cmdline")]
 
     # --- at the end of every story ------------------------------------------------------------------------------------
 

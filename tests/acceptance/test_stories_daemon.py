@@ -19,7 +19,7 @@ def test_sigterm_leaves_in_five_seconds_and_no_run_notices(tmp_path: Path) -> No
             house.train(run_id)
         house.trains("ends-meanwhile")
         step = house.trains("steady")["progress"]["step"]
-        pids = house.script_pids("steady")
+        pids = house.training_pids("steady")
         assert pids
         began = time.monotonic()
         assert house.daemon.kill(signal.SIGTERM) == 0
@@ -29,7 +29,7 @@ def test_sigterm_leaves_in_five_seconds_and_no_run_notices(tmp_path: Path) -> No
         saved = house.saved("steady", at_least=step + 5)  # with nobody watching
 
         house.daemon.start()
-        assert house.script_pids("steady") == pids
+        assert house.training_pids("steady") == pids
         run = house.trains("steady", beyond=saved)
         assert run["counters"]["attempts"] == 1
         for run_id in ("steady", "ends-meanwhile"):

@@ -44,7 +44,7 @@ def house(tmp_path: Path, cards: StubCards) -> Iterator[Stories]:
 
 def card_of(house: Stories, run_id: str) -> str:
     """What the training itself sees."""
-    [pid] = house.script_pids(run_id)
+    [pid] = house.training_pids(run_id)
     found = [v for v in process_file(pid, "environ").split(b"\0") if v.startswith(b"CUDA_VISIBLE_DEVICES=")]
     assert len(found) == 1
     return found[0].partition(b"=")[2].decode()
