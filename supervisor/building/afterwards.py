@@ -96,11 +96,9 @@ class Afterwards:
         return Outcome(digest, recovered=True) if digest else None
 
     def running(self) -> str:
-        """The id of a build with this mark that still runs, "" = none is known of. Asked once, after Ctrl-C."""
-        try:
-            found = self._google.find(self._over)
-        except ServiceError:
-            return ""
+        """The id of a build with this mark that still runs, "" = none does. Asked once, after Ctrl-C. Raises
+        ServiceError where nobody tells, which is not the same."""
+        found = self._google.find(self._over)
         return str(found["id"]) if found is not None and found.get("status") in RUNNING else ""
 
     def cancel(self, build: str) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from supervisor.building import reasons
 from supervisor.building.afterwards import Afterwards
 from supervisor.building.context import Context, chosen, lay_out
-from supervisor.building.google_service import Google
+from supervisor.building.google_service import Google, ServiceError
 from supervisor.building.request import (
     DOCKER,
     GLOBAL,
@@ -110,9 +110,13 @@ def _left(request: BuildRequest, way: str, afterwards: Afterwards) -> str:
     """After Ctrl-C: what still runs, and how to end it; "" = nothing. The programs here have been ended already."""
     if way == DOCKER:
         return ""
-    build = afterwards.running()
+    where = f"--project={request.project} --region={request.region or GLOBAL}"
+    try:
+        build = afterwards.running()
+    except ServiceError:
+        listed = f'gcloud builds list --ongoing --filter="tags={request.mark}" {where}'
+        return f"Whether a build still runs at Cloud Build cannot be read now. To see it: {listed}"
     if not build:
         return ""
-    region = request.region or GLOBAL
-    command = f"gcloud builds cancel {build} --project={request.project} --region={region}"
+    command = f"gcloud builds cancel {build} {where}"
     return f"Build {build} still runs at Cloud Build. To end it: {command}"

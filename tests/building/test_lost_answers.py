@@ -175,3 +175,25 @@ def test_ctrl_c_says_what_still_runs_and_how_to_end_it(scene: Scene) -> None:
         "Build build-1 still runs at Cloud Build. To end it: "
         f"gcloud builds cancel build-1 --project={PROJECT} --region=global"
     )
+
+
+def test_ctrl_c_while_cloud_build_does_not_answer_never_says_that_nothing_runs(scene: Scene) -> None:
+    scene.program("gcloud", hang=True)
+    request = scene.request(ways=("cloud-build",))
+    scene.builds.fail("GET", Response(403, FORBIDDEN), None)
+
+    def interrupt() -> None:
+        end = time.monotonic() + 20
+        while not (scene.room / "gcloud.pid").exists() and time.monotonic() < end:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(Interrupted) as caught:
+        build(request, scene.said.append, scene.lines.append)
+    thread.join()
+    assert str(caught.value) == (
+        "Whether a build still runs at Cloud Build cannot be read now. To see it: gcloud builds list --ongoing "
+        f'--filter="tags={request.mark}" --project={PROJECT} --region=global'
+    )
