@@ -41,7 +41,7 @@ T = TypeVar("T")
 # What the extra `google` brings; the names are asked for without importing anything of it.
 GOOGLE_PACKAGES = ("google.auth", "google.cloud.compute_v1", "google.cloud.storage")
 ASKING_DEADLINE_S = 6.0
-DOCTOR_DEADLINE_S = 3.5  # so that a refusal after repeats is still told within the doctor's own 4 s
+DOCTOR_DEADLINE_S = 2.5  # a refusal after repeats is told within the doctor's 4 s, less 1.2 s of loading
 PRICES_DEADLINE_S = 30.0
 LAUNCH_THREADS_LOCAL = 8
 LAUNCH_THREADS_GCE = 32  # an insert waits seconds for Google, a process starts at once

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import threading
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ from supervisor.storage.serving import database_file, port_line
 from supervisor.surroundings import alerts, settings_lines, surroundings
 
 CLOSE_S = 0.5
+LEAST_S = 1.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,9 @@ class _Wired:
 
 
 def examine(settings: Settings, alert_test: bool, deadline_s: float) -> dict[str, Any]:
-    """The doctor's report; raises nothing. Takes `deadline_s` and what loading the libraries takes."""
+    """The doctor's report; raises nothing. `deadline_s` counts from now, with what is opened first; the questions get
+    LEAST_S of it, whatever is left."""
+    began = time.monotonic()
     opened = contextlib.ExitStack()
     try:
         clock = SystemClock()
@@ -67,7 +71,8 @@ def examine(settings: Settings, alert_test: bool, deadline_s: float) -> dict[str
             clock, knobs, wired.objects, store, wired.parts,
             (*instead, *wired.instead, port_line(settings.data_dir, settings.host, settings.port)),
         )  # fmt: skip
-        return examine_alone(patient, wired.around, alert_test, deadline_s)
+        left_s = round(max(LEAST_S, deadline_s - (time.monotonic() - began)), 1)
+        return examine_alone(patient, wired.around, alert_test, left_s)
     finally:
         _close(opened)
 

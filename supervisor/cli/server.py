@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import signal
+import time
 from collections.abc import Callable
 from types import FrameType
 from typing import Any, TypeVar
@@ -87,7 +88,9 @@ def migrate(file: str | None, env_file: str | None, **flags: str | None) -> None
 def examine_here(
     flags: dict[str, object], file: str | None, env_file: str | None, alert_test: bool, deadline_s: float
 ) -> dict[str, Any]:
-    """The doctor's report on these settings, made in this process. Refused settings are a line of it, too."""
+    """The doctor's report on these settings, made in this process. Refused settings are a line of it, too. `deadline_s`
+    counts from now: loading the libraries, which takes more than a second, is time in which a person waits."""
+    began = time.monotonic()
     from supervisor import telemetry
 
     telemetry.configure("error", "plain")
@@ -107,7 +110,7 @@ def examine_here(
         return {"worst": "fail", "checks": [line]}
     from supervisor import bootstrap
 
-    return bootstrap.examine(known, alert_test, deadline_s)
+    return bootstrap.examine(known, alert_test, deadline_s - (time.monotonic() - began))
 
 
 def _begin_log(known: Settings) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -100,3 +101,29 @@ def test_a_port_that_another_program_has(run_cli, nobody, monkeypatch) -> None:
         ended = run_cli("doctor", "--here", "--data-dir", str(nobody))
     assert f"✗ port       127.0.0.1:{port} is taken" in ended.out
     assert Path("/proc/locks").exists()
+
+
+def test_the_time_that_loading_takes_is_taken_from_that_of_the_questions(monkeypatch, tmp_path) -> None:
+    """A person waits for all of it; what is left is still enough for an answer."""
+    from supervisor import bootstrap, examining
+    from supervisor.cli import server
+
+    given: list[float] = []
+    at = iter([100.0, 101.5])
+    monkeypatch.setattr(server, "time", SimpleNamespace(monotonic=lambda: next(at)))
+    monkeypatch.setattr(bootstrap, "examine", lambda known, test, deadline_s: given.append(deadline_s) or {})
+    server.examine_here({"data_dir": str(tmp_path)}, None, None, False, 4.0)
+    assert given == [2.5]
+    monkeypatch.undo()
+
+    def asked(patient, around, alert_test, deadline_s):
+        given.append(deadline_s)
+        return {"worst": "ok", "checks": []}
+
+    monkeypatch.setattr(examining, "examine_alone", asked)
+    known = server.settings_of.load({"data_dir": str(tmp_path)}, {})
+    at = iter([100.0, 100.5, 200.0, 209.0])
+    monkeypatch.setattr(examining, "time", SimpleNamespace(monotonic=lambda: next(at)))
+    examining.examine(known, False, 2.5)
+    examining.examine(known, False, 2.5)
+    assert given == [2.5, 2.0, examining.LEAST_S]
