@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from supervisor import settings_values
 from supervisor.domain.errors import SettingsRefused
@@ -19,15 +19,6 @@ NOTICES_S = (
     120,
 )  # scheduling.preemptionNoticeDuration takes no other value (discovery document, rev 20261106)
 STORE_FORMS = {LOCAL: "file:///FOLDER", GCE: "gs://BUCKET[/PREFIX]"}
-ENDPOINTS = (
-    "gce_endpoint",
-    "secret_manager_endpoint",
-    "cloud_build_endpoint",
-    "billing_endpoint",
-    "logging_endpoint",
-    "resource_manager_endpoint",
-    "iam_endpoint",
-)
 _BUCKET_URL = re.compile(r"gs://[a-z0-9][a-z0-9._-]{1,220}[a-z0-9](/[A-Za-z0-9._/-]*)?")
 _PLACE = r"[A-Za-z0-9][A-Za-z0-9._/-]*"
 _FORMS: Mapping[str, tuple[str, str]] = {
@@ -85,6 +76,9 @@ class GceSettings:
     logging_endpoint: str = ""
     resource_manager_endpoint: str = ""
     iam_endpoint: str = ""
+
+
+ENDPOINTS = tuple(f.name for f in fields(GceSettings) if f.name.endswith(settings_values.ENDPOINT))
 
 
 def check(provider: str, store_url: str, s: GceSettings) -> None:

@@ -16,6 +16,7 @@ from supervisor.domain.errors import SettingsRefused
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("plain", "json")
+ENDPOINT = "_endpoint"  # names that end so are addresses; empty = the service's own
 EMPTY_ALLOWED = frozenset(
     {
         "alert_url",
@@ -26,13 +27,6 @@ EMPTY_ALLOWED = frozenset(
         "gce_data_disk",
         "gce_data_disk_zone",
         "gce_min_cpu_platform",
-        "gce_endpoint",
-        "secret_manager_endpoint",
-        "cloud_build_endpoint",
-        "billing_endpoint",
-        "logging_endpoint",
-        "resource_manager_endpoint",
-        "iam_endpoint",
     }
 )
 ZERO_ALLOWED = frozenset(
@@ -99,7 +93,8 @@ def parse(name: str, kind: str, raw: object, origin: str) -> object:
 
 
 def _text(name: str, raw: object) -> str:
-    if name in EMPTY_ALLOWED and isinstance(raw, str) and not raw.strip():
+    may_be_empty = name in EMPTY_ALLOWED or name.endswith(ENDPOINT)
+    if may_be_empty and isinstance(raw, str) and not raw.strip():
         return ""
     if not isinstance(raw, str) or not raw.strip() or "\x00" in raw:
         raise _Malformed("a text that is not empty")
