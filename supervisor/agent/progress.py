@@ -22,6 +22,7 @@ READ_BYTES = 1 << 20  # at one look, so that a flood cannot hold up the agent
 PHASES = (TRAINING, CHECKPOINT, EVALUATION)
 REMEMBERED = 200  # announced checkpoints
 PACE_WINDOW_S = 60.0
+PACE_APART_S = 0.5  # reports that are nearer than that tell no pace
 
 
 class LineTail:
@@ -169,11 +170,12 @@ class Pace:
             self._points.popleft()
 
     def steps_per_s(self) -> Optional[float]:
-        """None until two reports lie apart."""
+        """None until two reports lie apart. Lines that were read in one go are apart by microseconds only: that is the
+        pace of our reading, not of the training."""
         if len(self._points) < 2:
             return None
         (first_at, first), (last_at, last) = self._points[0], self._points[-1]
-        return (last - first) / (last_at - first_at) if last_at > first_at else None
+        return (last - first) / (last_at - first_at) if last_at - first_at >= PACE_APART_S else None
 
 
 def _count(value: Any) -> Optional[int]:

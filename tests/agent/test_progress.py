@@ -150,6 +150,16 @@ def test_the_pace_is_that_of_the_last_minute(desk: Desk) -> None:
     assert pace.steps_per_s() is None
 
 
+def test_lines_read_in_one_go_tell_no_pace() -> None:
+    """After a restore the first lines may all be there at once: 54,436 steps/s were told so."""
+    pace = Pace()
+    pace.add(10.0, 150)
+    pace.add(10.00004, 152)
+    assert pace.steps_per_s() is None
+    pace.add(11.0, 175)
+    assert pace.steps_per_s() == pytest.approx(25.0)
+
+
 # --- spot_progress ------------------------------------------------------------------------------------------------
 
 
