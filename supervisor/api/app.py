@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection
 
-from fastapi import FastAPI, Request, Response
+from fastapi import Depends, FastAPI, Request, Response
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from supervisor import telemetry
+from supervisor.api.access import admit
 from supervisor.api.deps import Services
 from supervisor.api.door import LOOPBACK, Door
 from supervisor.api.errors import problem, problem_of, request_id_of
@@ -53,7 +54,7 @@ def create_app(services: Services | None, hosts: Collection[str] = LOOPBACK) -> 
     )
     app.state.services = services
     for router in ROUTERS:
-        app.include_router(router)
+        app.include_router(router, dependencies=[Depends(admit)])
     methods = [
         (route.path_regex, route.methods or set())
         for router in ROUTERS

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 from fastapi import Request
 
+from supervisor.domain.callers import LOCAL, Caller
 from supervisor.services.checkup import answers
 from supervisor.services.dev import Dev
 from supervisor.services.doctor import Surroundings
 from supervisor.services.health import LoopView
 from supervisor.services.heartbeat import BeatInbox
 from supervisor.services.logs import Logs
-from supervisor.services.parts import OWNER, Parts
+from supervisor.services.parts import Parts
 from supervisor.services.plan import Asking, Preview, nothing_sent
 from supervisor.services.queries import Live, Queries, nobody_live
+
+Identify = Callable[[str, str], Caller]
+
+
+def everybody(authorization: str, request_id: str) -> Caller:
+    """An `Identify` where nobody is asked who he is."""
+    return replace(LOCAL, request_id=request_id)
+
 
 PLAN_CHECKS_S = 3.5  # a plan waits 4 s for all of it
 
@@ -22,7 +32,8 @@ PLAN_CHECKS_S = 3.5  # a plan waits 4 s for all of it
 @dataclass(frozen=True, slots=True)
 class Services:
     """`dev` is None where no provider can inject disasters. `beat_host`: a name of the outside world under which beats
-    may come in, and nothing else; "" = there is none. `asking`: what a plan asks beside the store."""
+    may come in, and nothing else; "" = there is none. `asking`: what a plan asks beside the store. `identify`: whom the
+    header Authorization and the request id stand for; raises Unauthorized."""
 
     parts: Parts
     inbox: BeatInbox
@@ -33,6 +44,7 @@ class Services:
     dev: Dev | None = None
     beat_host: str = ""
     asking: Asking = field(default_factory=lambda: Asking(tuple, nothing_sent))
+    identify: Identify = everybody
 
 
 def assemble(
@@ -55,6 +67,7 @@ def services_of(request: Request) -> Services:
     return services
 
 
-def actor_of(request: Request) -> str:
-    """Who asks. Until there are tokens everybody who reaches this loopback server is its owner."""
-    return OWNER
+def caller_of(request: Request) -> Caller:
+    """Who asks, as `api/access` has found out."""
+    caller: Caller = request.state.caller
+    return caller

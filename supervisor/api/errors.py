@@ -36,6 +36,18 @@ class HostRefused(SpotError):
     code = "HOST_REFUSED"
 
 
+class Unauthorized(SpotError):
+    """No token, or none that is valid here."""
+
+    code = "UNAUTHORIZED"
+
+
+class ScopeMissing(SpotError):
+    """The token is valid, and may not do this; the text names the scope."""
+
+    code = "SCOPE_MISSING"
+
+
 class OriginRefused(SpotError):
     """A page of another site sent this through the user's browser."""
 
@@ -54,7 +66,9 @@ STATUS: Mapping[str, int] = {
     "CURSOR_INVALID": 400,
     "INVALID_JSON": 400,
     "HOST_REFUSED": 400,
+    "UNAUTHORIZED": 401,
     "FORBIDDEN": 403,
+    "SCOPE_MISSING": 403,
     "NONCE_REFUSED": 403,
     "DEV_REFUSED": 403,
     "ORIGIN_REFUSED": 403,

@@ -43,6 +43,18 @@ class EventKind(StrEnum):
     CHECKPOINTS_REMOVED = "checkpoints_removed"  # pruned by the run's own rule
     RESULTS_PULLED = "results_pulled"
     PURGED = "purged"  # a person had the run's files deleted
+    CHANGED = "changed"  # a person changed labels, limits or zones
+    BUDGET_WARNING = "budget_warning"  # 80 % of what the run may cost
+    DISK_NEARLY_FULL = "disk_nearly_full"
+    APPROVAL_REMINDER = "approval_reminder"  # a machine still waits, and bills, for a person's word
+    SUPERVISOR_STARTED = "supervisor_started"
+    PATROL = "patrol"  # how everything stands, also when nothing has changed
+    TOKEN_CREATED = "token_created"  # noqa: S105 - a kind of event
+    TOKEN_REVOKED = "token_revoked"  # noqa: S105
+    WEBHOOK_ADDED = "webhook_added"
+    WEBHOOK_CHANGED = "webhook_changed"
+    WEBHOOK_REMOVED = "webhook_removed"
+    WEBHOOK_DISABLED = "webhook_disabled"  # it failed for too long, or said that it is gone
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from supervisor.domain.callers import Caller
 from supervisor.domain.errors import ApprovalMismatch, NothingToApprove, PullRequired
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.run import Approval, Run
@@ -26,7 +27,7 @@ class ApproveRequest:
     accept_loss: str = ""
 
 
-def approve(parts: Parts, run_id: str, request: ApproveRequest, actor: str) -> Run:
+def approve(parts: Parts, run_id: str, request: ApproveRequest, caller: Caller) -> Run:
     """The run with the approval on record. Raises NotFound, NothingToApprove, PullRequired, ApprovalMismatch,
     Unavailable."""
 
@@ -34,8 +35,10 @@ def approve(parts: Parts, run_id: str, request: ApproveRequest, actor: str) -> R
         if _same(run.approval, request):
             return None
         _check(run, request)
-        approval = Approval(actor, now, request.machine_id, request.results_sha256, request.accept_loss)
-        return replace(run, approval=approval), _event(approval)
+        approval = Approval(
+            caller.actor, now, request.machine_id, request.results_sha256, request.accept_loss
+        )
+        return replace(run, approval=approval), _event(approval, caller)
 
     return change(parts, run_id, judge, "nothing was approved")
 
@@ -78,14 +81,10 @@ def _check(run: Run, request: ApproveRequest) -> None:
         )
 
 
-def _event(approval: Approval) -> Event:
+def _event(approval: Approval, caller: Caller) -> Event:
     data = {"machine_id": approval.machine_id, "results_sha256": approval.results_sha256}
     if approval.accept_loss:
         text = f"{approval.actor} gave up the results: {approval.accept_loss}"
-        return Event(EventKind.LOSS_ACCEPTED, text, approval.actor, {**data, "reason": approval.accept_loss})
-    return Event(
-        EventKind.APPROVED,
-        f"{approval.actor} approved the release of {approval.machine_id}.",
-        approval.actor,
-        data,
-    )
+        return caller.event(EventKind.LOSS_ACCEPTED, text, {**data, "reason": approval.accept_loss})
+    text = f"{approval.actor} approved the release of {approval.machine_id}."
+    return caller.event(EventKind.APPROVED, text, data)

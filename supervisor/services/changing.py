@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from supervisor.domain.callers import Caller
 from supervisor.domain.errors import NotFound, Unavailable
 from supervisor.domain.events import Event
 from supervisor.domain.identifiers import is_run_id
 from supervisor.domain.run import Run
 from supervisor.lifecycle.figures import clip
 from supervisor.ports.store import Change
-from supervisor.services.parts import OWNER, Parts
+from supervisor.services.parts import Parts
 
 RACES = 8  # how often we look again when somebody else was faster
 
@@ -22,11 +23,21 @@ Judge = Callable[[Run, float], tuple[Run, Event] | None]
 
 
 def find_run(parts: Parts, run_id: str) -> Run:
-    """Raises NotFound, for another owner's run as well: nothing is told of it."""
+    """Raises NotFound. Whose run it is was asked at the door (api/access)."""
     run = parts.store.find(run_id) if is_run_id(run_id) else None
-    if run is None or run.owner != OWNER:
-        raise NotFound(f"There is no run {clip(run_id, 80)}; `spot ls` lists those that there are.")
+    if run is None:
+        raise _not_found(run_id)
     return run
+
+
+def refuse_unknown(parts: Parts, run_id: str, caller: Caller) -> None:
+    """Raises NotFound, in the same words for a run that there is not and for another owner's."""
+    if not caller.owns(find_run(parts, run_id).owner):
+        raise _not_found(run_id)
+
+
+def _not_found(run_id: str) -> NotFound:
+    return NotFound(f"There is no run {clip(run_id, 80)}; `spot ls` lists those that there are.")
 
 
 def change(parts: Parts, run_id: str, judge: Judge, undone: str) -> Run:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from supervisor import telemetry
+from supervisor.domain.callers import Caller
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.machine import MachineRef
 from supervisor.lifecycle.inventory import Use
@@ -32,7 +33,7 @@ BEGIN_WITHIN_S = 20.0  # what is not begun by then is left for the next request:
 SHOWN = 1000
 
 
-def collect(parts: Parts, dry_run: bool, actor: str) -> Json:
+def collect(parts: Parts, dry_run: bool, caller: Caller) -> Json:
     """`released`: asked for and accepted, or with `dry_run` what would be; `left`: of ours, not released now, each with
     `why`. Raises Unavailable when the machines cannot be read, StoreDown."""
     sight = look(parts)
@@ -42,7 +43,7 @@ def collect(parts: Parts, dry_run: bool, actor: str) -> Json:
     if dry_run:
         done = due
     else:
-        done, undone = _release(parts, due, actor)
+        done, undone = _release(parts, due, caller)
         left += undone
     prices = [usd_now(one) for one in done]
     return {
@@ -58,13 +59,15 @@ def collect(parts: Parts, dry_run: bool, actor: str) -> Json:
     }
 
 
-def _release(parts: Parts, due: Sequence[Known], actor: str) -> tuple[list[Known], list[tuple[Known, str]]]:
+def _release(
+    parts: Parts, due: Sequence[Known], caller: Caller
+) -> tuple[list[Known], list[tuple[Known, str]]]:
     """(accepted, those that were not and why). The event comes first: one that is cut off is told of."""
     if not due:
         return [], []
     monotonic = parts.clock.monotonic
     now, until = parts.clock.now(), monotonic() + BEGIN_WITHIN_S
-    parts.store.add_events(None, [_event(one, actor) for one in due[:MOST]], now)
+    parts.store.add_events(None, [_event(one, caller) for one in due[:MOST]], now)
 
     def ask(one: Known) -> str:
         if monotonic() > until or parts.closing.is_set():
@@ -92,11 +95,11 @@ def _ask(parts: Parts, one: Known) -> str:
     return ""
 
 
-def _event(one: Known, actor: str) -> Event:
+def _event(one: Known, caller: Caller) -> Event:
     machine = one.machine
     text = (
         f"Machine {machine.name} in {machine.zone} {one.verdict.why} (labelled {machine.run_id or 'with no run'}, "
-        f"launch {machine.launch_id or 'none'}): {actor} asks for its release."
+        f"launch {machine.launch_id or 'none'}): {caller.actor} asks for its release."
     )
     data = {
         "machine": machine.name,
@@ -106,4 +109,4 @@ def _event(one: Known, actor: str) -> Event:
         "launch_id": machine.launch_id,
         "readings": [f"listing: {machine.state}"],
     }
-    return Event(EventKind.MACHINE_LEAKED, text, actor, data)
+    return caller.event(EventKind.MACHINE_LEAKED, text, data)

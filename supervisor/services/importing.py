@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
+from supervisor.domain.callers import Caller
 from supervisor.domain.errors import (
     ImportRunning,
     InvalidRequest,
@@ -40,7 +41,7 @@ from supervisor.ports.objectstore import (
 from supervisor.ports.store import DuplicateRun
 from supervisor.services import import_files, oldhistory, oldlife, oldrun, oldspec
 from supervisor.services.oldrun import BEST, CHECKPOINTS, LAST, OldRun, Place
-from supervisor.services.parts import OWNER, Parts
+from supervisor.services.parts import Parts
 from supervisor.services.policy import Spec, policy_from, provider_of, settled
 from supervisor.services.run_view import Json, run_json
 from supervisor.services.spec_secrets import LOCAL
@@ -73,22 +74,22 @@ class _Plan:
     warnings: tuple[str, ...]
 
 
-def import_run(parts: Parts, request: ImportRequest, actor: str) -> tuple[int, Json]:
+def import_run(parts: Parts, request: ImportRequest, caller: Caller) -> tuple[int, Json]:
     """(201 or 200, the answer). Raises InvalidRequest and its kin, OldRunNotFound, OldRunAlive, OldRunUnreadable,
     ImportRunning, RunIdTaken, Unavailable, StoreDown."""
     place = oldrun.place_of(request.url)
     run_id = _run_id(place, request.run_id, _folder_of(place.root) == _folder_of(parts.objects.url))
     with _alone(parts, run_id):
-        known = _known(parts, run_id, place)
+        known = _known(parts, run_id, place, caller)
         if known is not None:
             return 200, _told(parts, place, known)
         with _reading(parts, place) as reader:
-            plan = _plan(parts, reader, place, run_id, request, actor)
+            plan = _plan(parts, reader, place, run_id, request, caller)
             if request.dry_run:
                 return 200, _answer(parts, plan, None)
             pointers = import_files.copied(parts, reader, plan.old, run_id, plan.run.checkpoint_step or 0)
         import_files.lay_baton(parts, run_id, *pointers)
-        return _written(parts, plan, place)
+        return _written(parts, plan, place, caller)
 
 
 def _folder_of(url: str) -> str:
@@ -132,12 +133,12 @@ def _alone(parts: Parts, run_id: str) -> Iterator[None]:
             elsewhere.busy.discard(run_id)
 
 
-def _known(parts: Parts, run_id: str, place: Place) -> Run | None:
+def _known(parts: Parts, run_id: str, place: Place, caller: Caller) -> Run | None:
     """The run that this very import made before. Raises RunIdTaken for any other of this name."""
     run = parts.store.find(run_id)
     if run is None:
         return None
-    if run.owner == OWNER and parts.store.labels(run.key).get(SOURCE) == place.url:
+    if caller.owns(run.owner) and parts.store.labels(run.key).get(SOURCE) == place.url:
         return run
     raise RunIdTaken(
         f"There is a run {run_id} already, and it was not imported from there. Give another name (--as NEW_ID).",
@@ -175,7 +176,7 @@ def _reading(parts: Parts, place: Place) -> Iterator[ObjectReader]:
 
 
 def _plan(
-    parts: Parts, reader: ObjectReader, place: Place, run_id: str, request: ImportRequest, actor: str
+    parts: Parts, reader: ObjectReader, place: Place, run_id: str, request: ImportRequest, caller: Caller
 ) -> _Plan:
     old = oldrun.read(reader, place)
     if old.empty:
@@ -196,18 +197,17 @@ def _plan(
     provider = provider_of(spec, parts)
     step = oldhistory.last_step(old)
     run = Run(
-        key=0, run_id=run_id, owner=OWNER, cell=parts.cells[provider], provider=provider, generation=1,
+        key=0, run_id=run_id, owner=caller.owner, cell=parts.cells[provider], provider=provider, generation=1,
         status=Status.STOPPED, policy=policy, created_at=now, generation_at=now, status_since=now,
         detail=f"{IMPORTED}{place.url}", checkpoint_step=step or 0, cost_known=False, settled=True,
     )  # fmt: skip
     left = (*(carried.left_out if request.spec is None else ()), *_files_left(old), *old.troubles)
-    told = Event(
+    told = caller.event(
         EventKind.IMPORTED,
-        f"{IMPORTED}{place.url} by {actor}: {_about(old, step)}",
-        actor,
+        f"{IMPORTED}{place.url} by {caller.actor}: {_about(old, step)}",
         {"source": place.url, "step": step, "state": old.state},
     )
-    events = (told, *oldhistory.events(old, actor))
+    events = (told, *oldhistory.events(old, caller.actor))
     return _Plan(
         old,
         run_id,
@@ -247,12 +247,12 @@ def _files_left(old: OldRun) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _written(parts: Parts, plan: _Plan, place: Place) -> tuple[int, Json]:
+def _written(parts: Parts, plan: _Plan, place: Place, caller: Caller) -> tuple[int, Json]:
     try:
         with parts.store.begin(parts.clock.now()) as tx:
             run = tx.insert(plan.run, plan.spec, plan.spec["labels"], plan.events)
     except DuplicateRun:  # another supervisor on this database was quicker
-        known = _known(parts, plan.run_id, place)
+        known = _known(parts, plan.run_id, place, caller)
         if known is None:
             raise Unavailable("The run kept changing while it was imported. Repeat it.") from None
         return 200, _told(parts, place, known)

@@ -19,8 +19,6 @@ from supervisor.ports.provider import Provider
 from supervisor.ports.store import Store
 from supervisor.ports.wake import Wake
 
-OWNER = "local"  # owner and actor of everything until there are tokens
-
 
 @dataclass(frozen=True, slots=True)
 class Defaults:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from supervisor.domain import baton as batons
 from supervisor.domain import runfiles
 from supervisor.domain.attempt import Try
+from supervisor.domain.callers import Caller
 from supervisor.domain.errors import CodeNotFound
 from supervisor.domain.findings import Finding
 from supervisor.domain.placement import Offer, ZoneRecord
@@ -68,7 +69,7 @@ class Foretold:
 
 
 def plan(
-    parts: Parts, asking: Asking, request: SubmitRequest, actor: str, code_follows: bool = False
+    parts: Parts, asking: Asking, request: SubmitRequest, caller: Caller, code_follows: bool = False
 ) -> Json:
     """Raises what a submit raises, but for the errors of a key that was used before: no key is looked up.
     `code_follows`: the code bundle is stored only with the submit itself, so that it is not missed now."""
@@ -82,7 +83,7 @@ def plan(
     if request.spec.get("same_region") == REQUIRE:
         _learn_places(parts, request, until - time.monotonic())
     now = parts.clock.now()
-    foretold = foretell(parts, request, actor, now)
+    foretold = foretell(parts, request, caller, now)
     run = foretold.run
     own = parts.providers.get(run.provider)  # None: a live run of machines that this supervisor no longer has
     offers = {} if own is None else {run.provider: own.offers()}
@@ -95,7 +96,7 @@ def plan(
     return plan_json(foretold.would, run, foretold.spec, foretold.differs, order, readings, now)
 
 
-def foretell(parts: Parts, request: SubmitRequest, actor: str, now: float) -> Foretold:
+def foretell(parts: Parts, request: SubmitRequest, caller: Caller, now: float) -> Foretold:
     """What a submit of this request would do now. Writes nothing; raises what `submit` raises."""
     seen = look(parts, request.run_id) if request.run_id is not None else Look(None, None)
     if seen.run is None:
@@ -105,11 +106,11 @@ def foretell(parts: Parts, request: SubmitRequest, actor: str, now: float) -> Fo
         policy = policy_from(request.spec, parts, now)
         if request.refusal is not None:
             raise request.refusal
-        run = new_run(parts, request, request.run_id or UNNAMED, policy, now)
+        run = new_run(parts, request, request.run_id or UNNAMED, policy, caller.owner, now)
         return Foretold(CREATE, run, request.spec)
-    refuse_stranger(seen.run)
+    refuse_stranger(seen.run, caller)
     old = parts.store.spec(seen.run.key)
-    wish = Wish(request.spec, request.replace_spec, request.rerun, actor, request.refusal)
+    wish = Wish(request.spec, request.replace_spec, request.rerun, caller, request.refusal)
     resumed, event = judged(parts, seen.run, old, wish, seen, now)
     would = UNCHANGED if event is None else RERUN if request.rerun else RESUME
     return Foretold(would, resumed.run, resumed.spec, resumed.differs)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from supervisor.domain.callers import Caller
 from supervisor.domain.errors import PullMismatch
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.run import Run
@@ -15,16 +16,16 @@ from supervisor.services.changing import change
 from supervisor.services.parts import Parts
 
 
-def note_pull(parts: Parts, run_id: str, results_sha256: str, files: int, actor: str) -> Run:
+def note_pull(parts: Parts, run_id: str, results_sha256: str, files: int, caller: Caller) -> Run:
     """The run with the pull on record; twice is once. Raises NotFound, PullMismatch, Unavailable."""
 
     def judge(run: Run, now: float) -> tuple[Run, Event] | None:
         _check(run, results_sha256, files)
         if run.pulled == results_sha256:
             return None
-        text = f"{actor} pulled the results: {plural(files, 'file')}, sizes and checksums compared."
+        text = f"{caller.actor} pulled the results: {plural(files, 'file')}, sizes and checksums compared."
         data = {"results_sha256": results_sha256, "files": files}
-        return replace(run, pulled=results_sha256), Event(EventKind.RESULTS_PULLED, text, actor, data)
+        return replace(run, pulled=results_sha256), caller.event(EventKind.RESULTS_PULLED, text, data)
 
     return change(parts, run_id, judge, "the pull was not noted")
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from supervisor.domain import baton as batons
 from supervisor.domain import runfiles
 from supervisor.domain.attempt import Attempt
+from supervisor.domain.callers import Caller
 from supervisor.domain.errors import FilesPurged, InvalidRequest, PurgeRefused, Unavailable
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.run import Run
@@ -67,10 +68,10 @@ def refuse_purged(run: Run, attempt: Attempt | None = None) -> None:
         )
 
 
-def purge(parts: Parts, run_id: str, confirm: str, actor: str) -> Purged:
+def purge(parts: Parts, run_id: str, confirm: str, caller: Caller) -> Purged:
     """Delete every file of a settled run. Raises NotFound, InvalidRequest (`confirm` is not the run's id),
     PurgeRefused, Unavailable (cut off: repeat it), StoreDown."""
-    run = change(parts, run_id, lambda run, now: _begun(parts, run, confirm, actor), "nothing was deleted")
+    run = change(parts, run_id, lambda run, now: _begun(parts, run, confirm, caller), "nothing was deleted")
     deleted = _Deleting(parts, run)
     try:
         try:
@@ -89,7 +90,7 @@ def purge(parts: Parts, run_id: str, confirm: str, actor: str) -> Purged:
             "Repeat it: it goes on where it stopped.",
             {"run_id": run_id, "files": deleted.files},
         ) from error
-    done = change(parts, run_id, lambda run, now: _ended(run, deleted, actor, now), "its files are deleted")
+    done = change(parts, run_id, lambda run, now: _ended(run, deleted, caller, now), "its files are deleted")
     return Purged(done, deleted.files, deleted.size_bytes)
 
 
@@ -99,7 +100,7 @@ def _trouble(error: Exception) -> str:
     return f"The object store {'is full' if isinstance(error, StoreFull) else 'went away'}"
 
 
-def _begun(parts: Parts, run: Run, confirm: str, actor: str) -> tuple[Run, Event]:
+def _begun(parts: Parts, run: Run, confirm: str, caller: Caller) -> tuple[Run, Event]:
     if confirm != run.run_id:
         raise InvalidRequest(
             f"Nothing was deleted: to purge {run.run_id}, confirm it with exactly this run id.",
@@ -108,8 +109,8 @@ def _begun(parts: Parts, run: Run, confirm: str, actor: str) -> tuple[Run, Event
         )
     _refuse_live(run, parts.store.attempts(run.key))
     again = " again" if run.purging else ""
-    text = f"Purge asked for{again} by {actor}: all files of the run are deleted, its history stays."
-    return replace(run, purging=True), Event(EventKind.PURGED, text, actor)
+    text = f"Purge asked for{again} by {caller.actor}: all files of the run are deleted, its history stays."
+    return replace(run, purging=True), caller.event(EventKind.PURGED, text)
 
 
 def _refuse_live(run: Run, attempts: list[Attempt]) -> None:
@@ -188,11 +189,11 @@ class _Deleting:
             raise _Overtaken
 
 
-def _ended(run: Run, deleted: _Deleting, actor: str, now: float) -> tuple[Run, Event] | None:
+def _ended(run: Run, deleted: _Deleting, caller: Caller, now: float) -> tuple[Run, Event] | None:
     if not run.purging:
         return None
     figures = f"{plural(deleted.files, 'file')}, {size_text(deleted.size_bytes)}"
-    text = f"Purged by {actor}: {figures} deleted. A resume begins from nothing."
+    text = f"Purged by {caller.actor}: {figures} deleted. A resume begins from nothing."
     data = {"files": deleted.files, "size_bytes": deleted.size_bytes}
     after = replace(run, purging=False, purged_at=now, checkpoint_step=None, no_progress_base=None)
-    return after, Event(EventKind.PURGED, text, actor, data)
+    return after, caller.event(EventKind.PURGED, text, data)

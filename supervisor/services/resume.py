@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from supervisor.domain.callers import Caller
 from supervisor.domain.errors import SpotError, Unavailable
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.run import Run
 from supervisor.ports.store import Change, Transaction
 from supervisor.services import code, reopen
 from supervisor.services.changing import RACES, find_run
-from supervisor.services.parts import OWNER, Parts
+from supervisor.services.parts import Parts
 from supervisor.services.policy import Spec, policy_from, provider_of, settled
 
 
@@ -29,7 +30,7 @@ class Wish:
     spec: Spec | None
     replace_spec: bool
     rerun: bool
-    actor: str
+    caller: Caller
     refusal: SpotError | None = (
         None  # why no generation of `spec` can begin, found out before any transaction
     )
@@ -54,7 +55,7 @@ class Look:
 
     @property
     def reopens(self) -> bool:
-        return self.run is not None and self.run.terminal and self.run.owner == OWNER
+        return self.run is not None and self.run.terminal
 
 
 def resume(parts: Parts, run_id: str, wish: Wish) -> Resumed:
@@ -130,10 +131,9 @@ def _event(before: Run, after: Run, wish: Wish, differs: list[str]) -> Event:
     if before.files_gone:
         begins = "from nothing, because its files were purged"
     spec = f" with another spec ({', '.join(differs)})" if differs else ""
-    return Event(
+    return wish.caller.event(
         EventKind.RESUMED,
-        f"Resumed by {wish.actor}: generation {after.generation} begins {begins}{spec}.",
-        wish.actor,
+        f"Resumed by {wish.caller.actor}: generation {after.generation} begins {begins}{spec}.",
         {
             "generation": after.generation,
             "rerun": wish.rerun,

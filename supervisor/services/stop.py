@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from supervisor.domain.callers import Caller
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.run import Run, StopRequest
 from supervisor.domain.status import Status
@@ -11,7 +12,7 @@ from supervisor.services.changing import change
 from supervisor.services.parts import Parts
 
 
-def stop(parts: Parts, run_id: str, actor: str) -> Run:
+def stop(parts: Parts, run_id: str, caller: Caller) -> Run:
     """The run with the stop on record. A terminal run, one that is being stopped already, and one whose verified work
     awaits its teardown are given back as they are. Raises NotFound, Unavailable, StoreDown."""
 
@@ -19,11 +20,9 @@ def stop(parts: Parts, run_id: str, actor: str) -> Run:
         if run.terminal or run.stop is not None:
             return None
         if run.status == Status.AWAITING_TEARDOWN:
-            text = (
-                f"Stop by {actor} ignored: the work is finished and verified; approve the teardown instead."
-            )
-            return run, Event(EventKind.STOP_IGNORED, text, actor)
-        asked = replace(run, stop=StopRequest(actor, now))
-        return asked, Event(EventKind.STOP_REQUESTED, f"Stop asked for by {actor}.", actor)
+            text = f"Stop by {caller.actor} ignored: the work is finished and verified; approve the teardown instead."
+            return run, caller.event(EventKind.STOP_IGNORED, text)
+        asked = replace(run, stop=StopRequest(caller.actor, now))
+        return asked, caller.event(EventKind.STOP_REQUESTED, f"Stop asked for by {caller.actor}.")
 
     return change(parts, run_id, judge, "the stop was not recorded")

@@ -13,6 +13,7 @@ import json
 import secrets
 from dataclasses import dataclass, replace
 
+from supervisor.domain.callers import Caller
 from supervisor.domain.errors import (
     InvalidRequest,
     KeyInFlight,
@@ -21,19 +22,18 @@ from supervisor.domain.errors import (
     SpotError,
     Unavailable,
 )
-from supervisor.domain.events import Event, EventKind
+from supervisor.domain.events import EventKind
 from supervisor.domain.policies import Policy
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.ports.store import DuplicateRun, KeptAnswer, Transaction
 from supervisor.services import code
 from supervisor.services.changing import RACES
-from supervisor.services.parts import OWNER, Parts
+from supervisor.services.parts import Parts
 from supervisor.services.policy import Spec, policy_from, provider_of, settled, warnings_of
 from supervisor.services.resume import Look, Raced, Resumed, Wish, look, resume_in, settle
 from supervisor.services.run_view import dumps, run_json
 
-SCOPE = f"{OWNER} POST /v1/runs"
 KEY_MAX = 255
 IN_FLIGHT = 0  # KeptAnswer.status of a request that has not been answered yet
 
@@ -60,7 +60,7 @@ class Reply:
     replayed: bool = False
 
 
-def submit(parts: Parts, request: SubmitRequest, actor: str) -> Reply:
+def submit(parts: Parts, request: SubmitRequest, caller: Caller) -> Reply:
     """201: a new run. 200: an existing one, unchanged or resumed. Raises the errors of RULES section 5, InvalidRequest
     and its kin, KeyReused, KeyInFlight, Unavailable, StoreDown."""
     check_key(request.key)
@@ -68,7 +68,7 @@ def submit(parts: Parts, request: SubmitRequest, actor: str) -> Reply:
     for _ in range(RACES):
         seen = look(parts, request.run_id) if request.run_id is not None else Look(None, None)
         try:
-            reply, resumed = _submit_once(parts, request, actor, seen)
+            reply, resumed = _submit_once(parts, request, caller, seen)
         except (DuplicateRun, Raced):
             continue
         if resumed is not None:
@@ -85,30 +85,30 @@ def prepared(parts: Parts, request: SubmitRequest) -> SubmitRequest:
 
 
 def _submit_once(
-    parts: Parts, request: SubmitRequest, actor: str, seen: Look
+    parts: Parts, request: SubmitRequest, caller: Caller, seen: Look
 ) -> tuple[Reply, Resumed | None]:
     now = parts.clock.now()
     if request.key is not None:
-        return _once_per_key(parts, request, request.key, actor, seen, now)
+        return _once_per_key(parts, request, request.key, caller, seen, now)
     # Policy and answer are made outside the transaction: everybody else's writes wait for it.
     policy = policy_from(request.spec, parts, now) if seen.run is None else None
     with parts.store.begin(now) as tx:
-        run, resumed = _write(tx, parts, request, policy, actor, seen, now)
+        run, resumed = _write(tx, parts, request, policy, caller, seen, now)
     return _reply(request, run, resumed, now), resumed
 
 
 def _once_per_key(
-    parts: Parts, request: SubmitRequest, key: str, actor: str, seen: Look, now: float
+    parts: Parts, request: SubmitRequest, key: str, caller: Caller, seen: Look, now: float
 ) -> tuple[Reply, Resumed | None]:
     """Nothing is refused before the key was looked up: the first answer comes again, whatever has changed since."""
-    fingerprint = _fingerprint(request)
+    fingerprint, scope = _fingerprint(request), key_scope(caller)
     with parts.store.begin(now) as tx:
-        kept = tx.take_key(SCOPE, key, fingerprint, now)
+        kept = tx.take_key(scope, key, fingerprint, now)
         if kept is not None:
             return _replay(kept, fingerprint), None
-        run, resumed = _write(tx, parts, request, None, actor, seen, now)
+        run, resumed = _write(tx, parts, request, None, caller, seen, now)
         reply = _reply(request, run, resumed, now)
-        tx.keep_answer(SCOPE, key, KeptAnswer(fingerprint, reply.status, reply.body, reply.location))
+        tx.keep_answer(scope, key, KeptAnswer(fingerprint, reply.status, reply.body, reply.location))
     return reply, resumed
 
 
@@ -117,7 +117,7 @@ def _write(
     parts: Parts,
     request: SubmitRequest,
     policy: Policy | None,
-    actor: str,
+    caller: Caller,
     seen: Look,
     now: float,
 ) -> tuple[Run, Resumed | None]:
@@ -126,28 +126,28 @@ def _write(
     if known is None:
         if request.refusal is not None:
             raise request.refusal
-        return _insert(tx, parts, request, policy or policy_from(request.spec, parts, now), actor, now), None
-    refuse_stranger(known)
-    wish = Wish(request.spec, request.replace_spec, request.rerun, actor, request.refusal)
+        return _insert(tx, parts, request, policy or policy_from(request.spec, parts, now), caller, now), None
+    refuse_stranger(known, caller)
+    wish = Wish(request.spec, request.replace_spec, request.rerun, caller, request.refusal)
     resumed = resume_in(tx, parts, known, wish, seen, now)
     return resumed.run, resumed
 
 
 def _insert(
-    tx: Transaction, parts: Parts, request: SubmitRequest, policy: Policy, actor: str, now: float
+    tx: Transaction, parts: Parts, request: SubmitRequest, policy: Policy, caller: Caller, now: float
 ) -> Run:
-    run = new_run(parts, request, request.run_id or generated_run_id(), policy, now)
-    event = Event(EventKind.SUBMITTED, f"Submitted by {actor}.", actor)
+    run = new_run(parts, request, request.run_id or generated_run_id(), policy, caller.owner, now)
+    event = caller.event(EventKind.SUBMITTED, f"Submitted by {caller.actor}.")
     return tx.insert(run, request.spec, request.spec.get("labels", {}), (event,))
 
 
-def new_run(parts: Parts, request: SubmitRequest, run_id: str, policy: Policy, now: float) -> Run:
+def new_run(parts: Parts, request: SubmitRequest, run_id: str, policy: Policy, owner: str, now: float) -> Run:
     """As it is stored, but for its key."""
     provider = provider_of(request.spec, parts)
     return Run(
         key=0,
         run_id=run_id,
-        owner=OWNER,
+        owner=owner,
         cell=parts.cells[provider],
         provider=provider,
         generation=1,
@@ -159,9 +159,9 @@ def new_run(parts: Parts, request: SubmitRequest, run_id: str, policy: Policy, n
     )
 
 
-def refuse_stranger(known: Run) -> None:
+def refuse_stranger(known: Run, caller: Caller) -> None:
     """Raises RunIdTaken for another owner's run."""
-    if known.owner != OWNER:
+    if not caller.owns(known.owner):
         raise RunIdTaken("This run_id is taken. Choose another.")
 
 
@@ -183,6 +183,11 @@ def check_key(key: str | None) -> None:
         raise InvalidRequest(
             f"Idempotency-Key must be 1 to {KEY_MAX} printable ASCII characters.", {"max": KEY_MAX}
         )
+
+
+def key_scope(caller: Caller) -> str:
+    """Two tokens may use the same key for different requests."""
+    return f"{caller.token_id or caller.owner} POST /v1/runs"
 
 
 def _fingerprint(request: SubmitRequest) -> str:

@@ -17,7 +17,7 @@ from supervisor.storage.database import Database
 from supervisor.storage.statements import Session, Statement
 from supervisor.storage.tables import meta, metadata, runs
 
-HEAD = "0002"  # revisions are numbered, so that older and newer can be told apart
+HEAD = "0003"  # revisions are numbered, so that older and newer can be told apart
 VERSION_TABLE = "schema_version"  # not Alembic's usual name: a Postgres database may be shared with others
 CREATE_LOCK = 5_370_710_477  # any number that nobody else uses: two servers may meet the same new database
 

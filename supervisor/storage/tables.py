@@ -193,6 +193,61 @@ idempotency = Table(
     Index("idempotency_age", "created_at"),
 )
 
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("hash", Text, nullable=False, unique=True),  # HMAC-SHA256; the token itself is nowhere
+    Column("name", Text, nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("scopes", Text, nullable=False),  # JSON list
+    Column("max_active_runs", BigInteger),  # None = no limit
+    Column("created_at", Double, nullable=False),
+    Column("created_by", Text, nullable=False),
+    Column("expires_at", Double),  # None = never
+    Column("last_used_at", Double),  # None = never; written once a minute at most
+    Column("revoked_at", Double),  # None = valid
+)
+
+# Who is told of announcements, beside the log.
+endpoints = Table(
+    "endpoints",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("owner", Text, nullable=False),
+    Column("everything", SmallInteger, nullable=False),  # 1: of all owners, and of the supervisor itself
+    Column("form", Text, nullable=False),  # standard, slack or discord
+    Column("url", Text, nullable=False),
+    Column("secrets", Text, nullable=False),  # JSON list of [secret, valid until or null], the newest first
+    Column("kinds", Text, nullable=False),  # JSON list of announced kinds; [] = the usual ones of its form
+    Column("note", Text, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("created_by", Text, nullable=False),
+    Column("failing_since", Double),  # None: the last delivery was taken, or none was tried
+    Column("disabled_at", Double),  # None = deliveries go on
+    Column("disabled_why", Text, nullable=False),
+    Column("next_message_at", Double, nullable=False),  # not before: the receiver's own limit
+)
+
+# One announcement on its way to one endpoint; the log of what became of it, too.
+deliveries = Table(
+    "deliveries",
+    metadata,
+    Column("id", Key, primary_key=True),
+    Column("endpoint", Text, ForeignKey("endpoints.id", ondelete="CASCADE"), nullable=False),
+    Column("event", Key, ForeignKey("events.id", ondelete="CASCADE"), nullable=False),
+    Column("kind", Text, nullable=False),  # as announced
+    Column("tries", BigInteger, nullable=False),
+    Column("next_at", Double),  # None: delivered, or given up
+    Column("delivered_at", Double),
+    Column("last_at", Double),
+    Column("status", BigInteger),  # of the last HTTP answer; None = there was none
+    Column("detail", Text, nullable=False),
+    Index("deliveries_once", "endpoint", "event", unique=True),
+    Index("deliveries_due", "next_at", **_only("next_at IS NOT NULL")),
+    Index("deliveries_event", "event"),
+)
+
 zones = Table(
     "zones",
     metadata,

@@ -32,6 +32,7 @@ from supervisor.providers.gce.provider import GceProvider
 from supervisor.services.submit import SubmitRequest, submit
 from tests.acceptance.cloud_bucket import Bucket
 from tests.cloud.cloud import BUCKET, PROJECT, ZONES, Cloud
+from tests.fakes.callers import OPS
 from tests.fakes.clock import FakeClock
 from tests.fakes.provider import FakeMachine
 from tests.scenarios.doors import AgentsDoor, TrueClock
@@ -131,7 +132,7 @@ class CloudHouse(Stage):
     def submit(self, run_id: str, plan: Plan | None = None, **spec: Any) -> None:
         self.plans[run_id] = plan or Plan(push=False)
         given = {"command": "train", "image": self.image(), **spec}
-        submit(self.parts, SubmitRequest(given, run_id=run_id), "ops")
+        submit(self.parts, SubmitRequest(given, run_id=run_id), OPS)
 
     def image(self, name: str = "train:1") -> str:
         """A reference into the cloud's registry."""

@@ -7,6 +7,7 @@ from supervisor.services.resume import Wish, resume
 from supervisor.services.stop import stop
 from tests.acceptance.weather import Weather, deed
 from tests.cloud.cloud import BUCKET
+from tests.fakes.callers import OPS
 
 # --- agents ---------------------------------------------------------------------------------------------------------
 
@@ -33,7 +34,7 @@ def agents_change(w: Weather) -> str | None:
 def stop_command(w: Weather) -> str:
     run_id = w.run()
     generation = w.house.rows.find(run_id).generation
-    stop(w.house.parts, run_id, "ops")
+    stop(w.house.parts, run_id, OPS)
     w.stopped[run_id] = generation
     return run_id
 
@@ -49,7 +50,7 @@ def stop_marker(w: Weather) -> str:
 def resume_command(w: Weather) -> str:
     run_id = w.run()
     before = w.house.rows.find(run_id).generation
-    resume(w.house.parts, run_id, Wish(None, False, False, "ops"))
+    resume(w.house.parts, run_id, Wish(None, False, False, OPS))
     if w.house.rows.find(run_id).generation != before:
         w.stopped.pop(run_id, None)
     return run_id

@@ -23,6 +23,7 @@ from tests.acceptance.weather import Weather
 from tests.acceptance.weather_house import WeatherHouse
 from tests.acceptance.weather_watch import Watch
 from tests.cloud.cloud import ZONES
+from tests.fakes.callers import OPS
 from tests.scenarios.play import history
 from tests.scenarios.sim_plan import Plan
 
@@ -129,7 +130,7 @@ def _all_complete(weather: Weather) -> None:
             assert run.status != Status.FAILED or run.cause in A_PERSON_GOES_ON, f"1: {_end(run)}"
             if run.status in (Status.FAILED, Status.STOPPED):
                 weather.stopped.pop(run.run_id, None)
-                resume(house.parts, run.run_id, Wish(None, False, False, "ops"))
+                resume(house.parts, run.run_id, Wish(None, False, False, OPS))
         house.run_for(3600.0)
     left = [run for run in runs if not (run.settled and run.status == Status.COMPLETED)]
     assert not left, "1: " + "; ".join(map(_end, left))

@@ -41,9 +41,11 @@ def test_a_purge_answers_with_the_run_and_what_it_deleted(bed: Bed, client: Clie
     )
     assert told.purged_at is not None
     events = client.get(f"/v1/runs/{RUN}/events").json()["events"]
-    assert [(event["actor"], event["data"]) for event in events if event["kind"] == "purged"] == [
-        ("local", {}),
-        ("local", {"files": 7, "size_bytes": 22}),
+    purges = [(event["actor"], event["data"]) for event in events if event["kind"] == "purged"]
+    request_id = answer.headers["x-request-id"]
+    assert purges == [
+        ("local", {"request_id": request_id}),
+        ("local", {"files": 7, "size_bytes": 22, "request_id": request_id}),
     ]
     gone = client.get(f"/v1/runs/{RUN}/logs?attempt=1")
     assert (gone.status_code, gone.json()["code"]) == (410, "FILES_PURGED")

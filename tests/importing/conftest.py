@@ -14,6 +14,7 @@ from supervisor.ports.objectstore import ObjectReader
 from supervisor.services.importing import ImportRequest, import_run
 from supervisor.services.parts import Elsewhere, Parts
 from supervisor.storage.store import open_store
+from tests.fakes.callers import OPS
 from tests.fakes.objectstore import MemoryStore
 from tests.importing.oldrunner import OLD_ID, old_run
 from tests.services.bed import Bed, Client, make_bed
@@ -34,7 +35,7 @@ class Import:
         self.bed.clock.advance(aged_s)
 
     def __call__(self, url: str = URL, run_id: str | None = None, **more: Any) -> dict[str, Any]:
-        self.status, answer = import_run(self.parts, ImportRequest(url, run_id, **more), "ops")
+        self.status, answer = import_run(self.parts, ImportRequest(url, run_id, **more), OPS)
         return answer
 
     @property

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from supervisor.domain.callers import LOCAL
 from supervisor.domain.errors import DataElsewhere
 from supervisor.domain.world import World
 from supervisor.lifecycle.placement import queue
@@ -59,7 +60,7 @@ class Scene:
             request = launch_request(run, try_, given, "NONCE", self.parts.store.supervisor_id, PACES)
             return self.parts.platform.preview(request)
 
-        return plan(self.parts, Asking(tuple, preview, 20.0), SubmitRequest(spec, run_id), "local")
+        return plan(self.parts, Asking(tuple, preview, 20.0), SubmitRequest(spec, run_id), LOCAL)
 
 
 @pytest.fixture
@@ -134,7 +135,7 @@ def test_the_cloud_is_as_empty_after_a_plan_as_before(scene: Scene) -> None:
 
 def test_what_is_shown_is_what_the_launch_then_sends(scene: Scene) -> None:
     told = scene.plan({**SPEC, "shapes": ["t4"]})["launch"]
-    submit(scene.parts, SubmitRequest({**SPEC, "shapes": ["t4"]}, "digits"), "local")
+    submit(scene.parts, SubmitRequest({**SPEC, "shapes": ["t4"]}, "digits"), LOCAL)
     run = scene.parts.store.find("digits")
     assert run is not None
     provider = scene.parts.providers["gce"]
@@ -185,7 +186,7 @@ def test_a_bucket_far_from_some_zone_is_advised_on_and_refused_where_it_must_be_
         scene.plan({**SPEC, "same_region": "require"})
     near = {**SPEC, "same_region": "require", "zones": ["us-central1-a"]}
     assert scene.plan(near)["would"] == "create"
-    submit(scene.parts, SubmitRequest(near, "digits"), "local")
+    submit(scene.parts, SubmitRequest(near, "digits"), LOCAL)
 
 
 PINNED = f"{IMAGE.partition('@')[0]}@sha256:{'ab' * 32}"

@@ -8,6 +8,7 @@ from dataclasses import fields
 from datetime import UTC, datetime
 
 from supervisor.domain import runfiles
+from supervisor.domain.callers import Caller
 from supervisor.domain.heartbeat import Exit
 from supervisor.services.approve import ApproveRequest, approve
 from supervisor.services.pulled import note_pull
@@ -18,7 +19,7 @@ from tests.scenarios.script import Line, ScenarioError, seconds, yes
 from tests.scenarios.sim_plan import Plan
 from tests.scenarios.stage import Stage
 
-ACTOR = "ops"
+ACTOR = Caller(actor="ops")
 PLAN = {field.name: field.type for field in fields(Plan)}
 
 

@@ -28,6 +28,7 @@ from supervisor.services.heartbeat import BeatInbox
 from supervisor.services.parts import Defaults, Parts
 from supervisor.services.resume import Resumed, Wish, resume
 from supervisor.services.submit import Reply, SubmitRequest, submit
+from tests.fakes.callers import MEMBER
 from tests.fakes.clock import FakeClock
 from tests.fakes.objectstore import MemoryStore
 from tests.fakes.platform import FakePlatform
@@ -55,10 +56,10 @@ class Bed:
     loop: LoopStatus
 
     def submit(self, run_id: str | None = None, spec: Mapping[str, Any] = COMMAND, **more: Any) -> Reply:
-        return submit(self.parts, SubmitRequest(spec, run_id, **more), "local")
+        return submit(self.parts, SubmitRequest(spec, run_id, **more), MEMBER)
 
     def resume(self, run_id: str, spec: Mapping[str, Any] | None = None, **more: Any) -> Resumed:
-        wish = Wish(spec, more.get("replace_spec", False), more.get("rerun", False), "local")
+        wish = Wish(spec, more.get("replace_spec", False), more.get("rerun", False), MEMBER)
         return resume(self.parts, run_id, wish)
 
     def run(self, run_id: str) -> Run:

@@ -7,6 +7,7 @@ from typing import Any
 from supervisor.domain.findings import OK, Finding
 from supervisor.services.plan import Asking, plan
 from supervisor.services.submit import SubmitRequest
+from tests.fakes.callers import MEMBER
 from tests.services.bed import COMMAND, Bed
 
 Json = dict[str, Any]
@@ -24,7 +25,7 @@ def planned(
 ) -> Json:
     follows = more.pop("code_follows", False)
     request = SubmitRequest(spec, run_id, **more)
-    return plan(bed.parts, asking or Asking(tuple, shown), request, "local", follows)
+    return plan(bed.parts, asking or Asking(tuple, shown), request, MEMBER, follows)
 
 
 def check(told: Json, name: str) -> Json:

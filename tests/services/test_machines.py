@@ -16,6 +16,7 @@ from supervisor.ports.provider import ProviderUnavailable
 from supervisor.services.doctor_machines import machines_lines
 from supervisor.services.gc import collect
 from supervisor.services.machines import machines_json
+from tests.fakes.callers import OPS
 from tests.services.bed import Bed, Client
 
 
@@ -121,7 +122,7 @@ def test_a_listing_that_cannot_be_read_is_no_empty_one(training: Bed) -> None:
     with pytest.raises(Unavailable, match="cannot be read now"):
         machines_json(training.parts, False)
     with pytest.raises(Unavailable):
-        collect(training.parts, False, "ops")
+        collect(training.parts, False, OPS)
     answer = Client(training.services).get("/v1/machines")
     assert (answer.status_code, answer.json()["code"]) == (503, "UNAVAILABLE")
 
@@ -149,11 +150,11 @@ def test_only_leftovers_of_ours_are_released_each_told_of_first(training: Bed) -
     put(training, "young", "gone-run", "1.2.1", created_at=training.clock.now() - 5)
     put(training, "going", "gone-run", "1.3.1", state=MachineState.ENDING)
     put(training, "theirs", "left", supervisor_id="another")
-    dry = collect(training.parts, True, "ops")
+    dry = collect(training.parts, True, OPS)
     assert (names(dry["released"]), dry["usd_per_h"], dry["foreign"], dry["serving"]) == (["left"], 0.1, 1, 1)
     assert training.provider.releases == []
     assert training.store.events(None, 0, 100) == training.store.events("digits-7", 0, 100)
-    told = collect(training.parts, False, "ops")
+    told = collect(training.parts, False, OPS)
     assert names(told["released"]) == ["left"]
     assert {one["machine"]: one["why"] for one in told["left"]} == {
         "young": "serves no live run, but is younger than 30 s",
@@ -163,14 +164,14 @@ def test_only_leftovers_of_ours_are_released_each_told_of_first(training: Bed) -
     event = training.store.events(None, 0, 100)[-1].event
     assert (event.kind, event.actor, event.data["readings"]) == ("machine_leaked", "ops", ["listing: up"])
     assert "left in local-a carries our label and serves no live run" in event.text
-    assert collect(training.parts, False, "ops")["released"] == []
+    assert collect(training.parts, False, OPS)["released"] == []
     schemas_machines.Collected.model_validate(told)
 
 
 def test_a_person_lifts_the_brake_on_too_many_at_once(bed: Bed) -> None:
     for number in range(1, 8):
         put(bed, f"left-{number}", "gone-run", f"1.{number}.1")
-    assert len(collect(bed.parts, False, "ops")["released"]) == 7
+    assert len(collect(bed.parts, False, OPS)["released"]) == 7
 
 
 def test_a_release_that_the_platform_refuses_is_left_with_its_reason(
@@ -186,7 +187,7 @@ def test_a_release_that_the_platform_refuses_is_left_with_its_reason(
         release(ref)
 
     monkeypatch.setattr(bed.provider, "release", refuse_one)
-    told = collect(bed.parts, False, "ops")
+    told = collect(bed.parts, False, OPS)
     assert names(told["released"]) == ["left-2"]
     assert [(one["machine"], one["why"]) for one in told["left"]] == [
         ("left-1", "the platform did not take the request; it may be repeated")
@@ -196,12 +197,12 @@ def test_a_release_that_the_platform_refuses_is_left_with_its_reason(
 def test_a_machine_in_a_zone_that_was_not_read_is_not_touched(bed: Bed) -> None:
     put(bed, "left", "gone-run")
     bed.provider.unreachable.add("local-a")
-    told = collect(bed.parts, False, "ops")
+    told = collect(bed.parts, False, OPS)
     assert (told["released"], told["unread_zones"], bed.provider.releases) == ([], ["local-a"], [])
 
 
 def test_a_machine_whose_run_another_bucket_s_leader_has_is_not_touched(training: Bed) -> None:
-    told = collect(replace(training.parts, cells={"local": "local here gs://other"}), False, "ops")
+    told = collect(replace(training.parts, cells={"local": "local here gs://other"}), False, OPS)
     assert [(one["machine"], one["use"]) for one in told["left"]] == [("m-a1", "elsewhere")]
     assert training.provider.releases == []
 
@@ -214,7 +215,7 @@ def test_a_machine_that_is_asked_for_right_now_is_expected(bed: Bed) -> None:
     assert run.try_ is not None
     put(bed, "m-a1", "digits-7", state=MachineState.STARTING)
     assert seen(bed)["m-a1"]["why"] == "is being asked for by attempt 1 of digits-7"
-    assert collect(bed.parts, False, "ops")["released"] == []
+    assert collect(bed.parts, False, OPS)["released"] == []
     bed.provider.lose("m-a1")
     assert machines_json(bed.parts, False)["missing"] == []
 
@@ -249,7 +250,7 @@ def test_a_machine_that_is_born_during_the_look_is_not_taken_for_a_leftover(
         return listed()
 
     monkeypatch.setattr(bed.provider, "machines", while_it_is_born)
-    told = collect(bed.parts, False, "ops")
+    told = collect(bed.parts, False, OPS)
     assert (told["released"], told["left"], told["serving"]) == ([], [], 1)
 
 
@@ -261,5 +262,5 @@ def test_the_history_tells_of_a_release_before_it_is_asked_for(
     monkeypatch.setattr(
         bed.provider, "release", lambda ref: before.append(len(bed.store.events(None, 0, 100)))
     )
-    collect(bed.parts, False, "ops")
+    collect(bed.parts, False, OPS)
     assert before == [1]

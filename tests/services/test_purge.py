@@ -21,6 +21,7 @@ from supervisor.domain.run import Outcome
 from supervisor.domain.status import Status
 from supervisor.ports.objectstore import ObjectMissing
 from supervisor.services.purge import Purged, purge, refuse_purged
+from tests.fakes.callers import OPS
 from tests.services.bed import Bed
 
 RUN = "digits-7"
@@ -70,7 +71,7 @@ def over(bed: Bed, **fields: object) -> None:
 
 
 def purge_it(bed: Bed) -> Purged:
-    return purge(bed.parts, RUN, RUN, "ops")
+    return purge(bed.parts, RUN, RUN, OPS)
 
 
 def keys(bed: Bed) -> set[str]:
@@ -129,14 +130,14 @@ def test_another_name_deletes_nothing(bed: Bed, typed: str) -> None:
     over(bed)
     before = keys(bed)
     with pytest.raises(InvalidRequest):
-        purge(bed.parts, RUN, typed, "ops")
+        purge(bed.parts, RUN, typed, OPS)
     assert keys(bed) == before
     assert told(bed) == []
 
 
 def test_an_unknown_run_is_not_found(bed: Bed) -> None:
     with pytest.raises(NotFound):
-        purge(bed.parts, "nobody-1", "nobody-1", "ops")
+        purge(bed.parts, "nobody-1", "nobody-1", OPS)
 
 
 @pytest.mark.parametrize("status", [status for status in Status if status not in ("completed", "partial")])

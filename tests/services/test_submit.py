@@ -22,7 +22,8 @@ from supervisor.domain.identifiers import is_run_id
 from supervisor.domain.run import StopRequest
 from supervisor.domain.status import Status
 from supervisor.ports.store import KeptAnswer
-from supervisor.services.submit import SCOPE
+from supervisor.services.submit import key_scope
+from tests.fakes.callers import MEMBER
 from tests.services.bed import COMMAND, Bed, body
 
 OTHER = {"command": ["python", "other.py"], "limits": {"max_attempts": 3}}
@@ -168,9 +169,9 @@ def test_a_key_with_another_body_is_refused(bed: Bed) -> None:
 def test_a_key_whose_first_request_is_not_answered_yet(bed: Bed) -> None:
     bed.submit(key="k1")
     with bed.store.begin(bed.clock.now()) as tx:
-        kept = tx.take_key(SCOPE, "k1", "", bed.clock.now())
+        kept = tx.take_key(key_scope(MEMBER), "k1", "", bed.clock.now())
         assert kept is not None
-        tx.keep_answer(SCOPE, "k1", KeptAnswer(kept.fingerprint, 0, "", ""))
+        tx.keep_answer(key_scope(MEMBER), "k1", KeptAnswer(kept.fingerprint, 0, "", ""))
     with pytest.raises(KeyInFlight):
         bed.submit(key="k1")
 

@@ -7,7 +7,7 @@ from fastapi.concurrency import run_in_threadpool
 
 from supervisor.api.answers import json_answer
 from supervisor.api.bodies import ApproveBody, NoParameters, ResumeBody, read_body, read_query
-from supervisor.api.deps import Services, actor_of, services_of
+from supervisor.api.deps import Services, caller_of, services_of
 from supervisor.domain.run import Run
 from supervisor.services.approve import ApproveRequest, approve
 from supervisor.services.policy import warnings_of
@@ -22,10 +22,10 @@ router = APIRouter(prefix="/v1/runs/{run_id}", tags=["actions"])
 async def stop_run(request: Request, run_id: str) -> Response:
     """Stop a run: its checkpoint is saved first, then its machine is released."""
     read_query(NoParameters, request)
-    services, actor = services_of(request), actor_of(request)
+    services, caller = services_of(request), caller_of(request)
 
     def work() -> tuple[Run, Json]:
-        run = stop(services.parts, run_id, actor)
+        run = stop(services.parts, run_id, caller)
         return run, services.queries.view(run)
 
     run, answer = await run_in_threadpool(work)
@@ -38,7 +38,7 @@ async def resume_run(request: Request, run_id: str) -> Response:
     read_query(NoParameters, request)
     body = await read_body(ResumeBody, request, optional=True)
     spec = body.spec.as_spec() if body.spec is not None else None
-    wish = Wish(spec, body.replace_spec, body.rerun, actor_of(request))
+    wish = Wish(spec, body.replace_spec, body.rerun, caller_of(request))
     services = services_of(request)
     answer, changed = await run_in_threadpool(_resume, services, run_id, wish)
     return json_answer(answer, 202 if changed else 200)
@@ -57,9 +57,9 @@ async def approve_run(request: Request, run_id: str) -> Response:
     read_query(NoParameters, request)
     body = await read_body(ApproveBody, request)
     wish = ApproveRequest(body.machine_id, body.results_sha256 or "", (body.accept_loss or "").strip())
-    services, actor = services_of(request), actor_of(request)
+    services, caller = services_of(request), caller_of(request)
 
     def work() -> Json:
-        return services.queries.view(approve(services.parts, run_id, wish, actor))
+        return services.queries.view(approve(services.parts, run_id, wish, caller))
 
     return json_answer(await run_in_threadpool(work), 202)

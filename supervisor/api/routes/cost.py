@@ -7,7 +7,7 @@ from fastapi.concurrency import run_in_threadpool
 
 from supervisor.api.answers import json_answer
 from supervisor.api.bodies import ListParameters, NoParameters, PurgeBody, read_body, read_query, run_filter
-from supervisor.api.deps import actor_of, services_of
+from supervisor.api.deps import caller_of, services_of
 from supervisor.services.cost import cost_page, run_cost
 from supervisor.services.purge import purge
 from supervisor.services.run_view import Json
@@ -39,10 +39,10 @@ async def purge_run(request: Request, run_id: str) -> Response:
     """Delete all files of a run whose machines are gone; its history stays. Repeat it if it was cut off."""
     read_query(NoParameters, request)
     body = await read_body(PurgeBody, request)
-    services, actor = services_of(request), actor_of(request)
+    services, caller = services_of(request), caller_of(request)
 
     def work() -> Json:
-        done = purge(services.parts, run_id, body.confirm, actor)
+        done = purge(services.parts, run_id, body.confirm, caller)
         figures = {"deleted_files": done.files, "deleted_bytes": done.size_bytes}
         return {**services.queries.view(done.run), **figures}
 

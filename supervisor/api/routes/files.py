@@ -11,7 +11,7 @@ from fastapi.responses import StreamingResponse
 
 from supervisor.api.answers import json_answer
 from supervisor.api.bodies import NoParameters, read_body, read_query
-from supervisor.api.deps import actor_of, services_of
+from supervisor.api.deps import caller_of, services_of
 from supervisor.api.errors import problem_of, request_id_of
 from supervisor.api.schemas_files import FileParameters, PulledBody
 from supervisor.domain.errors import RangeRefused
@@ -54,10 +54,10 @@ async def note_results_pulled(request: Request, run_id: str) -> Response:
     """Note that all results of a run were pulled and compared with their checksums."""
     read_query(NoParameters, request)
     body = await read_body(PulledBody, request)
-    services, actor = services_of(request), actor_of(request)
+    services, caller = services_of(request), caller_of(request)
 
     def work() -> object:
-        run = note_pull(services.parts, run_id, body.results_sha256, body.files, actor)
+        run = note_pull(services.parts, run_id, body.results_sha256, body.files, caller)
         return services.queries.view(run)
 
     return json_answer(await run_in_threadpool(work))

@@ -7,7 +7,7 @@ from fastapi.concurrency import run_in_threadpool
 
 from supervisor.api.answers import json_answer
 from supervisor.api.bodies import NoParameters, read_body, read_query
-from supervisor.api.deps import actor_of, services_of
+from supervisor.api.deps import caller_of, services_of
 from supervisor.api.schemas_machines import CollectBody, MachineParameters
 from supervisor.services.gc import collect
 from supervisor.services.machines import machines_json
@@ -27,5 +27,5 @@ async def collect_machines(request: Request) -> Response:
     """Release the machines of this supervisor that serve no run; with dry_run only tell which."""
     read_query(NoParameters, request)
     body = await read_body(CollectBody, request)
-    services, actor = services_of(request), actor_of(request)
-    return json_answer(await run_in_threadpool(collect, services.parts, body.dry_run, actor))
+    services, caller = services_of(request), caller_of(request)
+    return json_answer(await run_in_threadpool(collect, services.parts, body.dry_run, caller))

@@ -18,7 +18,7 @@ from supervisor.api.bodies import (
     read_query,
     run_filter,
 )
-from supervisor.api.deps import actor_of, services_of
+from supervisor.api.deps import caller_of, services_of
 from supervisor.api.submit_query import SubmitParameters
 from supervisor.services.plan import plan
 from supervisor.services.submit import SubmitRequest, submit
@@ -38,12 +38,12 @@ async def submit_run(request: Request) -> Response:
         rerun=body.rerun,
         key=request.headers.get("idempotency-key"),
     )
-    services, actor = services_of(request), actor_of(request)
+    services, caller = services_of(request), caller_of(request)
     if query.validate_only:
         return json_answer(
-            await run_in_threadpool(plan, services.parts, services.asking, wish, actor, query.code_follows)
+            await run_in_threadpool(plan, services.parts, services.asking, wish, caller, query.code_follows)
         )
-    reply = await run_in_threadpool(submit, services.parts, wish, actor)
+    reply = await run_in_threadpool(submit, services.parts, wish, caller)
     headers = {"Location": reply.location}
     if reply.replayed:
         headers["Idempotency-Replayed"] = "true"

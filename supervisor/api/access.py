@@ -1,0 +1,72 @@
+"""Who may do what: the scope that each operation needs, and whose run it touches.
+
+Asked here for every request, before its route runs, and nowhere else. Another owner's run is answered like one that
+does not exist. An operation that is not in the table cannot be called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fastapi import Request
+from fastapi.concurrency import run_in_threadpool
+
+from supervisor.api.deps import services_of
+from supervisor.api.errors import ScopeMissing, request_id_of
+from supervisor.domain.callers import Scope
+from supervisor.services.changing import refuse_unknown
+
+# None: anybody; a beat carries the nonce of its launch instead.
+NEEDED: Mapping[str, Scope | None] = {
+    "live": None,
+    "ready": None,
+    "push_beat": None,
+    "show_meta": Scope.READ,
+    "doctor": Scope.ADMIN,
+    "submit_run": Scope.WRITE,
+    "import_old_run": Scope.WRITE,
+    "list_runs": Scope.READ,
+    "show_run": Scope.READ,
+    "show_evidence": Scope.READ,
+    "show_console": Scope.READ,
+    "show_facts": Scope.READ,
+    "list_attempts": Scope.READ,
+    "list_run_events": Scope.READ,
+    "list_events": Scope.READ,
+    "read_log": Scope.READ,
+    "show_code": Scope.READ,
+    "store_code": Scope.WRITE,
+    "list_costs": Scope.READ,
+    "show_cost": Scope.READ,
+    "purge_run": Scope.WRITE,
+    "stop_run": Scope.WRITE,
+    "resume_run": Scope.WRITE,
+    "approve_run": Scope.WRITE,
+    "list_run_files": Scope.READ,
+    "read_file": Scope.READ,
+    "look_at_file": Scope.READ,
+    "note_results_pulled": Scope.WRITE,
+    "list_machines": Scope.ADMIN,
+    "collect_machines": Scope.ADMIN,
+    "list_prices": Scope.READ,
+    "refresh_prices": Scope.ADMIN,
+    "preempt": Scope.ADMIN,
+    "kill": Scope.ADMIN,
+    "freeze": Scope.ADMIN,
+    "stockout": Scope.ADMIN,
+}
+
+
+async def admit(request: Request) -> None:
+    """Leaves the caller on the request. Raises Unauthorized, ScopeMissing, NotFound."""
+    needed = NEEDED[request.scope["route"].name]
+    if needed is None:
+        return
+    services = services_of(request)
+    caller = services.identify(request.headers.get("authorization", ""), request_id_of(request))
+    if not caller.may(needed):
+        raise ScopeMissing(f"This needs a token with the scope {needed}.", {"needed": str(needed)})
+    run_id = request.path_params.get("run_id")
+    if run_id is not None and not caller.admin:
+        await run_in_threadpool(refuse_unknown, services.parts, run_id, caller)
+    request.state.caller = caller
