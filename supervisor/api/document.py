@@ -1,7 +1,8 @@
 """The OpenAPI document, written to openapi/openapi.json and compared by a test.
 
-Routes read bodies and parameters by hand, because that is faster and stricter; what they accept and answer is told
-here by one table of operations. Words of enums that clients meet may grow: clients must accept unknown ones.
+It is put together from the routes, the table of operations (api/operations), the scopes (api/access), the recorded
+examples, and the words for the whole (api/document_words). Words of enums that clients meet may grow: clients must
+accept unknown ones.
 """
 
 from __future__ import annotations
@@ -12,170 +13,44 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from supervisor.api import (
-    bodies,
-    schemas,
-    schemas_code,
-    schemas_cost,
-    schemas_evidence,
-    schemas_facts,
-    schemas_files,
-    schemas_health,
-    schemas_import,
-    schemas_machines,
-    schemas_plan,
-    schemas_prices,
-    schemas_telemetry,
-    submit_query,
-)
+from supervisor.api import document_headers, document_words, schemas
+from supervisor.api.access import NEEDED
 from supervisor.api.app import create_app
 from supervisor.api.errors import MEDIA_TYPE, STATUS
+from supervisor.api.operation import Operation
+from supervisor.api.operations import OPERATIONS
 
+__all__ = ["OPERATIONS", "document"]
 REF = "#/components/schemas/{model}"
 Json = dict[str, Any]
 
-
-class Operation:
-    """What one route takes and gives. `refuses`: codes beyond those that every route may answer with."""
-
-    def __init__(
-        self,
-        answers: dict[int, type[BaseModel]],
-        body: type[BaseModel] | None = None,
-        query: type[BaseModel] | None = None,
-        refuses: str = "",
-        body_required: bool = True,
-        raw_body: str = "",
-        also: type[BaseModel] | None = None,
-    ) -> None:
-        self.answers, self.body, self.query = answers, body, query
-        self.refuses, self.body_required = refuses.split(), body_required
-        self.raw_body = raw_body  # the media type of a body that is not JSON
-        self.also = also  # another shape of the answer 200
-
-
 ANYWHERE = ("INVALID_REQUEST", "HOST_REFUSED", "INTERNAL", "UNAVAILABLE")
+WITH_TOKEN = ("UNAUTHORIZED", "SCOPE_MISSING", "RATE_LIMITED")
 WITH_BODY = ("INVALID_JSON", "BODY_TOO_LARGE", "UNSUPPORTED_MEDIA_TYPE")
-SPEC = (
-    "INVALID_TIMEOUTS PRICE_UNKNOWN DATA_ELSEWHERE CODE_NOT_FOUND CODE_REFUSED CELL_FIXED RUN_COMPLETED RUN_STOPPING "
-    "SPEC_DIFFERS STOP_NEWER PURGE_RUNNING "
-)
-
-OPERATIONS = {
-    "submit_run": Operation(
-        {201: schemas.SubmittedRun, 200: schemas.SubmittedRun},
-        bodies.SubmitBody,
-        submit_query.SubmitParameters,
-        also=schemas_plan.Plan,
-        refuses=SPEC + "RUN_ACTIVE RUN_ID_TAKEN IDEMPOTENCY_KEY_REUSED IDEMPOTENCY_KEY_IN_FLIGHT",
-    ),
-    "import_old_run": Operation(
-        {201: schemas_import.ImportedRun, 200: schemas_import.ImportedRun},
-        schemas_import.ImportBody,
-        refuses="OLD_RUN_NOT_FOUND OLD_RUN_UNREADABLE OLD_RUN_ALIVE IMPORT_RUNNING RUN_ID_TAKEN CONFLICT "
-        "SECRET_IN_SPEC INVALID_TIMEOUTS PRICE_UNKNOWN",
-    ),
-    "list_runs": Operation({200: schemas.RunList}, query=bodies.ListParameters, refuses="CURSOR_INVALID"),
-    "show_run": Operation({200: schemas_telemetry.ShownRun}, refuses="RUN_NOT_FOUND"),
-    "show_evidence": Operation(
-        {200: schemas_evidence.Evidence}, refuses="RUN_NOT_FOUND EVIDENCE_NOT_FOUND FILES_PURGED"
-    ),
-    "show_console": Operation(
-        {200: schemas_evidence.ConsoleText},
-        query=bodies.ConsoleParameters,
-        refuses="RUN_NOT_FOUND EVIDENCE_NOT_FOUND FILES_PURGED NOT_SUPPORTED",
-    ),
-    "show_facts": Operation({200: schemas_facts.RunFacts}, refuses="RUN_NOT_FOUND"),
-    "list_attempts": Operation({200: schemas.AttemptList}, refuses="RUN_NOT_FOUND"),
-    "list_run_events": Operation(
-        {200: schemas.EventList}, query=bodies.RunEventParameters, refuses="RUN_NOT_FOUND"
-    ),
-    "list_events": Operation({200: schemas.EventList}, query=bodies.EventParameters),
-    "read_log": Operation(
-        {200: schemas.LogText}, query=bodies.LogParameters, refuses="RUN_NOT_FOUND FILES_PURGED"
-    ),
-    "show_code": Operation({200: schemas_code.CodeShown}, refuses="CODE_NOT_FOUND"),
-    "store_code": Operation(
-        {200: schemas_code.CodeShown, 201: schemas_code.CodeShown},
-        refuses="CODE_REFUSED ORIGIN_REFUSED BODY_TOO_LARGE UNSUPPORTED_MEDIA_TYPE",
-        raw_body="application/gzip",
-    ),
-    "list_costs": Operation(
-        {200: schemas_cost.CostList}, query=bodies.ListParameters, refuses="CURSOR_INVALID"
-    ),
-    "show_cost": Operation({200: schemas_cost.RunCost}, refuses="RUN_NOT_FOUND"),
-    "purge_run": Operation(
-        {200: schemas_cost.PurgedRun}, bodies.PurgeBody, refuses="RUN_NOT_FOUND PURGE_REFUSED"
-    ),
-    "stop_run": Operation({202: schemas.Run, 200: schemas.Run}, refuses="RUN_NOT_FOUND"),
-    "resume_run": Operation(
-        {202: schemas.SubmittedRun, 200: schemas.SubmittedRun},
-        bodies.ResumeBody,
-        refuses=SPEC + "RUN_NOT_FOUND RUN_ACTIVE CONFLICT",
-        body_required=False,
-    ),
-    "approve_run": Operation(
-        {202: schemas.Run},
-        bodies.ApproveBody,
-        refuses="RUN_NOT_FOUND NOTHING_TO_APPROVE APPROVAL_MISMATCH PULL_REQUIRED",
-    ),
-    "push_beat": Operation(
-        {200: schemas.BeatAnswer}, bodies.HeartbeatBody, refuses="NONCE_REFUSED RUN_NOT_FOUND RUN_ENDED"
-    ),
-    "list_run_files": Operation(
-        {200: schemas_files.FileList},
-        query=schemas_files.FileParameters,
-        refuses="RUN_NOT_FOUND FILES_PURGED",
-    ),
-    "read_file": Operation({}, refuses=schemas_files.FILE_REFUSALS),
-    "look_at_file": Operation({}, refuses=schemas_files.FILE_REFUSALS),
-    "note_results_pulled": Operation(
-        {200: schemas.Run}, schemas_files.PulledBody, refuses="RUN_NOT_FOUND PULL_MISMATCH"
-    ),
-    "list_machines": Operation({200: schemas_machines.MachineList}, query=schemas_machines.MachineParameters),
-    "collect_machines": Operation({200: schemas_machines.Collected}, schemas_machines.CollectBody),
-    "list_prices": Operation({200: schemas_prices.PriceList}, refuses="NOT_SUPPORTED"),
-    "refresh_prices": Operation(
-        {200: schemas_prices.RefreshedPrices},
-        schemas_prices.RefreshBody,
-        refuses="NOT_SUPPORTED",
-        body_required=False,
-    ),
-    "show_meta": Operation({200: schemas_health.Meta}),
-    "live": Operation({200: schemas_health.Live}),
-    "ready": Operation({200: schemas_health.Ready, 503: schemas_health.Ready}, query=bodies.ReadyParameters),
-    "doctor": Operation({200: schemas_health.DoctorReport}, query=bodies.DoctorParameters),
-    "preempt": Operation(
-        {200: schemas_health.Disaster},
-        bodies.PreemptBody,
-        refuses="RUN_NOT_FOUND CONFLICT DEV_REFUSED CONFIRM_NEEDED",
-    ),
-    "kill": Operation(
-        {200: schemas_health.Disaster}, bodies.StrikeBody, refuses="RUN_NOT_FOUND CONFLICT DEV_REFUSED"
-    ),
-    "freeze": Operation(
-        {200: schemas_health.Disaster}, bodies.StrikeBody, refuses="RUN_NOT_FOUND CONFLICT DEV_REFUSED"
-    ),
-    "stockout": Operation({200: schemas_health.Stockout}, bodies.StockoutBody, refuses="DEV_REFUSED"),
-}
+CHANGING = ("post", "put", "patch", "delete")
 
 
 def document() -> str:
     """The document as it is committed: JSON text with a line break at its end."""
     found: Json = create_app(None).openapi()
-    found["components"] = {"schemas": _components()}
+    found["info"]["description"] = document_words.INFO
+    found["servers"] = document_words.SERVERS
+    found["components"] = {
+        "schemas": _components(),
+        "securitySchemes": document_words.SECURITY_SCHEMES,
+    }
+    used = set()
     for path in found["paths"].values():
         for method, told in path.items():
             name = told["operationId"] = _name(told["operationId"], method)
             _tell(told, method, name)
+            used |= set(told["tags"])
+    found["tags"] = [tag for tag in document_words.TAGS if tag["name"] in used]
     return json.dumps(found, indent=1, sort_keys=True) + "\n"
 
 
 def _components() -> Json:
-    models: set[type[BaseModel]] = {schemas.Problem}
-    for operation in OPERATIONS.values():
-        models |= {operation.also} if operation.also is not None else set()
-        models |= {*operation.answers.values(), *([operation.body] if operation.body is not None else [])}
+    models: set[type[BaseModel]] = {schemas.Problem}.union(*(told.models for told in OPERATIONS.values()))
     by_name = sorted(models, key=lambda model: model.__name__)
     _, shared = models_json_schema([(model, "validation") for model in by_name], ref_template=REF)
     components: Json = shared["$defs"]
@@ -190,50 +65,68 @@ def _name(generated: str, method: str) -> str:
 def _tell(told: Json, method: str, name: str) -> None:
     operation = OPERATIONS[name]
     told["summary"], told["description"] = name.replace("_", " ").capitalize(), told.get("description", "")
-    told["parameters"] = [*told.get("parameters", []), *_parameters(operation.query)]
-    if name == "submit_run":
-        told["parameters"].append(_IDEMPOTENCY)
+    told["security"] = document_words.security(NEEDED[name])
+    told["parameters"] = [
+        *told.get("parameters", []),
+        *_parameters(operation.query),
+        *document_headers.parameters(operation.takes),
+    ]
     if operation.body is not None:
         told["requestBody"] = {"required": operation.body_required, "content": _content(operation.body)}
     if operation.raw_body:
         binary = {operation.raw_body: {"schema": {"type": "string", "format": "binary"}}}
         told["requestBody"] = {"required": True, "content": binary}
-    codes = [*ANYWHERE, *operation.refuses]
-    if method == "post":
+    answers = _good_answers(operation)
+    _add_refusals(answers, _codes(operation, method, name))
+    for status, answer in answers.items():
+        answer["headers"] = document_headers.answer_headers(int(status), operation.sends)
+    told["responses"] = dict(sorted(answers.items()))
+
+
+def _codes(operation: Operation, method: str, name: str) -> list[str]:
+    """Every code that the operation may refuse with."""
+    codes = [*ANYWHERE, *operation.codes]
+    if NEEDED[name] is not None:
+        codes += [code for code in WITH_TOKEN if code in STATUS]
+    if method in CHANGING:
         codes += ["ORIGIN_REFUSED", *(WITH_BODY if operation.body is not None else [])]
+    return list(dict.fromkeys(codes))
+
+
+def _good_answers(operation: Operation) -> Json:
     answers: Json = {}
-    for number, model in operation.answers.items():
-        answers[str(number)] = {"description": _DESCRIBED[number], "content": _content(model)}
+    for number in sorted({*operation.answers, *operation.media}):
+        content = _content(operation.answers[number]) if number in operation.answers else {}
+        for media_type in operation.media.get(number, ()):
+            kind = {} if media_type.startswith("text/") else {"format": "binary"}
+            content[media_type] = {"schema": {"type": "string", **kind}}
+        answers[str(number)] = {
+            "description": _DESCRIBED[number],
+            **({"content": content} if content else {}),
+        }
     if operation.also is not None:
         told_so = answers["200"]["content"]["application/json"]
         other = _content(operation.also)["application/json"]["schema"]
         told_so["schema"] = {"anyOf": [told_so["schema"], other]}
-    refusal = _content(schemas.Problem, MEDIA_TYPE)
+    return answers
+
+
+def _add_refusals(answers: Json, codes: list[str]) -> None:
     for code in codes:
-        answer = answers.setdefault(str(STATUS[code]), {"description": "", "content": refusal})
+        refusal = {"description": "", "content": _content(schemas.Problem, MEDIA_TYPE)}
+        answer = answers.setdefault(str(STATUS[code]), refusal)
+        answer["content"] |= _content(schemas.Problem, MEDIA_TYPE)  # 503 of /readyz is an answer, too
         answer["description"] = (answer["description"] + " " + code).strip()
-    if name == "submit_run":
-        answers["201"]["headers"] = {
-            "Location": {"schema": {"type": "string"}, "description": "Address of the run."}
-        }
-    if name in schemas_files.STREAMS:
-        answers |= schemas_files.STREAMED
-        told["parameters"] += schemas_files.RANGES
-    told["responses"] = dict(sorted(answers.items()))
 
 
 _DESCRIBED = {
     200: "Done; or nothing had to be done.",
     201: "Created.",
     202: "Accepted; the loop does it.",
+    204: "Done; there is nothing to tell.",
+    206: "One range of it.",
+    304: "It is still what you have.",
     503: "",
-}
-_IDEMPOTENCY = {
-    "name": "Idempotency-Key",
-    "in": "header",
-    "required": False,
-    "description": "Repeat a request with the same key and body, and the first answer comes again; kept 7 days.",
-    "schema": {"type": "string", "minLength": 1, "maxLength": 255},
 }
 
 
@@ -242,10 +135,17 @@ def _content(model: type[BaseModel], media_type: str = "application/json") -> Js
 
 
 def _parameters(model: type[BaseModel] | None) -> list[Json]:
+    """Query parameters. Null is a default of ours and nothing that a query can say."""
     if model is None:
         return []
     schema = model.model_json_schema()
     return [
-        {"name": name, "in": "query", "required": False, "schema": part}
+        {"name": name, "in": "query", "required": False, "schema": _without_null(part)}
         for name, part in schema["properties"].items()
     ]
+
+
+def _without_null(part: Json) -> Json:
+    told = {key: value for key, value in part.items() if value is not None}
+    others = [one for one in told.pop("anyOf", []) if one != {"type": "null"}]
+    return {**told, **others[0]} if len(others) == 1 else {**told, **({"anyOf": others} if others else {})}

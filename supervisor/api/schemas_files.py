@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
@@ -11,29 +11,7 @@ from supervisor.api.bodies import NoParameters
 from supervisor.api.run_spec import Strict
 from supervisor.api.schemas import Answer
 
-STREAMS = ("read_file", "look_at_file")
 FILE_REFUSALS = "RUN_NOT_FOUND FILES_PURGED FILE_NOT_FOUND FILE_CHANGED RANGE_NOT_SATISFIABLE"
-_BYTES: dict[str, Any] = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
-STREAMED: dict[str, Any] = {
-    "200": {"description": "The file. Repr-Digest holds its checksum where it is known.", "content": _BYTES},
-    "206": {"description": "One range of it.", "content": _BYTES},
-}
-RANGES: list[dict[str, Any]] = [
-    {
-        "name": name,
-        "in": "header",
-        "required": False,
-        "description": text,
-        "schema": {"type": "string"},
-    }
-    for name, text in (
-        ("Range", "One range of bytes; another form is ignored."),
-        (
-            "If-Range",
-            "The ETag of the content that the range is of; of another content the whole file is given.",
-        ),
-    )
-]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 

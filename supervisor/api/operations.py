@@ -1,0 +1,151 @@
+"""The table of operations: what each route takes and gives, by the name of its function.
+
+Routes read bodies and parameters by hand, because that is faster and stricter; what they accept and answer is told
+here. A route that is not in this table has no place in the document, and a test says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from supervisor.api import (
+    bodies,
+    schemas,
+    schemas_code,
+    schemas_cost,
+    schemas_evidence,
+    schemas_facts,
+    schemas_files,
+    schemas_health,
+    schemas_import,
+    schemas_machines,
+    schemas_plan,
+    schemas_prices,
+    schemas_telemetry,
+    submit_query,
+)
+from supervisor.api.operation import Operation
+
+SPEC = (
+    "INVALID_TIMEOUTS PRICE_UNKNOWN DATA_ELSEWHERE CODE_NOT_FOUND CODE_REFUSED CELL_FIXED RUN_COMPLETED RUN_STOPPING "
+    "SPEC_DIFFERS STOP_NEWER PURGE_RUNNING "
+)
+
+BYTES = ("application/octet-stream",)
+RANGES = ("Range", "If-Range")
+FILE_HEADERS = ("ETag", "Accept-Ranges", "Content-Disposition", "Content-Range", "Repr-Digest")
+
+OPERATIONS: Mapping[str, Operation] = {
+    "submit_run": Operation(
+        {201: schemas.SubmittedRun, 200: schemas.SubmittedRun},
+        bodies.SubmitBody,
+        submit_query.SubmitParameters,
+        also=schemas_plan.Plan,
+        refuses=SPEC + "RUN_ACTIVE RUN_ID_TAKEN IDEMPOTENCY_KEY_REUSED IDEMPOTENCY_KEY_IN_FLIGHT",
+        takes=("Idempotency-Key",),
+        sends=("Location", "Idempotency-Replayed"),
+    ),
+    "import_old_run": Operation(
+        {201: schemas_import.ImportedRun, 200: schemas_import.ImportedRun},
+        schemas_import.ImportBody,
+        refuses="OLD_RUN_NOT_FOUND OLD_RUN_UNREADABLE OLD_RUN_ALIVE IMPORT_RUNNING RUN_ID_TAKEN CONFLICT "
+        "SECRET_IN_SPEC INVALID_TIMEOUTS PRICE_UNKNOWN",
+    ),
+    "list_runs": Operation({200: schemas.RunList}, query=bodies.ListParameters, refuses="CURSOR_INVALID"),
+    "show_run": Operation({200: schemas_telemetry.ShownRun}, refuses="RUN_NOT_FOUND"),
+    "show_evidence": Operation(
+        {200: schemas_evidence.Evidence}, refuses="RUN_NOT_FOUND EVIDENCE_NOT_FOUND FILES_PURGED"
+    ),
+    "show_console": Operation(
+        {200: schemas_evidence.ConsoleText},
+        query=bodies.ConsoleParameters,
+        refuses="RUN_NOT_FOUND EVIDENCE_NOT_FOUND FILES_PURGED NOT_SUPPORTED",
+    ),
+    "show_facts": Operation({200: schemas_facts.RunFacts}, refuses="RUN_NOT_FOUND"),
+    "list_attempts": Operation({200: schemas.AttemptList}, refuses="RUN_NOT_FOUND"),
+    "list_run_events": Operation(
+        {200: schemas.EventList}, query=bodies.RunEventParameters, refuses="RUN_NOT_FOUND"
+    ),
+    "list_events": Operation({200: schemas.EventList}, query=bodies.EventParameters),
+    "read_log": Operation(
+        {200: schemas.LogText},
+        query=bodies.LogParameters,
+        refuses="RUN_NOT_FOUND FILES_PURGED",
+        sends=("X-Next-Offset",),
+    ),
+    "show_code": Operation({200: schemas_code.CodeShown}, refuses="CODE_NOT_FOUND"),
+    "store_code": Operation(
+        {200: schemas_code.CodeShown, 201: schemas_code.CodeShown},
+        refuses="CODE_REFUSED ORIGIN_REFUSED BODY_TOO_LARGE UNSUPPORTED_MEDIA_TYPE",
+        raw_body="application/gzip",
+    ),
+    "list_costs": Operation(
+        {200: schemas_cost.CostList}, query=bodies.ListParameters, refuses="CURSOR_INVALID"
+    ),
+    "show_cost": Operation({200: schemas_cost.RunCost}, refuses="RUN_NOT_FOUND"),
+    "purge_run": Operation(
+        {200: schemas_cost.PurgedRun}, bodies.PurgeBody, refuses="RUN_NOT_FOUND PURGE_REFUSED"
+    ),
+    "stop_run": Operation({202: schemas.Run, 200: schemas.Run}, refuses="RUN_NOT_FOUND"),
+    "resume_run": Operation(
+        {202: schemas.SubmittedRun, 200: schemas.SubmittedRun},
+        bodies.ResumeBody,
+        refuses=SPEC + "RUN_NOT_FOUND RUN_ACTIVE CONFLICT",
+        body_required=False,
+    ),
+    "approve_run": Operation(
+        {202: schemas.Run},
+        bodies.ApproveBody,
+        refuses="RUN_NOT_FOUND NOTHING_TO_APPROVE APPROVAL_MISMATCH PULL_REQUIRED",
+    ),
+    "push_beat": Operation(
+        {200: schemas.BeatAnswer}, bodies.HeartbeatBody, refuses="NONCE_REFUSED RUN_NOT_FOUND RUN_ENDED"
+    ),
+    "list_run_files": Operation(
+        {200: schemas_files.FileList},
+        query=schemas_files.FileParameters,
+        refuses="RUN_NOT_FOUND FILES_PURGED",
+    ),
+    "read_file": Operation(
+        {},
+        refuses=schemas_files.FILE_REFUSALS,
+        media={200: BYTES, 206: BYTES},
+        takes=RANGES,
+        sends=FILE_HEADERS,
+    ),
+    "look_at_file": Operation(
+        {},
+        refuses=schemas_files.FILE_REFUSALS,
+        media={200: (), 206: ()},
+        takes=RANGES,
+        sends=FILE_HEADERS,
+    ),
+    "note_results_pulled": Operation(
+        {200: schemas.Run}, schemas_files.PulledBody, refuses="RUN_NOT_FOUND PULL_MISMATCH"
+    ),
+    "list_machines": Operation({200: schemas_machines.MachineList}, query=schemas_machines.MachineParameters),
+    "collect_machines": Operation({200: schemas_machines.Collected}, schemas_machines.CollectBody),
+    "list_prices": Operation({200: schemas_prices.PriceList}, refuses="NOT_SUPPORTED"),
+    "refresh_prices": Operation(
+        {200: schemas_prices.RefreshedPrices},
+        schemas_prices.RefreshBody,
+        refuses="NOT_SUPPORTED",
+        body_required=False,
+    ),
+    "show_meta": Operation({200: schemas_health.Meta}),
+    "live": Operation({200: schemas_health.Live}),
+    "ready": Operation({200: schemas_health.Ready, 503: schemas_health.Ready}, query=bodies.ReadyParameters),
+    "doctor": Operation({200: schemas_health.DoctorReport}, query=bodies.DoctorParameters),
+    "preempt": Operation(
+        {200: schemas_health.Disaster},
+        bodies.PreemptBody,
+        refuses="RUN_NOT_FOUND CONFLICT DEV_REFUSED CONFIRM_NEEDED",
+    ),
+    "kill": Operation(
+        {200: schemas_health.Disaster}, bodies.StrikeBody, refuses="RUN_NOT_FOUND CONFLICT DEV_REFUSED"
+    ),
+    "freeze": Operation(
+        {200: schemas_health.Disaster}, bodies.StrikeBody, refuses="RUN_NOT_FOUND CONFLICT DEV_REFUSED"
+    ),
+    "stockout": Operation({200: schemas_health.Stockout}, bodies.StockoutBody, refuses="DEV_REFUSED"),
+}
