@@ -66,7 +66,7 @@ class Demo:
         return House(self.settings)
 
     def tale(self) -> Story:
-        return Story(Api(self.house.url), self.house, self.screen, RUN_ID, self.zones)
+        return Story(Api(self.house.url, self.house.token), self.house, self.screen, RUN_ID, self.zones)
 
     def spec(self) -> dict[str, object]:
         """What `spot submit` is given. The training travels as a copy of its folder."""

@@ -47,10 +47,10 @@ class View:
 
 
 class Api:
-    """`locate` gives the present address: a supervisor that was started again listens elsewhere."""
+    """`locate` gives the present address: a supervisor that was started again listens elsewhere. `token`: who asks."""
 
-    def __init__(self, locate: Callable[[], str]) -> None:
-        self._locate = locate
+    def __init__(self, locate: Callable[[], str], token: Callable[[], str]) -> None:
+        self._locate, self._token = locate, token
 
     def get(self, path: str) -> Json:
         return self.ask("GET", path)
@@ -72,7 +72,10 @@ class Api:
         connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=TIMEOUT_S)
         try:
             raw = None if body is None else json.dumps(body)
-            connection.request(method, path, raw, {"Content-Type": "application/json"} if raw else {})
+            headers = {"Authorization": f"Bearer {self._token()}"}
+            if raw is not None:
+                headers["Content-Type"] = "application/json"
+            connection.request(method, path, raw, headers)
             response = connection.getresponse()
             answer = json.loads(response.read() or b"{}")
         except (OSError, http.client.HTTPException, ValueError) as error:

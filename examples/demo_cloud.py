@@ -95,7 +95,7 @@ class CloudDemo(Demo):
         return CloudHouse(self.settings)
 
     def tale(self) -> CloudStory:
-        api = Api(self.house.url)
+        api = Api(self.house.url, self.house.token)
         return CloudStory(api, self.house, self.screen, RUN_ID, self.zones, notice_s=ACPI_S)
 
     def spec(self) -> dict[str, object]:

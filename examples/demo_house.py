@@ -114,9 +114,15 @@ class House:
         except (OSError, ValueError):
             return {}
 
+    def token(self) -> str:
+        """The admin's, as the supervisor has left it in its data folder; empty before its first start."""
+        with suppress(OSError):
+            return (self.data_dir / "admin-token").read_text(encoding="utf-8").strip()
+        return ""
+
     def spot(self, *words: str, folder: Path = ROOT) -> tuple[int, list[str]]:
         """Run a `spot` command in `folder`, as anybody would, its output on the screen: exit code and lines."""
-        command = [sys.executable, "-m", "supervisor", *words, "--url", self.url()]
+        command = [sys.executable, "-m", "supervisor", *words, "--data-dir", str(self.data_dir)]
         with subprocess.Popen(
             command,
             cwd=folder,

@@ -98,7 +98,7 @@ FIELDS: Mapping[str, str] = {
 ALIASES = {"SPOT_POLL_INTERVAL": "poll_interval_s"}
 # Names that other parts read, or that a training sees: known here, and no settings.
 OTHER_NAMES = (
-    "SPOT_URL", "SPOT_CONFIG", "SPOT_ENV_FILE", "SPOT_RUN_ID", "SPOT_ATTEMPT", "SPOT_CHECKPOINT_DIR",
+    "SPOT_URL", "SPOT_TOKEN", "SPOT_CONFIG", "SPOT_ENV_FILE", "SPOT_RUN_ID", "SPOT_ATTEMPT", "SPOT_CHECKPOINT_DIR",
     "SPOT_RESULTS_DIR", "SPOT_PROGRESS_FILE", "SPOT_RESUMED_FROM_STEP", "SPOT_MACHINE", "SPOT_MACHINE_DIR",
     "SPOT_STOP_FILE",
 )  # fmt: skip

@@ -47,7 +47,7 @@ class CloudStory:
 
     def spot(self, *words: str, folder: Path = DIGITS) -> str:
         environ = {name: value for name, value in os.environ.items() if not name.startswith("SPOT_")}
-        environ |= {"SPOT_URL": self.daemon.url, "NO_COLOR": "1"}
+        environ |= {**self.daemon.for_cli(), "NO_COLOR": "1"}
         command = [str(Path(sys.executable).with_name("spot")), *words]
         answer = subprocess.run(
             command, cwd=folder, env=environ, capture_output=True, text=True, timeout=90, check=False

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -31,8 +31,26 @@ QUICK = {
 OF_WHO_TESTS = ("SPOT_", "CLOUDSDK_", "GOOGLE_")
 
 
+class Admin(httpx.Auth):
+    """Every request carries the token that the supervisor left in its data folder; while there is none, nothing."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._file = data_dir / "admin-token"
+
+    def token(self) -> str:
+        try:
+            return self._file.read_text().strip()
+        except FileNotFoundError:
+            return ""
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+        if token := self.token():
+            request.headers["Authorization"] = f"Bearer {token}"
+        yield request
+
+
 class Daemon:
-    """`start` may be called again after `kill`: the same data folder, a new process."""
+    """`http` carries the admin's token. `start` may be called again after `kill`: same data folder, new process."""
 
     module = "supervisor"  # what `python -m` runs
     port = 0  # 0 = any free one
@@ -43,7 +61,8 @@ class Daemon:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(OF_WHO_TESTS)}
         self.environ = {**kept, **environ}
         self._process: subprocess.Popen[bytes] | None = None
-        self.http = httpx.Client(timeout=30, trust_env=False)
+        self._admin = Admin(data_dir)
+        self.http = httpx.Client(timeout=30, trust_env=False, auth=self._admin)
 
     def start(self) -> None:
         self._process = self.spawn()
@@ -77,6 +96,15 @@ class Daemon:
     @property
     def url(self) -> str:
         return str(json.loads((self.data_dir / "server.json").read_text())["url"])
+
+    @property
+    def token(self) -> str:
+        """The admin's."""
+        return self._admin.token()
+
+    def for_cli(self) -> dict[str, str]:
+        """The variables by which a `spot` command finds this supervisor and is let in."""
+        return {"SPOT_URL": self.url, "SPOT_TOKEN": self.token}
 
     @property
     def pid(self) -> int:

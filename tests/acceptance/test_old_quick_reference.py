@@ -30,7 +30,8 @@ def world(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
         for name, value in {**DURATIONS, "preempted_stop_s": 0.5}.items():
             setattr(cloud.compute, name, value)
         daemon.start()
-        monkeypatch.setenv("SPOT_URL", daemon.url)
+        for name, value in daemon.for_cli().items():
+            monkeypatch.setenv(name, value)
         monkeypatch.setenv("NO_COLOR", "1")
         monkeypatch.setattr(fleet, "POLL_S", 0.3)
         yield World(cloud, daemon, folder)

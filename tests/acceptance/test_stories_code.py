@@ -52,7 +52,7 @@ class Desk:
 
     def spot(self, *words: str) -> subprocess.CompletedProcess[str]:
         environ = {name: value for name, value in os.environ.items() if not name.startswith("SPOT_")}
-        environ |= {"SPOT_URL": self.story.daemon.url, "NO_COLOR": "1"}
+        environ |= {**self.story.daemon.for_cli(), "NO_COLOR": "1"}
         return subprocess.run(
             [str(SPOT), *words],
             cwd=self.code,

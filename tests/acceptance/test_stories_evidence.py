@@ -42,7 +42,7 @@ def spot(house: Stories, *words: str) -> str:
     """What the command line prints."""
     line = [sys.executable, "-m", "supervisor", *words]
     done = subprocess.run(
-        line, env={**os.environ, "SPOT_URL": house.daemon.url}, capture_output=True, text=True, check=True
+        line, env={**os.environ, **house.daemon.for_cli()}, capture_output=True, text=True, check=True
     )
     return done.stdout
 

@@ -84,8 +84,8 @@ def test_an_upgrade_between_two_attempts_is_flagged(house: Stories, tmp_path: Pa
     assert manifest["facts"] == second
     assert manifest["facts_differ"] == answer["differs"]
     told = subprocess.run(
-        [sys.executable, "-m", "supervisor", "show", "drifts", "--facts", "--url", house.daemon.url],
-        capture_output=True, text=True, check=True, timeout=60,
+        [sys.executable, "-m", "supervisor", "show", "drifts", "--facts"],
+        env={**os.environ, **house.daemon.for_cli()}, capture_output=True, text=True, check=True, timeout=60,
     ).stdout  # fmt: skip
     assert "    drifting==1.0 → drifting==1.1\n" in told
     assert run["status"] == "completed"

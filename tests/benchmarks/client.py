@@ -10,6 +10,7 @@ FIRST also keeps the keys of two clients apart. One JSON line tells what came of
 from __future__ import annotations
 
 import json
+import os
 import re
 import selectors
 import socket
@@ -27,6 +28,7 @@ from tests.benchmarks.row import percentile
 
 _LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 STARTUP_S = 60.0
+TOKEN = "BENCH_TOKEN"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +59,16 @@ def clients(
     connections: int = 4,
     runs: int = 1,
     path: str = "/",
+    token: str = "",
 ) -> Answers:
-    """`processes` of them with `connections` each, side by side, for so many seconds."""
+    """`processes` of them with `connections` each, side by side, for so many seconds. `token` "": they send none."""
     command = [sys.executable, "-m", "tests.benchmarks.client", kind, url.rpartition(":")[2]]
     share = runs // processes
     started = [
         subprocess.Popen(
             [*command, str(connections), str(seconds), str(n * share), str(share), path],
             stdout=subprocess.PIPE,
+            env={**os.environ, TOKEN: token},
         )
         for n in range(processes)
     ]
@@ -118,7 +122,10 @@ REQUESTS: dict[str, Callable[[int, int, str], Iterator[bytes]]] = {
 
 
 def _request(method: str, path: str, body: bytes = b"", more: str = "") -> bytes:
+    token = os.environ.get(TOKEN)
     head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{more}"
+    if token:
+        head += f"Authorization: Bearer {token}\r\n"
     if body:
         head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
     return f"{head}\r\n".encode() + body

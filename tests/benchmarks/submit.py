@@ -40,7 +40,7 @@ def on_postgres(size: Size) -> Mapping[str, Figure]:
 def _submits(kind: str, folder: Path, url: str | None, bare: Commits, size: Size) -> Mapping[str, Figure]:
     with _busy_house(folder, url, size) as daemon:
         cpu = house.cpu_s(daemon.pid)
-        seen = clients("submit", daemon.url, size.seconds).only("201")
+        seen = clients("submit", daemon.url, size.seconds, token=daemon.token).only("201")
         cpu = house.cpu_s(daemon.pid) - cpu
         told = daemon.ticks()
     ticks = _during(told, seen)
