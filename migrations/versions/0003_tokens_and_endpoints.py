@@ -1,4 +1,4 @@
-"""Tokens, and receivers of announcements with what was sent to them."""
+"""Tokens, receivers of announcements with what was sent to them, and events that name the owner of their run."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -13,9 +13,11 @@ def upgrade() -> None:
     _tokens()
     _endpoints()
     _deliveries()
+    _owned_events()
 
 
 def downgrade() -> None:
+    _ownerless_events()
     for table in ("deliveries", "endpoints", "tokens"):
         op.drop_table(table)
 
@@ -79,5 +81,67 @@ def _deliveries() -> None:
     )
     op.create_index("deliveries_once", "deliveries", ["endpoint", "event"], unique=True)
     due = sa.text("next_at IS NOT NULL")
-    op.create_index("deliveries_due", "deliveries", ["next_at"], sqlite_where=due, postgresql_where=due)
+    columns = ["endpoint", "next_at"]
+    op.create_index("deliveries_due", "deliveries", columns, sqlite_where=due, postgresql_where=due)
     op.create_index("deliveries_event", "deliveries", ["event"])
+
+
+PEOPLE = sa.text("actor <> 'supervisor'")
+OF_RUN = "(SELECT runs.owner FROM runs WHERE runs.key = events.run)"
+
+
+def _owned_events() -> None:
+    if op.get_bind().dialect.name == "sqlite":
+        _make_events_anew([sa.Column("owner", sa.Text(), nullable=False)], f"coalesce({OF_RUN}, '')")
+    else:
+        op.add_column("events", sa.Column("owner", sa.Text(), nullable=True))
+        op.execute(f"UPDATE events SET owner = coalesce({OF_RUN}, '')")  # noqa: S608 - a constant
+        op.alter_column("events", "owner", nullable=False)
+    op.create_index("events_owner", "events", ["owner", "id"])
+    op.create_index("events_actor", "events", ["actor", "id"], sqlite_where=PEOPLE, postgresql_where=PEOPLE)
+
+
+def _ownerless_events() -> None:
+    for index in ("events_owner", "events_actor"):
+        op.drop_index(index, "events")
+    if op.get_bind().dialect.name == "sqlite":
+        _make_events_anew([], "")
+    else:
+        op.drop_column("events", "owner")
+
+
+KEPT = "id, run, sequence, at, generation, attempt, kind, actor, text, data"
+
+
+def _make_events_anew(more: list[sa.Column[str]], value: str) -> None:
+    """So that the table looks as in a new database. The number of the last event that was ever written stays known:
+    none is used twice."""
+    op.execute("CREATE TABLE events_before AS SELECT * FROM events")
+    last = op.get_bind().exec_driver_sql("SELECT seq FROM sqlite_sequence WHERE name = 'events'").scalar()
+    op.drop_table("events")
+    op.create_table(
+        "events",
+        sa.Column("id", KEY, nullable=False),
+        sa.Column("run", KEY, nullable=True),
+        sa.Column("sequence", sa.BigInteger(), nullable=False),
+        sa.Column("at", sa.Double(), nullable=False),
+        sa.Column("generation", sa.BigInteger(), nullable=False),
+        sa.Column("attempt", sa.BigInteger(), nullable=False),
+        sa.Column("kind", sa.Text(), nullable=False),
+        sa.Column("actor", sa.Text(), nullable=False),
+        sa.Column("text", sa.Text(), nullable=False),
+        sa.Column("data", sa.Text(), nullable=False),
+        *more,
+        sa.ForeignKeyConstraint(["run"], ["runs.key"]),
+        sa.PrimaryKeyConstraint("id"),
+        sqlite_autoincrement=True,
+    )
+    values = f"{KEPT}, {value.replace('events.', 'events_before.')}" if value else KEPT
+    op.execute(f"INSERT INTO events SELECT {values} FROM events_before")  # noqa: S608 - constants
+    op.execute("DROP TABLE events_before")
+    if last is not None:
+        numbers = sa.table("sqlite_sequence", sa.column("name"), sa.column("seq"))
+        op.execute(sa.delete(numbers).where(numbers.c.name == "events"))
+        op.bulk_insert(numbers, [{"name": "events", "seq": last}])
+    op.create_index("events_age", "events", ["at"])
+    op.create_index("events_run", "events", ["run", "sequence"], unique=True)

@@ -20,6 +20,9 @@ class Scope(StrEnum):
     METRICS = "metrics:read"
 
 
+NOBODY = "\n"  # the name of no owner: names hold no control characters
+
+
 @dataclass(frozen=True, slots=True)
 class Caller:
     """`actor` stands in the history. `token_id` "" = no token was needed. `max_active_runs` None = no limit."""
@@ -42,12 +45,36 @@ class Caller:
         """May see and change what this owner has."""
         return self.admin or owner == self.owner
 
+    def sees(self, asked: str | None) -> str | None:
+        """Of whom a list tells, where `asked` names an owner (None = anybody); None = of all."""
+        if self.admin or asked == self.owner:
+            return asked
+        return self.owner if asked is None else NOBODY
+
     def event(self, kind: EventKind, text: str, data: Mapping[str, object] | None = None) -> Event:
-        """What the caller did, with the request it came in."""
+        """What the caller did, with the request and the token it came with."""
         told = dict(data or {})
         if self.request_id:
             told["request_id"] = self.request_id
+        if self.token_id:
+            told["token_id"] = self.token_id
         return Event(kind, text, self.actor, told)
+
+    def changed(
+        self,
+        kind: EventKind,
+        text: str,
+        before: Mapping[str, object],
+        after: Mapping[str, object],
+        data: Mapping[str, object] | None = None,
+    ) -> Event:
+        """The same, with the values of what differs, by name; null where there was none. Never those of secrets."""
+        names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+        values = {
+            "before": {name: before.get(name) for name in names},
+            "after": {name: after.get(name) for name in names},
+        }
+        return self.event(kind, text, {**(data or {}), **values})
 
 
 LOCAL = Caller()

@@ -79,6 +79,7 @@ class StoredEvent:
     generation: int
     attempt: int
     event: Event
+    owner: str = ""  # of the run; "" = about the supervisor itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +213,9 @@ class Store(Protocol):
         """Cells with runs that are not settled and whose lease nobody holds now: cell -> number of such runs."""
         ...
 
-    def due_outbox(self, now: float, limit: int) -> list[OutboxItem]: ...
+    def due_outbox(self, now: float, limit: int) -> list[OutboxItem]:
+        """Oldest first; without those of the channel `webhooks`, which `deliveries.spread` takes."""
+        ...
 
     def settle_outbox(
         self, item_id: int, delivered: bool, next_at: float | None, detail: str, now: float
@@ -241,8 +244,16 @@ class Store(Protocol):
     def tries(self, key: int) -> list[Try]: ...
 
     def events(
-        self, run_id: str | None, after_id: int, limit: int, newest_first: bool = False
-    ) -> list[StoredEvent]: ...
+        self,
+        run_id: str | None,
+        after_id: int,
+        limit: int,
+        newest_first: bool = False,
+        owner: str | None = None,
+        actor: str | None = None,
+    ) -> list[StoredEvent]:
+        """None: of every run and of the supervisor itself; of every owner; of every actor."""
+        ...
 
     def samples(self, key: int, since: float, limit: int) -> list[Sample]: ...
 

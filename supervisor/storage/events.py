@@ -12,10 +12,12 @@ from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import and_, bindparam, func, literal
+from sqlalchemy import and_, bindparam, func, literal, literal_column
 
-from supervisor.domain.events import ANNOUNCED, Event, EventKind
+from supervisor.domain.announcements import announced as word_of
+from supervisor.domain.events import Event, EventKind
 from supervisor.domain.run import Run
+from supervisor.ports.endpoints import WEBHOOKS
 from supervisor.ports.store import OutboxItem, StoredEvent
 from supervisor.storage import rows
 from supervisor.storage.codec import dumps
@@ -54,19 +56,19 @@ COUNT = Statement(
         sa.update(runs)
         .values(events=runs.c.events + bindparam("more", type_=sa.BigInteger))
         .where(runs.c.key == bindparam("key"))
-        .returning(runs.c.events, runs.c.generation, runs.c.attempt, runs.c.try_attempt)
+        .returning(runs.c.events, runs.c.generation, runs.c.attempt, runs.c.try_attempt, runs.c.owner)
     )
 )
 _STORED = (
     events.c.id, events.c.run, func.coalesce(runs.c.run_id, ""), events.c.at, events.c.generation, events.c.attempt,
-    events.c.kind, events.c.text, events.c.actor, events.c.data,
+    events.c.kind, events.c.text, events.c.actor, events.c.data, events.c.owner,
 )  # fmt: skip
 DUE = Statement(
     lambda _: (
         sa.select(outbox.c.id, outbox.c.channel, outbox.c.tries, events.c.sequence, *_STORED)
         .join(events, events.c.id == outbox.c.event)
         .outerjoin(runs, runs.c.key == events.c.run)
-        .where(outbox.c.next_at <= bindparam("now"))
+        .where(outbox.c.next_at <= bindparam("now"), outbox.c.channel != literal(WEBHOOKS))
         .order_by(outbox.c.id)
         .limit(bindparam("limit_"))
     )
@@ -84,23 +86,22 @@ SETTLE = Statement(
     )
 )
 
-Told = tuple[
-    int, int, int, int, Sequence[Event]
-]  # run key, events before these, generation, attempt, the events
+# Run key, events before these, generation, attempt, owner, the events.
+Told = tuple[int, int, int, int, str, Sequence[Event]]
 
 
 def told(run: Run, before: int, new: Sequence[Event]) -> Told:
-    return run.key, before, run.generation, rows.attempt_of(run), new
+    return run.key, before, run.generation, rows.attempt_of(run), run.owner, new
 
 
 def add(session: Session, batch: Iterable[Told], channels: Sequence[str], now: float) -> None:
     """Events of runs whose count was raised already, and their outbox rows."""
     written: list[list[Any]] = []
     announced: list[list[Any]] = []
-    for key, before, generation, attempt, new in batch:
+    for key, before, generation, attempt, owner, new in batch:
         for sequence, event in enumerate(new, before + 1):
-            written.append([key, sequence, now, generation, attempt, *_cells(event)])
-            if event.kind in ANNOUNCED:
+            written.append([key, sequence, now, generation, attempt, *_cells(event), owner])
+            if word_of(event) is not None:
                 announced += [[key, sequence, now, channel] for channel in channels]
     session.many(INSERT, written)
     session.many(INSERT_OUTBOX, announced)
@@ -111,38 +112,52 @@ def add_to_run(session: Session, key: int, new: Sequence[Event], channels: Seque
     row = session.run(COUNT, {"key": key, "more": len(new)}).first()
     if row is None:
         raise KeyError(key)
-    count, generation, attempt, try_attempt = row
-    add(session, [(key, count - len(new), generation, max(attempt, try_attempt), new)], channels, now)
+    count, generation, attempt, try_attempt, owner = row
+    add(session, [(key, count - len(new), generation, max(attempt, try_attempt), owner, new)], channels, now)
 
 
 def add_own(session: Session, new: Sequence[Event], channels: Sequence[str], now: float) -> None:
     """Events about the supervisor itself; they belong to no run."""
     for event in new:
-        cells = [None, 0, now, 0, 0, *_cells(event)]
+        cells = [None, 0, now, 0, 0, *_cells(event), ""]
         names = [column.key for column in _WRITTEN]
         event_id = session.run(INSERT_OWN, dict(zip(names, cells, strict=True))).scalar()
-        for channel in channels if event.kind in ANNOUNCED else ():
+        for channel in channels if word_of(event) is not None else ():
             session.run(INSERT_OWN_OUTBOX, {"event": event_id, "channel": channel, "at": now})
 
 
 def page(
-    session: Session, run_id: str | None, after_id: int, limit: int, newest_first: bool
+    session: Session,
+    run_id: str | None,
+    after_id: int,
+    limit: int,
+    newest_first: bool,
+    owner: str | None = None,
+    actor: str | None = None,
 ) -> list[StoredEvent]:
     """Of one run, or of all and the supervisor itself; with an id above `after_id`."""
-    params: dict[str, Any] = {"after": after_id, "limit_": limit}
-    if run_id is not None:
-        params["run_id"] = run_id
-    return [_stored(row) for row in session.run(_page(run_id is not None, newest_first), params)]
+    asked = {"run_id": run_id, "owner": owner, "actor": actor}
+    given = {name: value for name, value in asked.items() if value is not None}
+    statement = _page(tuple(given), newest_first, actor == "supervisor")
+    return [_stored(row) for row in session.run(statement, {"after": after_id, "limit_": limit, **given})]
 
 
 @cache
-def _page(of_run: bool, newest_first: bool) -> Statement:
+def _page(given: tuple[str, ...], newest_first: bool, by_supervisor: bool) -> Statement:
+    """What the supervisor does by itself is most of all events, and has no place in the index of actors."""
     select = (
         sa.select(*_STORED)
         .outerjoin(runs, runs.c.key == events.c.run)
         .where(events.c.id > bindparam("after"))
     )
     order = events.c.id
+    of_run = "run_id" in given
+    for name in ("owner", "actor"):
+        if name in given:  # within a run, its own index is the one to use
+            column = func.coalesce(events.c[name], "") if of_run else events.c[name]
+            select = select.where(column == bindparam(name))
+    if "actor" in given and not by_supervisor:
+        select = select.where(events.c.actor != literal_column("'supervisor'"))
     if of_run:
         its_key = sa.select(runs.c.key).where(runs.c.run_id == bindparam("run_id")).scalar_subquery()
         select = select.where(events.c.run == its_key)
@@ -176,6 +191,6 @@ def _cells(event: Event) -> tuple[str, str, str, str]:
 
 
 def _stored(row: Sequence[Any]) -> StoredEvent:
-    event_id, key, run_id, at, generation, attempt, kind, text, actor, data = row
+    event_id, key, run_id, at, generation, attempt, kind, text, actor, data, owner = row
     event = Event(EventKind(kind), text, actor, json.loads(data))
-    return StoredEvent(event_id, key, run_id, at, generation, attempt, event)
+    return StoredEvent(event_id, key, run_id, at, generation, attempt, event, owner)

@@ -26,6 +26,8 @@ from supervisor.ports.store import (
 )
 from supervisor.storage import attempts, beats, events, leases, pages, pushed, retention, runs, schema, zones
 from supervisor.storage.database import Database
+from supervisor.storage.deliveries import SqlDeliveries
+from supervisor.storage.endpoints import SqlEndpoints
 from supervisor.storage.statements import Session, Statement, insert
 from supervisor.storage.tables import meta
 from supervisor.storage.unit_of_work import SqlTransaction, apply_batch
@@ -65,6 +67,8 @@ class SqlStore:
         self.database = database
         self.supervisor_id = supervisor_id
         self._channels = channels
+        self.endpoints = SqlEndpoints(database, channels)
+        self.deliveries = SqlDeliveries(database, channels)
 
     def close(self) -> None:
         self.database.close()
@@ -185,10 +189,16 @@ class SqlStore:
             return attempts.tries_of_run(session, key)
 
     def events(
-        self, run_id: str | None, after_id: int, limit: int, newest_first: bool = False
+        self,
+        run_id: str | None,
+        after_id: int,
+        limit: int,
+        newest_first: bool = False,
+        owner: str | None = None,
+        actor: str | None = None,
     ) -> list[StoredEvent]:
         with self.database.reading() as session:
-            return events.page(session, run_id, after_id, limit, newest_first)
+            return events.page(session, run_id, after_id, limit, newest_first, owner, actor)
 
     def samples(self, key: int, since: float, limit: int) -> list[Sample]:
         with self.database.reading() as session:

@@ -152,8 +152,13 @@ events = Table(
     Column("actor", Text, nullable=False),
     Column("text", Text, nullable=False),
     Column("data", Text, nullable=False),
+    Column("owner", Text, nullable=False),  # the run's; '' = about the supervisor itself
     Index("events_run", "run", "sequence", unique=True),
     Index("events_age", "at"),
+    Index("events_owner", "owner", "id"),
+    Index(
+        "events_actor", "actor", "id", **_only("actor <> 'supervisor'")
+    ),  # what people and programs asked for
     sqlite_autoincrement=True,  # an id is never used twice: readers go on after the last one they saw
 )
 
@@ -244,7 +249,7 @@ deliveries = Table(
     Column("status", BigInteger),  # of the last HTTP answer; None = there was none
     Column("detail", Text, nullable=False),
     Index("deliveries_once", "endpoint", "event", unique=True),
-    Index("deliveries_due", "next_at", **_only("next_at IS NOT NULL")),
+    Index("deliveries_due", "endpoint", "next_at", **_only("next_at IS NOT NULL")),
     Index("deliveries_event", "event"),
 )
 
