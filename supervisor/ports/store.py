@@ -18,6 +18,7 @@ from supervisor.domain.heartbeat import Beat
 from supervisor.domain.machine_figures import NOTHING, MachineFigures
 from supervisor.domain.placement import OfferKey, ZoneRecord
 from supervisor.domain.run import Run
+from supervisor.ports.endpoints import Deliveries, Endpoints
 
 
 class StoreDown(Exception):
@@ -157,6 +158,12 @@ class Transaction(Protocol):
 
 class Store(Protocol):
     supervisor_id: str  # made once, when the database is made; machines of ours carry it
+
+    @property
+    def endpoints(self) -> Endpoints: ...
+
+    @property
+    def deliveries(self) -> Deliveries: ...
 
     def begin(self, now: float) -> AbstractContextManager[Transaction]: ...
 

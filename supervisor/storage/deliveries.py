@@ -1,0 +1,217 @@
+"""Deliveries: what announcements become for each endpoint, and the log of their tries.
+
+Which endpoints hear of an announcement is found out here, when its outbox row is taken, and not where the event is
+written: a submit or a tick never reads the endpoints. The pair of endpoint and event is unique, so taking a row twice
+makes nothing twice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import and_, bindparam, func, literal_column, or_
+
+from supervisor.domain.announcements import KINDS, announced
+from supervisor.domain.events import Event, EventKind
+from supervisor.ports.endpoints import WEBHOOKS, Delivery, Endpoint, Settled, Standing
+from supervisor.storage import endpoints as stored_endpoints
+from supervisor.storage import events
+from supervisor.storage.database import Database
+from supervisor.storage.statements import Statement, incoming, insert_incoming
+from supervisor.storage.tables import deliveries, endpoints, outbox, runs
+from supervisor.storage.tables import events as told
+
+TAKE = Statement(
+    lambda _: (
+        sa.select(outbox.c.id, told.c.id, told.c.kind, told.c.text, told.c.actor, told.c.data, runs.c.owner)
+        .join(told, told.c.id == outbox.c.event)
+        .outerjoin(runs, runs.c.key == told.c.run)
+        .where(outbox.c.next_at <= bindparam("now"), outbox.c.channel == literal_column(f"'{WEBHOOKS}'"))
+        .order_by(outbox.c.id)
+        .limit(bindparam("limit_"))
+    )
+)
+_NEW = (
+    deliveries.c.endpoint,
+    deliveries.c.event,
+    deliveries.c.kind,
+    deliveries.c.tries,
+    deliveries.c.next_at,
+)
+
+
+def _insert(dialect: str) -> Any:
+    statement = insert_incoming(deliveries, dialect, (*_NEW, deliveries.c.detail))
+    return statement.on_conflict_do_nothing()
+
+
+def _taken(dialect: str) -> sa.Update:
+    done = incoming(dialect, outbox.c.id, outbox.c.delivered_at)
+    return (
+        sa.update(outbox)
+        .values(tries=outbox.c.tries + 1, next_at=sa.null(), delivered_at=done.c.delivered_at)
+        .where(outbox.c.id == done.c.id)
+    )
+
+
+def _settle(dialect: str) -> sa.Update:
+    columns = (deliveries.c.id, deliveries.c.tries, deliveries.c.next_at, deliveries.c.delivered_at)
+    result = incoming(dialect, *columns, deliveries.c.last_at, deliveries.c.status, deliveries.c.detail)
+    names = ("next_at", "delivered_at", "last_at", "status", "detail")
+    return (
+        sa.update(deliveries)
+        .values(tries=deliveries.c.tries + 1, **{name: result.c[name] for name in names})
+        .where(
+            deliveries.c.id == result.c.id,
+            or_(
+                result.c.delivered_at.is_not(None),
+                and_(deliveries.c.tries == result.c.tries, deliveries.c.next_at.is_not(None)),
+            ),
+        )
+    )
+
+
+def _stand(dialect: str) -> sa.Update:
+    new = incoming(dialect, endpoints.c.id, endpoints.c.failing_since, endpoints.c.next_message_at)
+    return (
+        sa.update(endpoints)
+        .values(failing_since=new.c.failing_since, next_message_at=new.c.next_message_at)
+        .where(endpoints.c.id == new.c.id)
+    )
+
+
+INSERT, TAKEN = Statement(_insert), Statement(_taken)
+SETTLE, STAND = Statement(_settle), Statement(_stand)
+_FIELDS = (
+    deliveries.c.id, deliveries.c.endpoint, deliveries.c.kind, deliveries.c.tries, deliveries.c.next_at,
+    deliveries.c.delivered_at, deliveries.c.last_at, deliveries.c.status, deliveries.c.detail, told.c.id,
+    told.c.sequence, func.coalesce(runs.c.run_id, ""), told.c.at, told.c.text, told.c.data,
+)  # fmt: skip
+_EACH = (
+    sa.select(*_FIELDS)
+    .join(told, told.c.id == deliveries.c.event)
+    .outerjoin(runs, runs.c.key == told.c.run)
+    .where(deliveries.c.endpoint == bindparam("endpoint"))
+)
+DUE = Statement(
+    lambda _: (
+        _EACH.where(deliveries.c.next_at <= bindparam("now"))
+        .order_by(deliveries.c.next_at, deliveries.c.id)
+        .limit(bindparam("limit_"))
+    )
+)
+_GIVEN_UP = and_(deliveries.c.next_at.is_(None), deliveries.c.delivered_at.is_(None))
+_PAGE = (
+    _EACH.where(deliveries.c.event < bindparam("before"))
+    .order_by(deliveries.c.event.desc())
+    .limit(bindparam("limit_"))
+)
+PAGE, PAGE_FAILED = Statement(lambda _: _PAGE), Statement(lambda _: _PAGE.where(_GIVEN_UP))
+_AGAIN = (
+    sa.update(deliveries)
+    .values(tries=0, next_at=bindparam("now"), delivered_at=sa.null(), detail="")
+    .where(deliveries.c.endpoint == bindparam("endpoint_"), deliveries.c.next_at.is_(None))
+)
+AGAIN = Statement(lambda _: _AGAIN.where(deliveries.c.id == bindparam("id_")))
+AGAIN_FAILED = Statement(lambda _: _AGAIN.where(_GIVEN_UP, deliveries.c.last_at >= bindparam("since")))
+
+
+class SqlDeliveries:
+    """Implements ports/endpoints.Deliveries."""
+
+    def __init__(self, database: Database, channels: Sequence[str]) -> None:
+        self._database, self._channels = database, channels
+
+    def spread(self, now: float, limit: int) -> int:
+        with (
+            self._database.reading() as session
+        ):  # most often there is nothing, and no writer need wait for that
+            if not session.run(TAKE, {"now": now, "limit_": 1}):
+                return 0
+        with self._database.writing() as session:
+            rows = session.run(TAKE, {"now": now, "limit_": limit})
+            hearers = [one for one in stored_endpoints.all_of(session, None) if one.disabled_at is None]
+            new = [
+                [one.id, event_id, kind, 0, now, ""]
+                for event_id, kind, owner in _announcements(rows)
+                for one in hearers
+                if wants(one, kind, owner)
+            ]
+            session.many(INSERT, new)
+            session.many(TAKEN, [[row[0], now] for row in rows])
+            return len(rows)
+
+    def due(self, now: float, limit: int) -> dict[str, list[Delivery]]:
+        with self._database.reading() as session:
+            found = {}
+            for one in stored_endpoints.all_of(session, None):
+                if one.disabled_at is not None or one.next_message_at > now:
+                    continue
+                rows = session.run(DUE, {"endpoint": one.id, "now": now, "limit_": limit})
+                if rows:
+                    found[one.id] = [_delivery(row) for row in rows]
+            return found
+
+    def settle(self, settled: Sequence[Settled], standing: Sequence[Standing], now: float) -> None:
+        rows = [
+            [
+                one.delivery_id, one.tries, None if one.delivered else one.next_at, now if one.delivered else None, now,
+                one.status, one.detail,
+            ]
+            for one in settled
+        ]  # fmt: skip
+        with self._database.writing() as session:
+            session.many(SETTLE, rows)
+            session.many(
+                STAND, [[one.endpoint_id, one.failing_since, one.next_message_at] for one in standing]
+            )
+
+    def page(
+        self, endpoint_id: str, before_event: int | None, limit: int, failed: bool = False
+    ) -> list[Delivery]:
+        before = 2**62 if before_event is None else before_event
+        params = {"endpoint": endpoint_id, "before": before, "limit_": limit}
+        with self._database.reading() as session:
+            return [_delivery(row) for row in session.run(PAGE_FAILED if failed else PAGE, params)]
+
+    def replay(
+        self, endpoint_id: str, delivery_id: int | None, since: float, event: Event, now: float
+    ) -> int:
+        params: dict[str, Any] = {"endpoint_": endpoint_id, "now": now}
+        with self._database.writing() as session:
+            if delivery_id is not None:
+                count = session.run(AGAIN, {**params, "id_": delivery_id}).rowcount
+            else:
+                count = session.run(AGAIN_FAILED, {**params, "since": since}).rowcount
+            if count:
+                events.add_own(session, [event], self._channels, now)
+            return count
+
+
+def wants(endpoint: Endpoint, kind: str, owner: str | None) -> bool:
+    """`owner` None: the announcement is the supervisor's own."""
+    if not endpoint.everything and owner != endpoint.owner:
+        return False
+    if endpoint.kinds:
+        return kind in endpoint.kinds
+    return KINDS[kind].usual or not endpoint.form.chat
+
+
+def _announcements(rows: Sequence[Any]) -> list[tuple[int, str, str | None]]:
+    """(event id, announced word, owner). Of the supervisor's own events, those about what somebody owns name him."""
+    found = []
+    for _, event_id, kind, text, actor, data, owner in rows:
+        event = Event(EventKind(kind), text, actor, json.loads(data))
+        word = announced(event)
+        if word is not None and word in KINDS:
+            own = event.data.get("owner")
+            found.append((event_id, word, owner if owner is not None else str(own) if own else None))
+    return found
+
+
+def _delivery(row: Sequence[Any]) -> Delivery:
+    data: Mapping[str, object] = json.loads(row[-1])
+    return Delivery(*row[:-1], data=data)
