@@ -24,6 +24,7 @@ from pydantic import (
 from supervisor.api.errors import MalformedJson, UnsupportedMediaType
 from supervisor.api.run_spec import SHELL, WORDS, Names, RunSpec, SecondsOrZero, Strict
 from supervisor.domain import heartbeat
+from supervisor.domain.callers import Caller
 from supervisor.domain.errors import InvalidRequest
 from supervisor.domain.identifiers import RUN_ID_RULE
 from supervisor.domain.status import Status
@@ -97,6 +98,11 @@ def _status(word: str) -> str:
     return word
 
 
+StatusWord = Annotated[
+    str, AfterValidator(_status), Field(json_schema_extra={"enum": [str(status) for status in Status]})
+]
+
+
 class HeartbeatBody(BaseModel):
     """One heartbeat; fields that are unknown here are ignored. For the document: domain/heartbeat reads it."""
 
@@ -128,7 +134,7 @@ class NoParameters(_Parameters):
 class ListParameters(_Parameters):
     page_size: Annotated[int, Field(ge=0, description="0 = 50; above 1000 is taken as 1000")] = 0
     cursor: Annotated[str, StringConstraints(max_length=255)] | None = None
-    status: Annotated[list[Annotated[str, AfterValidator(_status)]], Field(max_length=16)] = []
+    status: Annotated[list[StatusWord], Field(max_length=16)] = []
     label: Annotated[
         list[Annotated[str, StringConstraints(pattern=r"^[^=\x00]{1,63}=[^\x00]{0,255}$")]],
         Field(max_length=16),
@@ -139,12 +145,13 @@ class ListParameters(_Parameters):
     q: Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=63)] | None = None
 
 
-def run_filter(query: ListParameters) -> RunFilter:
+def run_filter(query: ListParameters, caller: Caller) -> RunFilter:
+    """Of the runs that the caller may see."""
     return RunFilter(
         statuses=tuple(query.status),
         labels=tuple((key, value) for key, _, value in (label.partition("=") for label in query.label)),
         zone=query.zone,
-        owner=query.owner,
+        owner=caller.sees(query.owner),
         created_after=epoch(query.created_after),
         text=query.q or None,
     )
@@ -155,6 +162,11 @@ class EventParameters(_Parameters):
     limit: Annotated[int, Field(ge=1, le=1000)] = 100
     newest_first: bool = False
     since: AwareDatetime | None = None
+    actor: Annotated[Plain | None, Field(description="who asked for it; `supervisor`: by itself")] = None
+
+
+class AllEventParameters(EventParameters):
+    owner: Annotated[Plain | None, Field(description="of the runs of one owner")] = None
 
 
 class RunEventParameters(EventParameters):

@@ -11,17 +11,17 @@ import json
 from typing import Any
 
 from pydantic import BaseModel
-from pydantic.json_schema import models_json_schema
 
 from supervisor.api import document_headers, document_words, schemas
 from supervisor.api.access import NEEDED
 from supervisor.api.app import create_app
+from supervisor.api.document_parameters import path_parameters, query_parameters
+from supervisor.api.document_schemas import components, reference
 from supervisor.api.errors import MEDIA_TYPE, STATUS
 from supervisor.api.operation import Operation
 from supervisor.api.operations import OPERATIONS
 
 __all__ = ["OPERATIONS", "document"]
-REF = "#/components/schemas/{model}"
 Json = dict[str, Any]
 
 ANYWHERE = ("INVALID_REQUEST", "HOST_REFUSED", "INTERNAL", "UNAVAILABLE")
@@ -35,8 +35,9 @@ def document() -> str:
     found: Json = create_app(None).openapi()
     found["info"]["description"] = document_words.INFO
     found["servers"] = document_words.SERVERS
+    models = {schemas.Problem}.union(*(told.models for told in OPERATIONS.values()))
     found["components"] = {
-        "schemas": _components(),
+        "schemas": components(models),
         "securitySchemes": document_words.SECURITY_SCHEMES,
     }
     used = set()
@@ -49,14 +50,6 @@ def document() -> str:
     return json.dumps(found, indent=1, sort_keys=True) + "\n"
 
 
-def _components() -> Json:
-    models: set[type[BaseModel]] = {schemas.Problem}.union(*(told.models for told in OPERATIONS.values()))
-    by_name = sorted(models, key=lambda model: model.__name__)
-    _, shared = models_json_schema([(model, "validation") for model in by_name], ref_template=REF)
-    components: Json = shared["$defs"]
-    return components
-
-
 def _name(generated: str, method: str) -> str:
     """The framework appends path and method to the function's name."""
     return next(name for name in sorted(OPERATIONS, key=len, reverse=True) if generated.startswith(name))
@@ -67,8 +60,8 @@ def _tell(told: Json, method: str, name: str) -> None:
     told["summary"], told["description"] = name.replace("_", " ").capitalize(), told.get("description", "")
     told["security"] = document_words.security(NEEDED[name])
     told["parameters"] = [
-        *told.get("parameters", []),
-        *_parameters(operation.query),
+        *path_parameters(told.get("parameters", [])),
+        *query_parameters(operation.query),
         *document_headers.parameters(operation.takes),
     ]
     if operation.body is not None:
@@ -131,21 +124,4 @@ _DESCRIBED = {
 
 
 def _content(model: type[BaseModel], media_type: str = "application/json") -> Json:
-    return {media_type: {"schema": {"$ref": REF.format(model=model.__name__)}}}
-
-
-def _parameters(model: type[BaseModel] | None) -> list[Json]:
-    """Query parameters. Null is a default of ours and nothing that a query can say."""
-    if model is None:
-        return []
-    schema = model.model_json_schema()
-    return [
-        {"name": name, "in": "query", "required": False, "schema": _without_null(part)}
-        for name, part in schema["properties"].items()
-    ]
-
-
-def _without_null(part: Json) -> Json:
-    told = {key: value for key, value in part.items() if value is not None}
-    others = [one for one in told.pop("anyOf", []) if one != {"type": "null"}]
-    return {**told, **others[0]} if len(others) == 1 else {**told, **({"anyOf": others} if others else {})}
+    return {media_type: {"schema": reference(model)}}

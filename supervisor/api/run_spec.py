@@ -15,6 +15,7 @@ from pydantic import (
     AfterValidator,
     AwareDatetime,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Discriminator,
     Field,
@@ -76,6 +77,12 @@ def _form(command: object) -> str:
     return WORDS if isinstance(command, list) else SHELL
 
 
+def _whole(value: object) -> object:
+    """12.0 is a whole number in JSON, as the document promises it of every JSON schema."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+WHOLE = BeforeValidator(_whole)
 Text = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=COMMAND_MAX_BYTES)]
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=128)]
 EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=128)]
@@ -99,22 +106,22 @@ class ResultRule(Strict):
     """Files that a complete run leaves in its results folder."""
 
     path: Annotated[str, StringConstraints(pattern=r"^[^\x00]+$", max_length=512), AfterValidator(_glob)]
-    min_count: Annotated[int, Field(ge=1, le=1_000_000)] = 1
+    min_count: Annotated[int, Field(ge=1, le=1_000_000), WHOLE] = 1
     verify: Annotated[str, StringConstraints(pattern=r"^[^\x00]+$", max_length=4096)] | None = None
 
 
 class CheckpointsSpec(Strict):
     """Which checkpoints stay in the store. The newest two verified ones always do."""
 
-    keep_last: Annotated[int, Field(ge=2, le=20)] = 3
-    keep_best: Annotated[int, Field(ge=0, le=20)] = 1
-    keep_every: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
+    keep_last: Annotated[int, Field(ge=2, le=20), WHOLE] = 3
+    keep_best: Annotated[int, Field(ge=0, le=20), WHOLE] = 1
+    keep_every: Annotated[int, Field(ge=1, le=1_000_000_000), WHOLE] | None = None
 
 
 class Retry(Strict):
     """Which failures of the command are worth a repeat of the identical spec."""
 
-    exit_codes: Annotated[list[Annotated[int, Field(ge=1, le=255)]], Field(max_length=64)] = []
+    exit_codes: Annotated[list[Annotated[int, Field(ge=1, le=255), WHOLE]], Field(max_length=64)] = []
     log_patterns: Annotated[
         list[
             Annotated[str, StringConstraints(pattern=r"^[^\x00]+$", max_length=256), AfterValidator(_pattern)]
@@ -128,8 +135,8 @@ class LimitsSpec(Strict):
 
     max_runtime_s: Seconds | None = None
     deadline: Annotated[AwareDatetime, AfterValidator(_utc)] | None = None
-    max_attempts: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    max_user_failures: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    max_attempts: Annotated[int, Field(ge=1, le=10_000), WHOLE] | None = None
+    max_user_failures: Annotated[int, Field(ge=1, le=10_000), WHOLE] | None = None
     wait_for_capacity_s: SecondsOrZero | None = None
     budget_usd: Annotated[FiniteFloat, Field(gt=0, le=1e9)] | None = None
     machine_max_s: Seconds | None = None
@@ -139,7 +146,7 @@ class EscalateSpec(Strict):
     """When spot machines are lost too often, or the deadline is near: what is asked for then. Off by default.
     `after` preemptions within `within_s` (6 h) change over `to` on-demand machines, or the next shape of `shapes`."""
 
-    after: Annotated[int, Field(ge=1, le=32)] | None = None
+    after: Annotated[int, Field(ge=1, le=32), WHOLE] | None = None
     within_s: Seconds | None = None
     to: Literal["on_demand", "next_shape"] | None = None
     on_demand_before_deadline_s: Seconds | None = None
@@ -148,7 +155,7 @@ class EscalateSpec(Strict):
 class StallSpec(Strict):
     """How long each silence is legal."""
 
-    polls: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    polls: Annotated[int, Field(ge=1, le=1_000_000), WHOLE] | None = None
     boot_timeout_s: Seconds | None = None
     first_progress_s: Seconds | None = None
     silence_s: Seconds | None = None

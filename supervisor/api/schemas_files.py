@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from supervisor.api.bodies import NoParameters
-from supervisor.api.run_spec import Strict
+from supervisor.api.run_spec import WHOLE, Strict
 from supervisor.api.schemas import Answer
 
 FILE_REFUSALS = "RUN_NOT_FOUND FILES_PURGED FILE_NOT_FOUND FILE_CHANGED RANGE_NOT_SATISFIABLE"
@@ -28,7 +28,7 @@ class PulledBody(Strict):
     """`results_sha256`: of the names, sizes and checksums that were pulled; `files`: how many."""
 
     results_sha256: Sha256
-    files: Annotated[int, Field(ge=0, le=10**9)]
+    files: Annotated[int, Field(ge=0, le=10**9), WHOLE]
 
 
 class FileShown(Answer):
