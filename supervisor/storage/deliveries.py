@@ -8,7 +8,8 @@ makes nothing twice.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 import sqlalchemy as sa
@@ -26,9 +27,8 @@ from supervisor.storage.tables import events as told
 
 TAKE = Statement(
     lambda _: (
-        sa.select(outbox.c.id, told.c.id, told.c.kind, told.c.text, told.c.actor, told.c.data, runs.c.owner)
+        sa.select(outbox.c.id, told.c.id, told.c.kind, told.c.text, told.c.actor, told.c.data, told.c.owner)
         .join(told, told.c.id == outbox.c.event)
-        .outerjoin(runs, runs.c.key == told.c.run)
         .where(outbox.c.next_at <= bindparam("now"), outbox.c.channel == literal_column(f"'{WEBHOOKS}'"))
         .order_by(outbox.c.id)
         .limit(bindparam("limit_"))
@@ -90,6 +90,7 @@ _FIELDS = (
     deliveries.c.delivered_at, deliveries.c.last_at, deliveries.c.status, deliveries.c.detail, told.c.id,
     told.c.sequence, func.coalesce(runs.c.run_id, ""), told.c.at, told.c.text, told.c.data,
 )  # fmt: skip
+_NAMES = tuple(field.name for field in fields(Delivery))  # in the order of _FIELDS
 _EACH = (
     sa.select(*_FIELDS)
     .join(told, told.c.id == deliveries.c.event)
@@ -207,11 +208,10 @@ def _announcements(rows: Sequence[Any]) -> list[tuple[int, str, str | None]]:
         event = Event(EventKind(kind), text, actor, json.loads(data))
         word = announced(event)
         if word is not None and word in KINDS:
-            own = event.data.get("owner")
-            found.append((event_id, word, owner if owner is not None else str(own) if own else None))
+            found.append((event_id, word, owner or str(event.data.get("owner") or "") or None))
     return found
 
 
 def _delivery(row: Sequence[Any]) -> Delivery:
-    data: Mapping[str, object] = json.loads(row[-1])
-    return Delivery(*row[:-1], data=data)
+    cells = dict(zip(_NAMES, row, strict=True))
+    return Delivery(**{**cells, "data": json.loads(cells["data"])})
