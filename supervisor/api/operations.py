@@ -66,7 +66,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "list_run_events": Operation(
         {200: schemas.EventList}, query=bodies.RunEventParameters, refuses="RUN_NOT_FOUND"
     ),
-    "list_events": Operation({200: schemas.EventList}, query=bodies.EventParameters),
+    "list_events": Operation({200: schemas.EventList}, query=bodies.AllEventParameters),
     "read_log": Operation(
         {200: schemas.LogText},
         query=bodies.LogParameters,

@@ -36,9 +36,9 @@ class RunCost(Answer):
 
 
 class CodeCost(Answer):
-    """All code bundles together: runs share them."""
+    """All code bundles together: runs share them, of all owners; so only who has the scope admin is told."""
 
-    stored_bytes: int | None = Field(description=UNREAD)
+    stored_bytes: int | None = Field(description=f"{UNREAD} Or not for this token.")
     stored_usd_per_month: float | None = Field(description=MONTH)
 
 

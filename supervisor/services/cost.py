@@ -16,10 +16,18 @@ from supervisor.services.run_view import Json, usd
 from supervisor.services.stored import GIB, Stored, code_size, stored
 
 
-def cost_page(parts: Parts, queries: Queries, where: RunFilter, page_size: int, cursor: str | None) -> Json:
-    """The runs of one page of the list, newest first. Raises CursorInvalid."""
+def cost_page(
+    parts: Parts,
+    queries: Queries,
+    where: RunFilter,
+    page_size: int,
+    cursor: str | None,
+    with_code: bool = True,
+) -> Json:
+    """The runs of one page of the list, newest first. `with_code` False: the bundles, which belong to all owners
+    together, are not told of. Raises CursorInvalid."""
     page = queries.page(where, page_size, cursor)
-    code = _code_size(parts)
+    code = _code_size(parts) if with_code else None
     return {
         "runs": _costs(parts, page["runs"]),
         "code": {"stored_bytes": code, "stored_usd_per_month": _usd_per_month(parts, code)},

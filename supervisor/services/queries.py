@@ -73,7 +73,7 @@ class Queries:
         """Newest first. `page_size` 0 = the default; above 1000 is taken as 1000. Raises CursorInvalid."""
         store, now = self._parts.store, self._parts.clock.now()
         limit = min(page_size or PAGE_SIZE, PAGE_MAX)
-        before_key = None if cursor is None else cursors.read(store.supervisor_id, cursor, where)
+        before_key = None if cursor is None else cursors.read(store.secret, cursor, where)
         page = store.page(where, before_key, limit)
         following = page.next_key
         return {
@@ -83,7 +83,7 @@ class Queries:
                 "usd_per_h": usd(page.usd_per_h),
                 "last_tick_age_s": self._loop().last_tick_age_s,
             },
-            "next_cursor": None if following is None else cursors.make(store.supervisor_id, following, where),
+            "next_cursor": None if following is None else cursors.make(store.secret, following, where),
         }
 
     def attempts(self, run_id: str) -> Json:
@@ -98,13 +98,15 @@ class Queries:
         newest_first: bool,
         since: float | None,
         cloud: bool = False,
+        owner: str | None = None,
+        actor: str | None = None,
     ) -> Json:
         """At most `limit` events with an id above `after`. `since` looks at the newest `limit` events only and gives
         those from that time on, oldest first; `complete` is False when there were more. `cloud`: with what the cloud
         itself recorded of the run's machines; `cloud_unread` says why that could not be read."""
         run = self.find(run_id) if run_id is not None else None
         backwards = newest_first or since is not None
-        found = self._parts.store.events(run_id, after, limit, backwards)
+        found = self._parts.store.events(run_id, after, limit, backwards, owner, actor)
         complete = len(found) < limit
         if since is not None:
             complete = complete or found[-1].at < since

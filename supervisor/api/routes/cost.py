@@ -19,9 +19,10 @@ router = APIRouter(prefix="/v1", tags=["runs"])
 async def list_costs(request: Request) -> Response:
     """List what runs have cost and what their files take, newest first."""
     query, services = read_query(ListParameters, request), services_of(request)
-    parts, queries = services.parts, services.queries
+    parts, queries, caller = services.parts, services.queries, caller_of(request)
+    where = run_filter(query, caller)
     answer = await run_in_threadpool(
-        cost_page, parts, queries, run_filter(query), query.page_size, query.cursor
+        cost_page, parts, queries, where, query.page_size, query.cursor, caller.admin
     )
     return json_answer(answer)
 

@@ -7,6 +7,7 @@ from fastapi.concurrency import run_in_threadpool
 
 from supervisor.api.answers import json_answer
 from supervisor.api.bodies import (
+    AllEventParameters,
     EventParameters,
     ListParameters,
     LogParameters,
@@ -54,10 +55,8 @@ async def submit_run(request: Request) -> Response:
 async def list_runs(request: Request) -> Response:
     """List runs, newest first, with counts by status under the same filter."""
     query = read_query(ListParameters, request)
-    queries = services_of(request).queries
-    return json_answer(
-        await run_in_threadpool(queries.page, run_filter(query), query.page_size, query.cursor)
-    )
+    queries, where = services_of(request).queries, run_filter(query, caller_of(request))
+    return json_answer(await run_in_threadpool(queries.page, where, query.page_size, query.cursor))
 
 
 @router.get("/runs/{run_id}")
@@ -83,8 +82,9 @@ async def list_run_events(request: Request, run_id: str) -> Response:
 
 @router.get("/events")
 async def list_events(request: Request) -> Response:
-    """List the history of all runs and of the supervisor itself."""
-    return await _events(request, None, read_query(EventParameters, request))
+    """List the history of all runs and of the supervisor itself; without admin, that of one's own runs."""
+    query = read_query(AllEventParameters, request)
+    return await _events(request, None, query, owner=caller_of(request).sees(query.owner))
 
 
 @router.get("/runs/{run_id}/logs")
@@ -97,9 +97,12 @@ async def read_log(request: Request, run_id: str) -> Response:
 
 
 async def _events(
-    request: Request, run_id: str | None, query: EventParameters, cloud: bool = False
+    request: Request,
+    run_id: str | None,
+    query: EventParameters,
+    cloud: bool = False,
+    owner: str | None = None,
 ) -> Response:
     events, since = services_of(request).queries.events, epoch(query.since)
-    return json_answer(
-        await run_in_threadpool(events, run_id, query.after, query.limit, query.newest_first, since, cloud)
-    )
+    page = (run_id, query.after, query.limit, query.newest_first, since)
+    return json_answer(await run_in_threadpool(events, *page, cloud, owner, query.actor))
