@@ -76,7 +76,9 @@ def test_an_identity_of_another_boot_or_start_finds_nobody(sleeper: subprocess.P
     process, boot = processes.read(sleeper.pid), processes.boot_id()
     assert process is not None
     itself = Identity(sleeper.pid, process.start_ticks, boot)
-    assert processes.find(itself, boot) == process
+    found = processes.find(itself, boot)
+    assert found is not None
+    assert replace(found, state=process.state) == process, "asleep or not: the same process"
     assert processes.find(replace(itself, boot_id="00000000" + boot[8:]), boot) is None
     assert processes.find(replace(itself, start_ticks=process.start_ticks + 1), boot) is None
 
