@@ -19,6 +19,7 @@ from supervisor.domain.machine_figures import NOTHING, MachineFigures
 from supervisor.domain.placement import OfferKey, ZoneRecord
 from supervisor.domain.run import Run
 from supervisor.ports.endpoints import Deliveries, Endpoints
+from supervisor.ports.tokens import Tokens
 
 
 class StoreDown(Exception):
@@ -158,6 +159,10 @@ class Transaction(Protocol):
 
 class Store(Protocol):
     supervisor_id: str  # made once, when the database is made; machines of ours carry it
+    secret: str  # 32 random bytes in hex, made with the database; told to nobody
+
+    @property
+    def tokens(self) -> Tokens: ...
 
     @property
     def endpoints(self) -> Endpoints: ...

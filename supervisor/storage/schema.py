@@ -18,17 +18,22 @@ from supervisor.storage.statements import Session, Statement
 from supervisor.storage.tables import meta, metadata, runs
 
 HEAD = "0003"  # revisions are numbered, so that older and newer can be told apart
+SECRET_BYTES = 32
 VERSION_TABLE = "schema_version"  # not Alembic's usual name: a Postgres database may be shared with others
 CREATE_LOCK = 5_370_710_477  # any number that nobody else uses: two servers may meet the same new database
 
 _version = sa.table(VERSION_TABLE, sa.column("version_num"))
 READ_VERSION = Statement(lambda _: sa.select(_version.c.version_num))
-READ_ID = Statement(lambda _: sa.select(meta.c.value).where(meta.c.name == "supervisor_id"))
+READ_OWN = Statement(
+    lambda _: sa.select(meta.c.name, meta.c.value).where(
+        sa.or_(meta.c.name == "supervisor_id", meta.c.name == "secret")
+    )
+)
 
 
-def bring_up(database: Database, create: bool) -> str:
-    """The supervisor's id, made with the database. A new database is brought up where `create` says so; raises
-    SchemaMismatch for any other schema than HEAD, StoreDown."""
+def bring_up(database: Database, create: bool) -> tuple[str, str]:
+    """The supervisor's id and the database's secret, both made with the database. A new database is brought up where
+    `create` says so; raises SchemaMismatch for any other schema than HEAD, StoreDown."""
     with database.reading() as session:
         new = _is_new(session.connection)
     if new and create:
@@ -36,7 +41,8 @@ def bring_up(database: Database, create: bool) -> str:
             _create(connection)
     with database.reading() as session:
         check_version(session)
-        return str(session.run(READ_ID, {}).scalar())
+        own = dict(session.run(READ_OWN, {}))
+        return own["supervisor_id"], own["secret"]
 
 
 def check_version(session: Session) -> None:
@@ -74,7 +80,7 @@ def migrate(url: str) -> str:
         with database.defining() as connection:
             config.attributes["connection"] = connection
             command.upgrade(config, HEAD)
-            _keep_id(connection)
+            _keep_own(connection)
         with database.reading() as session:
             check_version(session)
     finally:
@@ -108,9 +114,11 @@ def _create(connection: sa.Connection) -> None:
     )
     version.create(connection)
     connection.execute(version.insert().values(version_num=HEAD))
-    _keep_id(connection)
+    _keep_own(connection)
 
 
-def _keep_id(connection: sa.Connection) -> None:
-    if connection.execute(sa.select(meta.c.value).where(meta.c.name == "supervisor_id")).first() is None:
-        connection.execute(meta.insert().values(name="supervisor_id", value=secrets.token_hex(8)))
+def _keep_own(connection: sa.Connection) -> None:
+    """What a database has of its own; an older one gets what it lacks."""
+    for name, size in (("supervisor_id", 8), ("secret", SECRET_BYTES)):
+        if connection.execute(sa.select(meta.c.value).where(meta.c.name == name)).first() is None:
+            connection.execute(meta.insert().values(name=name, value=secrets.token_hex(size)))

@@ -30,6 +30,7 @@ from supervisor.storage.deliveries import SqlDeliveries
 from supervisor.storage.endpoints import SqlEndpoints
 from supervisor.storage.statements import Session, Statement, insert
 from supervisor.storage.tables import meta
+from supervisor.storage.tokens import SqlTokens
 from supervisor.storage.unit_of_work import SqlTransaction, apply_batch
 
 Item = TypeVar("Item")
@@ -53,20 +54,24 @@ def open_store(url: str, migrate: bool, channels: Sequence[str] = ("log",)) -> S
     changed here. Events go to an outbox row per channel. Raises SchemaMismatch, SettingsRefused, StoreDown."""
     database = Database(url)
     try:
-        supervisor_id = schema.bring_up(database, migrate)
+        supervisor_id, secret = schema.bring_up(database, migrate)
     except BaseException:
         database.close()
         raise
-    return SqlStore(database, supervisor_id, tuple(channels))
+    return SqlStore(database, supervisor_id, secret, tuple(channels))
 
 
 class SqlStore:
     """Implements ports/store.Store. Safe to use from any thread."""
 
-    def __init__(self, database: Database, supervisor_id: str, channels: tuple[str, ...]) -> None:
+    def __init__(
+        self, database: Database, supervisor_id: str, secret: str, channels: tuple[str, ...]
+    ) -> None:
         self.database = database
         self.supervisor_id = supervisor_id
+        self.secret = secret
         self._channels = channels
+        self.tokens = SqlTokens(database, channels)
         self.endpoints = SqlEndpoints(database, channels)
         self.deliveries = SqlDeliveries(database, channels)
 

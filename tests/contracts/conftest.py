@@ -2,5 +2,5 @@
 
 import pytest
 
-for part in ("store_suite", "store_runs", "store_loop", "store_readers", "store_replicas"):
+for part in ("store_suite", "store_runs", "store_loop", "store_readers", "store_replicas", "tokens_suite"):
     pytest.register_assert_rewrite(f"tests.contracts.{part}")

@@ -26,11 +26,12 @@ from tests.contracts.store_values import (
     insert,
     lease_of,
 )
+from tests.contracts.tokens_suite import TokensSuite
 
 THREADS, KEYS = 8, 300
 
 
-class StoreSuite(RunsSuite, LoopSuite, ReadersSuite, ReplicasSuite):
+class StoreSuite(RunsSuite, LoopSuite, ReadersSuite, ReplicasSuite, TokensSuite):
     def test_the_supervisors_id_is_made_once(self, store: Store, reopened: Store) -> None:
         assert len(store.supervisor_id) >= 8
         assert reopened.supervisor_id == store.supervisor_id
