@@ -10,7 +10,7 @@ PY := $(BIN)/python
 SHARED_WITH_AGENT := $(addprefix supervisor/domain/,baton.py beat_telemetry.py bundle.py heartbeat.py identifiers.py runfiles.py)
 
 help:  ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 env: $(VENV)/.project-installed  ## Make or refresh the environment in .venv (at once when nothing changed)
 	@:
@@ -24,7 +24,7 @@ $(VENV)/.project-installed: pyproject.toml $(VENV)/.lock-installed
 	@$(PY) -m pip --disable-pip-version-check --quiet install --no-deps --no-build-isolation --editable .
 	@touch $@
 
-check: check-style check-types check-imports check-agent check-caps check-lock check-links  ## Every rule that a program can check (-k: do not stop at the first that fails)
+check: check-style check-types check-imports check-agent check-caps check-lock check-links check-openapi  ## Every rule that a program can check (-k: do not stop at the first that fails)
 
 check-style: env
 	$(BIN)/ruff check --quiet --output-format concise .
@@ -51,6 +51,9 @@ check-lock: env
 check-links: env
 	$(PY) -m tools.check_links
 
+check-openapi: env
+	$(PY) -m tools.check_openapi
+
 test: env agent  ## The whole suite, on SQLite and on a real PostgreSQL; ARGS="..." is passed on to pytest
 	$(PY) -m pytest -n 2 --dist loadgroup --durations=10 $(ARGS)
 
@@ -72,6 +75,9 @@ agent: env  ## Build the agent: build/agent.pyz
 openapi: env  ## Write openapi/ again from the routes
 	@$(PY) -m tools.write_openapi
 
+release-openapi: openapi  ## What clients may rely on is the API of now; the changelog must tell what changed
+	@$(PY) -m tools.check_openapi --release
+
 lock:  ## Make requirements-dev.lock again; UPGRADE=1 takes the newest versions
 	@tools/make_lock.sh $(if $(UPGRADE),--upgrade)
 
@@ -79,5 +85,5 @@ clean:  ## Remove what was built and cached; .venv stays
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
-.PHONY: help env check check-style check-types check-imports check-agent check-caps check-lock check-links
-.PHONY: test demo demo-cloud bench campaign agent openapi lock clean
+.PHONY: help env check check-style check-types check-imports check-agent check-caps check-lock check-links check-openapi
+.PHONY: test demo demo-cloud bench campaign agent openapi release-openapi lock clean
