@@ -18,6 +18,8 @@ from supervisor.api import server
 from supervisor.api.server_file import ServerFile
 from supervisor.house import Wakes, build, channels
 from supervisor.reconciler.event_wake import EventWake
+from supervisor.service_manager import ServiceManager
+from supervisor.services.health import ticks
 from supervisor.settings import Settings
 from supervisor.storage import schema
 from supervisor.storage import store as storage
@@ -50,7 +52,14 @@ def serve(settings: Settings) -> int:
         house.also_after_tick(told.keep)
         opened.callback(house.stop)
         house.start()
-        server.run(house.services, listener, lambda: _tell_ready(address, settings))
+        manager = ServiceManager()
+        opened.callback(manager.stopping)
+        server.run(
+            house.services,
+            listener,
+            lambda: _tell_ready(address, settings, manager),
+            lambda: manager.feed(lambda: ticks(house.services.loop(), settings.poll_interval_s)),
+        )
     return 0
 
 
@@ -92,7 +101,8 @@ def _wakes(store: storage.SqlStore) -> Iterator[Wakes]:
         everywhere.close()
 
 
-def _tell_ready(address: str, settings: Settings) -> None:
+def _tell_ready(address: str, settings: Settings, manager: ServiceManager) -> None:
+    manager.ready(address)
     where = {"project": settings.gce_project} if settings.gce_project else {}
     log.info(
         "serving",

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from tools.project_files import ROOT, project_files, report
 
-LOCK = "requirements-dev.lock"
+DEV_LOCK = "requirements-dev.lock"
+IMAGE_LOCK = "deploy/server/requirements.lock"
 REGISTRIES = tuple(
     ".".join(halves)
     for halves in (
@@ -35,29 +36,29 @@ def canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def problems_in_lock(text: str) -> Iterator[str]:
+def problems_in_lock(lock: str, text: str) -> Iterator[str]:
     """What is wrong inside the lock itself."""
     if "://" in text:
-        yield f"{LOCK}: holds a URL"
+        yield f"{lock}: holds a URL"
     logical_lines = text.replace("\\\n", " ").splitlines()
     for line in (line.strip() for line in logical_lines):
         if not line or line.startswith("#"):
             continue
         if not PIN.match(line):
-            yield f"{LOCK}: neither a pin nor a comment: {line[:80]}"
+            yield f"{lock}: neither a pin nor a comment: {line[:80]}"
         elif not HASH.search(line):
-            yield f"{LOCK}: without a hash: {line[:80]}"
+            yield f"{lock}: without a hash: {line[:80]}"
 
 
-def wanted(pyproject: str) -> set[str]:
-    """Names that must be in the lock: runtime, dev group, build backend, and the extras."""
+def wanted(pyproject: str, group: str) -> set[str]:
+    """Names that must be in a lock: runtime, the group, build backend, and the extras."""
     table = tomllib.loads(pyproject)
     project = table["project"]
     requirements = [
         *table["build-system"]["requires"],
         *project["dependencies"],
         *(one for extra in project["optional-dependencies"].values() for one in extra),
-        *table["dependency-groups"]["dev"],
+        *table["dependency-groups"][group],
     ]
     return {canonical(match[0]) for text in requirements if (match := NAME.match(text))}
 
@@ -76,15 +77,33 @@ def registries_named(root: Path) -> Iterator[str]:
 
 
 def check(root: Path) -> list[str]:
-    """Every problem of the lock, and every registry named anywhere."""
-    text = (root / LOCK).read_text(encoding="utf-8")
-    pinned = {canonical(match["name"]) for line in text.splitlines() if (match := PIN.match(line))}
-    missing = sorted(wanted((root / "pyproject.toml").read_text(encoding="utf-8")) - pinned)
+    """Every problem of the locks, and every registry named anywhere."""
+    pyproject = (root / "pyproject.toml").read_text(encoding="utf-8")
+    dev, image = ((root / lock).read_text(encoding="utf-8") for lock in (DEV_LOCK, IMAGE_LOCK))
+    tested = pins(dev)
     return [
-        *problems_in_lock(text),
-        *(f"{LOCK}: {name} is asked for by pyproject.toml and not pinned (make lock)" for name in missing),
+        *problems_in_lock(DEV_LOCK, dev),
+        *problems_in_lock(IMAGE_LOCK, image),
+        *missing(DEV_LOCK, dev, wanted(pyproject, "dev")),
+        *missing(IMAGE_LOCK, image, wanted(pyproject, "image")),
+        *(
+            f"{IMAGE_LOCK}: {name} {version} is not the version that the tests run with (make lock)"
+            for name, version in pins(image).items()
+            if tested.get(name) != version
+        ),
         *registries_named(root),
     ]
+
+
+def pins(text: str) -> dict[str, str]:
+    """Name -> version."""
+    found = (PIN.match(line) for line in text.splitlines())
+    return {canonical(match["name"]): match["version"] for match in found if match}
+
+
+def missing(lock: str, text: str, names: set[str]) -> Iterator[str]:
+    for name in sorted(names - set(pins(text))):
+        yield f"{lock}: {name} is asked for by pyproject.toml and not pinned (make lock)"
 
 
 if __name__ == "__main__":

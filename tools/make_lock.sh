@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# make_lock.sh [--upgrade] - pin what pyproject.toml asks for, with hashes, for every platform and Python >= 3.11.
+# make_lock.sh [--upgrade] - pin what pyproject.toml asks for, with hashes, for every platform and Python >= 3.11:
+# everything for whoever works on the project, and for the server's image what runs there, in the same versions.
 # Pins that still fit are kept. uv's own lock file is not used: it names the registry it was made from.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -14,11 +15,19 @@ if [ -z "$uv" ]; then
     fi
 fi
 
-lock=requirements-dev.lock
-"$uv" pip compile pyproject.toml --group dev --extra postgres --extra google --universal --python-version 3.11 \
-    --generate-hashes --no-header --no-annotate --quiet --output-file "$lock" "$@"
-body=$(grep -v '^#' "$lock")
-{
-    echo "# Every package of the environment, pinned and hashed, for all platforms. Made by \`make lock\`; never edited by hand."
-    echo "$body"
-} > "$lock"
+# pin LOCK WHAT OPTION... - write LOCK, whose first line says what it is.
+pin() {
+    local lock=$1 what=$2 body
+    shift 2
+    "$uv" pip compile pyproject.toml --extra postgres --extra google --universal --python-version 3.11 \
+        --generate-hashes --no-header --no-annotate --quiet --output-file "$lock" "$@"
+    body=$(grep -v '^#' "$lock")
+    {
+        echo "# $what, pinned and hashed, for all platforms. Made by \`make lock\`; never edited by hand."
+        echo "$body"
+    } > "$lock"
+}
+
+pin requirements-dev.lock "Every package of the environment" --group dev "$@"
+pin deploy/server/requirements.lock "Every package of the server's image" --group image \
+    --constraint requirements-dev.lock "$@"

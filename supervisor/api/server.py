@@ -60,8 +60,18 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def run(services: Services, listener: socket.socket, started: Callable[[], None]) -> None:
-    """Serve until SIGTERM or SIGINT; `started` is called when the first request can be answered."""
+def run(
+    services: Services,
+    listener: socket.socket,
+    started: Callable[[], None],
+    answering: Callable[[], None] = lambda: None,
+) -> None:
+    """Serve until SIGTERM or SIGINT; `started` is called when the first request can be answered, `answering` about
+    once a second from then on, in the thread that answers."""
+
+    async def notify() -> None:
+        answering()
+
     config = uvicorn.Config(
         create_app(services),
         log_config=None,
@@ -72,5 +82,7 @@ def run(services: Services, listener: socket.socket, started: Callable[[], None]
         ws="none",
         timeout_graceful_shutdown=GRACE_S,
         backlog=BACKLOG,
+        callback_notify=notify,
+        timeout_notify=1,
     )
     _Server(config, started, services.parts.closing.set).run(sockets=[listener])

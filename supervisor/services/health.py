@@ -37,6 +37,13 @@ class Check:
     fact: str
 
 
+def ticks(loop: LoopStatus, poll_interval_s: float) -> bool:
+    """Does the loop do its work as often as it should, or another replica instead?"""
+    if loop.follower and not loop.leader:
+        return True
+    return loop.last_tick_age_s is not None and loop.last_tick_age_s < TICKS_MISSED * poll_interval_s
+
+
 def readiness(parts: Parts, loop: LoopView) -> list[Check]:
     """May block on the database; raises nothing."""
     return [*_database(parts), _lease(loop()), _tick(loop(), parts.knobs.poll_interval_s)]
@@ -88,6 +95,5 @@ def _tick(loop: LoopStatus, poll_interval_s: float) -> Check:
         return Check("tick", True, "another replica ticks")
     if loop.last_tick_age_s is None:
         return Check("tick", False, "no tick yet")
-    limit_s = TICKS_MISSED * poll_interval_s
-    fact = f"last tick {loop.last_tick_age_s:.1f} s ago, limit {limit_s:g} s"
-    return Check("tick", loop.last_tick_age_s < limit_s, fact)
+    fact = f"last tick {loop.last_tick_age_s:.1f} s ago, limit {TICKS_MISSED * poll_interval_s:g} s"
+    return Check("tick", ticks(loop, poll_interval_s), fact)

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tools.check_lock import REGISTRIES, check
+from tools.check_lock import DEV_LOCK, REGISTRIES, check
+from tools.check_lock import IMAGE_LOCK as IMAGE
 
 HASH = "--hash=sha256:" + "0" * 64
 GOOD_LOCK = f"""# made by a program
@@ -13,6 +14,7 @@ click==8.1.0 ; python_version > '3' \\
     {HASH}
 Hatch_ling==1.0 {HASH}
 """
+IMAGE_LOCK = f"click==8.1.0 {HASH}\nhatch-ling==1.0 {HASH}\n"
 PYPROJECT = """
 [build-system]
 requires = ["hatch-ling>=1"]
@@ -23,11 +25,14 @@ postgres = []
 google = []
 [dependency-groups]
 dev = []
+image = []
 """
 
 
-def problems(root: Path, lock: str = GOOD_LOCK, **others: str) -> list[str]:
+def problems(root: Path, lock: str = GOOD_LOCK, image: str = IMAGE_LOCK, **others: str) -> list[str]:
     (root / "requirements-dev.lock").write_text(lock)
+    (root / "deploy/server").mkdir(parents=True)
+    (root / "deploy/server/requirements.lock").write_text(image)
     (root / "pyproject.toml").write_text(PYPROJECT)
     for name, text in others.items():
         (root / name).write_text(text)
@@ -50,9 +55,24 @@ def test_a_good_lock_passes(tmp_path: Path) -> None:
     ],
 )
 def test_a_bad_lock_is_found(tmp_path: Path, lock: str, complaint: str) -> None:
-    found = problems(tmp_path, lock)
+    found = [one for one in problems(tmp_path, lock) if one.startswith(DEV_LOCK)]
     assert len(found) == 1
     assert complaint in found[0]
+
+
+@pytest.mark.parametrize(
+    ("lock", "complaint"),
+    [
+        (IMAGE_LOCK + "rich==1.0\n", "without a hash: rich==1.0"),
+        (IMAGE_LOCK + f"rich==1.0 {HASH}\n", "rich 1.0 is not the version that the tests run with"),
+        (IMAGE_LOCK.replace("8.1.0", "8.1.1"), "click 8.1.1 is not the version that the tests run with"),
+        (IMAGE_LOCK.splitlines()[0], "hatch-ling is asked for"),
+    ],
+)
+def test_a_bad_lock_of_the_image_is_found(tmp_path: Path, lock: str, complaint: str) -> None:
+    found = problems(tmp_path, image=lock)
+    assert complaint in found[0]
+    assert all(one.startswith(IMAGE) for one in found)
 
 
 @pytest.mark.parametrize("host", REGISTRIES)
