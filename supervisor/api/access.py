@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 
+from supervisor import telemetry
 from supervisor.api.deps import services_of
 from supervisor.api.errors import ScopeMissing, request_id_of
 from supervisor.domain.callers import Scope
@@ -64,6 +65,7 @@ async def admit(request: Request) -> None:
         return
     services = services_of(request)
     caller = services.identify(request.headers.get("authorization", ""), request_id_of(request))
+    telemetry.asked_by(caller.actor, caller.token_id)
     if not caller.may(needed):
         raise ScopeMissing(f"This needs a token with the scope {needed}.", {"needed": str(needed)})
     run_id = request.path_params.get("run_id")

@@ -1,4 +1,4 @@
-"""The outer door, in front of every route: names, origins, sizes, request ids, and the last net for errors.
+"""The outer door, in front of every route: names, origins, sizes, request ids, counts, and the last net for errors.
 
 The API starts commands for whoever reaches it. It listens on loopback, and what remains is the user's own browser: a
 name that is not this computer's (DNS rebinding) and a page of another site are turned away here. Plain ASGI, because
@@ -10,12 +10,15 @@ from __future__ import annotations
 import logging
 import re
 import secrets
+import time
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from supervisor import telemetry
+from supervisor import telemetry_metrics as metrics
 from supervisor.api.errors import BodyTooLarge, HostRefused, OriginRefused, problem, problem_of
 from supervisor.domain.bundle import MAX_GZIP_BYTES
 from supervisor.domain.errors import SpotError
@@ -24,11 +27,21 @@ LOG = logging.getLogger(__name__)
 BODY_MAX_BYTES = 1_000_000
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+METHODS = SAFE | {"POST", "PUT", "PATCH", "DELETE"}
 _LOOPBACK_NUMBER = re.compile(
     r"127\.\d{1,3}\.\d{1,3}\.\d{1,3}\Z"
 )  # a number is no name that could be rebound
 _BEAT_PATH = re.compile(r"/v1/runs/[^/]+/heartbeat\Z")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}\Z")
+
+
+@dataclass(slots=True)
+class _Seen:
+    """One request: when it came, and what was answered after how long. `status` 0: nothing yet."""
+
+    began: float
+    status: int = 0
+    took_s: float = 0.0
 
 
 class Door:
@@ -43,17 +56,25 @@ class Door:
             await self._app(scope, receive, send)
             return
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        request_id = _request_id(headers)
-        scope["spot_request_id"] = request_id
-        started = False
+        request_id = scope["spot_request_id"] = _request_id(headers)
+        seen = _Seen(time.perf_counter())
 
         async def answer(message: Message) -> None:
-            nonlocal started
             if message["type"] == "http.response.start":
-                started = True
+                seen.status, seen.took_s = message["status"], time.perf_counter() - seen.began
                 message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id.encode())]
             await send(message)
 
+        begun = telemetry.begin_request(request_id)
+        try:
+            await self._handle(scope, receive, answer, headers, seen)
+        finally:
+            _count(scope, seen)
+            telemetry.end_request(begun)
+
+    async def _handle(
+        self, scope: Scope, receive: Receive, answer: Send, headers: Mapping[bytes, bytes], seen: _Seen
+    ) -> None:
         try:
             self._admit(scope, headers)
             await self._app(scope, _bounded(headers, receive, _most_bytes(scope)), answer)
@@ -61,9 +82,9 @@ class Door:
             return  # nobody is left to answer
         except Exception as error:
             # The last net: a bug must become a 500 with an id in the log, not a lost client.
-            if started:
+            if seen.status:
                 raise
-            refusal = _cause(error)
+            refusal, request_id = _cause(error), scope["spot_request_id"]
             if refusal is None:
                 LOG.exception("A request failed.", extra=_fields(scope, request_id))
                 detail = "An unforeseen error; the supervisor's log has it under this request id."
@@ -136,6 +157,23 @@ def _cause(error: Exception) -> SpotError | None:
             return cause
         cause = cause.__cause__ or cause.__context__
     return None
+
+
+def _count(scope: Scope, seen: _Seen) -> None:
+    """By the operation that the address stands for, never by the address. A stream counts when it is over; its seconds
+    are those until it began, so that one that stays open for a day looks like what it was."""
+    operation = getattr(scope.get("route"), "name", "none")
+    method = scope["method"] if scope["method"] in METHODS else "other"
+    status = f"{seen.status // 100}xx" if seen.status else "unanswered"
+    metrics.REQUESTS.add(operation, method, status)
+    if seen.status:
+        metrics.REQUEST_S.observe(seen.took_s, operation)
+    if LOG.isEnabledFor(logging.DEBUG):
+        told = {telemetry.OPERATION: operation, telemetry.STATUS: seen.status, telemetry.METHOD: method}
+        LOG.debug(
+            "answered",
+            extra={telemetry.ACTION: "request", **told, telemetry.DURATION_S: round(seen.took_s, 6)},
+        )
 
 
 def _fields(scope: Scope, request_id: str) -> dict[str, str]:

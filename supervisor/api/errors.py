@@ -11,6 +11,7 @@ from http import HTTPStatus
 
 from fastapi import Request, Response
 
+from supervisor import telemetry_metrics as metrics
 from supervisor.domain.errors import SpotError
 from supervisor.services.run_view import dumps
 
@@ -46,6 +47,12 @@ class ScopeMissing(SpotError):
     """The token is valid, and may not do this; the text names the scope."""
 
     code = "SCOPE_MISSING"
+
+
+class VersionNeeded(SpotError):
+    """A change says which version of the run it is meant for; this one does not."""
+
+    code = "PRECONDITION_REQUIRED"
 
 
 class OriginRefused(SpotError):
@@ -88,6 +95,7 @@ STATUS: Mapping[str, int] = {
     "RUN_STOPPING": 409,
     "RUN_ENDED": 409,
     "SPEC_DIFFERS": 409,
+    "COUNT_DIFFERS": 409,
     "CELL_FIXED": 409,
     "STOP_NEWER": 409,
     "PURGE_REFUSED": 409,
@@ -101,9 +109,11 @@ STATUS: Mapping[str, int] = {
     "CONFIRM_NEEDED": 409,
     "IDEMPOTENCY_KEY_IN_FLIGHT": 409,
     "FILES_PURGED": 410,
+    "PRECONDITION_FAILED": 412,
     "BODY_TOO_LARGE": 413,
     "RANGE_NOT_SATISFIABLE": 416,
     "UNSUPPORTED_MEDIA_TYPE": 415,
+    "PRECONDITION_REQUIRED": 428,
     "INTERNAL": 500,
     "UNAVAILABLE": 503,
     "SCHEMA_MISMATCH": 503,
@@ -121,6 +131,7 @@ def problem(
 ) -> Response:
     """The answer that tells of one refusal. `path`: of the request; `errors`: (pointer, what is wrong there)."""
     status = STATUS.get(code, 500)
+    metrics.REFUSALS.add(code)
     body = {
         "type": TYPE + code,
         "title": HTTPStatus(status).phrase,
