@@ -57,8 +57,7 @@ _ALL = (
 KINDS: Mapping[str, Kind] = {kind.name: kind for kind in _ALL}
 
 ENDS_THE_RUN = "ends_the_run"  # in the data of an attempt's end: the end of the run is told beside it
-AWAITING = "awaiting"  # in the data of what is asked of a person: which word of theirs is missing
-APPROVAL = "approval"
+AWAITING = "awaiting"  # in the data of what is asked of a person: the word that lets the machine go
 
 # Ends of an attempt that follow from what is told of the run itself.
 _TOLD_OF_THE_RUN = frozenset(
@@ -94,7 +93,7 @@ def _waiting(data: Mapping[str, object]) -> str:
 
 
 def _needs_person(data: Mapping[str, object]) -> str:
-    return "needs_approval" if data.get(AWAITING) == APPROVAL else "needs_person"
+    return "needs_approval" if data.get(AWAITING) else "needs_person"
 
 
 def _failed(data: Mapping[str, object]) -> str:

@@ -49,6 +49,8 @@ class EventKind(StrEnum):
     APPROVAL_REMINDER = "approval_reminder"  # a machine still waits, and bills, for a person's word
     SUPERVISOR_STARTED = "supervisor_started"
     PATROL = "patrol"  # how everything stands, also when nothing has changed
+    PRICES_REFRESHED = "prices_refreshed"
+    DISASTER = "disaster"  # somebody had a machine taken away, killed or frozen, or zones run out of machines
     TOKEN_CREATED = "token_created"  # noqa: S105 - a kind of event
     TOKEN_REVOKED = "token_revoked"  # noqa: S105
     WEBHOOK_ADDED = "webhook_added"
@@ -65,14 +67,3 @@ class Event:
     text: str
     actor: str = "supervisor"
     data: Mapping[str, object] = field(default_factory=dict)
-
-
-# What somebody should hear of: these go to the outbox as well as to the history.
-ANNOUNCED = frozenset(
-    {
-        EventKind.STARTED, EventKind.RECOVERED, EventKind.ATTEMPT_ENDED, EventKind.WAITING, EventKind.NEEDS_PERSON,
-        EventKind.COMPLETED, EventKind.PARTIAL, EventKind.FAILED, EventKind.STOPPED, EventKind.RESUMED,
-        EventKind.RESULTS_UNVERIFIED, EventKind.CHECKPOINT_REJECTED, EventKind.MACHINE_LEAKED,
-        EventKind.BREAKER_OPENED, EventKind.SWEEP_REFUSED,
-    }
-)  # fmt: skip

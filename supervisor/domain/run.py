@@ -90,6 +90,7 @@ class Run:
     outcome: Outcome | None = None
     needs_person: str = ""
     needs_person_at: float | None = None
+    reminded_at: float | None = None  # when the person who is needed was reminded last
     kept_until: float | None = None
     rerun: bool = False  # this generation starts over: the old checkpoint is not used
     training_s: float = 0.0  # of ended attempts in this generation
@@ -97,6 +98,13 @@ class Run:
     on_demand_usd: float = 0.0
     cost_known: bool = True  # False: an attempt had no known price, so the sums are lower bounds
     budget_from_usd: float = 0.0  # cost_usd when this generation began
+    budget_warned_usd: float | None = (
+        None  # the cost at which most of a budget was said to be spent, the last time
+    )
+    disk_low: bool = False  # told of; until there is ample room again
+    down_since: float | None = (
+        None  # it has not trained since, after an attempt was lost; None = it has, or never did
+    )
     image_digest: str = (
         ""  # what its machines run, as name@sha256:...; "" = no image, or one that cannot be pinned
     )

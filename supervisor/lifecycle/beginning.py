@@ -8,6 +8,8 @@ from supervisor.domain.attempt import Attempt, Try
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.run import Run
 from supervisor.lifecycle.decision import tell
+from supervisor.lifecycle.ending import down_since
+from supervisor.lifecycle.figures import age_text, step_text
 
 
 def begin_attempt(run: Run, try_: Try, machine_id: str, now: float) -> Run:
@@ -38,3 +40,17 @@ def begin_attempt(run: Run, try_: Try, machine_id: str, now: float) -> Run:
 def obtained(try_: Try, machine_id: str) -> Event:
     text = f"Attempt {try_.attempt} has its machine {try_.machine_name} in {try_.placement.zone}."
     return tell(EventKind.OBTAINED, text, machine=try_.machine_name, machine_id=machine_id)
+
+
+def trains_event(run: Run, attempt: Attempt, now: float) -> Event:
+    """`run` as it was until the first beat of its training, so that it still knows since when it has not trained."""
+    zone = attempt.placement.zone
+    if attempt.number == 1:
+        return tell(EventKind.STARTED, f"Training in {zone}.", zone=zone)
+    since = down_since(run)
+    lost_s = None if since is None else max(0.0, now - since)
+    begins = attempt.step_from if attempt.step_from is not None else run.checkpoint_step
+    resumed = "" if begins is None else f", resumed from {step_text(begins)}"
+    after = "" if lost_s is None else f"{'' if resumed else ','} after {age_text(lost_s)}"
+    text = f"Training again in {zone}{resumed}{after}."
+    return tell(EventKind.RECOVERED, text, zone=zone, step_from=begins, lost_s=lost_s and round(lost_s, 3))

@@ -27,6 +27,7 @@ from supervisor.lifecycle.retiring import Retired, earlier, next_due, retire
 from supervisor.lifecycle.running import run_on
 from supervisor.lifecycle.stopping import stop
 from supervisor.lifecycle.teardown import await_teardown
+from supervisor.lifecycle.telling import with_telling
 from supervisor.lifecycle.torn import is_torn
 
 Rule = Callable[[Run, Observation, World, float], Decision]
@@ -49,11 +50,11 @@ def decide(run: Run, obs: Observation, world: World, now: float) -> Decision:
         return unchanged(run)
     heard, removed = heed_removals(run, obs, now)
     decision = with_evidence(run, _decide(heard, obs, world, now))
-    if not removed:
-        return decision
-    if decision.wants:
+    if removed and decision.wants:
         return unchanged(run, wants=decision.wants)  # told when it is decided
-    return replace(decision, events=(*removed, *decision.events), pulse_only=False)
+    if removed:
+        decision = replace(decision, events=(*removed, *decision.events), pulse_only=False)
+    return with_telling(run, decision, now)
 
 
 def _decide(run: Run, obs: Observation, world: World, now: float) -> Decision:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 
+from supervisor.domain.announcements import ENDS_THE_RUN
 from supervisor.domain.attempt import Attempt, Retiring
 from supervisor.domain.causes import Cause, CauseRule, Kind, rule_for
 from supervisor.domain.events import Event, EventKind
@@ -18,9 +19,12 @@ from supervisor.domain.status import Status
 from supervisor.domain.world import World
 from supervisor.lifecycle.decision import Decision, moved, tell
 from supervisor.lifecycle.escalation import with_preemption
+from supervisor.lifecycle.figures import ended
+from supervisor.lifecycle.forecast import due_text
 from supervisor.lifecycle.hindsight import reached
 from supervisor.lifecycle.limits import attempt_cost_usd, on_demand_usd, training_s
-from supervisor.lifecycle.placement import after_loss
+from supervisor.lifecycle.placement import NoOffer, after_loss, choose
+from supervisor.lifecycle.sentences_attempt import ended_text, kept_text, ran_s, steps_lost
 
 NO_PROGRESS_LIMIT = 3
 DELETED_WINDOW_S = 3600.0
@@ -56,14 +60,16 @@ def end_attempt(run: Run, end: End, world: World, now: float) -> Decision:
         cause, detail = stop
         failed = moved(replace(after, cause=cause, detail=detail, next_at=None), Status.FAILED, now)
         failed = keep_machine(failed, failed.policy.on_failure, now)
-        events = (ended_event(after, end), tell(EventKind.FAILED, f"Failed: {cause}. {detail}", cause=cause))
+        told = ended_event(after, end, now, last=True)
+        events = (told, tell(EventKind.FAILED, f"Failed: {cause}. {detail}", cause=cause))
         return Decision(failed, events, inferred=end.inferred, again=True, lessons=lessons)
     recovering = moved(
         replace(after, next_at=now + _pause_s(after, rule, end.cause, world)), Status.RECOVERING, now
     )
+    recovering = replace(recovering, cause=end.cause, detail=end.evidence, down_since=down_since(run) or now)
     return Decision(
-        replace(recovering, cause=end.cause, detail=end.evidence),
-        (ended_event(after, end),),
+        recovering,
+        (ended_event(recovering, end, now, _next(recovering, world, now)),),
         check_after=recovering.next_at,
         inferred=end.inferred,
         again=True,
@@ -210,16 +216,37 @@ def _pause_s(run: Run, rule: CauseRule, cause: Cause, world: World) -> float:
     return pause_s * (0.8 + 0.4 * hashlib.sha256(name.encode()).digest()[0] / 255.0)
 
 
-def ended_event(run: Run, end: End) -> Event:
+def down_since(run: Run) -> float | None:
+    """Since when this generation has not trained; None = it trains, or was not lost yet."""
+    known = run.down_since
+    return known if known is not None and known >= run.generation_at else None
+
+
+def _next(run: Run, world: World, now: float) -> str:
+    """Where the lost attempt goes on, as far as is known before it is asked for."""
+    choice = choose(run, world, now)
+    if isinstance(choice, NoOffer):
+        return "No zone has room now: it waits for one"
+    where = choice.placement.zone
+    soon = run.next_at is None or run.next_at <= now
+    return f"Restarting in {where}" if soon else f"Restarting in {where} {due_text(run.next_at, now)}"
+
+
+def ended_event(run: Run, end: End, now: float, following: str = "", last: bool = False) -> Event:
+    """`following`: what comes next, as far as this end decides it. `last`: the run ends with this attempt."""
     attempt = run.attempt
     assert attempt is not None
-    evidence = f": {end.evidence.rstrip('.')}" if end.evidence else ""
-    return tell(
+    kept = kept_text(attempt, run.checkpoint_step)
+    clauses = (ended_text(attempt, now), kept[:1].upper() + kept[1:], following)
+    told = tell(
         EventKind.ATTEMPT_ENDED,
-        f"Attempt {attempt.number} in {attempt.placement.zone} ended as {end.cause}{evidence}.",
+        " ".join(ended(clause) for clause in clauses if clause),
         cause=end.cause,
         zone=attempt.placement.zone,
         step_last=attempt.step_last,
         step_kept=attempt.step_kept,
+        steps_lost=steps_lost(attempt, run.checkpoint_step),
+        ran_s=round(ran_s(attempt, now), 3),
         readings=list(end.readings),
     )
+    return replace(told, data={**told.data, ENDS_THE_RUN: True}) if last else told

@@ -30,7 +30,7 @@ from supervisor.domain.world import World
 from supervisor.lifecycle import machines
 from supervisor.lifecycle.decision import Decision, moved, tell, unchanged
 from supervisor.lifecycle.ending import End, close_attempt, end_attempt, ended_event, keep_machine
-from supervisor.lifecycle.figures import plural, size_text
+from supervisor.lifecycle.figures import money_text, plural, size_text
 from supervisor.lifecycle.limits import training_s
 from supervisor.lifecycle.liveness import beat_of, heard, watched_since
 from supervisor.lifecycle.overriding import done_of, heed_marker
@@ -97,9 +97,14 @@ def _ask(run: Run, why: str, world: World, now: float) -> Decision:
         return _give_up(run, f"nobody answered within {limit_s / 3600:.0f} h", now)
     if run.needs_person == why:
         return unchanged(run, check_after=asked_at + limit_s)
-    text = f"Needs a person: {why}. The machine is kept; approve with accept_loss to give the results up."
+    price = run.live_attempt.price_usd_per_h if run.live_attempt is not None else None
+    bills = f" and bills {money_text(price)}/h" if price else ""
+    give_up = f"`spot approve {run.run_id} --accept-loss REASON` gives the results up"
+    text = f"Needs a person: {why}. The machine is kept{bills}; {give_up}."
     after = replace(run, needs_person=why, needs_person_at=asked_at)
-    return Decision(after, (tell(EventKind.NEEDS_PERSON, text),), check_after=asked_at + limit_s)
+    return Decision(
+        after, (tell(EventKind.NEEDS_PERSON, text, usd_per_h=price),), check_after=asked_at + limit_s
+    )
 
 
 def _give_way(run: Run, why: str, now: float) -> Decision:
@@ -167,7 +172,7 @@ def _verified(run: Run, done: Done, check: Verification, world: World, now: floa
     if run.live_attempt is not None:
         end = _end_of_work(run, done, outcome)
         run = close_attempt(run, end, now)
-        superseded = (ended_event(run, end),) if end.cause == Cause.SUPERSEDED else ()
+        superseded = (ended_event(run, end, now, last=True),) if end.cause == Cause.SUPERSEDED else ()
         run = keep_machine(run, run.policy.on_success, now)
     run = replace(
         run,

@@ -22,7 +22,7 @@ from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.domain.world import BEATS, World
 from supervisor.lifecycle import machines
-from supervisor.lifecycle.beginning import begin_attempt, obtained
+from supervisor.lifecycle.beginning import begin_attempt, obtained, trains_event
 from supervisor.lifecycle.decision import Decision, moved, tell, unchanged
 from supervisor.lifecycle.ending import End, end_attempt
 from supervisor.lifecycle.figures import age_text
@@ -139,12 +139,9 @@ def _running(run: Run, try_: Try, beat: Seen[Beat], obs: Observation, world: Wor
     pulse = follow(run.pulse, beat, now, world.knobs.poll_interval_s)
     attempt = identified(replace(run.attempt, up_at=run.attempt.up_at or now), obs)
     attempt = with_times(attempt, beat.value, now)
-    first = attempt.number == 1
-    zone = try_.placement.zone
-    text = f"Training in {zone}." if first else f"Training again in {zone}, attempt {attempt.number}."
     if beat.value.left is None or beat.value.exit is not None:  # else it left before anything was started
-        events.append(tell(EventKind.STARTED if first else EventKind.RECOVERED, text, zone=zone))
-    after = replace(run, attempt=attempt, pulse=pulse, cause=None, detail="")
+        events.append(trains_event(run, attempt, now))
+    after = replace(run, attempt=attempt, pulse=pulse, cause=None, detail="", down_since=None)
     after, from_nothing = begun_from_nothing(after, run.attempt, beat.value)
     return Decision(moved(after, Status.RUNNING, now), (*events, *from_nothing), again=True)
 

@@ -125,11 +125,20 @@ def wait(run: Run, why: NoOffer, now: float) -> Decision:
     after = replace(run, waiting_since=since, next_at=why.until, cause=why.cause, detail=why.detail, hold="")
     events: tuple[Event, ...] = ()
     if run.cause != why.cause:  # told once for each reason, not after every try
-        text = f"Waiting: {why.cause}. {why.detail}. Nothing is billed."
+        text = _waiting_text(run, why)
         events = (tell(EventKind.WAITING, text, cause=why.cause, until=why.until),)
     return Decision(
         moved(after, Status.WAITING, now), events, check_after=_soonest(why.until, next_limit_at(run, now))
     )
+
+
+def _waiting_text(run: Run, why: NoOffer) -> str:
+    billed = "The old machine still is to be released" if run.retiring else "Nothing is billed"
+    if why.cause == Cause.QUOTA:
+        return f"Needs you: {why.detail}. {billed}. Raise the quota, or allow another region."
+    if why.cause == Cause.LAUNCH_REJECTED:
+        return f"Needs you: the request for a machine was refused: {why.detail}. {billed}. Put right what it names."
+    return f"Waiting: {why.cause}. {why.detail}. {billed}."
 
 
 def _launch(run: Run, offer: Offer, world: World, now: float) -> Decision:

@@ -129,7 +129,7 @@ def _leave(run: Run, obs: Observation, world: World, now: float) -> Decision:
     )
     end = End(request.cause, evidence, machines.readings(obs), machine_gone=isinstance(obs.lookup, Absent))
     after = close_attempt(run, end, now)
-    return Decision(after, (ended_event(after, end),), again=True)
+    return Decision(after, (ended_event(after, end, now, last=True),), again=True)
 
 
 def _machine_over(obs: Observation) -> bool:
