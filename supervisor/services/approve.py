@@ -38,7 +38,7 @@ def approve(parts: Parts, run_id: str, request: ApproveRequest, caller: Caller) 
         approval = Approval(
             caller.actor, now, request.machine_id, request.results_sha256, request.accept_loss
         )
-        return replace(run, approval=approval), _event(approval, caller)
+        return replace(run, approval=approval), _event(run, approval, caller)
 
     return change(parts, run_id, judge, "nothing was approved")
 
@@ -81,10 +81,14 @@ def _check(run: Run, request: ApproveRequest) -> None:
         )
 
 
-def _event(approval: Approval, caller: Caller) -> Event:
+def _event(run: Run, approval: Approval, caller: Caller) -> Event:
+    earlier = None if run.approval is None else run.approval.machine_id
+    values = {"approved": earlier}, {"approved": approval.machine_id}
     data = {"machine_id": approval.machine_id, "results_sha256": approval.results_sha256}
     if approval.accept_loss:
         text = f"{approval.actor} gave up the results: {approval.accept_loss}"
-        return caller.event(EventKind.LOSS_ACCEPTED, text, {**data, "reason": approval.accept_loss})
+        return caller.changed(
+            EventKind.LOSS_ACCEPTED, text, *values, {**data, "reason": approval.accept_loss}
+        )
     text = f"{approval.actor} approved the release of {approval.machine_id}."
-    return caller.event(EventKind.APPROVED, text, data)
+    return caller.changed(EventKind.APPROVED, text, *values, data)

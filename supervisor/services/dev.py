@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from supervisor.domain.callers import LOCAL as LOCAL_CALLER
+from supervisor.domain.callers import Caller
 from supervisor.domain.errors import (
     ConfirmNeeded,
     Conflict,
@@ -15,13 +17,17 @@ from supervisor.domain.errors import (
     InvalidRequest,
     Unavailable,
 )
+from supervisor.domain.events import EventKind
 from supervisor.domain.machine import MachineRef
+from supervisor.lifecycle.figures import plural
 from supervisor.ports.provider import Disasters, MachineMissing, NotSupported, ProviderUnavailable
 from supervisor.services.changing import find_run
 from supervisor.services.parts import Parts
 from supervisor.services.run_view import Json
 
 LOCAL = "local"
+TOLD = 100  # zones in the history
+DONE = {"preempt": "preempted", "kill": "killed", "freeze": "frozen"}
 
 
 class Dev:
@@ -31,7 +37,9 @@ class Dev:
     def __init__(self, parts: Parts, disasters: Disasters) -> None:
         self._parts, self._disasters = parts, disasters
 
-    def preempt(self, run_id: str, notice_s: float, confirmed: bool = False) -> Json:
+    def preempt(
+        self, run_id: str, notice_s: float, confirmed: bool = False, caller: Caller = LOCAL_CALLER
+    ) -> Json:
         """Notice now, the machine is taken away `notice_s` later; a rented one with the platform's own notice. Raises
         ConfirmNeeded where it is rented and nobody has confirmed it."""
         ref = self._machine(run_id, "preempt")
@@ -41,18 +49,18 @@ class Dev:
                 "checkpoint is lost, and another machine is rented.",
                 {"run_id": run_id, "machine": ref.name, "zone": ref.zone},
             )
-        told = self._strike("preempt", run_id, notice_s)
+        told = self._strike("preempt", run_id, notice_s, caller)
         return {**told, "notice_s": notice_s if ref.provider == LOCAL else None}
 
-    def kill(self, run_id: str) -> Json:
+    def kill(self, run_id: str, caller: Caller = LOCAL_CALLER) -> Json:
         """Everything on the machine is killed at once; no record is left."""
-        return self._strike("kill", run_id, 0.0)
+        return self._strike("kill", run_id, 0.0, caller)
 
-    def freeze(self, run_id: str) -> Json:
+    def freeze(self, run_id: str, caller: Caller = LOCAL_CALLER) -> Json:
         """The training stands still; the agent beside it goes on."""
-        return self._strike("freeze", run_id, 0.0)
+        return self._strike("freeze", run_id, 0.0, caller)
 
-    def stockout(self, zones: Sequence[str], for_s: float | None) -> Json:
+    def stockout(self, zones: Sequence[str], for_s: float | None, caller: Caller = LOCAL_CALLER) -> Json:
         """These zones have no capacity for `for_s` seconds (None: until called again with 0). Raises InvalidRequest."""
         try:
             self._disasters.stockout(zones, for_s)
@@ -63,9 +71,11 @@ class Dev:
             known = list(dict.fromkeys(offer.placement.zone for offer in offers))
             text = f"Not every zone is one of the settings. Known: {', '.join(known)}."
             raise InvalidRequest(text, {"known": known}, [("#/zones", "unknown zone")]) from None
+        text = f"{caller.actor} let {plural(len(zones), 'zone')} run out of machines."
+        self._tell(None, text, {"done": "stockout", "zones": list(zones)[:TOLD], "for_s": for_s}, caller)
         return {"done": "stockout", "zones": list(zones), "for_s": for_s}
 
-    def _strike(self, what: str, run_id: str, notice_s: float) -> Json:
+    def _strike(self, what: str, run_id: str, notice_s: float, caller: Caller) -> Json:
         ref = self._machine(run_id, what)
         try:
             if what == "preempt":
@@ -82,7 +92,14 @@ class Dev:
             raise Unavailable(
                 f"The machine of {run_id} cannot be read now. Try again.", {"run_id": run_id}
             ) from error
-        return {"done": what, "run_id": run_id, "machine": ref.name, "zone": ref.zone}
+        data = {"done": what, "machine": ref.name, "zone": ref.zone}
+        text = f"{caller.actor} let {ref.name} in {ref.zone} be {DONE[what]}."
+        self._tell(find_run(self._parts, run_id).key, text, data, caller)
+        return {**data, "run_id": run_id}
+
+    def _tell(self, key: int | None, text: str, data: Json, caller: Caller) -> None:
+        event = caller.event(EventKind.DISASTER, text, data)
+        self._parts.store.add_events(key, [event], self._parts.clock.now())
 
     def _machine(self, run_id: str, what: str) -> MachineRef:
         run, own = find_run(self._parts, run_id), self._parts.own_provider

@@ -109,4 +109,5 @@ def _event(one: Known, caller: Caller) -> Event:
         "launch_id": machine.launch_id,
         "readings": [f"listing: {machine.state}"],
     }
-    return caller.event(EventKind.MACHINE_LEAKED, text, data)
+    values = {"state": machine.state}, {"state": "release asked for"}
+    return caller.changed(EventKind.MACHINE_LEAKED, text, *values, data)

@@ -202,9 +202,11 @@ def _plan(
         detail=f"{IMPORTED}{place.url}", checkpoint_step=step or 0, cost_known=False, settled=True,
     )  # fmt: skip
     left = (*(carried.left_out if request.spec is None else ()), *_files_left(old), *old.troubles)
-    told = caller.event(
+    told = caller.changed(
         EventKind.IMPORTED,
         f"{IMPORTED}{place.url} by {caller.actor}: {_about(old, step)}",
+        {},
+        {"status": run.status, "generation": run.generation},
         {"source": place.url, "step": step, "state": old.state},
     )
     events = (told, *oldhistory.events(old, caller.actor))

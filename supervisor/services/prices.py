@@ -8,11 +8,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
 
+from supervisor.domain.callers import Caller
 from supervisor.domain.errors import NotSupportedHere, Unavailable
+from supervisor.domain.events import Event, EventKind
+from supervisor.lifecycle.figures import plural
 from supervisor.ports.platform import OLD_PRICE_DAYS, PriceTold
 from supervisor.ports.provider import NotSupported, ProviderUnavailable
 from supervisor.services.parts import Parts
 from supervisor.services.run_view import Json, usd
+
+TOLD = 100  # changed prices in the history
 
 
 def prices_json(parts: Parts) -> Json:
@@ -20,7 +25,7 @@ def prices_json(parts: Parts) -> Json:
     return _document(parts, _told(parts))
 
 
-def refreshed_json(parts: Parts) -> Json:
+def refreshed_json(parts: Parts, caller: Caller) -> Json:
     """Ask the platform now, which takes up to a minute; `changed` names what differs. Raises NotSupportedHere, and
     Unavailable where it could not be asked: then nothing has changed."""
     before = _told(parts)
@@ -30,7 +35,9 @@ def refreshed_json(parts: Parts) -> Json:
         raise NotSupportedHere(f"There is nothing to refresh: {error}.") from error
     except ProviderUnavailable as error:
         raise Unavailable(f"The prices were not refreshed: {error}.") from error
-    return {**_document(parts, after), "changed": _changes(before, after)}
+    changes = _changes(before, after)
+    parts.store.add_events(None, [_event(changes, caller)], parts.clock.now())
+    return {**_document(parts, after), "changed": changes}
 
 
 def _told(parts: Parts) -> tuple[PriceTold, ...]:
@@ -70,6 +77,18 @@ def _saved(one: PriceTold) -> float | None:
     if spot is None or not on_demand:
         return None
     return round(100.0 * (1.0 - spot / on_demand), 1)
+
+
+def _event(changes: Sequence[Json], caller: Caller) -> Event:
+    names = [f"{one['shape']} {one['region']} {one['market']}" for one in changes]
+    told = list(zip(names, changes, strict=True))[:TOLD]
+    return caller.changed(
+        EventKind.PRICES_REFRESHED,
+        f"Prices refreshed by {caller.actor}: {plural(len(changes), 'price')} changed.",
+        {name: one["from_usd_per_h"] for name, one in told},
+        {name: one["to_usd_per_h"] for name, one in told},
+        {"changed": len(changes)},
+    )
 
 
 def _changes(before: Sequence[PriceTold], after: Sequence[PriceTold]) -> list[Json]:

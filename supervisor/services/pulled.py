@@ -25,7 +25,10 @@ def note_pull(parts: Parts, run_id: str, results_sha256: str, files: int, caller
             return None
         text = f"{caller.actor} pulled the results: {plural(files, 'file')}, sizes and checksums compared."
         data = {"results_sha256": results_sha256, "files": files}
-        return replace(run, pulled=results_sha256), caller.event(EventKind.RESULTS_PULLED, text, data)
+        values = {"pulled": run.pulled or None}, {"pulled": results_sha256}
+        return replace(run, pulled=results_sha256), caller.changed(
+            EventKind.RESULTS_PULLED, text, *values, data
+        )
 
     return change(parts, run_id, judge, "the pull was not noted")
 

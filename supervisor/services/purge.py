@@ -110,7 +110,8 @@ def _begun(parts: Parts, run: Run, confirm: str, caller: Caller) -> tuple[Run, E
     _refuse_live(run, parts.store.attempts(run.key))
     again = " again" if run.purging else ""
     text = f"Purge asked for{again} by {caller.actor}: all files of the run are deleted, its history stays."
-    return replace(run, purging=True), caller.event(EventKind.PURGED, text)
+    values = {"purging": run.purging}, {"purging": True}
+    return replace(run, purging=True), caller.changed(EventKind.PURGED, text, *values)
 
 
 def _refuse_live(run: Run, attempts: list[Attempt]) -> None:
@@ -196,4 +197,9 @@ def _ended(run: Run, deleted: _Deleting, caller: Caller, now: float) -> tuple[Ru
     text = f"Purged by {caller.actor}: {figures} deleted. A resume begins from nothing."
     data = {"files": deleted.files, "size_bytes": deleted.size_bytes}
     after = replace(run, purging=False, purged_at=now, checkpoint_step=None, no_progress_base=None)
-    return after, caller.event(EventKind.PURGED, text, data)
+    values = _state(run), _state(after)
+    return after, caller.changed(EventKind.PURGED, text, *values, data)
+
+
+def _state(run: Run) -> dict[str, object]:
+    return {"purged_at": rfc3339.maybe(run.purged_at), "checkpoint_step": run.checkpoint_step}

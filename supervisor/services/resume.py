@@ -131,9 +131,11 @@ def _event(before: Run, after: Run, wish: Wish, differs: list[str]) -> Event:
     if before.files_gone:
         begins = "from nothing, because its files were purged"
     spec = f" with another spec ({', '.join(differs)})" if differs else ""
-    return wish.caller.event(
+    return wish.caller.changed(
         EventKind.RESUMED,
         f"Resumed by {wish.caller.actor}: generation {after.generation} begins {begins}{spec}.",
+        _state(before),
+        _state(after),
         {
             "generation": after.generation,
             "rerun": wish.rerun,
@@ -141,3 +143,7 @@ def _event(before: Run, after: Run, wish: Wish, differs: list[str]) -> Event:
             "stop_consumed": after.stop_consumed,
         },
     )
+
+
+def _state(run: Run) -> dict[str, object]:
+    return {"status": run.status, "cause": run.cause, "generation": run.generation}

@@ -23,6 +23,9 @@ def stop(parts: Parts, run_id: str, caller: Caller) -> Run:
             text = f"Stop by {caller.actor} ignored: the work is finished and verified; approve the teardown instead."
             return run, caller.event(EventKind.STOP_IGNORED, text)
         asked = replace(run, stop=StopRequest(caller.actor, now))
-        return asked, caller.event(EventKind.STOP_REQUESTED, f"Stop asked for by {caller.actor}.")
+        text = f"Stop asked for by {caller.actor}."
+        return asked, caller.changed(
+            EventKind.STOP_REQUESTED, text, {"stop": False}, {"stop": True}, {"status": run.status}
+        )
 
     return change(parts, run_id, judge, "the stop was not recorded")

@@ -137,7 +137,8 @@ def _insert(
     tx: Transaction, parts: Parts, request: SubmitRequest, policy: Policy, caller: Caller, now: float
 ) -> Run:
     run = new_run(parts, request, request.run_id or generated_run_id(), policy, caller.owner, now)
-    event = caller.event(EventKind.SUBMITTED, f"Submitted by {caller.actor}.")
+    stands = {"status": run.status, "generation": run.generation}
+    event = caller.changed(EventKind.SUBMITTED, f"Submitted by {caller.actor}.", {}, stands)
     return tx.insert(run, request.spec, request.spec.get("labels", {}), (event,))
 
 

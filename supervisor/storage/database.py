@@ -8,7 +8,7 @@ StoreDown with the transaction rolled back, values that cannot be stored as Valu
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -46,6 +46,7 @@ class Database:
         parsed = self._url = _parse(url)
         self.dialect = parsed.get_backend_name()
         self.group: GroupWriter | None = None
+        self.when_told: Callable[[], None] = lambda: None  # done after each commit that wrote events
         if self.dialect == "sqlite":
             _check_sqlite(parsed)
             self._writer = _sqlite_engine(parsed, pool_size=1, pool_max=1, cache_kib=WRITERS_CACHE_KIB)
@@ -63,7 +64,10 @@ class Database:
         """One write transaction: commits at the end of the block, rolls back when it raises. Raises StoreDown,
         ValueError."""
         with _answered(), self._begun() as connection:
-            yield Session(connection, self.dialect)
+            session = Session(connection, self.dialect, self.when_told)
+            yield session
+        for act in session.committed:
+            act()
 
     @contextmanager
     def reading(self) -> Iterator[Session]:

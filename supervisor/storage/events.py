@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy import and_, bindparam, func, literal, literal_column
@@ -18,8 +18,9 @@ from supervisor.domain.announcements import announced as word_of
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.run import Run
 from supervisor.ports.endpoints import WEBHOOKS
-from supervisor.ports.store import OutboxItem, StoredEvent
-from supervisor.storage import rows
+from supervisor.ports.history import StoredEvent
+from supervisor.ports.store import OutboxItem
+from supervisor.storage import audit, rows
 from supervisor.storage.codec import dumps
 from supervisor.storage.statements import Session, Statement, incoming, insert, insert_incoming
 from supervisor.storage.tables import events, outbox, runs
@@ -56,16 +57,18 @@ COUNT = Statement(
         sa.update(runs)
         .values(events=runs.c.events + bindparam("more", type_=sa.BigInteger))
         .where(runs.c.key == bindparam("key"))
-        .returning(runs.c.events, runs.c.generation, runs.c.attempt, runs.c.try_attempt, runs.c.owner)
+        .returning(
+            runs.c.events, runs.c.generation, runs.c.attempt, runs.c.try_attempt, runs.c.owner, runs.c.run_id
+        )
     )
 )
-_STORED = (
+STORED = (
     events.c.id, events.c.run, func.coalesce(runs.c.run_id, ""), events.c.at, events.c.generation, events.c.attempt,
     events.c.kind, events.c.text, events.c.actor, events.c.data, events.c.owner,
 )  # fmt: skip
 DUE = Statement(
     lambda _: (
-        sa.select(outbox.c.id, outbox.c.channel, outbox.c.tries, events.c.sequence, *_STORED)
+        sa.select(outbox.c.id, outbox.c.channel, outbox.c.tries, events.c.sequence, *STORED)
         .join(events, events.c.id == outbox.c.event)
         .outerjoin(runs, runs.c.key == events.c.run)
         .where(outbox.c.next_at <= bindparam("now"), outbox.c.channel != literal(WEBHOOKS))
@@ -86,24 +89,36 @@ SETTLE = Statement(
     )
 )
 
-# Run key, events before these, generation, attempt, owner, the events.
-Told = tuple[int, int, int, int, str, Sequence[Event]]
+
+class Told(NamedTuple):
+    """The next events of one run. `before`: how many it had."""
+
+    key: int
+    run_id: str
+    owner: str
+    before: int
+    generation: int
+    attempt: int
+    new: Sequence[Event]
 
 
 def told(run: Run, before: int, new: Sequence[Event]) -> Told:
-    return run.key, before, run.generation, rows.attempt_of(run), run.owner, new
+    return Told(run.key, run.run_id, run.owner, before, run.generation, rows.attempt_of(run), new)
 
 
 def add(session: Session, batch: Iterable[Told], channels: Sequence[str], now: float) -> None:
     """Events of runs whose count was raised already, and their outbox rows."""
     written: list[list[Any]] = []
     announced: list[list[Any]] = []
-    for key, before, generation, attempt, owner, new in batch:
+    for key, run_id, owner, before, generation, attempt, new in batch:
+        audit.log_later(session, new, run_id, owner)
         for sequence, event in enumerate(new, before + 1):
             written.append([key, sequence, now, generation, attempt, *_cells(event), owner])
             if word_of(event) is not None:
                 announced += [[key, sequence, now, channel] for channel in channels]
     session.many(INSERT, written)
+    if written:
+        session.told()
     session.many(INSERT_OUTBOX, announced)
 
 
@@ -112,12 +127,16 @@ def add_to_run(session: Session, key: int, new: Sequence[Event], channels: Seque
     row = session.run(COUNT, {"key": key, "more": len(new)}).first()
     if row is None:
         raise KeyError(key)
-    count, generation, attempt, try_attempt, owner = row
-    add(session, [(key, count - len(new), generation, max(attempt, try_attempt), owner, new)], channels, now)
+    count, generation, attempt, try_attempt, owner, run_id = row
+    newest = max(attempt, try_attempt)
+    add(session, [Told(key, run_id, owner, count - len(new), generation, newest, new)], channels, now)
 
 
 def add_own(session: Session, new: Sequence[Event], channels: Sequence[str], now: float) -> None:
     """Events about the supervisor itself; they belong to no run."""
+    audit.log_later(session, new)
+    if new:
+        session.told()
     for event in new:
         cells = [None, 0, now, 0, 0, *_cells(event), ""]
         names = [column.key for column in _WRITTEN]
@@ -139,14 +158,14 @@ def page(
     asked = {"run_id": run_id, "owner": owner, "actor": actor}
     given = {name: value for name, value in asked.items() if value is not None}
     statement = _page(tuple(given), newest_first, actor == "supervisor")
-    return [_stored(row) for row in session.run(statement, {"after": after_id, "limit_": limit, **given})]
+    return [stored(row) for row in session.run(statement, {"after": after_id, "limit_": limit, **given})]
 
 
 @cache
 def _page(given: tuple[str, ...], newest_first: bool, by_supervisor: bool) -> Statement:
     """What the supervisor does by itself is most of all events, and has no place in the index of actors."""
     select = (
-        sa.select(*_STORED)
+        sa.select(*STORED)
         .outerjoin(runs, runs.c.key == events.c.run)
         .where(events.c.id > bindparam("after"))
     )
@@ -169,7 +188,7 @@ def _page(given: tuple[str, ...], newest_first: bool, by_supervisor: bool) -> St
 def due(session: Session, now: float, limit: int) -> list[OutboxItem]:
     """Oldest first."""
     found = session.run(DUE, {"now": now, "limit_": limit})
-    return [OutboxItem(row[0], row[1], row[2], row[3], _stored(row[4:])) for row in found]
+    return [OutboxItem(row[0], row[1], row[2], row[3], stored(row[4:])) for row in found]
 
 
 def settle(
@@ -190,7 +209,7 @@ def _cells(event: Event) -> tuple[str, str, str, str]:
     return str(event.kind), event.actor, event.text, dumps(event.data)
 
 
-def _stored(row: Sequence[Any]) -> StoredEvent:
+def stored(row: Sequence[Any]) -> StoredEvent:
     event_id, key, run_id, at, generation, attempt, kind, text, actor, data, owner = row
     event = Event(EventKind(kind), text, actor, json.loads(data))
     return StoredEvent(event_id, key, run_id, at, generation, attempt, event, owner)

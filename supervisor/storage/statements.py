@@ -69,12 +69,22 @@ class Rows(list[Any]):
 
 class Session:
     """One transaction on one connection, which must have been begun. Statements go to the driver itself: SQLAlchemy's
-    way there costs more than SQLite's whole answer."""
+    way there costs more than SQLite's whole answer. `committed`: what is to be done when the commit is done, and never
+    where it failed; short, and it must not raise. `when_told` is done so, once, where events were written."""
 
-    def __init__(self, connection: Connection, dialect: str) -> None:
+    def __init__(
+        self, connection: Connection, dialect: str, when_told: Callable[[], None] = lambda: None
+    ) -> None:
         self.connection = connection
         self.dialect = dialect
+        self.committed: list[Callable[[], None]] = []
+        self._when_told = when_told
         self._driver = driver_of(connection)
+
+    def told(self) -> None:
+        """Events are among what is written."""
+        if self._when_told not in self.committed:
+            self.committed.append(self._when_told)
 
     def run(self, statement: Statement, params: Params) -> Rows:
         """Raises ValueError for a parameter that two databases would store differently, DBAPIError."""

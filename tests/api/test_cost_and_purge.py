@@ -43,9 +43,14 @@ def test_a_purge_answers_with_the_run_and_what_it_deleted(bed: Bed, client: Clie
     events = client.get(f"/v1/runs/{RUN}/events").json()["events"]
     purges = [(event["actor"], event["data"]) for event in events if event["kind"] == "purged"]
     request_id = answer.headers["x-request-id"]
+    begun = {"before": {"purging": False}, "after": {"purging": True}}
+    ended = {
+        "before": {"purged_at": None, "checkpoint_step": 100},
+        "after": {"purged_at": answer.json()["purged_at"], "checkpoint_step": None},
+    }
     assert purges == [
-        ("local", {"request_id": request_id}),
-        ("local", {"files": 7, "size_bytes": 22, "request_id": request_id}),
+        ("local", {"request_id": request_id, **begun}),
+        ("local", {"files": 7, "size_bytes": 22, "request_id": request_id, **ended}),
     ]
     gone = client.get(f"/v1/runs/{RUN}/logs?attempt=1")
     assert (gone.status_code, gone.json()["code"]) == (410, "FILES_PURGED")

@@ -35,7 +35,8 @@ def test_a_pull_is_noted_once_with_who_did_it(bed: Bed) -> None:
     assert note_pull(bed.parts, "digits-7", SEEN, 3, OPS) == run
     assert bed.events("digits-7").count("results_pulled") == 1
     [event] = [one.event for one in bed.store.events("digits-7", 0, 99) if one.event.kind == "results_pulled"]
-    assert (event.actor, event.data) == ("ops", {"results_sha256": SEEN, "files": 3})
+    change = {"before": {"pulled": None}, "after": {"pulled": SEEN}}
+    assert (event.actor, event.data) == ("ops", {"results_sha256": SEEN, "files": 3, **change})
     assert bed.services.queries.show("digits-7")["results"]["pulled"] is True
 
 

@@ -9,7 +9,8 @@ from fastapi.concurrency import run_in_threadpool
 
 from supervisor.api.answers import json_answer
 from supervisor.api.bodies import NoParameters, PreemptBody, StockoutBody, StrikeBody, read_body, read_query
-from supervisor.api.deps import services_of
+from supervisor.api.deps import caller_of, services_of
+from supervisor.domain.callers import Caller
 from supervisor.domain.errors import DevRefused
 from supervisor.services.dev import Dev
 from supervisor.services.run_view import Json
@@ -21,35 +22,37 @@ router = APIRouter(prefix="/v1/dev", tags=["dev"])
 async def preempt(request: Request) -> Response:
     """Preempt the machine of a run with notice; a rented one only with `confirm`."""
     body = await read_body(PreemptBody, request)
-    return await _done(request, lambda dev: dev.preempt(body.run_id, body.notice_s, body.confirm))
+    return await _done(
+        request, lambda dev, caller: dev.preempt(body.run_id, body.notice_s, body.confirm, caller)
+    )
 
 
 @router.post("/kill")
 async def kill(request: Request) -> Response:
     """Kill everything on the machine of a run at once, without a record."""
     body = await read_body(StrikeBody, request)
-    return await _done(request, lambda dev: dev.kill(body.run_id))
+    return await _done(request, lambda dev, caller: dev.kill(body.run_id, caller))
 
 
 @router.post("/freeze")
 async def freeze(request: Request) -> Response:
     """Let the training of a run stand still while its agent goes on."""
     body = await read_body(StrikeBody, request)
-    return await _done(request, lambda dev: dev.freeze(body.run_id))
+    return await _done(request, lambda dev, caller: dev.freeze(body.run_id, caller))
 
 
 @router.post("/stockout")
 async def stockout(request: Request) -> Response:
     """Let zones have no capacity for a time."""
     body = await read_body(StockoutBody, request)
-    return await _done(request, lambda dev: dev.stockout(body.zones, body.for_s))
+    return await _done(request, lambda dev, caller: dev.stockout(body.zones, body.for_s, caller))
 
 
-async def _done(request: Request, deed: Callable[[Dev], Json]) -> Response:
+async def _done(request: Request, deed: Callable[[Dev, Caller], Json]) -> Response:
     read_query(NoParameters, request)
     dev = services_of(request).dev
     if dev is None:
         raise DevRefused(
             "Disasters are for the local provider only; machines of this supervisor are elsewhere."
         )
-    return json_answer(await run_in_threadpool(deed, dev))
+    return json_answer(await run_in_threadpool(deed, dev, caller_of(request)))

@@ -7,7 +7,7 @@ from fastapi.concurrency import run_in_threadpool
 
 from supervisor.api.answers import json_answer
 from supervisor.api.bodies import NoParameters, read_body, read_query
-from supervisor.api.deps import services_of
+from supervisor.api.deps import caller_of, services_of
 from supervisor.api.schemas_prices import RefreshBody
 from supervisor.services.prices import prices_json, refreshed_json
 
@@ -26,4 +26,5 @@ async def refresh_prices(request: Request) -> Response:
     """Ask the platform for its prices and use them from now on. Takes up to a minute; all or nothing."""
     read_query(NoParameters, request)
     await read_body(RefreshBody, request, optional=True)
-    return json_answer(await run_in_threadpool(refreshed_json, services_of(request).parts))
+    services, caller = services_of(request), caller_of(request)
+    return json_answer(await run_in_threadpool(refreshed_json, services.parts, caller))
