@@ -18,6 +18,7 @@ class Deadline:
     """`passed`: the time was up, and what the request raised comes from that. Looking up a name is not bounded."""
 
     def __init__(self, within_s: float) -> None:
+        self.within_s = within_s
         self.passed = False
         self._guard = threading.Lock()
         self._socket: socket.socket | None = None

@@ -14,10 +14,12 @@ from typing import Any
 
 import pytest
 from standardwebhooks import Webhook
+from standardwebhooks.webhooks import WebhookVerificationError
 
 from supervisor.notifiers import webhook
-from supervisor.notifiers.webhook import WebhookNotifier
-from supervisor.ports.notifier import DeliveryFailed, Notification
+from supervisor.notifiers.webhook import WebhookCourier, WebhookNotifier
+from supervisor.ports.endpoints import Form
+from supervisor.ports.notifier import DeliveryFailed, Notification, Target
 from tests.cloud.web import Request, Response, WebServer
 
 TOLD = Notification(
@@ -80,23 +82,31 @@ def test_details_that_are_too_large_are_left_out(receiver: Receiver) -> None:
     assert json.loads(body)["data"]["details"] == {}
 
 
-@pytest.mark.parametrize("host", ["discord.com", "canary.discord.com", "discordapp.com"])
-def test_discord_gets_a_message_that_pings_nobody(host: str) -> None:
-    assert json.loads(webhook._body(host, TOLD)) == {
-        "content": "digits-7: The command <exited> with 1.",
-        "allowed_mentions": {"parse": []},
-    }
+@pytest.mark.parametrize(
+    ("host", "form"),
+    [
+        ("discord.com", Form.DISCORD),
+        ("canary.discord.com", Form.DISCORD),
+        ("discordapp.com", Form.DISCORD),
+        ("hooks.slack.com", Form.SLACK),
+        ("notdiscord.com", Form.STANDARD),
+        ("hooks.slack.com.example.org", Form.STANDARD),
+    ],
+)
+def test_the_host_tells_which_form_its_receiver_knows(host: str, form: Form) -> None:
+    assert webhook.form_of(f"https://{host}/x") is form
+
+
+def test_discord_gets_a_message_that_pings_nobody() -> None:
+    told = json.loads(webhook.body_of(Form.DISCORD, [TOLD, TOLD]))
+    assert told["allowed_mentions"] == {"parse": []}
+    assert "digits-7" in str(told)
 
 
 def test_slack_gets_a_text_in_which_a_name_forms_no_mention() -> None:
-    told = replace(TOLD, text="<!channel> & all")
-    assert json.loads(webhook._body("hooks.slack.com", told)) == {
-        "text": "digits-7: &lt;!channel&gt; &amp; all"
-    }
-
-
-def test_a_name_that_only_ends_like_discord_is_no_discord() -> None:
-    assert "type" in json.loads(webhook._body("notdiscord.com", TOLD))
+    told = webhook.body_of(Form.SLACK, [replace(TOLD, text="<!channel> & all")])
+    assert "<!channel>" not in told
+    assert "&lt;!channel&gt; &amp; all" in told
 
 
 @pytest.mark.parametrize(
@@ -123,29 +133,39 @@ def test_of_a_long_answer_only_the_beginning_is_told(receiver: Receiver) -> None
     assert str(failed).isprintable()
 
 
-def test_a_receiver_that_does_not_answer_rests_and_then_gets_its_chance_again() -> None:
+def test_a_refused_connection_says_so_and_no_more() -> None:
     with socket.socket() as nobody:  # bound and not listening: connections are refused
         nobody.bind(("127.0.0.1", 0))
-        now = [0.0]
-        notifier = WebhookNotifier(
-            "http://127.0.0.1:%d/hunter2" % nobody.getsockname()[1], monotonic=lambda: now[0]
-        )
-        said = []
-        for at in (0.0, 1.0, webhook.REST_S + 1.0):
-            now[0] = at
-            with pytest.raises(DeliveryFailed) as caught:
-                notifier.send(TOLD)
-            said.append(str(caught.value))
-    assert said[0] == said[2] == "connection refused (127.0.0.1)"
-    assert "left alone for a while" in said[1]
+        notifier = WebhookNotifier("http://127.0.0.1:%d/hunter2" % nobody.getsockname()[1])
+        with pytest.raises(DeliveryFailed, match=r"^connection refused \(127\.0\.0\.1\)$"):
+            notifier.send(TOLD)
 
 
-def test_a_test_message_is_sent_even_while_the_receiver_rests(receiver: Receiver) -> None:
-    notifier = WebhookNotifier(receiver.url, "s", "me")
-    notifier._rests_until = float("inf")
-    notifier.send_test(1_800_000_000.0, 2.0)
+def test_a_test_message_says_that_it_is_one(receiver: Receiver) -> None:
+    WebhookNotifier(receiver.url, "s", "me").send_test(1_800_000_000.0, 2.0)
     told: Any = Webhook(b"s").verify(receiver.requests[0].body, dict(receiver.requests[0].headers))
     assert (told["type"], told["data"]["run_id"]) == ("supervisor.test", None)
+
+
+def test_while_a_secret_is_replaced_both_sign(receiver: Receiver) -> None:
+    """A receiver that knows either of them takes the message; one that knows a third does not."""
+    target = Target(receiver.url, Form.STANDARD, ("new", "old"), trusted=True)
+    assert WebhookCourier("me").send(target, [TOLD]) == 204
+    (request,) = receiver.requests
+    for known in (b"new", b"old"):
+        Webhook(known).verify(request.body, dict(request.headers))
+    with pytest.raises(WebhookVerificationError):
+        Webhook(b"third").verify(request.body, dict(request.headers))
+
+
+def test_only_410_says_for_good_that_a_receiver_is_gone(receiver: Receiver) -> None:
+    assert refusal(receiver, Response(410)).gone
+    assert not refusal(receiver, Response(404)).gone
+    chat = Target(receiver.url, Form.SLACK, trusted=True)
+    receiver.answer = Response(404)
+    with pytest.raises(DeliveryFailed) as caught:
+        WebhookCourier().send(chat, [TOLD])
+    assert caught.value.gone
 
 
 def test_a_receiver_that_repeats_the_address_does_not_get_it_into_our_history(receiver: Receiver) -> None:
