@@ -8,6 +8,7 @@ StoreDown with the transaction rolled back, values that cannot be stored as Valu
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -15,7 +16,9 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import event, exc
 from sqlalchemy.engine import URL, Connection, Engine, make_url
+from sqlalchemy.pool import QueuePool
 
+from supervisor import telemetry_metrics as metrics
 from supervisor.domain.errors import SettingsRefused
 from supervisor.ports.store import StoreDown
 from supervisor.storage import tables
@@ -106,8 +109,24 @@ class Database:
         self._writer.dispose()
         self._reader.dispose()
 
+    @property
+    def connections(self) -> int:
+        """How many of them are in use now."""
+        pools = {self._writer.pool, self._reader.pool}
+        return sum(pool.checkedout() for pool in pools if isinstance(pool, QueuePool))
+
     def _begun(self) -> AbstractContextManager[Connection]:
-        return self._writer.begin() if self.group is None else self.group.writing(TURN_TIMEOUT_S)
+        return _begun(self._writer) if self.group is None else self.group.writing(TURN_TIMEOUT_S)
+
+
+@contextmanager
+def _begun(engine: Engine) -> Iterator[Connection]:
+    asked = time.perf_counter()
+    with engine.begin() as connection:
+        metrics.WRITE_WAIT_S.observe(time.perf_counter() - asked)
+        yield connection
+        done = time.perf_counter()
+    metrics.COMMIT_S.observe(time.perf_counter() - done)
 
 
 def _parse(url: str) -> URL:

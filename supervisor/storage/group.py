@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from sqlalchemy import exc
 from sqlalchemy.engine import Connection, Engine
 
+from supervisor import telemetry_metrics as metrics
 from supervisor.storage.fifo import FifoLock
 from supervisor.storage.statements import as_sqlalchemy_says, driver_of
 
@@ -59,7 +60,9 @@ class Group:
         """Commit, or roll back what cannot be committed: `wait` tells it to everybody."""
         try:
             if self.failure is None:
+                since = time.perf_counter()
                 self.run(COMMIT)
+                metrics.COMMIT_S.observe(time.perf_counter() - since)
         except exc.DBAPIError as error:
             self.failure = error
         finally:
@@ -87,7 +90,9 @@ class GroupWriter:
     @contextmanager
     def writing(self, timeout_s: float) -> Iterator[Connection]:
         """A transaction of one's own, as far as can be seen. Raises TimeoutError, DBAPIError."""
+        asked = time.perf_counter()
         self._lock.acquire(timeout_s)
+        metrics.WRITE_WAIT_S.observe(time.perf_counter() - asked)
         try:
             group = self._open = self._open or self._begin()
         except BaseException:
