@@ -17,6 +17,7 @@ from supervisor.api.errors import problem, problem_of, request_id_of
 from supervisor.api.routes import (
     actions,
     beats,
+    changes,
     code,
     cost,
     dev,
@@ -28,6 +29,7 @@ from supervisor.api.routes import (
     machines,
     prices,
     runs,
+    tokens,
 )
 from supervisor.domain.errors import SpotError, Unavailable
 from supervisor.ports.objectstore import StoreFull, StoreUnavailable
@@ -37,8 +39,9 @@ from supervisor.services.health import full_disk
 
 LOG = logging.getLogger(__name__)
 ROUTERS = (
-    runs.router, facts.router, evidence.router, cost.router, files.router, actions.router,
+    runs.router, facts.router, evidence.router, cost.router, files.router, actions.router, changes.router,
     beats.router, code.router, imports.router, health.router, machines.router, prices.router, dev.router,
+    tokens.router,
 )  # fmt: skip
 
 

@@ -13,17 +13,24 @@ from supervisor.services.dev import Dev
 from supervisor.services.doctor import Surroundings
 from supervisor.services.health import LoopView
 from supervisor.services.heartbeat import BeatInbox
+from supervisor.services.identity import Identity
 from supervisor.services.logs import Logs
 from supervisor.services.parts import Parts
 from supervisor.services.plan import Asking, Preview, nothing_sent
 from supervisor.services.queries import Live, Queries, nobody_live
 
 Identify = Callable[[str, str], Caller]
+Recall = Callable[[str, str], Caller | None]
 
 
 def everybody(authorization: str, request_id: str) -> Caller:
     """An `Identify` where nobody is asked who he is."""
     return replace(LOCAL, request_id=request_id)
+
+
+def nobody_known(authorization: str, request_id: str) -> Caller | None:
+    """A `Recall` that remembers nobody."""
+    return None
 
 
 PLAN_CHECKS_S = 3.5  # a plan waits 4 s for all of it
@@ -33,7 +40,8 @@ PLAN_CHECKS_S = 3.5  # a plan waits 4 s for all of it
 class Services:
     """`dev` is None where no provider can inject disasters. `beat_host`: a name of the outside world under which beats
     may come in, and nothing else; "" = there is none. `asking`: what a plan asks beside the store. `identify`: whom the
-    header Authorization and the request id stand for; raises Unauthorized."""
+    header Authorization and the request id stand for, raises Unauthorized; `recall`: the same from memory alone, None =
+    ask `identify`. `identity`: what knows of tokens, also where none is asked for."""
 
     parts: Parts
     inbox: BeatInbox
@@ -41,10 +49,12 @@ class Services:
     logs: Logs
     loop: LoopView
     around: Surroundings
+    identity: Identity
     dev: Dev | None = None
     beat_host: str = ""
     asking: Asking = field(default_factory=lambda: Asking(tuple, nothing_sent))
     identify: Identify = everybody
+    recall: Recall = nobody_known
 
 
 def assemble(
@@ -59,7 +69,14 @@ def assemble(
 ) -> Services:
     queries = Queries(parts, inbox, loop, live)
     asking = Asking(lambda: answers(around.checks(), PLAN_CHECKS_S), preview)
-    return Services(parts, inbox, queries, Logs(parts, queries, inbox), loop, around, dev, beat_host, asking)
+    logs, identity = Logs(parts, queries, inbox), Identity(parts.store, parts.clock)
+    return Services(parts, inbox, queries, logs, loop, around, identity, dev, beat_host, asking)
+
+
+def with_tokens(services: Services) -> Services:
+    """The same services, where everybody is asked who he is."""
+    identity = services.identity
+    return replace(services, identify=identity.identify, recall=identity.recall)
 
 
 def services_of(request: Request) -> Services:

@@ -34,6 +34,7 @@ TAKEN: Mapping[str, Json] = {
 
 SENT: Mapping[str, Json] = {
     "Accept-Ranges": {"description": "`bytes`.", "schema": TEXT},
+    "Cache-Control": {"description": "`no-store`: the answer holds a secret.", "schema": TEXT},
     "Content-Disposition": {"description": "The file's own name.", "schema": TEXT},
     "Content-Range": {"description": "Of a 206: which bytes of how many.", "schema": TEXT},
     "ETag": {"description": "Differs for each content.", "schema": TEXT},

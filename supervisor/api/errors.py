@@ -37,12 +37,6 @@ class HostRefused(SpotError):
     code = "HOST_REFUSED"
 
 
-class Unauthorized(SpotError):
-    """No token, or none that is valid here."""
-
-    code = "UNAUTHORIZED"
-
-
 class ScopeMissing(SpotError):
     """The token is valid, and may not do this; the text names the scope."""
 
@@ -81,6 +75,7 @@ STATUS: Mapping[str, int] = {
     "ORIGIN_REFUSED": 403,
     "RUN_NOT_FOUND": 404,
     "OLD_RUN_NOT_FOUND": 404,
+    "TOKEN_NOT_FOUND": 404,
     "EVIDENCE_NOT_FOUND": 404,
     "CODE_NOT_FOUND": 404,
     "FILE_NOT_FOUND": 404,
@@ -144,6 +139,8 @@ def problem(
         "request_id": request_id,
     }
     headers = {"Retry-After": str(RETRY_AFTER_S)} if status == 503 else {}
+    if status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
     return Response(dumps(body), status, headers, MEDIA_TYPE)
 
 

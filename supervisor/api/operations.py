@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from supervisor.api import (
     bodies,
     schemas,
+    schemas_beats,
+    schemas_changes,
     schemas_code,
     schemas_cost,
     schemas_evidence,
@@ -22,6 +24,7 @@ from supervisor.api import (
     schemas_plan,
     schemas_prices,
     schemas_telemetry,
+    schemas_tokens,
     submit_query,
 )
 from supervisor.api.operation import Operation
@@ -43,7 +46,7 @@ OPERATIONS: Mapping[str, Operation] = {
         also=schemas_plan.Plan,
         refuses=SPEC + "RUN_ACTIVE RUN_ID_TAKEN IDEMPOTENCY_KEY_REUSED IDEMPOTENCY_KEY_IN_FLIGHT",
         takes=("Idempotency-Key",),
-        sends=("Location", "Idempotency-Replayed"),
+        sends=("Location", "ETag", "Idempotency-Replayed"),
     ),
     "import_old_run": Operation(
         {201: schemas_import.ImportedRun, 200: schemas_import.ImportedRun},
@@ -52,7 +55,17 @@ OPERATIONS: Mapping[str, Operation] = {
         "SECRET_IN_SPEC INVALID_TIMEOUTS PRICE_UNKNOWN",
     ),
     "list_runs": Operation({200: schemas.RunList}, query=bodies.ListParameters, refuses="CURSOR_INVALID"),
-    "show_run": Operation({200: schemas_telemetry.ShownRun}, refuses="RUN_NOT_FOUND"),
+    "show_run": Operation(
+        {200: schemas_telemetry.ShownRun}, refuses="RUN_NOT_FOUND", takes=("If-None-Match",), sends=("ETag",)
+    ),
+    "change_run": Operation(
+        {200: schemas_changes.ChangedRun},
+        schemas_changes.ChangeBody,
+        refuses="RUN_NOT_FOUND PRECONDITION_FAILED PRECONDITION_REQUIRED RUN_ENDED INVALID_TIMEOUTS PRICE_UNKNOWN "
+        "DATA_ELSEWHERE SECRET_IN_SPEC",
+        takes=("If-Match",),
+        sends=("ETag",),
+    ),
     "show_evidence": Operation(
         {200: schemas_evidence.Evidence}, refuses="RUN_NOT_FOUND EVIDENCE_NOT_FOUND FILES_PURGED"
     ),
@@ -86,20 +99,24 @@ OPERATIONS: Mapping[str, Operation] = {
     "purge_run": Operation(
         {200: schemas_cost.PurgedRun}, bodies.PurgeBody, refuses="RUN_NOT_FOUND PURGE_REFUSED"
     ),
-    "stop_run": Operation({202: schemas.Run, 200: schemas.Run}, refuses="RUN_NOT_FOUND"),
+    "stop_run": Operation({202: schemas.Run, 200: schemas.Run}, refuses="RUN_NOT_FOUND", sends=("ETag",)),
     "resume_run": Operation(
         {202: schemas.SubmittedRun, 200: schemas.SubmittedRun},
         bodies.ResumeBody,
         refuses=SPEC + "RUN_NOT_FOUND RUN_ACTIVE CONFLICT",
         body_required=False,
+        sends=("ETag",),
     ),
     "approve_run": Operation(
         {202: schemas.Run},
         bodies.ApproveBody,
         refuses="RUN_NOT_FOUND NOTHING_TO_APPROVE APPROVAL_MISMATCH PULL_REQUIRED",
+        sends=("ETag",),
     ),
     "push_beat": Operation(
-        {200: schemas.BeatAnswer}, bodies.HeartbeatBody, refuses="NONCE_REFUSED RUN_NOT_FOUND RUN_ENDED"
+        {200: schemas.BeatAnswer},
+        schemas_beats.HeartbeatBody,
+        refuses="NONCE_REFUSED RUN_NOT_FOUND RUN_ENDED",
     ),
     "list_run_files": Operation(
         {200: schemas_files.FileList},
@@ -148,4 +165,12 @@ OPERATIONS: Mapping[str, Operation] = {
         {200: schemas_health.Disaster}, bodies.StrikeBody, refuses="RUN_NOT_FOUND CONFLICT DEV_REFUSED"
     ),
     "stockout": Operation({200: schemas_health.Stockout}, bodies.StockoutBody, refuses="DEV_REFUSED"),
+    "create_token": Operation(
+        {201: schemas_tokens.TokenMade},
+        schemas_tokens.CreateTokenBody,
+        refuses="CONFLICT",
+        sends=("Cache-Control",),
+    ),
+    "list_tokens": Operation({200: schemas_tokens.TokenList}),
+    "revoke_token": Operation({200: schemas_tokens.TokenShown}, refuses="TOKEN_NOT_FOUND"),
 }

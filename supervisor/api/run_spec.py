@@ -46,7 +46,7 @@ class Strict(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", hide_input_in_errors=True, allow_inf_nan=False)
 
 
-def _unique(values: list[str]) -> list[str]:
+def unique(values: list[str]) -> list[str]:
     if len(set(values)) != len(values):
         raise ValueError("names one of them twice")
     return values
@@ -97,7 +97,7 @@ SecretRef = Annotated[
 ]
 LabelKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$", max_length=63)]
 LabelValue = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=255)]
-Names = Annotated[list[Name], Field(max_length=64), AfterValidator(_unique)]
+Names = Annotated[list[Name], Field(max_length=64), AfterValidator(unique)]
 Seconds = Annotated[FiniteFloat, Field(gt=0, le=TEN_YEARS_S)]
 SecondsOrZero = Annotated[FiniteFloat, Field(ge=0, le=TEN_YEARS_S)]
 

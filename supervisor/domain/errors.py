@@ -25,6 +25,16 @@ class InvalidRequest(SpotError):
     code = "INVALID_REQUEST"
 
 
+class Unauthorized(SpotError):
+    """No token, or none that is valid here; the text does not say which."""
+
+    code = "UNAUTHORIZED"
+
+
+class TokenNotFound(SpotError):
+    code = "TOKEN_NOT_FOUND"
+
+
 class InvalidTimeouts(InvalidRequest):
     """Two limits contradict each other; the text gives both numbers (RULES section 4)."""
 
@@ -143,6 +153,18 @@ class RunEnded(Conflict):
     """The run is terminal: what was asked of it can only be asked of a live one."""
 
     code = "RUN_ENDED"
+
+
+class VersionDiffers(SpotError):
+    """The run has changed since the caller read it; nothing was changed."""
+
+    code = "PRECONDITION_FAILED"
+
+
+class CountDiffers(Conflict):
+    """Another number of runs match than the caller has seen; nothing was changed."""
+
+    code = "COUNT_DIFFERS"
 
 
 class SpecDiffers(Conflict):
