@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from supervisor import settings as settings_of
-from supervisor import settings_alerts, telemetry
+from supervisor import settings_files, telemetry
 from supervisor.agent_bundle import agent_path
 from supervisor.domain.cards import Card
 from supervisor.domain.errors import SettingsRefused
@@ -197,7 +197,8 @@ def alerts(settings: Settings, sender: str) -> WebhookNotifier | None:
     if not settings.alert_url:
         return None
     try:
-        return WebhookNotifier(settings.alert_url, settings_alerts.secret_of(settings.alert_secret), sender)
+        secret = settings_files.secret_of("alert_secret", settings.alert_secret)
+        return WebhookNotifier(settings.alert_url, secret, sender)
     except ValueError as error:
         raise SettingsRefused(f"alert_secret: {error}", {"name": "alert_secret"}) from None
 

@@ -13,23 +13,22 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from supervisor import settings_alerts, settings_env_file, settings_gce, settings_values
+from supervisor import settings_access, settings_alerts, settings_env_file, settings_files, settings_gce, settings_values
 from supervisor.domain import timeouts
 from supervisor.domain.errors import SettingsRefused
 from supervisor.domain.placement import Offer, Placement
 from supervisor.domain.policies import Knobs, Limits, StallLimits
+from supervisor.settings_access import AccessSettings
 from supervisor.settings_gce import LOCAL, GceSettings
 
 LOCAL_LOG_CHUNK_S = 1.0  # the pace of log chunks where the store is a folder on the same computer
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(GceSettings):
+class Settings(AccessSettings, GceSettings):
     """`origins`: field -> where its value came from. `warnings` are for a person, one sentence each."""
 
     data_dir: Path
-    host: str = "127.0.0.1"
-    port: int = 8787
     database_url: str = ""  # never empty after `load`: sqlite in data_dir
     provider: str = LOCAL  # local or gce: where this supervisor's machines come from
     store_url: str = ""  # never empty after `load`: the folder data_dir/objects
@@ -138,7 +137,7 @@ def load(
     settings = Settings(**values, origins=origins, warnings=tuple(warnings))  # type: ignore[arg-type]
     settings = _with_folders(settings)
     _check(settings)
-    more = settings_gce.warnings(settings.provider, settings)
+    more = (*settings_access.warnings(settings), *settings_gce.warnings(settings.provider, settings))
     return replace(settings, warnings=(*settings.warnings, *more)) if more else settings
 
 
@@ -175,7 +174,8 @@ def _with_folders(settings: Settings) -> Settings:
     return replace(
         settings,
         data_dir=folder,
-        database_url=settings.database_url or "sqlite:///%s" % (folder / "supervisor.db"),
+        database_url=settings_files.secret_of("database_url", settings.database_url)
+        or "sqlite:///%s" % (folder / "supervisor.db"),
         store_url=_store_url(settings.store_url) or (folder / "objects").as_uri(),
     )
 
@@ -198,7 +198,8 @@ def _check(settings: Settings) -> None:
         "cooldown_min_s", s.cooldown_min_s, "cooldown_max_s", s.cooldown_max_s,
         "the longest cool-down of a zone would be below the first one",
     )  # fmt: skip
-    settings_values.check_words(s.host, s.log_level, s.log_format, s.machine_prefix)
+    settings_access.check(s)
+    settings_values.check_words(s.log_level, s.log_format, s.machine_prefix)
     settings_values.check_database(s.database_url)
     settings_alerts.check(s.alert_url, s.alert_secret)
     settings_gce.check(s.provider, s.store_url, s)
