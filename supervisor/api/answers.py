@@ -4,10 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fastapi import Response
+from fastapi import Request, Response
 
-from supervisor.services.run_view import dumps
+from supervisor.api import etags
+from supervisor.services.run_view import Json, dumps
 
 
 def json_answer(answer: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     return Response(dumps(answer), status, headers, "application/json")
+
+
+def run_answer(run: Json, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """A run as it is shown, with the tag of its version and of this text."""
+    text = dumps(run)
+    tag = etags.make(run["version"], text)
+    return Response(text, status, {**(headers or {}), "ETag": tag}, "application/json")
+
+
+def run_unless_known(request: Request, run: Json) -> Response:
+    """304 without a body where the client has this text already."""
+    response = run_answer(run)
+    if etags.is_known(request.headers.getlist("if-none-match"), response.headers["etag"]):
+        return Response(None, 304, {"ETag": response.headers["etag"]})
+    return response

@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal, TypeVar, get_args
 from fastapi import Request
 from pydantic import (
     AfterValidator,
-    AwareDatetime,
     BaseModel,
     ConfigDict,
     Field,
@@ -22,8 +21,8 @@ from pydantic import (
 )
 
 from supervisor.api.errors import MalformedJson, UnsupportedMediaType
+from supervisor.api.moments import Moment
 from supervisor.api.run_spec import SHELL, WORDS, Names, RunSpec, SecondsOrZero, Strict
-from supervisor.domain import heartbeat
 from supervisor.domain.callers import Caller
 from supervisor.domain.errors import InvalidRequest
 from supervisor.domain.identifiers import RUN_ID_RULE
@@ -31,6 +30,7 @@ from supervisor.domain.status import Status
 from supervisor.ports.store import RunFilter
 
 ERRORS_SHOWN = 20
+JSON = "application/json"
 RUN_ID = r"^[a-z][a-z0-9-]{0,61}[a-z0-9]$"
 
 RunId = Annotated[str, StringConstraints(pattern=RUN_ID)]
@@ -103,24 +103,6 @@ StatusWord = Annotated[
 ]
 
 
-class HeartbeatBody(BaseModel):
-    """One heartbeat; fields that are unknown here are ignored. For the document: domain/heartbeat reads it."""
-
-    run_id: str
-    attempt: int = Field(ge=1, le=heartbeat.MAX_COUNT)
-    launch_id: str = Field(description="generation.attempt.try")
-    machine_id: str = Field(max_length=heartbeat.MAX_TEXT)
-    boot_id: str = Field(max_length=heartbeat.MAX_TEXT)
-    sequence: int = Field(ge=1, le=heartbeat.MAX_COUNT)
-    phase: str = Field(description=", ".join(heartbeat.PHASES))
-    nonce: str
-    step: int | None = Field(None, ge=0, le=heartbeat.MAX_COUNT)
-    total: int | None = Field(None, ge=0, le=heartbeat.MAX_COUNT)
-    checkpoint_step: int | None = Field(None, ge=0, le=heartbeat.MAX_COUNT)
-    steps_per_s: float | None = None
-    metrics: dict[str, float] = {}
-
-
 class _Parameters(BaseModel):
     """Query parameters are text: converted, but nothing unknown."""
 
@@ -141,7 +123,7 @@ class ListParameters(_Parameters):
     ] = []
     zone: Plain | None = None
     owner: Plain | None = None
-    created_after: AwareDatetime | None = None
+    created_after: Moment | None = None
     q: Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=63)] | None = None
 
 
@@ -161,7 +143,7 @@ class EventParameters(_Parameters):
     after: Annotated[int, Field(ge=0, le=2**62)] = 0
     limit: Annotated[int, Field(ge=1, le=1000)] = 100
     newest_first: bool = False
-    since: AwareDatetime | None = None
+    since: Moment | None = None
     actor: Annotated[Plain | None, Field(description="who asked for it; `supervisor`: by itself")] = None
 
 
@@ -189,7 +171,7 @@ class ConsoleParameters(_Parameters):
     after: Annotated[int, Field(ge=-1_048_576, le=2**62)] | None = None
     limit: Annotated[int, Field(ge=1, le=1_048_576, description="bytes")] = 65_536
     source: Literal["machine", "cloud_logging"] = "machine"
-    since: AwareDatetime | None = None
+    since: Moment | None = None
     lines: Annotated[int, Field(ge=1, le=10_000)] = 1000
 
 
@@ -206,15 +188,14 @@ class ReadyParameters(_Parameters):
 M = TypeVar("M", bound=BaseModel)
 
 
-async def read_body(model: type[M], request: Request, optional: bool = False) -> M:
-    """The body as `model`. `optional`: no body at all means every default. Raises UnsupportedMediaType,
-    MalformedJson, InvalidRequest."""
+async def read_body(model: type[M], request: Request, optional: bool = False, kind: str = JSON) -> M:
+    """The body as `model`. `optional`: no body at all means every default. `kind`: a media type that is taken beside
+    application/json. Raises UnsupportedMediaType, MalformedJson, InvalidRequest."""
     raw = await request.body()
     if optional and not raw:
         return model()
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
-        raise UnsupportedMediaType("The body must be application/json.", {"accepted": "application/json"})
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() not in (JSON, kind):
+        raise UnsupportedMediaType(f"The body must be {JSON}.", {"accepted": JSON})
     try:
         return model.model_validate_json(raw)
     except ValidationError as error:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from supervisor.domain import runfiles
 from supervisor.domain.callers import Caller
 from supervisor.domain.heartbeat import Exit
+from supervisor.services.altering import alter
 from supervisor.services.approve import ApproveRequest, approve
 from supervisor.services.pulled import note_pull
 from supervisor.services.resume import Wish, resume
@@ -143,6 +144,13 @@ SPEC: dict[str, tuple[str, str, Callable[[str], object]]] = {
 }
 
 
+def change_run(stage: Stage, line: Line) -> None:
+    """change NAME [zones=a,b] [any limit of a submit]: of a run that exists already"""
+    patch = spec_of(stage, line.values())
+    del patch["command"]
+    alter(stage.parts, line.word(0, "a run id"), patch, None, ACTOR)
+
+
 def stop_run(stage: Stage, line: Line) -> None:
     """stop NAME"""
     stop(stage.parts, line.word(0, "a run id"), ACTOR)
@@ -198,6 +206,7 @@ def pull_results(stage: Stage, line: Line) -> None:
 DEEDS = {
     "submit": submit_run,
     "plan": change_plan,
+    "change": change_run,
     "stop": stop_run,
     "marker": write_marker,
     "resume": resume_run,

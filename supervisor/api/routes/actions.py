@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
-from supervisor.api.answers import json_answer
+from supervisor.api.answers import run_answer
 from supervisor.api.bodies import ApproveBody, NoParameters, ResumeBody, read_body, read_query
 from supervisor.api.deps import Services, caller_of, services_of
 from supervisor.domain.run import Run
@@ -29,7 +29,7 @@ async def stop_run(request: Request, run_id: str) -> Response:
         return run, services.queries.view(run)
 
     run, answer = await run_in_threadpool(work)
-    return json_answer(answer, 200 if run.terminal else 202)
+    return run_answer(answer, 200 if run.terminal else 202)
 
 
 @router.post("/resume", status_code=202)
@@ -41,7 +41,7 @@ async def resume_run(request: Request, run_id: str) -> Response:
     wish = Wish(spec, body.replace_spec, body.rerun, caller_of(request))
     services = services_of(request)
     answer, changed = await run_in_threadpool(_resume, services, run_id, wish)
-    return json_answer(answer, 202 if changed else 200)
+    return run_answer(answer, 202 if changed else 200)
 
 
 def _resume(services: Services, run_id: str, wish: Wish) -> tuple[Json, bool]:
@@ -62,4 +62,4 @@ async def approve_run(request: Request, run_id: str) -> Response:
     def work() -> Json:
         return services.queries.view(approve(services.parts, run_id, wish, caller))
 
-    return json_answer(await run_in_threadpool(work), 202)
+    return run_answer(await run_in_threadpool(work), 202)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
-from supervisor.api.answers import json_answer
+from supervisor.api import etags
+from supervisor.api.answers import json_answer, run_unless_known
 from supervisor.api.bodies import (
     AllEventParameters,
     EventParameters,
@@ -45,7 +46,7 @@ async def submit_run(request: Request) -> Response:
             await run_in_threadpool(plan, services.parts, services.asking, wish, caller, query.code_follows)
         )
     reply = await run_in_threadpool(submit, services.parts, wish, caller)
-    headers = {"Location": reply.location}
+    headers = {"Location": reply.location, "ETag": etags.of(reply.body)}
     if reply.replayed:
         headers["Idempotency-Replayed"] = "true"
     return Response(reply.body, reply.status, headers, "application/json")
@@ -63,7 +64,7 @@ async def list_runs(request: Request) -> Response:
 async def show_run(request: Request, run_id: str) -> Response:
     """Show one run."""
     read_query(NoParameters, request)
-    return json_answer(await run_in_threadpool(services_of(request).queries.show, run_id))
+    return run_unless_known(request, await run_in_threadpool(services_of(request).queries.show, run_id))
 
 
 @router.get("/runs/{run_id}/attempts")
