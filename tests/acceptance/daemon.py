@@ -169,9 +169,9 @@ def machine_pids(data_dir: Path) -> list[int]:
     return found
 
 
-def kill_if_there(pid: int) -> None:
+def kill_if_there(pid: int, number: int = signal.SIGKILL) -> None:
     try:
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, number)
     except ProcessLookupError:
         return
 
