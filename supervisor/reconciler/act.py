@@ -15,6 +15,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from supervisor import telemetry
+from supervisor import telemetry_metrics as metrics
 from supervisor.domain import runfiles
 from supervisor.domain.actions import (
     Action,
@@ -98,6 +99,11 @@ class Actor:
             self._under_way.add(name)
         self._apart.get(type(action), self._pool).submit(self._work, name, run, action, lease)
 
+    @property
+    def pending(self) -> int:
+        """How many are under way or stand in line."""
+        return len(self._under_way)
+
     def idle(self) -> bool:
         with self._lock:
             return not self._under_way
@@ -108,13 +114,15 @@ class Actor:
             pool.shutdown(wait=True, cancel_futures=True)
 
     def _work(self, name: tuple[object, ...], run: Run | None, action: Action, lease: Lease) -> None:
-        done = False
+        done, outcome = False, "failed"
         try:
             if not self._leads(lease):
+                outcome = "not_leading"
                 return
             self._carry_out(run, action, lease)
-            done = True
+            done, outcome = True, "done"
         except UNCLEAR as error:
+            outcome = "unclear"
             # A platform that looks for room takes its time: that is told at each tick, and nothing is wrong.
             log.log(
                 logging.INFO if isinstance(error, StillLooking) else logging.WARNING,
@@ -130,6 +138,7 @@ class Actor:
                 "action failed", extra={telemetry.ACTION: name[2], telemetry.RUN_ID: run and run.run_id}
             )
         finally:
+            metrics.ACTIONS.add(type(action).__name__, outcome)
             with self._lock:
                 self._under_way.discard(name)
                 first = done and name not in self._done_once
@@ -205,6 +214,7 @@ class Actor:
             },
         )
         provider.release(action.ref)
+        metrics.MACHINES_RELEASED.add(action.ref.provider)
 
     def _mark_before_release(self, run: Run) -> None:
         """A stop that meets a start, or whose grace is short, comes here before the marker was asked for; who looks

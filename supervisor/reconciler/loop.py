@@ -17,6 +17,7 @@ from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from supervisor import telemetry
+from supervisor import telemetry_metrics as metrics
 from supervisor.ports.clock import Clock
 from supervisor.ports.notifier import Notifier
 from supervisor.ports.store import Store, StoreDown
@@ -43,6 +44,7 @@ class LoopStatus:
     started_at: float
     last_tick_at: float | None = None  # monotonic
     last_tick_s: float | None = None
+    lag_s: float = 0.0  # how late it began, counted from the one before
     ticks: int = 0
     error: str = ""
 
@@ -112,18 +114,27 @@ class Loop:
             return
         with self._between:
             began = self.clock.monotonic()
+            self.status.lag_s = self._lag_s(began)
             try:
                 due = self.tick.run(lease)
                 self.status.error = ""
             except StoreDown as error:
+                metrics.TICKS_FAILED.add()
                 due, self.status.error = None, str(error)
                 log.error("tick not done", extra={telemetry.ACTION: "tick", telemetry.ERROR: str(error)})
             self.status.last_tick_at = self.clock.monotonic()
             self.status.last_tick_s = self.status.last_tick_at - began
             self.status.ticks += 1
+            metrics.TICK_S.observe(self.status.last_tick_s)
             self.after_tick()
             if due is not None:
                 self._look_in(max(due - self.clock.now(), self._rest_s()))
+
+    def _lag_s(self, began: float) -> float:
+        if self.status.last_tick_at is None or self.status.last_tick_s is None:
+            return 0.0
+        due = self.status.last_tick_at - self.status.last_tick_s + self.poll_interval_s
+        return max(0.0, began - due)
 
     def _rest_s(self) -> float:
         """How much longer to leave the processor to the doors before an early tick."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from supervisor import telemetry
+from supervisor import telemetry_metrics as metrics
 from supervisor.domain import heartbeat, runfiles
 from supervisor.domain.heartbeat import Beat, BeatRejected
 from supervisor.domain.identifiers import parse_launch_id
@@ -161,6 +162,7 @@ class Observer:
         try:
             return provider.machines()
         except ProviderUnavailable as error:
+            metrics.OBSERVE_ERRORS.add(MACHINES)
             log.warning(
                 "machines unreadable",
                 extra={
@@ -187,6 +189,7 @@ class Observer:
                         continue
                     self._take(info, page.server_time, found, rejected)
         except StoreUnavailable as error:
+            metrics.OBSERVE_ERRORS.add(BEATS)
             log.warning("beats unreadable", extra={telemetry.ACTION: "observe", telemetry.ERROR: str(error)})
             return f"the object store cannot be read: {error}", False, 1
         if len(self._parsed) > 2 * len(found) + 1000:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 
 from supervisor import telemetry
+from supervisor import telemetry_metrics as metrics
 from supervisor.domain.actions import Release
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.machine import Machine, MachineListing, MachineRef
@@ -42,6 +43,7 @@ class Sweeper:
         self._tick += 1
         if self._tick % EVERY != 1:
             return []
+        metrics.SWEEPS.add()
         expected, events = set(_expected(runs)), []
         for provider, listing in snapshot.listings.items():
             if isinstance(listing, str):
@@ -57,7 +59,9 @@ class Sweeper:
                 actor.submit(
                     None, Release(ref, machine.launch_id, reason, (f"listing: {machine.state}",)), lease
                 )
-                events += self._tell(machine, f"Machine {machine.name} in {machine.zone} {reason}: released.")
+                told = self._tell(machine, f"Machine {machine.name} in {machine.zone} {reason}: released.")
+                metrics.MACHINES_LEAKED.add(provider, by=len(told))
+                events += told
             if plan.refused and "refused" not in self._told:
                 self._told.add("refused")
                 text = (

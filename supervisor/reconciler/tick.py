@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from supervisor import telemetry
+from supervisor import telemetry_metrics as metrics
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.heartbeat import Beat
 from supervisor.domain.identifiers import nonce_hash
@@ -31,6 +32,7 @@ from supervisor.reconciler.readers import Readers
 from supervisor.reconciler.rotation import Rotation
 from supervisor.reconciler.sampling import Sampler
 from supervisor.reconciler.sweeping import Sweeper
+from supervisor.reconciler.tally import Tally
 from supervisor.reconciler.worldview import Worldview
 
 log = logging.getLogger(__name__)
@@ -59,6 +61,7 @@ class Tick:
     rotation: Rotation
     clock: Clock
     runs: dict[int, Run] = field(default_factory=dict)
+    tally: Tally = field(default_factory=Tally)
     _nonces: dict[int, tuple[str, str]] = field(default_factory=dict)  # run key -> (launch id, hash)
     _told: dict[str, float] = field(default_factory=dict)
     _anew: bool = False
@@ -94,6 +97,7 @@ class Tick:
         self.sampler.write(self.runs.values(), now, lease)
         swept = self.sweeper.sweep(snapshot, self.runs.values(), self.actor, lease, now, self._led_elsewhere)
         self._tell(swept, now)
+        self.tally.looked(self.runs.values(), self.clock.monotonic())
         return min((at for at in soonest if at > now), default=None)
 
     def begin_anew(self) -> None:
@@ -105,6 +109,7 @@ class Tick:
         """Rows that changed under us (submits, stops, resumes), and those that are gone from the cell."""
         if self._anew:
             self._anew = False
+            self.tally.begin_anew()
             for key in list(self.runs):
                 self._drop(key)
         changed, keys = self.store.active(self.cell, {key: run.version for key, run in self.runs.items()})
@@ -120,6 +125,7 @@ class Tick:
         del self.runs[key]
         self.outcomes.forget(key)
         self.sampler.forget(key)
+        self.tally.forget(key)
         self._nonces.pop(key, None)
 
     # --- decide ---------------------------------------------------------------------------------------------------
@@ -246,6 +252,7 @@ class Tick:
             self.outcomes.moved(stored.key)
             self.sampler.due(stored.key)
         self.runs[stored.key] = stored
+        self.tally.committed(before, stored, decision.events, self.clock.now())
         if stored.settled:
             self._drop(stored.key)
         return replace(decision, run=stored)
@@ -262,6 +269,8 @@ class Tick:
 
     def _rejected(self, rejected: Iterable[tuple[str, str]], now: float) -> None:
         """At most one event per run in ten minutes, and few a tick: beats are untrusted, and so is their number."""
+        rejected = list(rejected)
+        metrics.BEATS_IGNORED.add(by=len(rejected))
         new = [(run_id, why) for run_id, why in rejected if now - self._told.get(run_id, 0.0) >= TOLD_S]
         keys = {run.run_id: key for key, run in self.runs.items()} if new else {}
         for run_id, why in new[:TOLD_PER_TICK]:

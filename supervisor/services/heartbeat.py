@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from supervisor import telemetry_metrics as metrics
 from supervisor.domain.errors import NonceRefused, NotFound, RunEnded, Unavailable
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.heartbeat import CHECKPOINT, EVALUATION, TRAINING, Beat, BeatRejected, parse
@@ -78,6 +79,7 @@ class BeatInbox:
     def accept(self, beat: Beat) -> Answer:
         """Take a beat whose launch is known. Never blocks. Raises NonceUnknown, NonceRefused, Unavailable."""
         if not self.useful():
+            metrics.BEATS_PUSHED.add("away")
             raise Unavailable(AWAY)
         received = self._clock.monotonic()
         with self._lock:
@@ -95,6 +97,7 @@ class BeatInbox:
                 stop=beat.run_id in self._stopping,
                 follow_logs=followed is not None and received - followed < FOLLOW_S,
             )
+        metrics.BEATS_PUSHED.add("accepted")
         if urgent:
             self._wake.set()
         return answer
@@ -106,6 +109,7 @@ class BeatInbox:
             run = self._store.find(beat.run_id)
             found = None if run is None else self._store.nonce_hash(beat.run_id, beat.launch_id)
         except StoreDown as error:
+            metrics.BEATS_PUSHED.add("away")
             raise Unavailable(AWAY) from error
         if run is None:
             raise NotFound(f"There is no run {beat.run_id}.", {"run_id": beat.run_id})
@@ -123,6 +127,7 @@ class BeatInbox:
     def reject(self, run_id: str, reason: str) -> None:
         """Tell the history of a beat that was not believed, at most once in ten minutes per run. Blocks; raises
         nothing: the sender has its answer already."""
+        metrics.BEATS_PUSHED.add("refused")
         if not is_run_id(run_id):
             return
         received = self._clock.monotonic()

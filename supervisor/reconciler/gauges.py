@@ -1,0 +1,43 @@
+"""The state of the loop, read when somebody asks for it: from memory alone, so that it answers while all else is away.
+
+Most of it is known to the one that leads only; the others show that they do not lead, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from supervisor import telemetry_metrics as metrics
+from supervisor.domain.status import Status
+from supervisor.reconciler.loop import Loop
+from supervisor.reconciler.tally import Standing
+from supervisor.telemetry_counting import Reading
+
+
+def readings(loop: Loop) -> Iterator[Reading]:
+    leads = loop.leader.lease() is not None
+    yield metrics.POLL_S.reading(loop.poll_interval_s)
+    yield metrics.LEADER.reading(float(leads), "cell")
+    if loop.housekeeper is not None:
+        yield metrics.LEADER.reading(float(loop.housekeeper.lease() is not None), "housekeeping")
+    if not leads:
+        return
+    if loop.status.last_tick_at is not None:
+        yield metrics.TICK_AGE_S.reading(max(0.0, loop.clock.monotonic() - loop.status.last_tick_at))
+        yield metrics.TICK_LAG_S.reading(loop.status.lag_s)
+    yield metrics.ACTIONS_PENDING.reading(loop.tick.actor.pending)
+    for source, breaker in loop.tick.worldview.breakers.items():
+        yield metrics.BREAKER_OPEN.reading(float(breaker.open), source)
+    standing = loop.tick.tally.standing
+    if standing is not None:
+        yield from _standing(standing, list(loop.tick.observer.providers))
+
+
+def _standing(standing: Standing, providers: list[str]) -> Iterator[Reading]:
+    """Also the noughts: an alert on a series that is not there never fires."""
+    for status in Status:
+        yield metrics.RUNS.reading(standing.statuses[status], status)
+    for provider in dict.fromkeys([*providers, *standing.active, *standing.retiring, *standing.usd_per_h]):
+        yield metrics.ATTEMPTS_ACTIVE.reading(standing.active[provider], provider)
+        yield metrics.MACHINES_RETIRING.reading(standing.retiring[provider], provider)
+        yield metrics.USD_PER_HOUR.reading(standing.usd_per_h.get(provider, 0.0), provider)

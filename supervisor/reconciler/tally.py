@@ -1,0 +1,102 @@
+"""What the loop counts for whoever watches it: from events when they are committed, from the runs after each look.
+
+Nothing here decides anything. What is counted is of the time in which this process leads: a new leadership begins with
+nothing known, so that neither money nor a recovery is counted over a time that nobody looked at.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from supervisor import telemetry_metrics as metrics
+from supervisor.domain.attempt import Attempt
+from supervisor.domain.events import Event, EventKind
+from supervisor.domain.run import Run
+
+SECONDS_PER_H = 3600.0
+
+
+@dataclass
+class Standing:
+    """How the runs stood at the end of a look. By provider: attempts that live, machines that are on their way out,
+    and what they bill."""
+
+    statuses: Counter[str] = field(default_factory=Counter)
+    active: Counter[str] = field(default_factory=Counter)
+    retiring: Counter[str] = field(default_factory=Counter)
+    usd_per_h: dict[str, float] = field(default_factory=dict)
+
+
+class Tally:
+    """Of one loop. Written by the tick's thread; `standing` is another value after each look and may be read by any."""
+
+    def __init__(self) -> None:
+        self.standing: Standing | None = None  # None: not looked yet, by this leadership
+        self._at: float | None = None  # monotonic time of that look
+        self._lost: dict[int, tuple[float, str]] = {}  # run key -> when its last attempt ended, and why
+
+    def begin_anew(self) -> None:
+        self.standing = self._at = None
+        self._lost.clear()
+
+    def looked(self, runs: Iterable[Run], monotonic: float) -> None:
+        """After each look, with the runs that are not settled."""
+        new = Standing()
+        statuses, usd = new.statuses, new.usd_per_h
+        for run in runs:
+            statuses[run.status] += 1
+            attempt = run.attempt
+            if attempt is not None:
+                if attempt.ended_at is None:
+                    new.active[run.provider] += 1
+                _bill(usd, run, attempt)
+            for machine in run.retiring:
+                new.retiring[run.provider] += 1
+                if machine.attempt is not None:
+                    _bill(usd, run, machine.attempt)
+        if self._at is not None:
+            for provider, rate in usd.items():
+                metrics.USD_TOTAL.add(provider, by=rate * (monotonic - self._at) / SECONDS_PER_H)
+        self.standing, self._at = new, monotonic
+
+    def committed(self, before: Run, after: Run, events: Sequence[Event], now: float) -> None:
+        """A change of a run was written, with these events."""
+        for event in events:
+            self._count(after, event, now)
+        if after.terminal and not before.terminal:
+            metrics.RUNS_ENDED.add(after.status)
+
+    def forget(self, key: int) -> None:
+        """The run is not ours to decide any more."""
+        self._lost.pop(key, None)
+
+    def _count(self, run: Run, event: Event, now: float) -> None:
+        cause = str(event.data.get("cause", ""))
+        match event.kind:
+            case EventKind.LAUNCHING:
+                metrics.LAUNCHES.add(run.provider)
+            case EventKind.OBTAINED:
+                metrics.TRIES.add("obtained")
+            case EventKind.TRY_FAILED:
+                metrics.TRIES.add(cause)
+            case EventKind.ATTEMPT_ENDED:
+                metrics.ATTEMPTS_ENDED.add(cause)
+                self._lost[run.key] = (now, cause)
+            case EventKind.STARTED | EventKind.RECOVERED:
+                self._began(run, now)
+            case _:
+                return
+
+    def _began(self, run: Run, now: float) -> None:
+        if run.attempt is not None:
+            metrics.FIRST_BEAT_S.observe(max(0.0, now - run.attempt.requested_at), run.provider)
+        lost = self._lost.pop(run.key, None)
+        if lost is not None:
+            metrics.RECOVERY_S.observe(max(0.0, now - lost[0]), lost[1])
+
+
+def _bill(usd: dict[str, float], run: Run, attempt: Attempt) -> None:
+    if attempt.gone_at is None and attempt.stopped_at is None:
+        usd[run.provider] = usd.get(run.provider, 0.0) + (attempt.price_usd_per_h or 0.0)
