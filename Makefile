@@ -73,6 +73,7 @@ agent: env  ## Build the agent: build/agent.pyz
 	@$(PY) -m tools.build_agent
 
 openapi: env  ## Write openapi/ again from the routes
+	@$(PY) -m tests.api.record_examples
 	@$(PY) -m tools.write_openapi
 
 release-openapi: openapi  ## What clients may rely on is the API of now; the changelog must tell what changed

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from supervisor.api import document_headers, document_words, schemas
+from supervisor.api import document_headers, document_words, examples, schemas
 from supervisor.api.access import NEEDED
 from supervisor.api.app import create_app
 from supervisor.api.document_parameters import path_parameters, query_parameters
@@ -74,6 +74,7 @@ def _tell(told: Json, method: str, name: str) -> None:
     for status, answer in answers.items():
         answer["headers"] = document_headers.answer_headers(int(status), operation.sends)
     told["responses"] = dict(sorted(answers.items()))
+    examples.put_into(told, name)
 
 
 def _codes(operation: Operation, method: str, name: str) -> list[str]:

@@ -1,0 +1,131 @@
+"""Real requests and answers, kept as the examples of the document.
+
+Each operation keeps its first request body, its first answer of each good status and its first refusal. They are
+written anew only where their shape has changed, so that a document differs only where the API does.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+from starlette.routing import Match
+
+from supervisor.api.app import ROUTERS
+from supervisor.api.deps import Services
+from supervisor.api.examples import STORED
+from tests.fakes.objectstore import MemoryStore
+from tests.services.bed import Bed, Client
+
+Json = dict[str, Any]
+SOMEWHERE = "/var/lib/spot-supervisor"
+BUCKET = MemoryStore().url
+REQUEST_ID = "docs-1"
+SECRET = re.compile(r"\b(sup|whsec)_[A-Za-z0-9+/=_-]{20,}")
+
+
+class Recorder:
+    """Asks a bed's services and keeps what they answer. `folder`: of the bed; it is told as SOMEWHERE."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, Json] = {}
+
+    def on(self, bed: Bed, folder: Path) -> Asking:
+        return Asking(self, Client(bed.services), folder)
+
+    def keep(self, name: str, answer: httpx.Response, body: object, folder: Path) -> None:
+        example = self.kept.setdefault(name, {})
+        if answer.request.method == "HEAD":
+            return
+        told = _told(answer, folder)
+        if answer.is_success:
+            if body is not None:
+                example.setdefault("request", body)
+            example.setdefault("answers", {}).setdefault(str(answer.status_code), told)
+        elif answer.status_code < 500:
+            example.setdefault("refusal", told)
+
+
+class Asking:
+    """One bed, and a client in front of it."""
+
+    def __init__(self, recorder: Recorder, client: Client, folder: Path) -> None:
+        self._recorder, self._client, self._folder = recorder, client, folder
+
+    def of(self, services: Services) -> Asking:
+        """The same, of services that differ from the bed's own."""
+        return Asking(self._recorder, Client(services), self._folder)
+
+    def __call__(self, method: str, path: str, body: object = None, **more: Any) -> httpx.Response:
+        """`body` is sent as JSON; other bodies stand in `more`."""
+        headers = {"X-Request-ID": REQUEST_ID, **more.pop("headers", {})}
+        sent = {"json": body} if body is not None else {}
+        answer = self._client.request(method, path, headers=headers, **sent, **more)
+        self._recorder.keep(operation_of(method, path), answer, body, self._folder)
+        return answer
+
+
+def operation_of(method: str, path: str) -> str:
+    """The name of the function that answers."""
+    scope = {"type": "http", "method": method, "path": path.partition("?")[0], "headers": []}
+    routes = (route for router in ROUTERS for route in router.routes)
+    return next(str(route.name) for route in routes if route.matches(scope)[0] is Match.FULL)  # type: ignore[attr-defined]
+
+
+def same(old: Any, new: Any) -> bool:
+    """Whether a stored example still shows what is answered now: the same fields of the same types. Null and an empty
+    list say nothing of what may stand there."""
+    if old is None or new is None or old == [] or new == []:
+        return True
+    if isinstance(old, dict) and isinstance(new, dict):
+        return old.keys() == new.keys() and all(same(old[key], new[key]) for key in old)
+    if isinstance(old, list) and isinstance(new, list):
+        return same(old[0], new[0])
+    return _kind(old) == _kind(new)
+
+
+def _kind(value: object) -> str:
+    return "number" if type(value) in (int, float) else type(value).__name__
+
+
+def merged(stored: Mapping[str, Json], recorded: Mapping[str, Json]) -> dict[str, Json]:
+    """What is recorded; where a stored example is still the same, that one."""
+    return {name: _merged(stored.get(name, {}), example) for name, example in recorded.items()}
+
+
+def _merged(stored: Json, recorded: Json) -> Json:
+    return {
+        key: (
+            {status: _one(stored.get(key, {}).get(status), told) for status, told in part.items()}
+            if key == "answers"
+            else _one(stored.get(key), part)
+        )
+        for key, part in recorded.items()
+    }
+
+
+def _one(stored: Any, recorded: Any) -> Any:
+    return stored if stored is not None and same(stored, recorded) else recorded
+
+
+def write(recorded: Mapping[str, Json]) -> None:
+    stored = json.loads(STORED.read_text(encoding="utf-8")) if STORED.exists() else {}
+    text = json.dumps(merged(stored, recorded), indent=1, sort_keys=True, ensure_ascii=False)
+    STORED.write_text(text + "\n", encoding="utf-8")
+
+
+def _told(answer: httpx.Response, folder: Path) -> Any:
+    if "json" not in answer.headers.get("content-type", ""):
+        return answer.text if answer.headers.get("content-type", "").startswith("text/") else None
+    return json.loads(
+        SECRET.sub(_made_up, answer.text.replace(str(folder), SOMEWHERE).replace(BUCKET, "gs://my-bucket"))
+    )
+
+
+def _made_up(secret: re.Match[str]) -> str:
+    """A document holds no text that looks like a key that counts."""
+    return f"{secret[1]}_told-only-this-once"

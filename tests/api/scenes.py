@@ -1,0 +1,215 @@
+"""What the document's examples show: a few runs in a few situations, and each operation asked once or twice."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from supervisor.domain import runfiles
+from supervisor.domain.heartbeat import encode
+from supervisor.domain.run import Outcome
+from supervisor.domain.status import Status
+from supervisor.ports.objectstore import ObjectReader
+from supervisor.ports.platform import PriceTold
+from supervisor.reconciler import evidence
+from supervisor.services.parts import Elsewhere
+from supervisor.storage.store import open_store
+from tests.api import scenes_people
+from tests.api.recorder import Asking, Recorder
+from tests.bundles import bundle_of
+from tests.fakes.objectstore import MemoryStore
+from tests.importing.oldrunner import OLD_ID, old_run
+from tests.services.bed import Bed, beat, make_bed
+from tests.services.test_files import ID, furnished
+from tests.services.test_machines import put
+from tests.services.test_purge import over
+
+RUN = "/v1/runs/digits-7"
+OLD_BUCKET = "gs://old-bucket"
+SPEC = {
+    "command": ["python", "train.py", "--epochs", "40"],
+    "labels": {"team": "vision"},
+    "limits": {"budget_usd": 25.0},
+    "results": [{"path": "*.npz", "min_count": 1}],
+}
+
+
+def record() -> dict[str, Any]:
+    """operation → its examples, of every scene."""
+    recorder = Recorder()
+    for scene in SCENES:
+        with _bed() as (bed, folder):
+            scene(bed, recorder.on(bed, folder))
+    return dict(sorted(recorder.kept.items()))
+
+
+@contextmanager
+def _bed() -> Iterator[tuple[Bed, Path]]:
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        with closing(open_store(f"sqlite:///{folder / 'supervisor.db'}", migrate=True)) as store:
+            yield make_bed(store, folder), folder
+
+
+def submits(bed: Bed, ask: Asking) -> None:
+    ask(
+        "POST",
+        "/v1/runs",
+        {"run_id": "digits-7", "spec": SPEC},
+        headers={"Idempotency-Key": "digits-7-first"},
+    )
+    ask("POST", "/v1/runs", {"run_id": "digits-7", "spec": SPEC})
+    ask("POST", "/v1/runs", {"run_id": "digits-7", "spec": {"command": ["python", "other.py"]}})
+    ask("POST", "/v1/runs", {"spec": {"comand": "x"}})
+    bed.submit("digits-8")
+    bed.train("digits-7")
+    bed.train("digits-8")
+    for path in ("", "/attempts", "/events", "/cost", "/facts", "/logs"):
+        ask("GET", RUN + path)
+        ask("GET", "/v1/runs/digits-9" + path)
+    ask("GET", "/v1/runs?page_size=1&status=running")
+    ask("GET", "/v1/runs?statuss=running")
+    ask("GET", "/v1/runs?cursor=x")
+    ask("GET", "/v1/events?limit=2")
+    ask("GET", "/v1/events?limit=0")
+    ask("GET", "/v1/cost")
+    ask("GET", "/v1/cost?cursor=x")
+
+
+def ends(bed: Bed, ask: Asking) -> None:
+    bed.submit("digits-7", SPEC)
+    ask("POST", RUN + "/approve", {"machine_id": "id-1"})
+    ask("POST", RUN + "/stop")
+    bed.train("digits-7")
+    bed.end("digits-7", Status.STOPPED)
+    ask("POST", RUN + "/stop")
+    ask("POST", "/v1/runs/digits-9/stop")
+    ask("POST", RUN + "/resume", {"spec": {**SPEC, "limits": {"budget_usd": 50.0}}, "replace_spec": False})
+    ask("POST", RUN + "/resume", {"spec": {**SPEC, "limits": {"budget_usd": 50.0}}, "replace_spec": True})
+    ask("POST", RUN + "/resume")
+
+
+def is_approved(bed: Bed, ask: Asking) -> None:
+    bed.submit("digits-7", {**SPEC, "on_success": "ask"})
+    bed.train("digits-7")
+    outcome = Outcome("ab" * 32, 3, 412, bed.clock.now(), 1000)
+    bed.end("digits-7", Status.AWAITING_TEARDOWN, outcome=outcome)
+    ask("POST", RUN + "/approve", {"machine_id": "id-1", "results_sha256": "ab" * 32})
+
+
+def beats(bed: Bed, ask: Asking) -> None:
+    bed.submit("digits-7")
+    bed.train("digits-7")
+    told = json.loads(encode(beat("digits-7", 6, step=130, total=1000, steps_per_s=3.0)))
+    ask("POST", RUN + "/heartbeat", told)
+    ask("POST", RUN + "/heartbeat", {**told, "nonce": "another"})
+
+
+def files(bed: Bed, ask: Asking) -> None:
+    furnished(bed)
+    sha256 = ask("GET", f"/v1/runs/{ID}/files?kind=results").json()["results_sha256"]
+    ask("GET", f"/v1/runs/{ID}/files?kind=baton")
+    model = f"/v1/runs/{ID}/files/results/g1/model.npz"
+    ask("GET", model)
+    ask("GET", model, headers={"Range": "bytes=490-"})
+    ask("GET", model + "x")
+    ask("HEAD", model)
+    ask("POST", f"/v1/runs/{ID}/pulled", {"results_sha256": sha256, "files": 2})
+    ask("POST", f"/v1/runs/{ID}/pulled", {"results_sha256": "0" * 64, "files": 2})
+
+
+def is_purged(bed: Bed, ask: Asking) -> None:
+    over(bed)
+    ask("POST", RUN + "/purge", {"confirm": "digits-8"})
+    ask("POST", RUN + "/purge", {"confirm": "digits-7"})
+
+
+def leaves_evidence(bed: Bed, ask: Asking) -> None:
+    bed.submit("digits-7")
+    bed.train("digits-7")
+    bed.end("digits-7", Status.FAILED)
+    run = bed.run("digits-7")
+    assert run.attempt is not None
+    evidence.keep(bed.objects, run, run.attempt, bed.clock.monotonic, ("listing: up",))
+    bed.objects.put(runfiles.console("digits-7", 1), b"boot\nthe last words\n")
+    for number in (1, 2):
+        ask("GET", f"{RUN}/attempts/{number}/evidence")
+        ask("GET", f"{RUN}/console?attempt={number}")
+
+
+def takes_over(bed: Bed, ask: Asking) -> None:
+    old = MemoryStore(bed.clock.now, OLD_BUCKET)
+    for key, data in old_run(OLD_ID).items():
+        old.put(key, data)
+    bed.clock.advance(7200.0)
+
+    @contextmanager
+    def opened(url: str) -> Iterator[ObjectReader]:
+        if url != OLD_BUCKET:
+            raise ValueError("only the old bucket can be read")
+        yield old
+
+    elsewhere = Elsewhere(opened, bed.services.around.data_dir / "imports", lambda: "")
+    ask = ask.of(replace(bed.services, parts=replace(bed.parts, elsewhere=elsewhere)))
+    for name in (OLD_ID, OLD_ID, "digits-9"):
+        ask("POST", "/v1/imports", {"url": f"{OLD_BUCKET}/runs/{name}"})
+
+
+def code(bed: Bed, ask: Asking) -> None:
+    name, raw = bundle_of()
+    gz = {"Content-Type": "application/gzip"}
+    ask("PUT", f"/v1/code/{name}", content=raw, headers=gz)
+    ask("PUT", f"/v1/code/{name}", content=raw, headers=gz)
+    ask("PUT", f"/v1/code/{'0' * 64}", content=gzip.compress(b"x"), headers=gz)
+    ask("GET", f"/v1/code/{name}")
+    ask("GET", f"/v1/code/{'0' * 64}")
+
+
+def machines(bed: Bed, ask: Asking) -> None:
+    bed.submit("digits-7")
+    bed.train("digits-7")
+    put(bed, "m-a1", "digits-7", machine_id="id-1")
+    put(bed, "m-left", "digits-3")
+    ask("GET", "/v1/machines?all=true")
+    ask("GET", "/v1/machines?al=true")
+    ask("POST", "/v1/gc", {"dry_run": True})
+    ask("POST", "/v1/gc", {})
+
+
+def prices(bed: Bed, ask: Asking) -> None:
+    dated = datetime.fromtimestamp(bed.clock.now(), UTC).date().isoformat()
+    bed.parts.platform.price_list = (PriceTold("t4", "us-east1", 0.3, 0.75, "Google", dated),)  # type: ignore[attr-defined]
+    ask("GET", "/v1/prices")
+    ask("GET", "/v1/prices?shape=t4")
+    ask("POST", "/v1/prices/refresh", {})
+    ask("POST", "/v1/prices/refresh", {"shape": "t4"})
+
+
+def disasters(bed: Bed, ask: Asking) -> None:
+    bed.submit("digits-7")
+    bed.train("digits-7")
+    for deed, body in (("kill", {}), ("freeze", {}), ("preempt", {"notice_s": 30.0})):
+        put(bed, "m-a1", "digits-7", machine_id="id-1")
+        ask("POST", f"/v1/dev/{deed}", {"run_id": "digits-7", **body})
+        ask("POST", f"/v1/dev/{deed}", {"run_id": "digits-9"})
+    ask("POST", "/v1/dev/stockout", {"zones": ["local-a"], "for_s": 60.0})
+    ask("POST", "/v1/dev/stockout", {"zones": ["nowhere"]})
+
+
+def health(bed: Bed, ask: Asking) -> None:
+    for path in ("/livez", "/readyz", "/v1/meta", "/v1/doctor"):
+        ask("GET", path + ("?verbose=true" if path == "/readyz" else ""))
+        ask("GET", path + "?colour=red")
+
+
+SCENES: tuple[Callable[[Bed, Asking], None], ...] = (
+    submits, ends, is_approved, beats, files, is_purged, leaves_evidence, takes_over, code, machines, prices,
+    disasters, health, *scenes_people.SCENES,
+)  # fmt: skip
