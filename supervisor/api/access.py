@@ -6,15 +6,17 @@ does not exist. An operation that is not in the table cannot be called.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 
 from supervisor import telemetry
-from supervisor.api.deps import services_of
-from supervisor.api.errors import ScopeMissing, request_id_of
-from supervisor.domain.callers import Scope
+from supervisor.api.deps import Services, services_of
+from supervisor.api.errors import RateLimited, ScopeMissing, request_id_of
+from supervisor.domain.callers import Caller, Scope
+from supervisor.domain.errors import Unauthorized
 from supervisor.services.changing import refuse_unknown
 
 # None: anybody; a beat carries the nonce of its launch instead.
@@ -63,15 +65,12 @@ NEEDED: Mapping[str, Scope | None] = {
 
 
 async def admit(request: Request) -> None:
-    """Leaves the caller on the request. Raises Unauthorized, ScopeMissing, NotFound, StoreDown."""
+    """Leaves the caller on the request. Raises Unauthorized, RateLimited, ScopeMissing, NotFound, StoreDown."""
     needed = NEEDED[request.scope["route"].name]
     if needed is None:
         return
     services = services_of(request)
-    asked = request.headers.get("authorization", ""), request_id_of(request)
-    caller = services.recall(*asked)
-    if caller is None:
-        caller = await run_in_threadpool(services.identify, *asked)
+    caller = await _identified(request, services)
     telemetry.asked_by(caller.actor, caller.token_id)
     if not caller.may(needed):
         raise ScopeMissing(f"This needs a token with the scope {needed}.", {"needed": str(needed)})
@@ -79,3 +78,35 @@ async def admit(request: Request) -> None:
     if run_id is not None and not caller.admin:
         await run_in_threadpool(refuse_unknown, services.parts, run_id, caller)
     request.state.caller = caller
+
+
+async def _identified(request: Request, services: Services) -> Caller:
+    """Raises Unauthorized, RateLimited, StoreDown."""
+    header, rates, now = (
+        request.headers.get("authorization", ""),
+        services.rates,
+        services.parts.clock.monotonic,
+    )
+    peer = request.client.host if request.client is not None else ""
+    if rates is not None:
+        _wait(
+            rates.before_asking(header, peer, now()),
+            "Too many requests without a valid token came from here.",
+        )
+    try:
+        caller = services.recall(header, request_id_of(request))
+        if caller is None:
+            caller = await run_in_threadpool(services.identify, header, request_id_of(request))
+    except Unauthorized:
+        if rates is not None:
+            rates.refused(header, peer, now())
+        raise
+    if rates is not None:
+        _wait(rates.request(header, caller.token_id, now()), "Too many requests came with this token.")
+    return caller
+
+
+def _wait(wait_s: float, why: str) -> None:
+    if wait_s > 0:
+        after_s = math.ceil(wait_s)
+        raise RateLimited(f"{why} Repeat this one in {after_s} s.", {"retry_after_s": after_s})

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from fastapi import Request
 
+from supervisor.api.rates import Rates
 from supervisor.domain.callers import LOCAL, Caller
 from supervisor.services.checkup import answers
 from supervisor.services.dev import Dev
@@ -41,7 +42,8 @@ class Services:
     """`dev` is None where no provider can inject disasters. `beat_host`: a name of the outside world under which beats
     may come in, and nothing else; "" = there is none. `asking`: what a plan asks beside the store. `identify`: whom the
     header Authorization and the request id stand for, raises Unauthorized; `recall`: the same from memory alone, None =
-    ask `identify`. `identity`: what knows of tokens, also where none is asked for."""
+    ask `identify`. `identity`: what knows of tokens, also where none is asked for. `rates`: how many requests may come;
+    None = as many as like to."""
 
     parts: Parts
     inbox: BeatInbox
@@ -55,6 +57,7 @@ class Services:
     asking: Asking = field(default_factory=lambda: Asking(tuple, nothing_sent))
     identify: Identify = everybody
     recall: Recall = nobody_known
+    rates: Rates | None = None
 
 
 def assemble(
@@ -73,10 +76,15 @@ def assemble(
     return Services(parts, inbox, queries, logs, loop, around, identity, dev, beat_host, asking)
 
 
-def with_tokens(services: Services) -> Services:
+def with_tokens(services: Services, rates: Rates | None = None) -> Services:
     """The same services, where everybody is asked who he is."""
     identity = services.identity
-    return replace(services, identify=identity.identify, recall=identity.recall)
+    return replace(services, identify=identity.identify, recall=identity.recall, rates=rates)
+
+
+def without_tokens(services: Services) -> Services:
+    """The same services, where nobody is asked, nor waits for the answer."""
+    return replace(services, identify=everybody, recall=everybody)
 
 
 def services_of(request: Request) -> Services:

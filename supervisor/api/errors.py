@@ -37,6 +37,12 @@ class HostRefused(SpotError):
     code = "HOST_REFUSED"
 
 
+class RateLimited(SpotError):
+    """Too many requests of one token, or from one address without a valid one; nothing was done."""
+
+    code = "RATE_LIMITED"
+
+
 class ScopeMissing(SpotError):
     """The token is valid, and may not do this; the text names the scope."""
 
@@ -109,6 +115,7 @@ STATUS: Mapping[str, int] = {
     "RANGE_NOT_SATISFIABLE": 416,
     "UNSUPPORTED_MEDIA_TYPE": 415,
     "PRECONDITION_REQUIRED": 428,
+    "RATE_LIMITED": 429,
     "INTERNAL": 500,
     "UNAVAILABLE": 503,
     "SCHEMA_MISMATCH": 503,
@@ -138,7 +145,9 @@ def problem(
         "meta": dict(meta or {}),
         "request_id": request_id,
     }
-    headers = {"Retry-After": str(RETRY_AFTER_S)} if status == 503 else {}
+    headers = {}
+    if status in (429, 503) or code == "IDEMPOTENCY_KEY_IN_FLIGHT":
+        headers["Retry-After"] = str((meta or {}).get("retry_after_s", RETRY_AFTER_S))
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     return Response(dumps(body), status, headers, MEDIA_TYPE)
