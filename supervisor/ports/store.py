@@ -18,7 +18,9 @@ from supervisor.domain.heartbeat import Beat
 from supervisor.domain.machine_figures import NOTHING, MachineFigures
 from supervisor.domain.placement import OfferKey, ZoneRecord
 from supervisor.domain.run import Run
+from supervisor.ports.backlog import Backlog
 from supervisor.ports.endpoints import Deliveries, Endpoints
+from supervisor.ports.history import History, StoredEvent
 from supervisor.ports.tokens import Tokens
 
 
@@ -73,18 +75,6 @@ class PushedBeat:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredEvent:
-    id: int
-    key: int | None
-    run_id: str
-    at: float
-    generation: int
-    attempt: int
-    event: Event
-    owner: str = ""  # of the run; "" = about the supervisor itself
-
-
-@dataclass(frozen=True, slots=True)
 class OutboxItem:
     id: int
     channel: str
@@ -105,7 +95,7 @@ class KeptAnswer:
 
 @dataclass(frozen=True, slots=True)
 class RunFilter:
-    """Which runs a list shows; counts come from the same WHERE."""
+    """Which runs a list shows, and in which order; counts come from the same WHERE."""
 
     statuses: tuple[str, ...] = ()
     labels: tuple[tuple[str, str], ...] = ()
@@ -113,15 +103,16 @@ class RunFilter:
     owner: str | None = None
     created_after: float | None = None
     text: str | None = None  # part of the run id
+    oldest_first: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class RunPage:
-    """Newest first. `counts`: status -> number of runs under the same filter, without its `statuses`."""
+    """In the order of the filter. `counts`: status -> number of runs under the same filter, without its `statuses`."""
 
     runs: tuple[Run, ...]
     labels: Mapping[int, Mapping[str, str]]
-    next_key: int | None  # give it back as `before_key` for the next page
+    next_key: int | None  # give it back as `from_key` for the next page
     counts: Mapping[str, int] = field(default_factory=dict)
     usd_per_h: float = 0.0
 
@@ -169,6 +160,11 @@ class Store(Protocol):
 
     @property
     def deliveries(self) -> Deliveries: ...
+
+    @property
+    def history(self) -> History:
+        """The events, to be followed."""
+        ...
 
     def begin(self, now: float) -> AbstractContextManager[Transaction]: ...
 
@@ -249,7 +245,7 @@ class Store(Protocol):
 
     def spec(self, key: int) -> dict[str, Any]: ...
 
-    def page(self, where: RunFilter, before_key: int | None, limit: int) -> RunPage: ...
+    def page(self, where: RunFilter, from_key: int | None, limit: int) -> RunPage: ...
 
     def attempts(self, key: int) -> list[Attempt]: ...
 
@@ -272,4 +268,8 @@ class Store(Protocol):
     def check(self) -> None:
         """StoreDown unless a write transaction commits; SchemaMismatch unless the schema is the one this version
         knows."""
+        ...
+
+    def backlog(self) -> Backlog:
+        """What waits to be told, as cheap to ask however much it is."""
         ...

@@ -14,7 +14,8 @@ from supervisor.domain import runfiles
 from supervisor.domain.attempt import Pulse
 from supervisor.domain.heartbeat import Beat
 from supervisor.domain.run import Run
-from supervisor.ports.store import RunFilter, StoredEvent
+from supervisor.ports.history import StoredEvent
+from supervisor.ports.store import RunFilter
 from supervisor.services import cursor as cursors
 from supervisor.services import rfc3339
 from supervisor.services.attempt_view import attempts_json
@@ -113,7 +114,7 @@ class Queries:
             found = [stored for stored in found if stored.at >= since]
         if backwards:
             found.reverse()
-        shown, unread = [_event(stored) for stored in found], None
+        shown, unread = [event_json(stored) for stored in found], None
         if cloud and run is not None:
             page = Page(found, complete, backwards, self._at(run.run_id, after), since or -math.inf)
             shown, unread = with_cloud(self._parts, run, page, shown)
@@ -170,7 +171,7 @@ def _with_beat(run: Run, beat: Beat, seen_at: float) -> Run:
     )
 
 
-def _event(stored: StoredEvent) -> Json:
+def event_json(stored: StoredEvent) -> Json:
     event = stored.event
     return {
         "id": stored.id,

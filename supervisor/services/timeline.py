@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from supervisor.domain.identifiers import parse_launch_id
 from supervisor.domain.machine import MachineRef
 from supervisor.domain.run import Run
+from supervisor.ports.history import StoredEvent
 from supervisor.ports.platform import PlatformEvent
 from supervisor.ports.provider import NotSupported, ProviderUnavailable
-from supervisor.ports.store import StoredEvent
 from supervisor.services import rfc3339
 from supervisor.services.parts import Parts
 from supervisor.services.run_view import Json

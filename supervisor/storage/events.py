@@ -165,9 +165,7 @@ def page(
 def _page(given: tuple[str, ...], newest_first: bool, by_supervisor: bool) -> Statement:
     """What the supervisor does by itself is most of all events, and has no place in the index of actors."""
     select = (
-        sa.select(*STORED)
-        .outerjoin(runs, runs.c.key == events.c.run)
-        .where(events.c.id > bindparam("after"))
+        sa.select(*STORED).outerjoin(runs, runs.c.key == events.c.run).where(events.c.id > bindparam("after"))
     )
     order = events.c.id
     of_run = "run_id" in given

@@ -11,12 +11,13 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import and_, bindparam, literal, or_, tuple_
 
+from supervisor.ports.history import KEPT_S
 from supervisor.storage.database import Database
 from supervisor.storage.statements import Statement
 from supervisor.storage.tables import events, idempotency, runs, samples
 
 DAY_S = 86_400.0
-FINE_S, COARSE_S, EVENTS_S, KEYS_S = DAY_S, 30 * DAY_S, 90 * DAY_S, 7 * DAY_S
+FINE_S, COARSE_S, EVENTS_S, KEYS_S = DAY_S, 30 * DAY_S, KEPT_S, 7 * DAY_S
 PART = 500  # rows in one transaction
 
 

@@ -14,6 +14,8 @@ from supervisor.domain.attempt import Attempt, Try
 from supervisor.domain.events import Event
 from supervisor.domain.placement import OfferKey, ZoneRecord
 from supervisor.domain.run import Run
+from supervisor.ports.backlog import Backlog
+from supervisor.ports.history import StoredEvent
 from supervisor.ports.store import (
     Change,
     Lease,
@@ -22,12 +24,24 @@ from supervisor.ports.store import (
     RunFilter,
     RunPage,
     Sample,
-    StoredEvent,
 )
-from supervisor.storage import attempts, beats, events, leases, pages, pushed, retention, runs, schema, zones
+from supervisor.storage import (
+    attempts,
+    backlog,
+    beats,
+    events,
+    leases,
+    pages,
+    pushed,
+    retention,
+    runs,
+    schema,
+    zones,
+)
 from supervisor.storage.database import Database
 from supervisor.storage.deliveries import SqlDeliveries
 from supervisor.storage.endpoints import SqlEndpoints
+from supervisor.storage.history import SqlHistory
 from supervisor.storage.statements import Session, Statement, insert
 from supervisor.storage.tables import meta
 from supervisor.storage.tokens import SqlTokens
@@ -68,6 +82,7 @@ class SqlStore:
         self, database: Database, supervisor_id: str, secret: str, channels: tuple[str, ...]
     ) -> None:
         self.database = database
+        self.history = SqlHistory(database)
         self.supervisor_id = supervisor_id
         self.secret = secret
         self._channels = channels
@@ -208,6 +223,10 @@ class SqlStore:
     def samples(self, key: int, since: float, limit: int) -> list[Sample]:
         with self.database.reading() as session:
             return beats.of_run(session, key, since, limit)
+
+    def backlog(self) -> Backlog:
+        with self.database.reading() as session:
+            return backlog.read(session, self.database)
 
     def check(self) -> None:
         with self.database.writing() as session:

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from supervisor.domain.events import Event, EventKind
+from supervisor.ports.history import StoredEvent
 from supervisor.ports.notifier import DeliveryFailed, Notification
-from supervisor.ports.store import OutboxItem, StoredEvent
+from supervisor.ports.store import OutboxItem
 from supervisor.reconciler.deliver import FIRST_PAUSE_S, deliver
 
 NOW = 1_000.0
