@@ -1,16 +1,40 @@
-"""Announcements as one message in Discord."""
+"""Announcements as one message of a Discord webhook, whose empty `allowed_mentions` lets nothing in it ping anybody."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 
+from supervisor.notifiers.chat import account, counted, sentence, sign, urgent
 from supervisor.ports.notifier import Notification
 
-TEXT_MAX = 1900  # Discord takes 2000 characters of content
+CONTENT_MAX = 1900  # Discord takes 2000 characters, and counts some as two
+EMBED_MAX = 3800  # of 4096
+LINE_MIN = 60
 
 
 def body(batch: Sequence[Notification]) -> str:
-    """JSON of a message that pings nobody."""
-    lines = [f"{one.run_id}: {one.text}" if one.run_id else one.text for one in batch]
-    return json.dumps({"content": "\n".join(lines)[:TEXT_MAX], "allowed_mentions": {"parse": []}})
+    """The JSON of one message for one or more announcements, in their order, but what needs a person first."""
+    quiet: dict[str, object] = {"allowed_mentions": {"parse": []}}
+    if len(batch) == 1:
+        one = batch[0]
+        facts = " \N{MIDDLE DOT} ".join(account(one))
+        text = f"{sign(one)} {sentence(one, CONTENT_MAX - len(facts) - 30)}"
+        return json.dumps({"content": _plain(f"{text}\n{facts}" if facts else text), **quiet})
+    limit = max(LINE_MIN, EMBED_MAX // len(batch) - 1)
+    lines: list[str] = []
+    room = EMBED_MAX
+    for one in sorted(batch, key=lambda one: not urgent(one)):
+        line = f"{sign(one)} {sentence(one, limit - len(sign(one)) - 1)}"
+        room -= len(line) + 1
+        if room < 0:
+            lines.append(f"and {len(batch) - len(lines)} more")
+            break
+        lines.append(line)
+    embed = {"description": _plain("\n".join(lines))}
+    return json.dumps({"content": _plain(counted(batch))[:CONTENT_MAX], "embeds": [embed], **quiet})
+
+
+def _plain(text: str) -> str:
+    """Without lone surrogates, which no UTF-8 can hold."""
+    return text.encode("utf-8", "replace").decode()

@@ -1,0 +1,125 @@
+"""Messages of a chat: nothing is lost or told twice, never two within a second, and people are not flooded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from supervisor.lifecycle import announcing
+from supervisor.lifecycle.announcing import MOST, Waiting, next_message
+
+Chooser = Callable[[Sequence[Waiting], Sequence[float], float], Sequence[Waiting]]
+WAITS = st.lists(st.tuples(st.floats(0, 120), st.booleans()), max_size=120)
+
+
+def waits(times: Sequence[tuple[float, bool]]) -> list[Waiting]:
+    return [
+        Waiting(n, "failed" if urgent else "preempted", at, urgent) for n, (at, urgent) in enumerate(times)
+    ]
+
+
+def delivered(
+    waiting: Sequence[Waiting], step_s: float = 0.5, until: float = 400.0, choose: Chooser = next_message
+) -> list[tuple[float, Sequence[Waiting]]]:
+    """(when, what) of each message, by a sender that looks every `step_s`."""
+    left, sent, now = list(waiting), [], 0.0
+    while now <= until:
+        batch = choose(left, [at for at, _ in sent], now)
+        if batch:
+            sent.append((now, batch))
+            left = [one for one in left if one not in batch]
+        now += step_s
+    return sent
+
+
+def broken_promises(times: Sequence[tuple[float, bool]], choose: Chooser = next_message) -> list[str]:
+    waiting = waits(times)
+    sent = delivered(waiting, choose=choose)
+    told = [one.delivery_id for _, batch in sent for one in batch]
+    found = []
+    if sorted(told) != [one.delivery_id for one in waiting]:
+        found.append("lost or told twice")
+    if any(later - at < 1.0 for (at, _), (later, _) in pairwise(sent)):
+        found.append("two within a second")
+    if any(one.due_at > at for at, batch in sent for one in batch):
+        found.append("told before it was due")
+    if any(len(batch) > MOST for _, batch in sent):
+        found.append("more than a message holds")
+    late = [at - one.due_at for at, batch in sent for one in batch if one.urgent]
+    # One second since the last message, half a second until the sender looks; a crowd takes a second for each fifty.
+    if max(late, default=0.0) > 1.5 + len(waiting) // MOST * 1.5:
+        found.append("what needs a person waited")
+    return found
+
+
+@given(WAITS)
+def test_nothing_is_lost_nothing_told_twice_and_what_needs_a_person_goes_at_once(
+    times: list[tuple[float, bool]],
+) -> None:
+    assert broken_promises(times) == []
+
+
+@given(st.lists(st.floats(0, 60), min_size=40, max_size=40))
+def test_forty_preemptions_in_a_minute_are_three_messages_at_most(times: list[float]) -> None:
+    assert len(delivered(waits([(at, False) for at in times]))) <= 3
+
+
+@given(WAITS, st.floats(-5, 500))
+def test_the_same_question_has_the_same_answer_in_any_order(
+    times: list[tuple[float, bool]], now: float
+) -> None:
+    waiting = waits(times)
+    assert next_message(waiting, [now - 40], now) == next_message(waiting[::-1], [now - 40], now)
+
+
+def test_a_single_announcement_is_not_held_back_for_long() -> None:
+    [(at, batch)] = delivered(waits([(10.0, False)]))
+    assert (at, len(batch)) == (12.0, 1)
+
+
+def test_what_needs_a_person_takes_along_what_waits() -> None:
+    waiting = waits([(1.0, False), (2.0, False), (3.0, True)])
+    assert next_message(waiting, [-1.0], 3.0) == waiting
+
+
+def test_a_thousand_announcements_do_not_take_hours() -> None:
+    sent = delivered(waits([(0.0, False)] * 1000))
+    assert len(sent) == 1000 // MOST
+    assert sent[-1][0] <= 60
+
+
+def test_times_of_a_clock_that_was_set_back_hold_nobody_up() -> None:
+    assert next_message(waits([(0.0, False)]), [9_000.0], 100.0)
+
+
+def test_where_none_wait_or_none_is_due_there_is_no_message() -> None:
+    assert next_message([], [], 5.0) == ()
+    assert next_message(waits([(6.0, True)]), [], 5.0) == ()
+
+
+def forgets_the_second(waiting: Sequence[Waiting], _: Sequence[float], now: float) -> Sequence[Waiting]:
+    return next_message(waiting, [], now)
+
+
+def holds_urgent_ones_back(
+    waiting: Sequence[Waiting], sent_at: Sequence[float], now: float
+) -> Sequence[Waiting]:
+    calm = [Waiting(one.delivery_id, one.kind, one.due_at, False) for one in waiting]
+    return next_message(calm, sent_at, now)
+
+
+@pytest.mark.parametrize(
+    ("broken", "promise"),
+    [(forgets_the_second, "two within a second"), (holds_urgent_ones_back, "lost or told twice")],
+)
+def test_the_promises_bite(broken: Chooser, promise: str) -> None:
+    assert promise in broken_promises([(at / 10, True) for at in range(60)], broken)
+
+
+def test_without_gathering_forty_preemptions_are_a_flood(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(announcing, "PAUSE_S", 1.0)
+    assert len(delivered(waits([(1.5 * n, False) for n in range(40)]))) > 3
