@@ -10,15 +10,18 @@ import contextlib
 import gc
 import logging
 import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
-from supervisor import telemetry
+from supervisor import settings_access, telemetry
 from supervisor.api import server
 from supervisor.api.server_file import ServerFile
-from supervisor.house import Wakes, build, channels
+from supervisor.house import Wakes, build
+from supervisor.outlets import CHANNELS
 from supervisor.reconciler.event_wake import EventWake
 from supervisor.service_manager import ServiceManager
+from supervisor.services import first_token
 from supervisor.services.health import ticks
 from supervisor.settings import Settings
 from supervisor.storage import schema
@@ -44,8 +47,10 @@ def serve(settings: Settings) -> int:
         opened.callback(lock.give_back)
         listener = server.bind(settings.host, settings.port)
         opened.callback(listener.close)
-        store = storage.open_store(settings.database_url, True, channels(settings))
+        store = storage.open_store(settings.database_url, True, CHANNELS)
         opened.callback(store.close)
+        if not settings.insecure_loopback:
+            first_token.ensure(store, settings.data_dir, time.time())
         house = build(settings, store, opened.enter_context(_wakes(store)))
         address = server.url_of(listener)
         told = opened.enter_context(ServerFile(settings.data_dir / "server.json", address))
@@ -59,6 +64,7 @@ def serve(settings: Settings) -> int:
             listener,
             lambda: _tell_ready(address, settings, manager),
             lambda: manager.feed(lambda: ticks(house.services.loop(), settings.poll_interval_s)),
+            settings_access.own_names(settings),
         )
     return 0
 

@@ -8,24 +8,27 @@ from __future__ import annotations
 import os
 import threading
 import uuid
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from supervisor import adapters as adapters_of
+from supervisor import outlets
 from supervisor import settings as settings_of
 from supervisor.adapters import Adapters
-from supervisor.api.deps import Services, assemble
+from supervisor.api.deps import Services, assemble, with_tokens, without_tokens
+from supervisor.api.rates import Rates
 from supervisor.domain import cells
 from supervisor.domain.attempt import Try
 from supervisor.domain.run import Run
-from supervisor.notifiers.log import LogNotifier
-from supervisor.notifiers.webhook import WebhookNotifier
+from supervisor.objectstores.counted import CountedStore
 from supervisor.objectstores.reading import open_objects
 from supervisor.ports.clock import Clock
-from supervisor.ports.notifier import Notifier
 from supervisor.ports.store import Store
 from supervisor.ports.wake import Wake
+from supervisor.reconciler import gauges
 from supervisor.reconciler.act import Actor
+from supervisor.reconciler.announcer import LEASE as OUTBOX
+from supervisor.reconciler.announcer import Announcer
 from supervisor.reconciler.event_wake import EventWake
 from supervisor.reconciler.jobs import Paces, launch_request
 from supervisor.reconciler.leader import Leader
@@ -39,6 +42,7 @@ from supervisor.reconciler.sweeping import Sweeper
 from supervisor.reconciler.system_clock import SystemClock
 from supervisor.reconciler.tick import Tick
 from supervisor.reconciler.worldview import Worldview
+from supervisor.services import watching
 from supervisor.services.dev import Dev
 from supervisor.services.handover import Handover
 from supervisor.services.health import LoopStatus
@@ -46,8 +50,10 @@ from supervisor.services.heartbeat import BeatInbox
 from supervisor.services.parts import Defaults, Elsewhere, Parts
 from supervisor.services.plan import Preview
 from supervisor.services.policy import Spec
+from supervisor.services.watching import Readings
 from supervisor.settings import Settings
 from supervisor.surroundings import surroundings
+from supervisor.telemetry_counting import Reading
 
 SHOWN_NONCE = "(made at the launch)"
 
@@ -60,6 +66,7 @@ class House:
     loop: Loop
     handover: Handover | None
     adapters: Adapters
+    announcer: Announcer
 
     def also_after_tick(self, act: Callable[[], None]) -> None:
         before = self.loop.after_tick
@@ -76,12 +83,16 @@ class House:
         self.also_after_tick(lambda: None if warm.ident else warm.start())
         if self.handover is not None:
             self.handover.start()
+        self.services.identity.start()
+        self.announcer.start()
         self.loop.start()
 
     def stop(self) -> None:
+        self.announcer.stop()
         self.loop.stop()
         if self.handover is not None:
             self.handover.stop()
+        self.services.identity.stop()
         self.adapters.close()
 
 
@@ -98,6 +109,7 @@ def build(settings: Settings, store: Store, wakes: Wakes) -> House:
     clock = SystemClock()
     alone = settings.database_url.startswith("sqlite")  # the data folder's lock proves it
     adapters = adapters_of.choose(settings, store, clock)
+    adapters = replace(adapters, objects=CountedStore(adapters.objects))
     cell = cells.cell(settings.provider, adapters.scope, settings.store_url)
     parts = parts_of(settings, store, adapters, clock, wakes.everywhere, cell)
 
@@ -129,13 +141,14 @@ def build(settings: Settings, store: Store, wakes: Wakes) -> House:
         tick,
         leader,
         store,
-        _notifiers(settings, store),
         clock,
         wakes.everywhere,
         parts.knobs.poll_interval_s,
         lambda: beats.looked(tick.runs.values()),
-        None if alone else Leader(store, "announcements and retention", owner, clock, alone, lambda: None),
+        None if alone else Leader(store, "retention", owner, clock, alone, lambda: None),
     )
+    outbox = leader if alone else Leader(store, OUTBOX, owner, clock, alone, lambda: None)
+    announcer = outlets.announcer_of(settings, store, clock, outbox, shared=alone)
     services = assemble(
         parts,
         inbox,
@@ -146,7 +159,10 @@ def build(settings: Settings, store: Store, wakes: Wakes) -> House:
         settings_of.public_host(settings),
         _preview(parts, paces),
     )
-    return House(services, loop, handover, adapters)
+    rates = Rates(settings.rate_per_s, settings.rate_burst)
+    asked = without_tokens(services) if settings.insecure_loopback else with_tokens(services, rates)
+    asked = replace(asked, readings=_readings(settings, parts, loop))
+    return House(asked, loop, handover, adapters, announcer)
 
 
 def parts_of(
@@ -178,17 +194,6 @@ def parts_of(
     )
 
 
-def channels(settings: Settings) -> tuple[str, ...]:
-    """Where each announcement goes: it has one row in the outbox for each of these."""
-    return (LogNotifier.name, WebhookNotifier.name) if settings.alert_url else (LogNotifier.name,)
-
-
-def _notifiers(settings: Settings, store: Store) -> dict[str, Notifier]:
-    webhook = adapters_of.alerts(settings, store.supervisor_id)
-    found: list[Notifier] = [LogNotifier(), *([webhook] if webhook is not None else [])]
-    return {notifier.name: notifier for notifier in found}
-
-
 def _beats(settings: Settings, parts: Parts, leader: Leader) -> tuple[BeatInbox, Handover | None]:
     store, clock, push_s = parts.store, parts.clock, settings.beat_push_s
     if leader.alone:
@@ -208,6 +213,26 @@ def _preview(parts: Parts, paces: Paces) -> Preview:
         return parts.platform.preview(request)
 
     return preview
+
+
+def _readings(settings: Settings, parts: Parts, loop: Loop) -> Mapping[str, Readings]:
+    """What a scrape reads, by part."""
+    kind, most, tick = (
+        settings.database_url.partition(":")[0].partition("+")[0],
+        settings.metrics_per_run,
+        loop.tick,
+    )
+
+    def runs() -> Iterable[Reading]:
+        leads = most > 0 and loop.leader.lease() is not None
+        return watching.runs(list(tick.runs.values()), most, parts.clock.now()) if leads else ()
+
+    return {
+        "build": lambda: watching.build(parts, kind),
+        "loop": lambda: gauges.readings(loop),
+        "runs": runs,
+        "database": lambda: watching.database(parts),
+    }
 
 
 def _tick(

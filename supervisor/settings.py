@@ -13,7 +13,14 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from supervisor import settings_access, settings_alerts, settings_env_file, settings_files, settings_gce, settings_values
+from supervisor import (
+    settings_access,
+    settings_alerts,
+    settings_env_file,
+    settings_files,
+    settings_gce,
+    settings_values,
+)
 from supervisor.domain import timeouts
 from supervisor.domain.errors import SettingsRefused
 from supervisor.domain.placement import Offer, Placement
@@ -34,8 +41,10 @@ class Settings(AccessSettings, GceSettings):
     store_url: str = ""  # never empty after `load`: the folder data_dir/objects
     log_level: str = "info"
     log_format: str = "plain"
+    metrics_per_run: int = 0  # of how many runs /metrics has series of their own
     alert_url: str = field(default="", repr=False)  # where announcements are sent; empty = to the log only
     alert_secret: str = field(default="", repr=False)  # what signs them, or file:/PATH
+    webhook_allow_hosts: tuple[str, ...] = ()  # receivers that may be private and need no https
 
     poll_interval_s: float = 30.0
     beat_push_s: float = 10.0

@@ -41,7 +41,14 @@ ZERO_ALLOWED = frozenset(
 )
 LONGEST_S = 10 * 366 * 86400.0
 LARGEST_COUNT = 1_000_000
-COUNT_BOUNDS = {"port": (0, 65535), "gce_boot_disk_gb": (10, 65536), "gce_notice_s": (0, 120)}
+COUNT_BOUNDS = {
+    "port": (0, 65535),
+    "metrics_per_run": (0, 1000),
+    "rate_per_s": (0, 100_000),  # 0 = no limit
+    "gce_boot_disk_gb": (10, 65536),
+    "gce_notice_s": (0, 120),
+}
+WORD = r"[a-z0-9][a-z0-9._-]{0,62}"
 TRUE, FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 SHAPE = re.compile(r"[a-z][a-z0-9-]*[a-z0-9](\+[1-9][0-9]?x[a-z][a-z0-9-]*[a-z0-9])?")
 COUNTED = {
@@ -150,9 +157,12 @@ def _words(name: str, raw: object) -> tuple[str, ...]:
     parts = raw.replace(",", " ").split() if isinstance(raw, str) else raw
     if not isinstance(parts, list | tuple) or not parts:
         raise _Malformed("one or more names, as a list or separated by commas")
+    pattern, port = WORD, ""
+    if name == "webhook_allow_hosts":
+        pattern, port = WORD + r"(:[0-9]{1,5})?", ", with :PORT or without"
     for part in parts:
-        if not isinstance(part, str) or not re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,62}", part):
-            raise _Malformed("names of lower-case letters, digits, dots, dashes and underscores")
+        if not isinstance(part, str) or not re.fullmatch(pattern, part):
+            raise _Malformed(f"names of lower-case letters, digits, dots, dashes and underscores{port}")
     if len(set(parts)) != len(parts):
         raise _Malformed("names that differ from each other")
     return tuple(parts)
@@ -227,14 +237,8 @@ _PARSERS: Mapping[str, Callable[[str, object], object]] = {
 }
 
 
-def check_words(host: str, log_level: str, log_format: str, machine_prefix: str) -> None:
+def check_words(log_level: str, log_format: str, machine_prefix: str) -> None:
     """Settings that are one of a few words. Raises SettingsRefused."""
-    if not is_loopback(host):
-        raise SettingsRefused(
-            f"host = {host} is not a loopback address: the API starts commands for whoever reaches it, so it "
-            "listens on 127.0.0.1 only",
-            {"host": host},
-        )
     for name, value, allowed in (
         ("log_level", log_level, LOG_LEVELS),
         ("log_format", log_format, LOG_FORMATS),

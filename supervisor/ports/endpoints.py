@@ -149,7 +149,7 @@ class Deliveries(Protocol):
         their announcement; one transaction. How many rows were taken. Two at once make nothing twice."""
         ...
 
-    def due(self, now: float, limit: int) -> dict[str, list[Delivery]]:
+    def due(self, now: float, limit: int) -> list[tuple[Endpoint, list[Delivery]]]:
         """At most `limit` for each enabled endpoint that wants messages now, in the order of their times."""
         ...
 

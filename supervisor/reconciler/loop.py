@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -19,10 +19,8 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from supervisor import telemetry
 from supervisor import telemetry_metrics as metrics
 from supervisor.ports.clock import Clock
-from supervisor.ports.notifier import Notifier
 from supervisor.ports.store import Store, StoreDown
 from supervisor.ports.wake import Wake
-from supervisor.reconciler.deliver import deliver
 from supervisor.reconciler.freshness import CLOCK_STEP_S
 from supervisor.reconciler.leader import Leader
 from supervisor.reconciler.tick import Tick
@@ -32,7 +30,6 @@ log = logging.getLogger(__name__)
 WATCH_S = 1.0
 BETWEEN_WAKES_S = 0.05
 RESTS = 2.0  # after a tick it rests this many times its length, whoever wakes it: ten thousand runs do all the time
-DELIVER_S = 2.0
 PRUNE_S = 3600.0
 PRUNE_PAGE = 1000
 
@@ -54,14 +51,11 @@ class Loop:
     tick: Tick
     leader: Leader
     store: Store
-    notifiers: Mapping[str, Notifier]
     clock: Clock
     wake: Wake
     poll_interval_s: float
     after_tick: Callable[[], None] = lambda: None
-    housekeeper: Leader | None = (
-        None  # of the whole database: announcements, retention; None = this cell's leader
-    )
+    housekeeper: Leader | None = None  # retention, of the whole database; None = this cell's leader
     status: LoopStatus = field(init=False)
     _stopping: threading.Event = field(default_factory=threading.Event)
     _between: threading.Lock = field(default_factory=threading.Lock)  # held while a tick runs
@@ -89,7 +83,6 @@ class Loop:
             seconds=self.poll_interval_s,
             next_run_time=at_once,
         )
-        add(self._deliver, every, id="deliver", seconds=DELIVER_S)
         add(self._prune, every, id="prune", seconds=PRUNE_S)
         self._scheduler.start()
         self._watcher.start()
@@ -172,16 +165,6 @@ class Loop:
     def _reset_jobs(self) -> None:
         for job in self._scheduler.get_jobs():
             self._scheduler.modify_job(job.id, next_run_time=self._wall())
-
-    def _deliver(self) -> None:
-        if not self._keeps_house():
-            return
-        try:
-            deliver(self.store, self.notifiers, self.clock.now())
-        except StoreDown as error:
-            log.error(
-                "outbox not delivered", extra={telemetry.ACTION: "deliver", telemetry.ERROR: str(error)}
-            )
 
     def _prune(self) -> None:
         try:

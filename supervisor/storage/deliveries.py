@@ -145,15 +145,15 @@ class SqlDeliveries:
             session.many(TAKEN, [[row[0], now] for row in rows])
             return len(rows)
 
-    def due(self, now: float, limit: int) -> dict[str, list[Delivery]]:
+    def due(self, now: float, limit: int) -> list[tuple[Endpoint, list[Delivery]]]:
         with self._database.reading() as session:
-            found = {}
+            found = []
             for one in stored_endpoints.all_of(session, None):
                 if one.disabled_at is not None or one.next_message_at > now:
                     continue
                 rows = session.run(DUE, {"endpoint": one.id, "now": now, "limit_": limit})
                 if rows:
-                    found[one.id] = [_delivery(row) for row in rows]
+                    found.append((one, [_delivery(row) for row in rows]))
             return found
 
     def settle(self, settled: Sequence[Settled], standing: Sequence[Standing], now: float) -> None:

@@ -61,9 +61,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SteppedClock:
 def loop(clock: SteppedClock) -> Iterator[Loop]:
     lease = Lease("cell", "me", 1, float("inf"))
     leader: Any = SimpleNamespace(lease=lambda: lease, start=lambda: None, stop=lambda: None)
-    store: Any = SimpleNamespace(due_outbox=lambda now, limit: [], prune=lambda now, limit: 0)
+    store: Any = SimpleNamespace(prune=lambda now, limit: 0)
     tick: Any = CountingTick()
-    made = Loop(tick, leader, store, {}, clock, EventWake(), poll_interval_s=0.2)
+    made = Loop(tick, leader, store, clock, EventWake(), poll_interval_s=0.2)
     yield made
     made.stop()
 

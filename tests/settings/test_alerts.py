@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from supervisor import adapters, house, settings
+from supervisor import adapters, outlets, settings
 from supervisor.cli.config import config
 from supervisor.domain.errors import SettingsRefused
+from supervisor.ports.endpoints import Form
 
 URL = "https://discord.com/api/webhooks/1/hunter2"
 
@@ -34,10 +35,26 @@ def test_an_address_that_would_tell_others_is_refused_and_not_repeated(url: str)
     assert "hunter2" not in str(caught.value)
 
 
-def test_with_an_address_every_announcement_goes_to_both() -> None:
-    assert house.channels(load()) == ("log",)
-    assert house.channels(load(SPOT_ALERT_URL=URL)) == ("log", "alerts")
+def test_with_an_address_announcements_have_one_more_way() -> None:
+    assert outlets.CHANNELS == ("log", "webhooks")
+    assert outlets.own_target(load()) is None
+    target = outlets.own_target(load(SPOT_ALERT_URL=URL))
+    assert target is not None
+    assert (target.url, target.form, target.trusted) == (URL, Form.DISCORD, True)
+    assert "hunter2" not in repr(target)
     assert adapters.alerts(load(), "me") is None
+
+
+@pytest.mark.parametrize("hosts", ["Example.org", "a b/", "a:b", "a:123456", "http://a"])
+def test_a_host_that_cannot_be_meant_so_is_refused(hosts: str) -> None:
+    with pytest.raises(SettingsRefused, match="webhook_allow_hosts"):
+        load(SPOT_WEBHOOK_ALLOW_HOSTS=hosts)
+
+
+def test_hosts_may_have_a_port() -> None:
+    known = load(SPOT_WEBHOOK_ALLOW_HOSTS="127.0.0.1:9000, hooks.corp")
+    assert known.webhook_allow_hosts == ("127.0.0.1:9000", "hooks.corp")
+    assert load().webhook_allow_hosts == ()
 
 
 def test_the_secret_may_lie_in_a_file(tmp_path: Path) -> None:
