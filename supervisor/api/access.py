@@ -25,6 +25,7 @@ NEEDED: Mapping[str, Scope | None] = {
     "ready": None,
     "push_beat": None,
     "show_meta": Scope.READ,
+    "show_metrics": Scope.METRICS,
     "doctor": Scope.ADMIN,
     "submit_run": Scope.WRITE,
     "import_old_run": Scope.WRITE,

@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 
 from supervisor import telemetry
 from supervisor.api.access import admit
-from supervisor.api.deps import Services
+from supervisor.api.deps import Services, streams_of
 from supervisor.api.door import LOOPBACK, Door
 from supervisor.api.errors import problem, problem_of, request_id_of
 from supervisor.api.routes import (
@@ -27,6 +27,7 @@ from supervisor.api.routes import (
     health,
     imports,
     machines,
+    metrics,
     prices,
     runs,
     tokens,
@@ -41,7 +42,7 @@ LOG = logging.getLogger(__name__)
 ROUTERS = (
     runs.router, facts.router, evidence.router, cost.router, files.router, actions.router, changes.router,
     beats.router, code.router, imports.router, health.router, machines.router, prices.router, dev.router,
-    tokens.router,
+    tokens.router, metrics.router,
 )  # fmt: skip
 
 
@@ -56,6 +57,7 @@ def create_app(services: Services | None, hosts: Collection[str] = LOOPBACK) -> 
         redirect_slashes=False,
     )
     app.state.services = services
+    app.state.streams = None if services is None else streams_of(services)
     for router in ROUTERS:
         app.include_router(router, dependencies=[Depends(admit)])
     methods = [

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from fastapi import Request
 
 from supervisor.api.rates import Rates
+from supervisor.api.streams import Limits, Streams
 from supervisor.domain.callers import LOCAL, Caller
 from supervisor.services.checkup import answers
 from supervisor.services.dev import Dev
@@ -19,6 +20,7 @@ from supervisor.services.logs import Logs
 from supervisor.services.parts import Parts
 from supervisor.services.plan import Asking, Preview, nothing_sent
 from supervisor.services.queries import Live, Queries, nobody_live
+from supervisor.services.watching import Readings
 
 Identify = Callable[[str, str], Caller]
 Recall = Callable[[str, str], Caller | None]
@@ -43,7 +45,7 @@ class Services:
     may come in, and nothing else; "" = there is none. `asking`: what a plan asks beside the store. `identify`: whom the
     header Authorization and the request id stand for, raises Unauthorized; `recall`: the same from memory alone, None =
     ask `identify`. `identity`: what knows of tokens, also where none is asked for. `rates`: how many requests may come;
-    None = as many as like to."""
+    None = as many as like to. `readings`: what a scrape reads beside the counters, by part."""
 
     parts: Parts
     inbox: BeatInbox
@@ -58,6 +60,7 @@ class Services:
     identify: Identify = everybody
     recall: Recall = nobody_known
     rates: Rates | None = None
+    readings: Mapping[str, Readings] = field(default_factory=dict)
 
 
 def assemble(
@@ -85,6 +88,11 @@ def with_tokens(services: Services, rates: Rates | None = None) -> Services:
 def without_tokens(services: Services) -> Services:
     """The same services, where nobody is asked, nor waits for the answer."""
     return replace(services, identify=everybody, recall=everybody)
+
+
+def streams_of(services: Services) -> Streams:
+    parts = services.parts
+    return Streams(parts.store.history, parts.clock, services.identify, services.streams)
 
 
 def services_of(request: Request) -> Services:

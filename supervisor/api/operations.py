@@ -31,10 +31,11 @@ from supervisor.api.operation import Operation
 
 SPEC = (
     "INVALID_TIMEOUTS PRICE_UNKNOWN DATA_ELSEWHERE CODE_NOT_FOUND CODE_REFUSED CELL_FIXED RUN_COMPLETED RUN_STOPPING "
-    "SPEC_DIFFERS STOP_NEWER PURGE_RUNNING "
+    "SPEC_DIFFERS STOP_NEWER PURGE_RUNNING TOO_MANY_ACTIVE_RUNS "
 )
 
 BYTES = ("application/octet-stream",)
+STREAM = ("text/event-stream",)
 RANGES = ("Range", "If-Range")
 FILE_HEADERS = ("ETag", "Accept-Ranges", "Content-Disposition", "Content-Range", "Repr-Digest")
 
@@ -77,9 +78,19 @@ OPERATIONS: Mapping[str, Operation] = {
     "show_facts": Operation({200: schemas_facts.RunFacts}, refuses="RUN_NOT_FOUND"),
     "list_attempts": Operation({200: schemas.AttemptList}, refuses="RUN_NOT_FOUND"),
     "list_run_events": Operation(
-        {200: schemas.EventList}, query=bodies.RunEventParameters, refuses="RUN_NOT_FOUND"
+        {200: schemas.EventList},
+        query=bodies.RunEventParameters,
+        refuses="RUN_NOT_FOUND STREAMS_FULL TOO_MANY_STREAMS",
+        media={200: STREAM},
+        takes=("Last-Event-ID",),
     ),
-    "list_events": Operation({200: schemas.EventList}, query=bodies.AllEventParameters),
+    "list_events": Operation(
+        {200: schemas.EventList},
+        query=bodies.AllEventParameters,
+        refuses="STREAMS_FULL TOO_MANY_STREAMS",
+        media={200: STREAM},
+        takes=("Last-Event-ID",),
+    ),
     "read_log": Operation(
         {200: schemas.LogText},
         query=bodies.LogParameters,
@@ -150,6 +161,9 @@ OPERATIONS: Mapping[str, Operation] = {
         body_required=False,
     ),
     "show_meta": Operation({200: schemas_health.Meta}),
+    "show_metrics": Operation(
+        {}, query=bodies.NoParameters, media={200: ("text/plain", "application/openmetrics-text")}
+    ),
     "live": Operation({200: schemas_health.Live}),
     "ready": Operation({200: schemas_health.Ready, 503: schemas_health.Ready}, query=bodies.ReadyParameters),
     "doctor": Operation({200: schemas_health.DoctorReport}, query=bodies.DoctorParameters),

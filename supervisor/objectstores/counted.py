@@ -56,8 +56,9 @@ class CountedStore(ObjectStore):
     def pages(self, prefix: str, page_size: int = MAX_PAGE) -> Iterator[Page]:
         found = self.inner.pages(prefix, page_size)
         while True:
-            page = _counted("list", lambda: next(found, None))
-            if page is None:
+            try:
+                page = _counted("list", lambda: next(found))
+            except StopIteration:
                 return
             yield page
 
@@ -74,6 +75,10 @@ def _counted(method: str, call: Callable[[], T]) -> T:
     except (ObjectMissing, PreconditionFailed, ValueError):
         outcome = "answered"  # a clear word of the store
         raise
+    except StopIteration:
+        outcome = ""  # the page before was the last one: nobody was called
+        raise
     finally:
-        metrics.STORE_CALLS.add(method, outcome)
-        metrics.STORE_S.observe(time.perf_counter() - began, method)
+        if outcome:
+            metrics.STORE_CALLS.add(method, outcome)
+            metrics.STORE_S.observe(time.perf_counter() - began, method)

@@ -5,21 +5,24 @@ Most of it is known to the one that leads only; the others show that they do not
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from supervisor import telemetry_metrics as metrics
 from supervisor.domain.status import Status
+from supervisor.reconciler.leader import Leader
 from supervisor.reconciler.loop import Loop
 from supervisor.reconciler.tally import Standing
 from supervisor.telemetry_counting import Reading
 
 
-def readings(loop: Loop) -> Iterator[Reading]:
+def readings(loop: Loop, others: Mapping[str, Leader | None]) -> Iterator[Reading]:
+    """`others`: further leases that this process may hold, by the word for it; None = it has no such lease."""
     leads = loop.leader.lease() is not None
     yield metrics.POLL_S.reading(loop.poll_interval_s)
     yield metrics.LEADER.reading(float(leads), "cell")
-    if loop.housekeeper is not None:
-        yield metrics.LEADER.reading(float(loop.housekeeper.lease() is not None), "housekeeping")
+    for name, leader in others.items():
+        if leader is not None:
+            yield metrics.LEADER.reading(float(leader.lease() is not None), name)
     if not leads:
         return
     if loop.status.last_tick_at is not None:

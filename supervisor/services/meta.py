@@ -14,7 +14,7 @@ def meta(parts: Parts) -> Json:
     account = parts.platform.account_so_far()
     places = [offer.placement for offer in parts.providers[parts.own_provider].offers()]
     return {
-        "version": _version(),
+        "version": version(),
         "provider": parts.own_provider,
         "zones": list(dict.fromkeys(place.zone for place in places)),
         "shapes": list(dict.fromkeys(place.shape for place in places)),
@@ -26,7 +26,7 @@ def meta(parts: Parts) -> Json:
 
 
 @cache
-def _version() -> str:
+def version() -> str:
     try:
         return metadata.version("spot-supervisor")
     except metadata.PackageNotFoundError:
