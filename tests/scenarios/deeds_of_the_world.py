@@ -93,7 +93,8 @@ def database(stage: Stage, line: Line) -> None:
 
 
 def agent(stage: Stage, line: Line) -> None:
-    """agent NAME[@attempt] silent|talks|mute|dies|hung|trains|phase PHASE|notice TIME|exits "HOW" """
+    """agent NAME[@attempt] silent|talks|mute|dies|hung|trains|phase PHASE|notice TIME|exits "HOW"|
+    disk PERCENT (of it is free)"""
     run_id, _, attempt = line.word(0, "a run id").partition("@")
     one = stage.agent(run_id, int(attempt) if attempt else None)
     choose(AGENT, line.word(1, "what it does"))(one, line)
@@ -115,6 +116,7 @@ AGENT = {
     "phase": lambda one, line: one.go_on(long_phase=line.word(2, "a phase")),
     "notice": lambda one, line: setattr(one, "told_notice_s", seconds(line.word(2, "a time"))),
     "exits": _exits,
+    "disk": lambda one, line: setattr(one, "disk_free_pct", float(line.word(2, "a share"))),
 }
 
 

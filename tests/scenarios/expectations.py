@@ -115,6 +115,7 @@ FACTS: dict[str, Callable[[Story], object]] = {
     "stall_polls": lambda s: s.run.pulse.stall_polls if s.run.pulse is not None else 0,
     "evidence": lambda s: next((a.evidence for a in reversed(s.attempts) if a.cause is not None), ""),
     "sentence": lambda s: status_text(s.run, s.now),
+    "told": lambda s: "\n".join(one.event.text for one in s.stage.rows.events(s.run.run_id, 0, 100_000)),
     "needs_person": lambda s: s.run.needs_person or "no",
     "kept": lambda s: "yes" if s.run.kept_until is not None else "no",
     "results": lambda s: s.run.outcome.files if s.run.outcome is not None else "none",

@@ -40,6 +40,7 @@ class SimAgent:
     dead: bool = False
     hung: bool = False
     long_phase: str = ""
+    disk_free_pct: float | None = None  # None = it tells nothing of its disk
     told_notice_s: float | None = None  # of a preemption that the platform's listing does not tell of yet
     state: str = "booting"
     phase: str = heartbeat.BOOT

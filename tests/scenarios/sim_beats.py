@@ -12,7 +12,7 @@ from supervisor.agent.claim import left_word, superseded
 from supervisor.agent.stopmarker import fresh_marker
 from supervisor.agent.stores.errors import ABSENT, ObjectMissing, PreconditionFailed, StoreUnavailable
 from supervisor.domain import baton as rules
-from supervisor.domain import heartbeat, runfiles
+from supervisor.domain import beat_telemetry, heartbeat, runfiles
 from supervisor.domain.heartbeat import Beat
 from tests.scenarios.sim_plan import NEVER, NotReached
 
@@ -73,6 +73,7 @@ class Mouth:
             exit=agent.exit,
             message=agent.note,
             pruned=agent.files.pruned,
+            telemetry=_disk(agent.disk_free_pct),
         )
 
     def _push(self, now: float) -> None:
@@ -122,3 +123,10 @@ class Mouth:
                 self._generation = None
             else:
                 return
+
+
+def _disk(free_pct: float | None) -> str:
+    if free_pct is None:
+        return ""
+    disk = beat_telemetry.Disk(free_bytes=free_pct * 1e9, total_bytes=100e9)
+    return beat_telemetry.encode(beat_telemetry.Telemetry(checkpoints_disk=disk))

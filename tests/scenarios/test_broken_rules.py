@@ -54,6 +54,10 @@ def losses_are_forgotten(*_: object) -> tuple[()]:
     return ()
 
 
+def reminded_at_every_look(asked_at: float, _last: float) -> float:
+    return asked_at
+
+
 def no_word_of_the_boot(*_: object) -> None:
     return None
 
@@ -72,6 +76,7 @@ def no_word_of_the_boot(*_: object) -> None:
         ("cloud/asked-then-no-room-anywhere", "supervisor.lifecycle.launching._asked", nothing_is_only_asked_for),
         ("cloud/zones-remember-losses", "supervisor.lifecycle.placement._lost_lately", losses_are_forgotten),
         ("cloud/boot-finds-no-gpu", "supervisor.lifecycle.launching.word_of", no_word_of_the_boot),
+        ("limits/approval-reminders", "supervisor.lifecycle.telling.next_reminder_at", reminded_at_every_look),
         ("rules/recovering-late-beat", "supervisor.lifecycle.recovering._late_beat", no_late_word),
     ],
 )  # fmt: skip
