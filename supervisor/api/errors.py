@@ -43,6 +43,16 @@ class RateLimited(SpotError):
     code = "RATE_LIMITED"
 
 
+class StreamsFull(SpotError):
+    code = "STREAMS_FULL"
+
+
+class TooManyStreams(SpotError):
+    """Of one token."""
+
+    code = "TOO_MANY_STREAMS"
+
+
 class ScopeMissing(SpotError):
     """The token is valid, and may not do this; the text names the scope."""
 
@@ -93,6 +103,7 @@ STATUS: Mapping[str, int] = {
     "IMPORT_RUNNING": 409,
     "RUN_COMPLETED": 409,
     "RUN_ID_TAKEN": 409,
+    "TOO_MANY_ACTIVE_RUNS": 409,
     "RUN_STOPPING": 409,
     "RUN_ENDED": 409,
     "SPEC_DIFFERS": 409,
@@ -116,9 +127,11 @@ STATUS: Mapping[str, int] = {
     "UNSUPPORTED_MEDIA_TYPE": 415,
     "PRECONDITION_REQUIRED": 428,
     "RATE_LIMITED": 429,
+    "TOO_MANY_STREAMS": 429,
     "INTERNAL": 500,
     "UNAVAILABLE": 503,
     "SCHEMA_MISMATCH": 503,
+    "STREAMS_FULL": 503,
 }
 RETRY_AFTER_S = 2
 

@@ -145,6 +145,12 @@ class RunIdTaken(Conflict):
     code = "RUN_ID_TAKEN"
 
 
+class TooManyActiveRuns(Conflict):
+    """The owner has as many runs that are not over as the token allows; the text has the number."""
+
+    code = "TOO_MANY_ACTIVE_RUNS"
+
+
 class RunStopping(Conflict):
     code = "RUN_STOPPING"
 

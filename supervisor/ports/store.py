@@ -112,7 +112,7 @@ class RunPage:
 
     runs: tuple[Run, ...]
     labels: Mapping[int, Mapping[str, str]]
-    next_key: int | None  # give it back as `from_key` for the next page
+    next_key: int | None  # give it back as `before_key` for the next page
     counts: Mapping[str, int] = field(default_factory=dict)
     usd_per_h: float = 0.0
 
@@ -125,6 +125,11 @@ class Transaction(Protocol):
 
     def spec(self, key: int) -> dict[str, Any]:
         """The newest spec of this run, as it was submitted."""
+        ...
+
+    def active_of(self, owner: str, most: int) -> int:
+        """How many of this owner's runs are not over, counted up to `most`. Of transactions that ask this of the same
+        owner, one goes on at a time: what one of them inserts, the next has counted."""
         ...
 
     def insert(
@@ -245,7 +250,7 @@ class Store(Protocol):
 
     def spec(self, key: int) -> dict[str, Any]: ...
 
-    def page(self, where: RunFilter, from_key: int | None, limit: int) -> RunPage: ...
+    def page(self, where: RunFilter, before_key: int | None, limit: int) -> RunPage: ...
 
     def attempts(self, key: int) -> list[Attempt]: ...
 

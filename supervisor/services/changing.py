@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from supervisor.domain.callers import Caller
-from supervisor.domain.errors import NotFound, Unavailable
+from supervisor.domain.errors import NotFound, TooManyActiveRuns, Unavailable
 from supervisor.domain.events import Event
 from supervisor.domain.identifiers import is_run_id
 from supervisor.domain.run import Run
@@ -38,6 +38,17 @@ def refuse_unknown(parts: Parts, run_id: str, caller: Caller) -> None:
 
 def _not_found(run_id: str) -> NotFound:
     return NotFound(f"There is no run {clip(run_id, 80)}; `spot ls` lists those that there are.")
+
+
+def refuse_more(active: int, owner: str, caller: Caller) -> None:
+    """`active`: how many of this owner's runs are not over. Raises TooManyActiveRuns."""
+    most = caller.max_active_runs
+    if most is not None and active >= most:
+        raise TooManyActiveRuns(
+            f"{owner} has {most} active runs already, which is as many as this token allows. Nothing was begun: wait "
+            "until one ends, or stop one.",
+            {"max_active_runs": most},
+        )
 
 
 def change(parts: Parts, run_id: str, judge: Judge, undone: str) -> Run:

@@ -19,12 +19,15 @@ from supervisor.domain.errors import CodeNotFound
 from supervisor.domain.findings import Finding
 from supervisor.domain.placement import Offer, ZoneRecord
 from supervisor.domain.run import Run
+from supervisor.domain.status import ACTIVE
 from supervisor.domain.world import World
 from supervisor.lifecycle.placement import queue
 from supervisor.lifecycle.placing import next_try
 from supervisor.ports.objectstore import ObjectMissing
 from supervisor.ports.platform import PlanQuestion
 from supervisor.ports.provider import NotSupported, ProviderUnavailable
+from supervisor.ports.store import RunFilter
+from supervisor.services.changing import refuse_more
 from supervisor.services.nearness import REQUIRE
 from supervisor.services.parts import Parts
 from supervisor.services.plan_view import UNNAMED, Readings, plan_json
@@ -106,6 +109,7 @@ def foretell(parts: Parts, request: SubmitRequest, caller: Caller, now: float) -
         policy = policy_from(request.spec, parts, now)
         if request.refusal is not None:
             raise request.refusal
+        _refuse_one_more(parts, caller.owner, caller)
         run = new_run(parts, request, request.run_id or UNNAMED, policy, caller.owner, now)
         return Foretold(CREATE, run, request.spec)
     refuse_stranger(seen.run, caller)
@@ -113,7 +117,16 @@ def foretell(parts: Parts, request: SubmitRequest, caller: Caller, now: float) -
     wish = Wish(request.spec, request.replace_spec, request.rerun, caller, request.refusal)
     resumed, event = judged(parts, seen.run, old, wish, seen, now)
     would = UNCHANGED if event is None else RERUN if request.rerun else RESUME
+    if event is not None:
+        _refuse_one_more(parts, seen.run.owner, caller)
     return Foretold(would, resumed.run, resumed.spec, resumed.differs)
+
+
+def _refuse_one_more(parts: Parts, owner: str, caller: Caller) -> None:
+    """Raises TooManyActiveRuns."""
+    if caller.max_active_runs is not None:
+        counts = parts.store.page(RunFilter(owner=owner), None, 1).counts
+        refuse_more(sum(counts.get(status, 0) for status in ACTIVE), owner, caller)
 
 
 def _learn_places(parts: Parts, request: SubmitRequest, within_s: float) -> None:

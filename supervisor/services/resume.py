@@ -14,7 +14,7 @@ from supervisor.domain.events import Event, EventKind
 from supervisor.domain.run import Run
 from supervisor.ports.store import Change, Transaction
 from supervisor.services import code, reopen
-from supervisor.services.changing import RACES, find_run
+from supervisor.services.changing import RACES, find_run, refuse_more
 from supervisor.services.parts import Parts
 from supervisor.services.policy import Spec, policy_from, provider_of, settled
 
@@ -90,12 +90,19 @@ def resume_in(tx: Transaction, parts: Parts, run: Run, wish: Wish, seen: Look, n
     resumed, event = judged(parts, run, tx.spec(run.key), wish, seen, now)
     if event is None:
         return resumed
+    refuse_one_more(tx, run.owner, wish.caller)
     stored = tx.apply(Change(run, resumed.run, (event,)), now)
     if stored is None:
         raise Raced
     if resumed.differs:
         tx.put_spec(stored, resumed.spec, resumed.spec.get("labels", {}))
     return replace(resumed, run=stored)
+
+
+def refuse_one_more(tx: Transaction, owner: str, caller: Caller) -> None:
+    """Before a run of this owner begins. Raises TooManyActiveRuns."""
+    if caller.max_active_runs is not None:
+        refuse_more(tx.active_of(owner, caller.max_active_runs), owner, caller)
 
 
 def judged(

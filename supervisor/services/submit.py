@@ -31,7 +31,7 @@ from supervisor.services import code
 from supervisor.services.changing import RACES
 from supervisor.services.parts import Parts
 from supervisor.services.policy import Spec, policy_from, provider_of, settled, warnings_of
-from supervisor.services.resume import Look, Raced, Resumed, Wish, look, resume_in, settle
+from supervisor.services.resume import Look, Raced, Resumed, Wish, look, refuse_one_more, resume_in, settle
 from supervisor.services.run_view import dumps, run_json
 
 KEY_MAX = 255
@@ -126,7 +126,9 @@ def _write(
     if known is None:
         if request.refusal is not None:
             raise request.refusal
-        return _insert(tx, parts, request, policy or policy_from(request.spec, parts, now), caller, now), None
+        policy = policy or policy_from(request.spec, parts, now)
+        refuse_one_more(tx, caller.owner, caller)
+        return _insert(tx, parts, request, policy, caller, now), None
     refuse_stranger(known, caller)
     wish = Wish(request.spec, request.replace_spec, request.rerun, caller, request.refusal)
     resumed = resume_in(tx, parts, known, wish, seen, now)

@@ -34,6 +34,9 @@ class SqlTransaction:
     def spec(self, key: int) -> dict[str, Any]:
         return runs.spec_of(self._session, key)
 
+    def active_of(self, owner: str, most: int) -> int:
+        return runs.active_of(self._session, owner, most)
+
     def insert(
         self, run: Run, spec: Mapping[str, Any], labels: Mapping[str, str], new: Sequence[Event]
     ) -> Run:

@@ -12,6 +12,8 @@ from tests.acceptance.daemon import Daemon
 from tests.waiting import wait_for
 
 PLAIN: Mapping[str, str] = {}  # every setting as it comes
+# One token sends all requests of a bench: its rate is checked as ever, and never reached.
+FLOODED = {"SPOT_RATE_PER_S": "100000", "SPOT_RATE_BURST": "1000000"}
 
 
 class TimedDaemon(Daemon):
@@ -43,7 +45,7 @@ class CrowdedDaemon(Daemon):
 
 @contextmanager
 def crowded(data_dir: Path, environ: Mapping[str, str]) -> Iterator[CrowdedDaemon]:
-    one = CrowdedDaemon(data_dir, environ)
+    one = CrowdedDaemon(data_dir, {**FLOODED, **environ})
     try:
         one.start()
         yield one

@@ -29,7 +29,7 @@ def listing(size: Size) -> Mapping[str, Figure]:
         settings = scene.settings_for(folder)
         fill(settings, size.rows)
         figures = {name: Figure(value) for name, value in _in_the_service(settings, size).items()}
-        with house.plain(folder) as daemon:
+        with house.plain(folder, house.FLOODED) as daemon:
             for name, query in (
                 ("list_http_p95_ms", ""),
                 ("list_label_http_p95_ms", f"&label=team%3D{TEAM}"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from dataclasses import fields, replace
 
 import pytest
@@ -29,6 +30,33 @@ from tests.contracts.store_values import (
 
 
 class RunsSuite:
+    def test_active_runs_of_an_owner_are_counted_up_to_a_number(self, store: Store) -> None:
+        runs = insert(store, a_run("a-1"), a_run("a-2"), a_run("a-3"), a_run("b-1", owner="her"))
+        changed(store, runs[0], replace(runs[0], status=Status.STOPPED, settled=True))
+        with store.begin(NOW) as tx:
+            assert [tx.active_of("local", most) for most in (0, 1, 2, 9)] == [0, 1, 2, 2]
+            assert tx.active_of("her", 9) == 1
+            assert tx.active_of("nobody", 9) == 0
+
+    def test_who_counts_waits_for_who_has_counted(self, store: Store, reopened: Store) -> None:
+        """A variant on Postgres that takes no lock counts 0 while the other's run is not committed yet."""
+        counted: list[int] = []
+        done = threading.Event()
+
+        def count() -> None:
+            with reopened.begin(NOW) as tx:
+                counted.append(tx.active_of("local", 9))
+            done.set()
+
+        thread = threading.Thread(target=count)
+        with store.begin(NOW) as tx:
+            assert tx.active_of("local", 9) == 0
+            tx.insert(a_run(), SPEC, {}, [SUBMITTED])
+            thread.start()
+            assert not done.wait(0.2)
+        thread.join(20)
+        assert counted == [1]
+
     def test_a_run_is_found_as_it_was_inserted(self, store: Store) -> None:
         (run,) = insert(store, a_run(), labels={"team": "vision", "Größe": "ß"})
         assert run.key > 0

@@ -49,8 +49,17 @@ def test_counts_and_keys_come_from_an_index_alone(store: SqlStore, where: RunFil
     count = plan(store, pages._counts(len(where.labels), columns), **values)
     assert f"COVERING INDEX {index}" in count
     assert "TEMP B-TREE" not in count
-    keys = plan(store, pages._keys(pages.Shape(1, len(where.labels), columns, False)), **values)
-    assert f"COVERING INDEX {index}" in keys
+    for ascending in (False, True):
+        shape = pages.Shape(1, len(where.labels), columns, True, ascending)
+        keys = plan(store, pages._keys(shape), before_key=3, **values)
+        assert f"COVERING INDEX {index}" in keys
+        assert "TEMP B-TREE" not in keys.split("COVERING INDEX")[0]
+
+
+def test_active_runs_of_an_owner_are_counted_in_an_index_alone(store: SqlStore) -> None:
+    found = plan(store, runs.ACTIVE_OF, owner="local", most=5)
+    assert "COVERING INDEX runs_owner (owner=? AND status=?)" in found
+    assert "SCAN runs" not in found
 
 
 def test_the_cost_per_hour_looks_at_what_bills_only(store: SqlStore) -> None:

@@ -1,0 +1,62 @@
+"""A token's limit of active runs is exact, however many ask at once, and a refusal stores nothing."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+from supervisor.domain.callers import Caller
+from supervisor.domain.errors import TooManyActiveRuns
+from supervisor.domain.status import Status
+from supervisor.ports.store import RunFilter
+from supervisor.services.plan import foretell
+from supervisor.services.resume import Wish, resume
+from supervisor.services.submit import SubmitRequest, submit
+from tests.fakes.callers import MEMBER
+from tests.services.bed import COMMAND, Bed
+
+MOST, PARALLEL, ASKED = 5, 8, 24
+LIMITED = replace(MEMBER, max_active_runs=MOST)
+
+
+def begin(bed: Bed, run_id: str, caller: Caller = LIMITED, key: str | None = None) -> bool:
+    try:
+        submit(bed.parts, SubmitRequest(COMMAND, run_id, key=key), caller)
+    except TooManyActiveRuns:
+        return False
+    return True
+
+
+def test_of_many_at_once_as_many_begin_as_may(any_bed: Bed) -> None:
+    """Without the line of an owner's writers more begin on Postgres (see the store's own suite)."""
+    begin(any_bed, "another-owners", replace(LIMITED, owner="her"))
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        begun = list(pool.map(lambda n: begin(any_bed, f"run-{n}", key=f"k-{n}"), range(ASKED)))
+    assert sum(begun) == MOST
+    stored = any_bed.store.page(RunFilter(owner="local"), None, 1).counts
+    assert stored == {"pending": MOST}
+
+
+def test_who_has_room_again_goes_on(bed: Bed) -> None:
+    assert [begin(bed, f"run-{n}") for n in range(MOST + 1)] == [True] * MOST + [False]
+    assert begin(bed, "run-0")  # known and live: nothing begins
+    with pytest.raises(TooManyActiveRuns, match="5 active runs"):
+        foretell(bed.parts, SubmitRequest(COMMAND, "run-9"), LIMITED, bed.clock.now())
+    bed.change("run-0", status=Status.STOPPED)
+    assert begin(bed, "run-9")
+    with pytest.raises(TooManyActiveRuns):
+        resume(bed.parts, "run-0", Wish(None, False, False, LIMITED))
+    with pytest.raises(TooManyActiveRuns):
+        foretell(bed.parts, SubmitRequest(COMMAND, "run-0"), LIMITED, bed.clock.now())
+    assert bed.run("run-0").generation == 1
+    assert resume(bed.parts, "run-0", Wish(None, False, False, MEMBER)).changed  # without a limit
+
+
+def test_a_refused_key_is_not_used_up(bed: Bed) -> None:
+    for n in range(MOST):
+        begin(bed, f"run-{n}")
+    assert not begin(bed, "run-9", key="k")
+    bed.change("run-0", status=Status.COMPLETED)
+    assert begin(bed, "run-9", key="k")
