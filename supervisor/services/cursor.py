@@ -40,6 +40,6 @@ def _text(raw: bytes) -> str:
 
 
 def _mac(secret: str, payload: bytes, where: RunFilter) -> bytes:
-    text = repr((where.statuses, where.labels, where.zone, where.owner, where.created_after, where.text))
+    text = repr(where)
     key = hashlib.sha256(b"cursor:" + secret.encode()).digest()
     return hmac.new(key, payload + b"\0" + text.encode(), "sha256").digest()[:_MAC_BYTES]

@@ -1,4 +1,4 @@
-"""A page of runs, newest first, with counts from the same WHERE. All of it is of one instant.
+"""A page of runs, newest or oldest first, with counts from the same WHERE. All of it is of one instant.
 
 Keys and counts come from indexes alone: by status, or by label and status, each in the order of the keys. A page
 merges the newest of each status; only its own runs are read and decoded. SQL is built once for each shape of filter.
@@ -37,13 +37,19 @@ class Shape:
     labels: int
     columns: tuple[str, ...]  # of `runs`, those that the filter names
     further: bool  # not the first page
+    ascending: bool = False  # the oldest first
 
 
 def page(session: Session, where: RunFilter, before_key: int | None, limit: int) -> RunPage:
-    """At most `limit` runs; counts and cost leave the filter's statuses out."""
+    """At most `limit` runs, after the one of `before_key` in the filter's order; counts and cost leave the filter's
+    statuses out."""
     params = _params(where)
     shape = Shape(
-        len(where.statuses or ALL), len(where.labels), tuple(params["columns"]), before_key is not None
+        statuses=len(where.statuses or ALL),
+        labels=len(where.labels),
+        columns=tuple(params["columns"]),
+        further=before_key is not None,
+        ascending=where.oldest_first,
     )
     values = {**params["columns"], **params["labels"]}
     statuses = {f"status_{n}": status for n, status in enumerate(where.statuses or ALL)}
@@ -85,7 +91,7 @@ def _keys(shape: Shape) -> Statement:
     key, status = (labels.c.run, labels.c.status) if by_label else (runs.c.key, runs.c.status)
 
     def newest(n: int, dialect: str) -> sa.Select[Any]:
-        """Of one status."""
+        """Of one status; the oldest, where those come first."""
         select = sa.select(key.label("key")).where(status == bindparam(f"status_{n}"))
         if by_label:
             select = select.where(labels.c.key == bindparam("name_0"), labels.c.value == bindparam("value_0"))
@@ -93,13 +99,16 @@ def _keys(shape: Shape) -> Statement:
         if by_label and shape.columns:
             select = select.join(runs, runs.c.key == labels.c.run)
         if shape.further:
-            select = select.where(key < bindparam("before_key"))
+            before: sa.BindParameter[Any] = bindparam("before_key")
+            select = select.where(key > before if shape.ascending else key < before)
         select = select.where(*(_condition(name, dialect) for name in shape.columns))
-        return sa.select(select.order_by(key.desc()).limit(bindparam("more")).subquery().c.key)
+        in_order = key.asc() if shape.ascending else key.desc()
+        return sa.select(select.order_by(in_order).limit(bindparam("more")).subquery().c.key)
 
     def build(dialect: str) -> Any:
         merged = sa.union_all(*(newest(n, dialect) for n in range(shape.statuses)))
-        return merged.order_by(literal_column("1").desc()).limit(bindparam("more"))
+        first: sa.ColumnElement[Any] = literal_column("1")
+        return merged.order_by(first.asc() if shape.ascending else first.desc()).limit(bindparam("more"))
 
     return Statement(build)
 
