@@ -110,6 +110,16 @@ class ReadersSuite:
         assert store.page(where, None, 9).counts == {"stopped": 1}
         assert store.page(RunFilter(labels=(("new", "yes"),)), None, 9).counts == {"stopped": 1}
 
+    def test_pages_of_the_oldest_first(self, store: Store) -> None:
+        insert(store, *(a_run(f"run-{n:02}") for n in range(11)), labels={"team": "vision"})
+        names = [f"run-{n:02}" for n in range(11)]
+        for labels in ((), (("team", "vision"),)):
+            where = RunFilter(("running", "pending"), labels, oldest_first=True)
+            first = store.page(where, None, 6)
+            rest = store.page(where, first.next_key, 6)
+            assert [run.run_id for run in (*first.runs, *rest.runs)] == names
+            assert (rest.next_key, rest.counts) == (None, {"pending": 11})
+
     def test_pages_follow_each_other_without_gap_or_repeat(self, store: Store) -> None:
         insert(store, *(a_run(f"run-{n:03d}") for n in range(23)), labels={"team": "vision"})
         for where in (RunFilter(), RunFilter(labels=(("team", "vision"),)), RunFilter(statuses=("pending",))):
