@@ -161,7 +161,7 @@ def build(settings: Settings, store: Store, wakes: Wakes) -> House:
     )
     rates = Rates(settings.rate_per_s, settings.rate_burst)
     asked = without_tokens(services) if settings.insecure_loopback else with_tokens(services, rates)
-    asked = replace(asked, readings=_readings(settings, parts, loop))
+    asked = replace(asked, readings=_readings(settings, parts, loop, outbox))
     return House(asked, loop, handover, adapters, announcer)
 
 
@@ -215,21 +215,18 @@ def _preview(parts: Parts, paces: Paces) -> Preview:
     return preview
 
 
-def _readings(settings: Settings, parts: Parts, loop: Loop) -> Mapping[str, Readings]:
+def _readings(settings: Settings, parts: Parts, loop: Loop, outbox: Leader) -> Mapping[str, Readings]:
     """What a scrape reads, by part."""
-    kind, most, tick = (
-        settings.database_url.partition(":")[0].partition("+")[0],
-        settings.metrics_per_run,
-        loop.tick,
-    )
+    most, tick = settings.metrics_per_run, loop.tick
+    others = {"retention": loop.housekeeper, "outbox": outbox}
 
     def runs() -> Iterable[Reading]:
         leads = most > 0 and loop.leader.lease() is not None
         return watching.runs(list(tick.runs.values()), most, parts.clock.now()) if leads else ()
 
     return {
-        "build": lambda: watching.build(parts, kind),
-        "loop": lambda: gauges.readings(loop),
+        "build": lambda: watching.build(parts, settings.database_url.partition(":")[0].partition("+")[0]),
+        "loop": lambda: gauges.readings(loop, others),
         "runs": runs,
         "database": lambda: watching.database(parts),
     }
