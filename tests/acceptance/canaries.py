@@ -64,6 +64,7 @@ def doors(daemon: Daemon) -> list[str]:
         "/v1/events?limit=500",
         "/v1/doctor",
         "/v1/meta",
+        "/metrics",
         "/v1/cost",
         "/v1/machines?all=true",
         "/v1/prices",
