@@ -1,0 +1,178 @@
+"""What is told beside what is decided: once, at its time, and never of a run that it says nothing of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from supervisor.domain.announcements import announced
+from supervisor.domain.beat_telemetry import Disk, Telemetry, encode
+from supervisor.domain.causes import Cause
+from supervisor.domain.events import Event, EventKind
+from supervisor.domain.machine_figures import disks_of, disks_told
+from supervisor.domain.policies import Limits, Policy
+from supervisor.domain.run import Run, StopRequest
+from supervisor.domain.status import Status
+from supervisor.lifecycle.decision import Decision, tell
+from supervisor.lifecycle.telling import next_reminder_at, with_telling
+from tests.lifecycle.sample_runs import NOW, H, attempt, pulse, run_in
+
+KINDS = EventKind
+
+
+def told(before: Run, after: Run | None = None, now: float = NOW) -> tuple[Run, list[Event]]:
+    decision = with_telling(before, Decision(after or before), now)
+    return decision.run, list(decision.events)
+
+
+def spending(cost: float, **fields: object) -> Run:
+    """A run at 0.50 $/h whose budget is 10 $."""
+    live = attempt(started_at=NOW - cost / 0.5 * H)
+    return run_in(
+        Status.RUNNING,
+        attempt=live,
+        **{"policy": Policy(limits=Limits(budget_usd=10.0)), "budget_from_usd": 0.0, **fields},
+    )
+
+
+@pytest.mark.parametrize(("cost", "warned"), [(7.99, 0), (8.01, 1), (9.99, 1), (10.01, 0)])
+def test_the_budget_is_warned_of_between_four_fifths_and_its_end(cost: float, warned: int) -> None:
+    run, events = told(spending(cost))
+    assert [event.kind for event in events] == [KINDS.BUDGET_WARNING] * warned
+    assert told(run)[1] == [], "told once"
+
+
+def test_a_budget_that_was_raised_is_warned_of_again_and_one_that_was_lowered_is_not() -> None:
+    run, _ = told(spending(8.5))
+    raised = replace(run, policy=Policy(limits=Limits(budget_usd=100.0)))
+    assert told(raised)[1] == []
+    assert len(told(replace(raised, attempt=attempt(started_at=NOW - 81 / 0.5 * H)))[1]) == 1
+    assert told(replace(run, policy=Policy(limits=Limits(budget_usd=9.0))))[1] == []
+
+
+def test_a_run_that_is_being_stopped_is_not_warned_of_its_budget() -> None:
+    assert told(spending(9.0, stop=StopRequest("ops", NOW)))[1] == []
+
+
+def beating(free: float, **fields: object) -> Run:
+    disk = Disk(free_bytes=free * 1e9, total_bytes=100e9)
+    text = encode(Telemetry(results_disk=disk))
+    return run_in(Status.RUNNING, attempt=attempt(), pulse=pulse(telemetry=text), **fields)
+
+
+def test_the_same_figures_are_not_read_twice() -> None:
+    low = beating(1.0)
+    assert told(low)[1] == [], "the beat has not changed"
+    run, [event] = told(beating(50.0), low)
+    assert event.kind == KINDS.DISK_NEARLY_FULL
+    assert run.disk_low
+    assert event.data["disk"] == "results"
+
+
+@pytest.mark.parametrize(
+    ("free", "low_before", "low_after", "events"),
+    [
+        (4.9, False, True, 1),
+        (5.1, False, False, 0),
+        (9.9, True, True, 0),
+        (10.1, True, False, 0),
+        (1.0, True, True, 0),
+    ],
+)
+def test_a_disk_at_its_edge_is_told_once(free: float, low_before: bool, low_after: bool, events: int) -> None:
+    run, found = told(beating(50.0), beating(free, disk_low=low_before))
+    assert (run.disk_low, len(found)) == (low_after, events)
+
+
+def test_inodes_run_out_before_bytes() -> None:
+    text = encode(Telemetry(checkpoints_disk=Disk(5e9, 10e9, 10.0, 1000.0)))
+    low = replace(beating(50.0), pulse=pulse(telemetry=text))
+    _, [event] = told(beating(50.0), low)
+    assert "room for 10 files" in event.text
+
+
+@given(
+    st.builds(
+        Telemetry,
+        checkpoints_disk=st.builds(Disk, st.floats(0, 1e12), st.floats(0, 1e12)),
+        uptime_s=st.floats(0, 9),
+    )
+)
+def test_the_quick_look_at_disks_sees_what_the_whole_does(telemetry: Telemetry) -> None:
+    assert disks_told(encode(telemetry)) == disks_of(telemetry)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", '{"scratch_disk":{"free_bytes":"x"}}', '{"scratch_disk":{bad}}', '"scratch_disk":{}']
+)
+def test_figures_that_cannot_be_read_warn_of_nothing(text: str) -> None:
+    assert told(beating(50.0), replace(beating(50.0), pulse=pulse(telemetry=text)))[1] == []
+
+
+def unverified(**fields: object) -> Run:
+    return run_in(
+        Status.FINISHING,
+        **{"attempt": attempt(), "needs_person": "upload failed", "needs_person_at": NOW - 901, **fields},
+    )
+
+
+def test_a_machine_that_waits_is_reminded_of_with_its_sum() -> None:
+    run, [event] = told(unverified())
+    assert event.kind == KINDS.APPROVAL_REMINDER
+    assert event.text.startswith("Still waiting for you, for 15 min. $0.13 so far.")
+    assert told(run)[1] == []
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        unverified(attempt=attempt(price_usd_per_h=0.0)),
+        unverified(attempt=None),
+        unverified(needs_person="", needs_person_at=None),
+        run_in(Status.WAITING, needs_person="the baton is torn", needs_person_at=NOW - 7200),
+    ],
+)
+def test_where_nothing_is_billed_nobody_is_reminded(run: Run) -> None:
+    assert told(run)[1] == []
+
+
+@given(st.lists(st.floats(0, 9e4), max_size=200))
+def test_reminders_keep_their_schedule_however_often_somebody_looks(looks: list[float]) -> None:
+    asked, last, found = 1000.0, 1000.0, []
+    for at in sorted(asked + after for after in looks):
+        if at >= next_reminder_at(asked, last):
+            found.append(at - asked)
+            last = at
+    due = [900.0, 3600.0, *(3600.0 + 21600.0 * n for n in range(1, 5))]
+    slots = [sum(at >= one for one in due) for at in found]
+    assert slots == sorted(set(slots)), "at most one in each part of the schedule"
+    assert 0 not in slots
+
+
+def test_what_is_announced_carries_the_account_of_the_run_and_the_rest_does_not() -> None:
+    run = spending(2.0)
+    events = (tell(KINDS.STARTED, "Training in a.", zone="a"), tell(KINDS.LAUNCHING, "Asking."))
+    started, asking = with_telling(run, Decision(run, events), NOW).events
+    assert started.data == {
+        "attempt": 4, "cost_usd": 2.0, "cost_known": True, "budget_usd": 10.0, "budget_from_usd": 0.0, "zone": "a",
+    }  # fmt: skip
+    assert asking.data == {}
+
+
+def test_nothing_is_added_to_a_question_or_to_the_end() -> None:
+    run = spending(9.0)
+    asking = Decision(run, wants=frozenset({"baton"}))
+    assert with_telling(run, asking, NOW) is asking
+    over = replace(run, status=Status.FAILED, cause=Cause.BUDGET)
+    assert with_telling(run, Decision(over), NOW).events == ()
+    calm = Decision(spending(1.0))
+    assert with_telling(calm.run, calm, NOW) is calm, "most looks change nothing"
+
+
+def test_a_warning_is_written_although_only_the_pulse_moved() -> None:
+    decision = with_telling(beating(50.0), Decision(beating(1.0), pulse_only=True), NOW)
+    assert not decision.pulse_only
+    assert [announced(event) for event in decision.events] == ["disk_nearly_full"]
