@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from fastapi import Request
 from pydantic import (
-    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -21,12 +20,12 @@ from pydantic import (
 )
 
 from supervisor.api.errors import MalformedJson, UnsupportedMediaType
+from supervisor.api.known_words import KindWord, StatusWord
 from supervisor.api.moments import Moment
 from supervisor.api.run_spec import SHELL, WORDS, Names, RunSpec, SecondsOrZero, Strict
 from supervisor.domain.callers import Caller
 from supervisor.domain.errors import InvalidRequest
 from supervisor.domain.identifiers import RUN_ID_RULE
-from supervisor.domain.status import Status
 from supervisor.ports.store import RunFilter
 
 ERRORS_SHOWN = 20
@@ -88,21 +87,6 @@ class StockoutBody(Strict):
     for_s: SecondsOrZero | None = None
 
 
-def _status(word: str) -> str:
-    known = [str(status) for status in Status]
-    if word not in known:
-        near = get_close_matches(word, known, n=1, cutoff=0.6)
-        raise ValueError(
-            "is not a status" + (f"; did you mean {near[0]}?" if near else f"; known: {', '.join(known)}")
-        )
-    return word
-
-
-StatusWord = Annotated[
-    str, AfterValidator(_status), Field(json_schema_extra={"enum": [str(status) for status in Status]})
-]
-
-
 class _Parameters(BaseModel):
     """Query parameters are text: converted, but nothing unknown."""
 
@@ -125,6 +109,9 @@ class ListParameters(_Parameters):
     owner: Plain | None = None
     created_after: Moment | None = None
     q: Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=63)] | None = None
+    sort: Annotated[
+        Literal["created", "-created"], Field(description="by the time of submit; `-`: the newest first")
+    ] = "-created"
 
 
 def run_filter(query: ListParameters, caller: Caller) -> RunFilter:
@@ -136,6 +123,7 @@ def run_filter(query: ListParameters, caller: Caller) -> RunFilter:
         owner=caller.sees(query.owner),
         created_after=epoch(query.created_after),
         text=query.q or None,
+        oldest_first=query.sort == "created",
     )
 
 
@@ -145,6 +133,7 @@ class EventParameters(_Parameters):
     newest_first: bool = False
     since: Moment | None = None
     actor: Annotated[Plain | None, Field(description="who asked for it; `supervisor`: by itself")] = None
+    kind: Annotated[list[KindWord], Field(max_length=16, description="of a stream: these kinds only")] = []
 
 
 class AllEventParameters(EventParameters):

@@ -45,7 +45,8 @@ class Services:
     may come in, and nothing else; "" = there is none. `asking`: what a plan asks beside the store. `identify`: whom the
     header Authorization and the request id stand for, raises Unauthorized; `recall`: the same from memory alone, None =
     ask `identify`. `identity`: what knows of tokens, also where none is asked for. `rates`: how many requests may come;
-    None = as many as like to. `readings`: what a scrape reads beside the counters, by part."""
+    None = as many as like to. `readings`: what a scrape reads beside the counters, by part.
+    `streams`: how many may be open."""
 
     parts: Parts
     inbox: BeatInbox
@@ -61,6 +62,7 @@ class Services:
     recall: Recall = nobody_known
     rates: Rates | None = None
     readings: Mapping[str, Readings] = field(default_factory=dict)
+    streams: Limits = field(default_factory=Limits)
 
 
 def assemble(

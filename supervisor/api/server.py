@@ -7,12 +7,14 @@ seconds after SIGTERM nothing of this process may be left.
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import uvicorn
 
 from supervisor.api.app import create_app
 from supervisor.api.deps import Services
+from supervisor.api.door import LOOPBACK
+from supervisor.api.streams import Streams
 from supervisor.domain.errors import SettingsRefused
 
 BACKLOG = 512
@@ -38,7 +40,9 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def url_of(listener: socket.socket) -> str:
+    """Where this computer reaches it."""
     host, port = listener.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared with, not bound
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
@@ -59,21 +63,45 @@ class _Server(uvicorn.Server):
         self._tell_ending()
         await super().shutdown(sockets)
 
+    def cut(self, client: tuple[str, int] | None) -> None:
+        """Break the connection of this peer off, with what is still to be sent on it."""
+        for connection in list(self.server_state.connections):
+            if client is not None and getattr(connection, "client", None) == client:
+                connection.transport.abort()
+
 
 def run(
     services: Services,
     listener: socket.socket,
     started: Callable[[], None],
     answering: Callable[[], None] = lambda: None,
+    hosts: Collection[str] = (),
 ) -> None:
     """Serve until SIGTERM or SIGINT; `started` is called when the first request can be answered, `answering` about
-    once a second from then on, in the thread that answers."""
+    once a second from then on, in the thread that answers. `hosts`: names to answer to, beside those of loopback."""
+    make(services, started, answering, hosts).run(sockets=[listener])
+
+
+def make(
+    services: Services,
+    started: Callable[[], None],
+    answering: Callable[[], None] = lambda: None,
+    hosts: Collection[str] = (),
+) -> uvicorn.Server:
+    """The server of `run`, which also ends when its `should_exit` is set."""
 
     async def notify() -> None:
         answering()
 
+    app = create_app(services, LOOPBACK.union(hosts))
+    streams: Streams = app.state.streams
+
+    def ending() -> None:
+        services.parts.closing.set()
+        streams.close()  # an open stream would keep the server for as long as its listener likes
+
     config = uvicorn.Config(
-        create_app(services),
+        app,
         log_config=None,
         access_log=False,
         server_header=False,
@@ -85,4 +113,6 @@ def run(
         callback_notify=notify,
         timeout_notify=1,
     )
-    _Server(config, started, services.parts.closing.set).run(sockets=[listener])
+    server = _Server(config, started, ending)
+    streams.cut = server.cut
+    return server

@@ -21,6 +21,7 @@ from supervisor.api.bodies import (
     run_filter,
 )
 from supervisor.api.deps import caller_of, services_of
+from supervisor.api.stream_answer import open_stream, refuse_of_streams, wants_stream
 from supervisor.api.submit_query import SubmitParameters
 from supervisor.services.plan import plan
 from supervisor.services.submit import SubmitRequest, submit
@@ -76,15 +77,22 @@ async def list_attempts(request: Request, run_id: str) -> Response:
 
 @router.get("/runs/{run_id}/events")
 async def list_run_events(request: Request, run_id: str) -> Response:
-    """List the history of a run; with `cloud=true` also what the cloud itself recorded of its machines."""
+    """List the history of a run; with `cloud=true` also what the cloud itself recorded of its machines. With
+    `Accept: text/event-stream` a stream that goes on: docs/events.md."""
     query = read_query(RunEventParameters, request)
+    if wants_stream(request):
+        await run_in_threadpool(services_of(request).queries.find, run_id)
+        return open_stream(request, query, run_id)
     return await _events(request, run_id, query, query.cloud)
 
 
 @router.get("/events")
 async def list_events(request: Request) -> Response:
-    """List the history of all runs and of the supervisor itself; without admin, that of one's own runs."""
+    """List the history of all runs and of the supervisor itself; without admin, that of one's own runs. With
+    `Accept: text/event-stream` a stream that goes on: docs/events.md."""
     query = read_query(AllEventParameters, request)
+    if wants_stream(request):
+        return open_stream(request, query, None, caller_of(request).sees(query.owner))
     return await _events(request, None, query, owner=caller_of(request).sees(query.owner))
 
 
@@ -104,6 +112,7 @@ async def _events(
     cloud: bool = False,
     owner: str | None = None,
 ) -> Response:
+    refuse_of_streams(query)
     events, since = services_of(request).queries.events, epoch(query.since)
     page = (run_id, query.after, query.limit, query.newest_first, since)
     return json_answer(await run_in_threadpool(events, *page, cloud, owner, query.actor))
