@@ -24,6 +24,8 @@ QUICK = {
     "SPOT_BEAT_STORE_S": "2",
     "SPOT_RECOVERY_BACKOFF_S": "0.5",
     "SPOT_REST_S": "1",
+    "SPOT_RATE_PER_S": "5000",
+    "SPOT_RATE_BURST": "10000",
 }
 
 
