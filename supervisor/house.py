@@ -191,6 +191,7 @@ def parts_of(
         defaults,
         adapters.closing,
         Elsewhere(open_objects, settings.data_dir / "imports", adapters.account),
+        outlets.courier_of(settings, store),
     )
 
 

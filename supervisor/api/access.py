@@ -46,6 +46,8 @@ NEEDED: Mapping[str, Scope | None] = {
     "purge_run": Scope.WRITE,
     "stop_run": Scope.WRITE,
     "resume_run": Scope.WRITE,
+    "stop_runs": Scope.WRITE,
+    "resume_runs": Scope.WRITE,
     "approve_run": Scope.WRITE,
     "list_run_files": Scope.READ,
     "read_file": Scope.READ,
@@ -62,6 +64,16 @@ NEEDED: Mapping[str, Scope | None] = {
     "create_token": Scope.ADMIN,
     "list_tokens": Scope.ADMIN,
     "revoke_token": Scope.ADMIN,
+    "add_webhook": Scope.WRITE,
+    "list_webhooks": Scope.READ,
+    "show_webhook": Scope.READ,
+    "change_webhook": Scope.WRITE,
+    "remove_webhook": Scope.WRITE,
+    "test_webhook": Scope.WRITE,
+    "rotate_webhook": Scope.WRITE,
+    "list_deliveries": Scope.READ,
+    "replay_delivery": Scope.WRITE,
+    "replay_failed_deliveries": Scope.WRITE,
 }
 
 

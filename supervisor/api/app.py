@@ -27,10 +27,12 @@ from supervisor.api.routes import (
     health,
     imports,
     machines,
+    many,
     metrics,
     prices,
     runs,
     tokens,
+    webhooks,
 )
 from supervisor.domain.errors import SpotError, Unavailable
 from supervisor.ports.objectstore import StoreFull, StoreUnavailable
@@ -40,9 +42,9 @@ from supervisor.services.health import full_disk
 
 LOG = logging.getLogger(__name__)
 ROUTERS = (
-    runs.router, facts.router, evidence.router, cost.router, files.router, actions.router, changes.router,
+    runs.router, facts.router, evidence.router, cost.router, files.router, actions.router, changes.router, many.router,
     beats.router, code.router, imports.router, health.router, machines.router, prices.router, dev.router,
-    tokens.router, metrics.router,
+    tokens.router, webhooks.router, metrics.router,
 )  # fmt: skip
 
 

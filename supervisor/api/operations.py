@@ -25,6 +25,7 @@ from supervisor.api import (
     schemas_prices,
     schemas_telemetry,
     schemas_tokens,
+    schemas_webhooks,
     submit_query,
 )
 from supervisor.api.operation import Operation
@@ -57,7 +58,11 @@ OPERATIONS: Mapping[str, Operation] = {
     ),
     "list_runs": Operation({200: schemas.RunList}, query=bodies.ListParameters, refuses="CURSOR_INVALID"),
     "show_run": Operation(
-        {200: schemas_telemetry.ShownRun}, refuses="RUN_NOT_FOUND", takes=("If-None-Match",), sends=("ETag",)
+        {200: schemas_telemetry.ShownRun},
+        refuses="RUN_NOT_FOUND",
+        media={304: ()},
+        takes=("If-None-Match",),
+        sends=("ETag",),
     ),
     "change_run": Operation(
         {200: schemas_changes.ChangedRun},
@@ -117,6 +122,20 @@ OPERATIONS: Mapping[str, Operation] = {
         refuses=SPEC + "RUN_NOT_FOUND RUN_ACTIVE CONFLICT",
         body_required=False,
         sends=("ETag",),
+    ),
+    "stop_runs": Operation(
+        {200: schemas_changes.ManyDone},
+        schemas_changes.ManyBody,
+        schemas_changes.ManyParameters,
+        refuses="CURSOR_INVALID COUNT_DIFFERS",
+        body_required=False,
+    ),
+    "resume_runs": Operation(
+        {200: schemas_changes.ManyDone},
+        schemas_changes.ManyBody,
+        schemas_changes.ManyParameters,
+        refuses="CURSOR_INVALID COUNT_DIFFERS",
+        body_required=False,
     ),
     "approve_run": Operation(
         {202: schemas.Run},
@@ -187,4 +206,34 @@ OPERATIONS: Mapping[str, Operation] = {
     ),
     "list_tokens": Operation({200: schemas_tokens.TokenList}),
     "revoke_token": Operation({200: schemas_tokens.TokenShown}, refuses="TOKEN_NOT_FOUND"),
+    "add_webhook": Operation(
+        {201: schemas_webhooks.WebhookMade},
+        schemas_webhooks.AddWebhookBody,
+        refuses="URL_REFUSED FORBIDDEN TOO_MANY_WEBHOOKS",
+        sends=("Location",),
+    ),
+    "list_webhooks": Operation({200: schemas_webhooks.WebhookList}),
+    "show_webhook": Operation({200: schemas_webhooks.WebhookShown}, refuses="WEBHOOK_NOT_FOUND"),
+    "change_webhook": Operation(
+        {200: schemas_webhooks.WebhookShown},
+        schemas_webhooks.ChangeWebhookBody,
+        refuses="WEBHOOK_NOT_FOUND URL_REFUSED FORBIDDEN CONFLICT",
+    ),
+    "remove_webhook": Operation({200: schemas_webhooks.WebhookShown}, refuses="WEBHOOK_NOT_FOUND CONFLICT"),
+    "test_webhook": Operation({200: schemas_webhooks.WebhookTested}, refuses="WEBHOOK_NOT_FOUND CONFLICT"),
+    "rotate_webhook": Operation({200: schemas_webhooks.WebhookMade}, refuses="WEBHOOK_NOT_FOUND CONFLICT"),
+    "list_deliveries": Operation(
+        {200: schemas_webhooks.DeliveryList},
+        query=schemas_webhooks.DeliveryParameters,
+        refuses="WEBHOOK_NOT_FOUND CURSOR_INVALID",
+    ),
+    "replay_delivery": Operation(
+        {202: schemas_webhooks.Replayed}, refuses="WEBHOOK_NOT_FOUND DELIVERY_NOT_FOUND"
+    ),
+    "replay_failed_deliveries": Operation(
+        {202: schemas_webhooks.Replayed},
+        schemas_webhooks.ReplayBody,
+        refuses="WEBHOOK_NOT_FOUND",
+        body_required=False,
+    ),
 }

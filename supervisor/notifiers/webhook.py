@@ -53,6 +53,9 @@ class WebhookCourier:
         self._sender, self._wall, self._certificates = sender, wall, certificates
         self._guard = Guard() if guard is None else guard
 
+    def form_of(self, url: str) -> Form:
+        return form_of(url)
+
     def why_refused(self, url: str) -> str:
         return self._guard.why_refused(url)
 

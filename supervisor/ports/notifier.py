@@ -66,6 +66,10 @@ class Target:
 class Courier(Protocol):
     """Safe to use from any thread. No error's text holds an address or a secret."""
 
+    def form_of(self, url: str) -> Form:
+        """What the receiver at this address understands."""
+        ...
+
     def why_refused(self, url: str) -> str:
         """Why nothing may be sent to this address, in words for who has named it; "" = it may. Looks its host up."""
         ...
@@ -78,3 +82,19 @@ class Courier(Protocol):
     def send_test(self, target: Target, now: float, timeout_s: float) -> int:
         """One message that says that it is a test. Raises DeliveryFailed."""
         ...
+
+
+class NoCourier:
+    """A courier where nothing may be sent."""
+
+    def form_of(self, url: str) -> Form:
+        return Form.STANDARD
+
+    def why_refused(self, url: str) -> str:
+        return "messages are not sent from here"
+
+    def send(self, target: Target, batch: Sequence[Notification]) -> int:
+        raise DeliveryFailed(self.why_refused(target.url))
+
+    def send_test(self, target: Target, now: float, timeout_s: float) -> int:
+        raise DeliveryFailed(self.why_refused(target.url))

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from supervisor.domain.policies import Knobs, Limits, StallLimits
 from supervisor.ports.clock import Clock
+from supervisor.ports.notifier import Courier, NoCourier
 from supervisor.ports.objectstore import ObjectReader, ObjectStore
 from supervisor.ports.platform import Platform
 from supervisor.ports.provider import Provider
@@ -65,6 +66,7 @@ class Parts:
     defaults: Defaults = field(default_factory=Defaults)
     closing: threading.Event = field(default_factory=threading.Event)
     elsewhere: Elsewhere = field(default_factory=Elsewhere)
+    courier: Courier = field(default_factory=NoCourier)
 
     @property
     def own_provider(self) -> str:
