@@ -1,7 +1,7 @@
 """The outer door, in front of every route: names, origins, sizes, request ids, counts, and the last net for errors.
 
-The API starts commands for whoever reaches it. It listens on loopback, and what remains is the user's own browser: a
-name that is not this computer's (DNS rebinding) and a page of another site are turned away here. Plain ASGI, because
+The API starts commands for whoever it lets in. Beside what a token can keep out there is the user's own browser: a name
+that is not this supervisor's (DNS rebinding) and a page of another site are turned away here. Plain ASGI, because
 every beat goes through it.
 """
 
@@ -98,7 +98,9 @@ class Door:
         name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
         known = name in self._hosts or _LOOPBACK_NUMBER.match(name) or self._is_beat(scope, name)
         if not known:
-            raise HostRefused("This server answers to the names of this computer only.")
+            raise HostRefused(
+                "This server answers to its own names only; the setting allowed_hosts has them."
+            )
         if scope["method"] in SAFE:
             return
         if headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin"):

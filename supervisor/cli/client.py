@@ -15,12 +15,14 @@ from dataclasses import dataclass
 from typing import IO, Any
 from urllib.parse import quote, urlencode, urlsplit
 
+from supervisor.cli.credentials import Credentials
 from supervisor.cli.exits import USAGE, CliError, Problem, Unreachable
 
 TIMEOUT_S = 30.0
 PIECE_BYTES = 1 << 18  # of a body that is sent from a file
 ANSWER_MAX = 64 * 1024 * 1024
 RETRY_S = 0.5
+LONGEST_PAUSE_S = 5.0  # before a request is repeated that came too soon
 PATIENCE_S = 600.0  # how long a command that follows a run bears a supervisor that does not answer
 
 Json = dict[str, Any]
@@ -43,11 +45,18 @@ class Answer:
 
 
 class Client:
-    """`locate` gives the base URL; `explain` turns the reason of a failed connection into Unreachable."""
+    """`locate` gives the base URL; `explain` turns the reason of a failed connection into Unreachable; `credentials`
+    has the token for an address."""
 
-    def __init__(self, locate: Callable[[], str], explain: Callable[[str, str, bool], Unreachable]):
+    def __init__(
+        self,
+        locate: Callable[[], str],
+        explain: Callable[[str, str, bool], Unreachable],
+        credentials: Credentials,
+    ):
         self._locate = locate
         self._explain = explain
+        self._credentials = credentials
         self.url = locate()
         self.timeout_s = TIMEOUT_S
 
@@ -71,12 +80,16 @@ class Client:
         is left out. `content`: a body of bytes, whose type and length `headers` tell."""
         raw = content if body is None else json.dumps(body, allow_nan=False).encode()
         kind = {} if body is None else {"Content-Type": "application/json"}
-        with self._exchange(
-            method, path + _query(params or {}), raw, {**(headers or {}), **kind}
-        ) as response:
-            answer = _whole(response)
+        for tries_left in (2, 1, 0):
+            with self._exchange(
+                method, path + _query(params or {}), raw, {**(headers or {}), **kind}
+            ) as response:
+                answer = _whole(response)
+            if answer.status != 429 or not tries_left or content is not None:
+                break
+            time.sleep(_pause_s(answer))  # it was refused before anything was done
         if answer.status >= 400 and answer.status != accept:
-            raise _problem(answer)
+            raise self._problem(answer)
         return answer
 
     @contextmanager
@@ -85,7 +98,7 @@ class Client:
         the caller reads (so the caller must not let an OSError of its own pass here), and Problem."""
         with self._exchange("GET", path, None, headers) as response:
             if response.status >= 400:
-                raise _problem(_whole(response))
+                raise self._problem(_whole(response))
             yield response
 
     @contextmanager
@@ -97,6 +110,9 @@ class Client:
             raise CliError(f"{self.url} is not an http address.", USAGE, "URL_INVALID")
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         sent_headers = {"Accept": "application/json", "User-Agent": "spot-cli", **headers}
+        token = self._credentials.of(self.url).token
+        if token:
+            sent_headers["Authorization"] = f"Bearer {token}"
         connection = kind(parts.hostname, parts.port, timeout=self.timeout_s, blocksize=PIECE_BYTES)
         sent = False
         try:
@@ -111,6 +127,12 @@ class Client:
             raise failed from None
         finally:
             connection.close()
+
+    def _problem(self, answer: Answer) -> Problem:
+        told = _problem(answer)
+        if answer.status in (401, 403) and told.code in ("UNAUTHORIZED", "SCOPE_MISSING"):
+            told.hints = self._credentials.hints(self.url, answer.status)
+        return told
 
     def patiently(
         self, ask: Callable[[], Any], say: Callable[[str], None], limit_s: float | None = None
@@ -147,6 +169,11 @@ def pages(client: Client, path: str, items: str, limit: int, **params: object) -
         cursor = page.get("next_cursor")
         if not cursor:
             return
+
+
+def _pause_s(answer: Answer) -> float:
+    told = answer.headers.get("retry-after", "")
+    return min(float(told) if told.isdigit() else 1.0, LONGEST_PAUSE_S)
 
 
 def _whole(response: http.client.HTTPResponse) -> Answer:

@@ -16,8 +16,8 @@ import click
 
 from supervisor.cli import exits
 from supervisor.cli.client import Json
-from supervisor.cli.finding import client_for
 from supervisor.cli.health import AS_JSON, check_line, coloured
+from supervisor.cli.options import Where, where_options
 from supervisor.cli.output import paragraph
 from supervisor.cli.words import safe
 from supervisor.domain.errors import SpotError
@@ -43,8 +43,7 @@ LEAST_S = 2.5  # for the checks here, after a supervisor that hangs
 @click.option("--config", "file", metavar="FILE", help="The same with a TOML file of settings.")
 @click.option("--here", is_flag=True, help="Check in this process, also where a supervisor runs.")
 @click.option("--no-alert-test", is_flag=True, help="Send no test message to the alert address.")
-@click.option("--url", metavar="URL", help="Address of the supervisor (default: SPOT_URL, else server.json).")
-@click.option("--data-dir", metavar="DIR", help="Data folder of the supervisor.")
+@where_options
 @AS_JSON
 @click.pass_context
 def doctor(
@@ -54,8 +53,7 @@ def doctor(
     file: str | None,
     here: bool,
     no_alert_test: bool,
-    url: str | None,
-    data_dir: str | None,
+    where: Where,
     as_json: bool,
 ) -> None:
     """Check this computer, the cloud, the alert address and stray machines; each problem comes with its fix.
@@ -63,12 +61,12 @@ def doctor(
     Asks the supervisor that runs; without one, or with --env-file, --config or --here, checks here. A test message,
     marked as such, goes to the alert address. Exit 0: all well, 1: warnings, 2: something fails.
     """
-    if url and (env_file or file or here):
+    if where.url and (env_file or file or here):
         raise click.UsageError("--url asks a supervisor; --env-file, --config and --here ask none.")
     if env_file or file or here:
-        answer = _here(file, env_file, data_dir, not no_alert_test, DEADLINE_S)
+        answer = _here(file, env_file, where.data_dir, not no_alert_test, DEADLINE_S)
     else:
-        answer = _asked(url, data_dir, not no_alert_test)
+        answer = _asked(where, not no_alert_test)
     if as_json:
         click.echo(json.dumps(answer, ensure_ascii=False))
     else:
@@ -76,25 +74,25 @@ def doctor(
     ctx.exit(EXITS.get(answer["worst"], 2))
 
 
-def _asked(url: str | None, data_dir: str | None, alert_test: bool) -> Json:
+def _asked(where: Where, alert_test: bool) -> Json:
     """What the supervisor says; where it does not answer, a line that says so and what is found here. Whose address was
     given may live on another computer: nothing here would tell of it."""
     began = time.monotonic()
     try:
-        client = client_for(url, data_dir)
+        client = where.client()
         client.timeout_s = ALIVE_S
         _alive(client)
         client.timeout_s = ANSWER_S
         found: Json = client.get("/v1/doctor", alert_test="true" if alert_test else None)
     except exits.Unreachable as error:
         line = _line(error.text, error.hints[0] if error.hints else "spot serve")
-        if url or os.environ.get("SPOT_URL"):
+        if where.url or os.environ.get("SPOT_URL"):
             return {"worst": "fail", "checks": [line]}
         left_s = max(LEAST_S, DEADLINE_S - (time.monotonic() - began))
-        found = _here(None, None, data_dir, alert_test, left_s)
+        found = _here(None, None, where.data_dir, alert_test, left_s)
         return {"worst": "fail", "checks": [line, *found["checks"]]}
     except SpotError:  # the settings, of which the address is one, are refused
-        return _here(None, None, data_dir, alert_test, DEADLINE_S)
+        return _here(None, None, where.data_dir, alert_test, DEADLINE_S)
     return found
 
 

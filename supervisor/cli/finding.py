@@ -1,33 +1,36 @@
 """Which supervisor is meant, and which run.
 
 The supervisor: --url, else SPOT_URL, else the address in DATA_DIR/server.json, else the host and port of the settings.
+Its token: see credentials.
 The run: the one that is named, else the only active one, else the newest; where several are active they are listed.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from supervisor.cli.client import Client, Json
+from supervisor.cli.client import Client
+from supervisor.cli.credentials import Credentials, alive, read_server_file
 from supervisor.cli.exits import NOT_FOUND, USAGE, CliError, Problem, Unreachable
+from supervisor.domain.errors import SpotError
+
+if TYPE_CHECKING:
+    from supervisor.settings import Settings
 
 TERMINAL = ("completed", "partial", "failed", "stopped")
 
 
-def client_for(url: str | None, data_dir: str | None) -> Client:
+def client_for(url: str | None, data_dir: str | None, token_file: str | None = None) -> Client:
     """A client of the supervisor that is meant. Raises SpotError when the settings needed to find it are refused."""
     given = url or (None if data_dir else os.environ.get("SPOT_URL"))
     if given:
-        return Client(lambda: given.rstrip("/"), _explain_given)
-    from supervisor import settings
-
-    known = settings.load(
-        {"data_dir": data_dir}, file=os.environ.get("SPOT_CONFIG"), env_file=os.environ.get("SPOT_ENV_FILE")
-    )
+        here = Credentials(token_file, lambda: _folder(data_dir))
+        return Client(lambda: given.rstrip("/"), _explain_given, here)
+    known = _settings(data_dir)
     fallback = f"http://{known.host}:{known.port}"
 
     def locate() -> str:
@@ -36,16 +39,22 @@ def client_for(url: str | None, data_dir: str | None) -> Client:
     def explain(address: str, reason: str, sent: bool) -> Unreachable:
         return _explain_folder(known.data_dir, address, reason, sent)
 
-    return Client(locate, explain)
+    return Client(locate, explain, Credentials(token_file, lambda: known.data_dir))
 
 
-def read_server_file(data_dir: Path) -> Json:
-    """DATA_DIR/server.json {url, pid}; empty when there is none or it is torn."""
+def _settings(data_dir: str | None) -> Settings:
+    from supervisor import settings
+
+    file, env_file = os.environ.get("SPOT_CONFIG"), os.environ.get("SPOT_ENV_FILE")
+    return settings.load({"data_dir": data_dir}, file=file, env_file=env_file)
+
+
+def _folder(data_dir: str | None) -> Path | None:
+    """None where the settings are refused: an address that was given needs none of them."""
     try:
-        found = json.loads((data_dir / "server.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+        return _settings(data_dir).data_dir
+    except SpotError:
+        return None
 
 
 def _explain_given(address: str, reason: str, sent: bool) -> Unreachable:
@@ -56,23 +65,13 @@ def _explain_given(address: str, reason: str, sent: bool) -> Unreachable:
 def _explain_folder(data_dir: Path, address: str, reason: str, sent: bool) -> Unreachable:
     start = f"start it: spot serve --data-dir {data_dir}"
     pid = read_server_file(data_dir).get("pid")
-    if isinstance(pid, int) and pid > 0 and not _alive(pid):
+    if isinstance(pid, int) and pid > 0 and not alive(pid):
         text = (
             f"The supervisor of {data_dir} (pid {pid}) is not running any more; trainings go on without it."
         )
         return Unreachable(text, (start,), sent)
     text = f"No supervisor answers at {address} ({reason})."
     return Unreachable(text, (start, "or name another one by --url or SPOT_URL"), sent)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
 
 
 def choose_run(client: Client, run_id: str | None) -> str:

@@ -5,33 +5,66 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import wraps
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from supervisor.cli import words
+
+if TYPE_CHECKING:
+    from supervisor.cli.client import Client
 
 F = TypeVar("F", bound=Callable[..., Any])
 LONGEST_S = 100 * 365 * 86400.0
 FORMS = ("table", "json", "jsonl", "name")
 
 
-def server_options(command: F) -> F:
-    """--url and --data-dir; the command gets `client`."""
+@dataclass(frozen=True)
+class Where:
+    """Which supervisor is meant, as far as the command line says; None = it does not."""
 
-    @wraps(command)
-    def with_client(*args: Any, url: str | None, data_dir: str | None, **kwargs: Any) -> Any:
+    url: str | None
+    data_dir: str | None
+    token_file: str | None
+
+    def client(self) -> Client:
+        """Raises SpotError when the settings needed to find it are refused."""
         from supervisor.cli.finding import client_for
 
-        return command(*args, client=client_for(url, data_dir), **kwargs)
+        return client_for(self.url, self.data_dir, self.token_file)
 
-    decorated: Any = click.option(
-        "--data-dir", metavar="DIR", help="Data folder of the supervisor; its server.json holds the address."
-    )(with_client)
-    help_text = "Address of the supervisor (default: SPOT_URL, else server.json)."
-    with_url: F = click.option("--url", metavar="URL", help=help_text)(decorated)
-    return with_url
+
+def where_options(command: F) -> F:
+    """--url, --data-dir and --token-file; the command gets `where`."""
+
+    @wraps(command)
+    def with_where(
+        *args: Any, url: str | None, data_dir: str | None, token_file: str | None, **kwargs: Any
+    ) -> Any:
+        return command(*args, where=Where(url, data_dir, token_file), **kwargs)
+
+    decorated: Any = with_where
+    for name, metavar, help_text in (
+        ("--token-file", "FILE", "File with the token (default: SPOT_TOKEN, else the data folder's)."),
+        ("--data-dir", "DIR", "Data folder of the supervisor; it holds its address and a token."),
+        ("--url", "URL", "Address of the supervisor (default: SPOT_URL, else server.json)."),
+    ):
+        decorated = click.option(name, metavar=metavar, help=help_text)(decorated)
+    found: F = decorated
+    return found
+
+
+def server_options(command: F) -> F:
+    """The same; the command gets `client`."""
+
+    @wraps(command)
+    def with_client(*args: Any, where: Where, **kwargs: Any) -> Any:
+        return command(*args, client=where.client(), **kwargs)
+
+    found: F = where_options(with_client)  # type: ignore[assignment]
+    return found
 
 
 def output_option(command: F) -> F:
@@ -115,10 +148,8 @@ def not_empty(ctx: click.Context, param: click.Parameter, value: str | None) -> 
 
 
 def _complete_run(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    from supervisor.cli.finding import client_for
-
     try:
-        client = client_for(ctx.params.get("url"), ctx.params.get("data_dir"))
+        client = Where(*(ctx.params.get(name) for name in ("url", "data_dir", "token_file"))).client()
         runs = client.get("/v1/runs", page_size=200)["runs"]
     except Exception:  # noqa: BLE001 - a shell that completes a word must never show an error
         return []

@@ -44,12 +44,15 @@ def settings_options(command: F) -> F:
 
 @click.command()
 @settings_options
-@click.option("--host", metavar="HOST", help="Loopback address to listen on (127.0.0.1).")
+@click.option("--host", metavar="HOST", help="Address to listen on (127.0.0.1).")
 @click.option("--port", metavar="PORT", help="Port to listen on (8787); 0 = any free one.")
+@click.option(
+    "--insecure-loopback", is_flag=True, default=None, help="Ask nobody for a token; on loopback only."
+)
 @click.option("--poll-interval-s", metavar="S", help="How often the world is looked at (30).")
 @click.option("--log-level", metavar="LEVEL", help="debug, info, warning or error (info).")
 @click.option("--log-format", metavar="FORM", help="plain or json (plain).")
-def serve(file: str | None, env_file: str | None, **flags: str | None) -> None:
+def serve(file: str | None, env_file: str | None, **flags: object) -> None:
     """Run the supervisor on this computer, until SIGTERM or Ctrl-C. Running trainings are left alone when it ends.
 
     Every other setting is an environment variable or a line of the TOML file: `spot config show` lists them.

@@ -1,6 +1,6 @@
 """A run's files are deleted by two alone: the agent's pruner (what the baton does not name) and a person's purge.
 
-Found by reading the code: every call of a method named `delete` on something that is neither a database statement nor a route.
+Found by reading the code: every call of a method named `delete`, but for database statements and routes.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def test_serve_needs_nothing(run_cli, root) -> None:
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["serve", "--host", "192.168.1.1"], "not a loopback address"),
+        (["serve", "--host", "192.168.1.1", "--insecure-loopback"], "not a loopback address"),
         (["serve", "--port", "many"], "port (flag --port): expected a whole number"),
         (["serve", "--config", "/absent.toml"], "cannot read the settings file"),
         (["migrate", "--env-file", "/absent.env"], "cannot read the environment file"),
