@@ -38,6 +38,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "approve": ("control", "approve", "Let a machine go after its results were verified."),
     "health": ("health", "health", "Is the supervisor well, and does any run need a person?"),
     "doctor": ("doctor", "doctor", "Check this computer and the cloud; each fault with its fix."),
+    "token": ("token", "token", "Tokens: who may ask, and for what."),
     "config": ("config", "config", "Show the settings and where each comes from."),
     "dev": ("dev", "dev", "Disasters on purpose; a Spot VM can be preempted."),
     "docs": ("docs", "docs", "Print documents that are drawn from the code."),
@@ -47,7 +48,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
 
 # How `spot --help` groups them: by what a person is about to do.
 SECTIONS = {
-    "Set up": "doctor serve config build-image prices import migrate",
+    "Set up": "doctor serve config token build-image prices import migrate",
     "Train": "submit stop resume approve pull",
     "Look": "ls show watch wait logs serial events cost health",
     "Clean up": "gc purge",
@@ -73,6 +74,8 @@ OTHER_WORDS = {
     "console": "serial",
     "settings": "config show",
     "check": "doctor",
+    "login": "token create",
+    "auth": "token",
 }
 
 
