@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 LABELS_MAX = 1000
@@ -64,11 +64,14 @@ class _Counted(Series):
 
 
 class Counter(_Counted):
-    """Goes up only. One without labels is there from the start; of one with labels what has happened."""
+    """Goes up only. `known`: sets of labels that are there at 0 from the start, all where there are no labels: a reader
+    sees no growth in a series that appears with its first count."""
 
-    def __init__(self, name: str, text: str, *labels: str, leads: bool = False) -> None:
+    def __init__(
+        self, name: str, text: str, *labels: str, known: Iterable[Labels] = (), leads: bool = False
+    ) -> None:
         super().__init__(name, COUNTER, text, *labels, leads=leads)
-        self._values: dict[Labels, float] = {} if labels else {(): 0.0}
+        self._values: dict[Labels, float] = dict.fromkeys(known if labels else [()], 0.0)
 
     def add(self, *labels: str, by: float = 1.0) -> None:
         with self._lock:

@@ -9,8 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from supervisor.domain.causes import Cause
+from supervisor.domain.status import TERMINAL
+from supervisor.domain.world import BEATS, MACHINES
 from supervisor.telemetry_counting import Counter, Gauge, Histogram, Info, Level, Series
 
+_TOLD = ("delivered", "failed", "given_up")
 _QUICK_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 _REQUEST_S = (0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _TICK_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -27,6 +31,12 @@ MACHINES_RETIRING = Gauge(
     "provider",
     leads=True,
 )
+RETIRING_OVERDUE_S = Gauge(
+    "spot_machines_retiring_overdue_seconds",
+    "How long the oldest of them should have been gone.",
+    "provider",
+    leads=True,
+)
 USD_PER_HOUR = Gauge(
     "spot_spend_usd_per_hour",
     "What all machines bill now; one of unknown price counts as 0.",
@@ -37,15 +47,19 @@ USD_TOTAL = Counter(
     "spot_spend_usd_total", "What was billed while this process led, look by look.", "provider", leads=True
 )
 RUNS_ENDED = Counter(
-    "spot_runs_ended_total", "Runs that came to an end, by what it was.", "status", leads=True
-)
+    "spot_runs_ended_total", "Runs that came to an end, by what it was.", "status",
+    known=[(str(status),) for status in sorted(TERMINAL)], leads=True,
+)  # fmt: skip
 LAUNCHES = Counter(
     "spot_launches_total", "Machines that were decided to be asked for.", "provider", leads=True
 )
 TRIES = Counter(
     "spot_tries_total", "Asked-for machines that were obtained, or why not (a cause).", "outcome", leads=True
 )
-ATTEMPTS_ENDED = Counter("spot_attempts_ended_total", "Attempts that ended, by cause.", "cause", leads=True)
+ATTEMPTS_ENDED = Counter(
+    "spot_attempts_ended_total", "Attempts that ended, by cause.", "cause",
+    known=[(str(cause),) for cause in Cause], leads=True,
+)  # fmt: skip
 FIRST_BEAT_S = Histogram(
     "spot_first_beat_seconds", "From asking for a machine to the first beat of its training.", "provider",
     bounds=_LAUNCH_S, leads=True,
@@ -72,8 +86,9 @@ TICK_S = Histogram(
 )
 TICKS_FAILED = Counter("spot_ticks_failed_total", "Looks that were broken off.", leads=True)
 OBSERVE_ERRORS = Counter(
-    "spot_observe_errors_total", "Bulk reads that failed: machines or beats.", "source", leads=True
-)
+    "spot_observe_errors_total", "Bulk reads that failed: machines or beats.", "source",
+    known=[(MACHINES,), (BEATS,)], leads=True,
+)  # fmt: skip
 BREAKER_OPEN = Gauge(
     "spot_breaker_open", "1 while nothing is ended on the word of this source.", "source", leads=True
 )
@@ -95,10 +110,9 @@ ACTIONS = Counter(
 
 # --- beats
 BEATS_PUSHED = Counter(
-    "spot_beats_pushed_total",
-    "Beats that came by HTTP: accepted, refused, or away (503: use the store).",
-    "outcome",
-)
+    "spot_beats_pushed_total", "Beats that came by HTTP: accepted, refused, or away (503: use the store).", "outcome",
+    known=[("accepted",), ("refused",), ("away",)],
+)  # fmt: skip
 BEATS_IGNORED = Counter("spot_stored_beats_ignored_total", "Stored beats that were not believed.", leads=True)
 
 # --- announcements and live events
@@ -110,11 +124,9 @@ DELIVERIES_PENDING = Gauge(
 DELIVERIES_OVERDUE_S = Gauge("spot_deliveries_overdue_seconds", "How long the oldest of them has been due.")
 ENDPOINTS_DISABLED = Gauge("spot_webhooks_disabled", "Webhooks that were switched off because they failed.")
 DELIVERIES = Counter(
-    "spot_deliveries_total",
-    "Tries to tell somebody: delivered, failed (tried again), or given_up.",
-    "form",
-    "outcome",
-)
+    "spot_deliveries_total", "Tries to tell somebody: delivered, failed (tried again), or given_up.", "form", "outcome",
+    known=[(form, how) for form in ("log", "standard", "slack", "discord") for how in _TOLD],
+)  # fmt: skip
 STREAMS_OPEN = Level("spot_event_streams", "Streams of live events that are open.")
 STREAMS_DROPPED = Counter("spot_event_streams_dropped_total", "Streams that were cut off, and why.", "reason")
 

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import get_args
 
 from supervisor import telemetry
 from supervisor import telemetry_metrics as metrics
@@ -84,6 +85,8 @@ class Actor:
             PinImage: self._threads(PIN_THREADS, "pin"),
         }
 
+        for kind in get_args(Action):
+            metrics.ACTIONS.add(kind.__name__, "failed", by=0)
         self._launcher = Launcher(
             self.store, self.objects, self.providers, self.outcomes, self.clock, self.paces, self._leads
         )

@@ -33,14 +33,16 @@ def readings(loop: Loop, others: Mapping[str, Leader | None]) -> Iterator[Readin
         yield metrics.BREAKER_OPEN.reading(float(breaker.open), source)
     standing = loop.tick.tally.standing
     if standing is not None:
-        yield from _standing(standing, list(loop.tick.observer.providers))
+        yield from _standing(standing, list(loop.tick.observer.providers), loop.clock.now())
 
 
-def _standing(standing: Standing, providers: list[str]) -> Iterator[Reading]:
+def _standing(standing: Standing, providers: list[str], now: float) -> Iterator[Reading]:
     """Also the noughts: an alert on a series that is not there never fires."""
     for status in Status:
         yield metrics.RUNS.reading(standing.statuses[status], status)
     for provider in dict.fromkeys([*providers, *standing.active, *standing.retiring, *standing.usd_per_h]):
         yield metrics.ATTEMPTS_ACTIVE.reading(standing.active[provider], provider)
         yield metrics.MACHINES_RETIRING.reading(standing.retiring[provider], provider)
+        overdue_s = max(0.0, now - standing.gone_due_at.get(provider, now))
+        yield metrics.RETIRING_OVERDUE_S.reading(overdue_s, provider)
         yield metrics.USD_PER_HOUR.reading(standing.usd_per_h.get(provider, 0.0), provider)

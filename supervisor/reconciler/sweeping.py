@@ -48,6 +48,9 @@ class Sweeper:
         for provider, listing in snapshot.listings.items():
             if isinstance(listing, str):
                 continue
+            metrics.MACHINES_LEAKED.add(
+                provider, by=0
+            )  # there before the first one: else nobody sees it grow
             theirs = {name for name, run_id in self._unclaimed(listing, expected) if led_elsewhere(run_id)}
             plan = sweep.plan(listing, self._supervisor_id, expected | theirs, now)
             self._tell_foreign(provider, plan.foreign)

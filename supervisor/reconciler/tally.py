@@ -20,12 +20,13 @@ SECONDS_PER_H = 3600.0
 
 @dataclass
 class Standing:
-    """How the runs stood at the end of a look. By provider: attempts that live, machines that are on their way out,
-    and what they bill."""
+    """How the runs stood at the end of a look. By provider: attempts that live, machines that are on their way out and
+    since when the oldest of them should be gone (epoch seconds), and what they all bill."""
 
     statuses: Counter[str] = field(default_factory=Counter)
     active: Counter[str] = field(default_factory=Counter)
     retiring: Counter[str] = field(default_factory=Counter)
+    gone_due_at: dict[str, float] = field(default_factory=dict)
     usd_per_h: dict[str, float] = field(default_factory=dict)
 
 
@@ -54,6 +55,8 @@ class Tally:
                 _bill(usd, run, attempt)
             for machine in run.retiring:
                 new.retiring[run.provider] += 1
+                due_at = max(machine.since, machine.until)
+                new.gone_due_at[run.provider] = min(due_at, new.gone_due_at.get(run.provider, due_at))
                 if machine.attempt is not None:
                     _bill(usd, run, machine.attempt)
         if self._at is not None:
