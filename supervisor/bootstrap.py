@@ -12,6 +12,7 @@ import logging
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from supervisor import settings_access, telemetry
@@ -84,6 +85,14 @@ def migrate(settings: Settings) -> None:
         lock.give_back()
 
 
+def backup(settings: Settings, target: Path) -> int:
+    """A copy of the database, whether or not somebody serves it; its bytes. Raises SettingsRefused, StoreDown,
+    OSError."""
+    from supervisor.storage.backup import copy_to
+
+    return copy_to(settings.database_url, target)
+
+
 def examine(settings: Settings, alert_test: bool, deadline_s: float) -> dict[str, Any]:
     """The doctor's report on these settings, whether or not somebody serves them; nothing is locked or changed."""
     from supervisor.examining import examine as examine_alone
@@ -99,7 +108,8 @@ def _wakes(store: storage.SqlStore) -> Iterator[Wakes]:
         return
     from supervisor.storage.notify_wake import NotifyWake
 
-    everywhere = NotifyWake(store.database, here)
+    everywhere = NotifyWake(store.database, here, store.history.heard)
+    store.history.tell_others = everywhere.tell_of_events
     everywhere.start()
     try:
         yield Wakes(here, everywhere)

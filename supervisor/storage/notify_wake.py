@@ -1,9 +1,10 @@
 """A wake across processes: NOTIFY on Postgres, heard by every supervisor on the same database.
 
-One thread owns one connection, outside of the pool: it sends what this process asks and hears what others ask. `set`
-only marks the wish and pokes that thread, so it never blocks, whatever the database does. While the connection is
-away wishes are kept; whoever comes back wakes its own loop once, because it may have missed something. A pooler that
-hands out one connection per transaction cannot carry this: the loop then finds everything at its next poll.
+Two things are said: that loops should look, and that events were written, for those who follow the history.
+One thread owns one connection, outside of the pool: it sends what this process says and hears what others say. Saying
+only marks the wish and pokes that thread, so it never blocks, whatever the database does. While the connection is away
+wishes are kept; whoever comes back wakes its own loop once, because it may have missed something. A pooler that hands
+out one connection per transaction cannot carry this: everything is then found at the next poll.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import select
 import socket
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
@@ -24,16 +26,19 @@ from supervisor.storage.database import Database
 log = logging.getLogger(__name__)
 
 CHANNEL = "spot_supervisor_wake"
+LOOK, EVENTS = "", "events"  # payloads
 RECONNECT_S = 1.0
 BETWEEN_S = 0.02  # a thousand submits a second need no thousand notifications
 
 
 class NotifyWake:
-    """`local` is the wake of this process's loop."""
+    """`local` is the wake of this process's loop; `events_heard` is called when another process has written events."""
 
-    def __init__(self, database: Database, local: Wake) -> None:
-        self._database, self._local = database, local
-        self._wished = False
+    def __init__(
+        self, database: Database, local: Wake, events_heard: Callable[[], None] = lambda: None
+    ) -> None:
+        self._database, self._local, self._events_heard = database, local, events_heard
+        self._wished: set[str] = set()
         self._closing = threading.Event()
         self._poke, self._poked = socket.socketpair()
         for end in (self._poke, self._poked):
@@ -43,9 +48,11 @@ class NotifyWake:
 
     def set(self) -> None:
         self._local.set()
-        if not self._wished:
-            self._wished = True
-            self._prod()
+        self._wish(LOOK)
+
+    def tell_of_events(self) -> None:
+        """This process has written events."""
+        self._wish(EVENTS)
 
     def wait(self, timeout_s: float) -> bool:
         return self._local.wait(timeout_s)
@@ -84,12 +91,13 @@ class NotifyWake:
     def _serve(self, connection: psycopg.Connection[Any]) -> None:
         """Send and hear until told to close. Raises psycopg.Error, OSError."""
         while not self._closing.is_set():
-            if self._wished:
-                self._wished = False  # before the sending: a wish from now on wants one of its own
+            wished = sorted(self._wished)
+            if wished:
+                self._wished.difference_update(wished)  # before the sending: a wish from now on wants its own
                 try:
-                    connection.execute(f"NOTIFY {CHANNEL}")
+                    connection.execute("; ".join(f"NOTIFY {CHANNEL}, '{payload}'" for payload in wished))
                 except BaseException:
-                    self._wished = True
+                    self._wished.update(wished)
                     raise
                 self._closing.wait(BETWEEN_S)
             if not self._wished:
@@ -108,11 +116,15 @@ class NotifyWake:
         """What has arrived outside of a statement; what comes with one goes to the handler by itself."""
         connection.pgconn.consume_input()
         while (notification := connection.pgconn.notifies()) is not None:
-            self._heard(notification.be_pid)
+            self._heard(notification.be_pid, notification.extra.decode())
 
-    def _heard(self, sender: int) -> None:
+    def _heard(self, sender: int, payload: str) -> None:
         connection = self._connection
-        if connection is None or sender != connection.info.backend_pid:
+        if connection is not None and sender == connection.info.backend_pid:
+            return
+        if payload == EVENTS:
+            self._events_heard()
+        else:
             self._local.set()
 
     def _come_back(self) -> None:
@@ -121,6 +133,7 @@ class NotifyWake:
             self._closing.wait(RECONNECT_S)
         else:
             self._local.set()
+            self._events_heard()
 
     def _connect(self) -> None:
         try:
@@ -131,7 +144,9 @@ class NotifyWake:
             )
             return
         try:
-            connection.add_notify_handler(lambda notification: self._heard(notification.pid))
+            connection.add_notify_handler(
+                lambda notification: self._heard(notification.pid, notification.payload)
+            )
             connection.execute(f"LISTEN {CHANNEL}")
         except psycopg.Error as error:
             self._lose(connection, error)
@@ -147,6 +162,11 @@ class NotifyWake:
             )
 
     # --- from other threads -------------------------------------------------------------------------------------------
+
+    def _wish(self, payload: str) -> None:
+        if payload not in self._wished:
+            self._wished.add(payload)
+            self._prod()
 
     def _prod(self) -> None:
         try:
