@@ -17,6 +17,7 @@ from supervisor import settings as settings_of
 from supervisor.adapters import Adapters
 from supervisor.api.deps import Services, assemble, with_tokens, without_tokens
 from supervisor.api.rates import Rates
+from supervisor.api.streams import Limits
 from supervisor.domain import cells
 from supervisor.domain.attempt import Try
 from supervisor.domain.run import Run
@@ -161,7 +162,8 @@ def build(settings: Settings, store: Store, wakes: Wakes) -> House:
     )
     rates = Rates(settings.rate_per_s, settings.rate_burst)
     asked = without_tokens(services) if settings.insecure_loopback else with_tokens(services, rates)
-    asked = replace(asked, readings=_readings(settings, parts, loop, outbox))
+    streams = Limits(settings.streams_max, settings.streams_per_token)
+    asked = replace(asked, readings=_readings(settings, parts, loop, outbox), streams=streams)
     return House(asked, loop, handover, adapters, announcer)
 
 
