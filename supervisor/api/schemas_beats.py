@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from supervisor.api.bodies import NoParameters
+from supervisor.api.bodies import NoParameters, RunId
 from supervisor.api.moments import Moment
 from supervisor.api.schemas import Answer
 from supervisor.domain import heartbeat
@@ -16,13 +16,13 @@ from supervisor.domain import heartbeat
 class HeartbeatBody(BaseModel):
     """One heartbeat; fields that are unknown here are ignored. For the document: domain/heartbeat reads it."""
 
-    run_id: str
+    run_id: RunId
     attempt: int = Field(ge=1, le=heartbeat.MAX_COUNT)
-    launch_id: str = Field(description="generation.attempt.try")
+    launch_id: str = Field(description="generation.attempt.try", pattern=r"^[0-9]+\.[0-9]+\.[0-9]+$")
     machine_id: str = Field(max_length=heartbeat.MAX_TEXT)
     boot_id: str = Field(max_length=heartbeat.MAX_TEXT)
     sequence: int = Field(ge=1, le=heartbeat.MAX_COUNT)
-    phase: str = Field(description=", ".join(heartbeat.PHASES))
+    phase: str = Field(json_schema_extra={"enum": list(heartbeat.PHASES)})
     nonce: str
     step: int | None = Field(None, ge=0, le=heartbeat.MAX_COUNT)
     total: int | None = Field(None, ge=0, le=heartbeat.MAX_COUNT)

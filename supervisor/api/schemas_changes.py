@@ -36,9 +36,9 @@ class ChangedRun(Run):
 
 
 class ManyParameters(ListParameters):
-    """Which runs: the filters of the list. `all`: every run, in the place of a filter."""
+    """Which runs: the filters of the list. `page_size`: how many of them one request looks at; 0 = 1000."""
 
-    all: bool = False
+    all: Annotated[bool, Field(description="every run, in the place of a filter")] = False
 
     @model_validator(mode="after")
     def _meant(self) -> ManyParameters:

@@ -1,0 +1,53 @@
+"""Stop and resume of many at the door: a filter must be said, and foreign runs are not in it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.services.bed import COMMAND, Bed, Client
+
+
+@pytest.fixture
+def labelled(bed: Bed) -> Bed:
+    for name in ("a-1", "a-2"):
+        bed.submit(name, {**COMMAND, "labels": {"team": "vision"}})
+    bed.submit("b-1")
+    return bed
+
+
+def test_the_filters_of_the_list(labelled: Bed, client: Client) -> None:
+    told = client.post("/v1/runs/stop?label=team=vision", json={"expect": 2})
+    assert (told.status_code, told.json()["runs"]) == (200, ["a-2", "a-1"])
+    assert client.post("/v1/runs/stop?q=b-&status=pending").json()["runs"] == ["b-1"]
+    assert client.post("/v1/runs/resume?all=true", json={"dry_run": True}).json()["matched"] == 3
+    assert (
+        client.post("/v1/runs/stop?label=team=vision", json={"expect": 9}).json()["code"] == "COUNT_DIFFERS"
+    )
+
+
+@pytest.mark.parametrize(
+    ("query", "body", "told"),
+    [
+        ("", {}, "a filter is needed"),
+        ("?q=", {}, "a filter is needed"),
+        ("?page_size=2&sort=created", {}, "a filter is needed"),
+        ("?all=false", {}, "a filter is needed"),
+        ("?all=true&q=a", {}, "contradict"),
+        ("?lable=team=vision", {}, "did you mean label?"),
+        ("?status=runing", {}, "did you mean running?"),
+        ("?q=a&q=b", {}, "is given twice"),
+        ("?all=true", {"dryrun": True}, "did you mean dry_run?"),
+        ("?all=true", {"dry_run": 1}, "boolean"),
+        ("?all=true", {"expect": -1}, "greater than or equal"),
+        ("?all=true&page_size=-1", {}, "greater than or equal"),
+    ],
+)
+def test_what_is_not_meant_so_stops_nobody(
+    labelled: Bed, client: Client, query: str, body: Any, told: str
+) -> None:
+    for deed in ("stop", "resume"):
+        answer = client.post(f"/v1/runs/{deed}{query}", json=body)
+        assert (answer.status_code, told in answer.json()["detail"]) == (422, True), answer.text
+    assert all(labelled.run(name).stop is None for name in ("a-1", "a-2", "b-1"))
