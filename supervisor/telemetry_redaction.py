@@ -60,17 +60,17 @@ def _url(found: re.Match[str]) -> str:
     elif not known:
         path = "/".join(DOTS if _RANDOM.match(part) else part for part in path.split("/"))
     if query:
-        query = "&".join(map(_query_value, query.split("&")))
+        query = "&".join(_query_value(pair, known) for pair in query.split("&"))
     fragment = "#" + (DOTS if _RANDOM.match(parts.fragment) else parts.fragment) if parts.fragment else ""
     if (path, query) == (parts.path, parts.query) and fragment[1:] == parts.fragment:
         return found[0]
     return f"{parts.scheme}://{parts.netloc}{path}{'?' + query if query else ''}{fragment}"
 
 
-def _query_value(pair: str) -> str:
+def _query_value(pair: str, known: bool) -> str:
     name, equals, value = pair.partition("=")
     secret = looks_secret(name) or name.lower() in ("sig", "signature", "code", "pass")
-    return f"{name}={DOTS}" if equals and value and (secret or _RANDOM.match(value)) else pair
+    return f"{name}={DOTS}" if equals and value and (secret or (not known and _RANDOM.match(value))) else pair
 
 
 def _makers(text: str) -> str:
