@@ -36,6 +36,7 @@ from supervisor.reconciler.leader import Leader
 from supervisor.reconciler.loop import Loop
 from supervisor.reconciler.observe import Observer
 from supervisor.reconciler.outcomes import Outcomes
+from supervisor.reconciler.patrolling import Patrol, greet
 from supervisor.reconciler.readers import Readers
 from supervisor.reconciler.rotation import Rotation
 from supervisor.reconciler.sampling import Sampler
@@ -48,6 +49,7 @@ from supervisor.services.dev import Dev
 from supervisor.services.handover import Handover
 from supervisor.services.health import LoopStatus
 from supervisor.services.heartbeat import BeatInbox
+from supervisor.services.meta import version
 from supervisor.services.parts import Defaults, Elsewhere, Parts
 from supervisor.services.plan import Preview
 from supervisor.services.policy import Spec
@@ -85,6 +87,8 @@ class House:
         if self.handover is not None:
             self.handover.start()
         self.services.identity.start()
+        leader = self.loop.leader
+        greet(self.loop.store, leader.cell, leader.alone, version(), self.loop.clock.now())
         self.announcer.start()
         self.loop.start()
 
@@ -147,6 +151,7 @@ def build(settings: Settings, store: Store, wakes: Wakes) -> House:
         parts.knobs.poll_interval_s,
         lambda: beats.looked(tick.runs.values()),
         None if alone else Leader(store, "retention", owner, clock, alone, lambda: None),
+        Patrol(store, settings.patrol_every_s).look,
     )
     outbox = leader if alone else Leader(store, OUTBOX, owner, clock, alone, lambda: None)
     announcer = outlets.announcer_of(settings, store, clock, outbox, shared=alone)

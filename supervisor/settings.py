@@ -45,6 +45,7 @@ class Settings(AccessSettings, GceSettings):
     alert_url: str = field(default="", repr=False)  # where announcements are sent; empty = to the log only
     alert_secret: str = field(default="", repr=False)  # what signs them, or file:/PATH
     webhook_allow_hosts: tuple[str, ...] = ()  # receivers that may be private and need no https
+    patrol_every_s: float = 86400.0  # how often it is told how everything stands; 0 = never
 
     poll_interval_s: float = 30.0
     beat_push_s: float = 10.0

@@ -37,6 +37,7 @@ ZERO_ALLOWED = frozenset(
         "stop_grace_s",
         "rest_s",
         "upload_reserve_s",
+        "patrol_every_s",
     }
 )
 LONGEST_S = 10 * 366 * 86400.0

@@ -21,6 +21,7 @@ from supervisor.domain.run import Run
 from supervisor.ports.backlog import Backlog
 from supervisor.ports.endpoints import Deliveries, Endpoints
 from supervisor.ports.history import History, StoredEvent
+from supervisor.ports.patrols import Patrols
 from supervisor.ports.tokens import Tokens
 
 
@@ -165,6 +166,9 @@ class Store(Protocol):
 
     @property
     def deliveries(self) -> Deliveries: ...
+
+    @property
+    def patrols(self) -> Patrols: ...
 
     @property
     def history(self) -> History:

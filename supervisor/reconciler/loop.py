@@ -31,6 +31,7 @@ WATCH_S = 1.0
 BETWEEN_WAKES_S = 0.05
 RESTS = 2.0  # after a tick it rests this many times its length, whoever wakes it: ten thousand runs do all the time
 PRUNE_S = 3600.0
+PATROL_S = 60.0
 PRUNE_PAGE = 1000
 
 
@@ -56,6 +57,7 @@ class Loop:
     poll_interval_s: float
     after_tick: Callable[[], None] = lambda: None
     housekeeper: Leader | None = None  # retention, of the whole database; None = this cell's leader
+    patrol: Callable[[float], object] = lambda now: None  # looked at by the housekeeper; may raise StoreDown
     status: LoopStatus = field(init=False)
     _stopping: threading.Event = field(default_factory=threading.Event)
     _between: threading.Lock = field(default_factory=threading.Lock)  # held while a tick runs
@@ -84,6 +86,7 @@ class Loop:
             next_run_time=at_once,
         )
         add(self._prune, every, id="prune", seconds=PRUNE_S)
+        add(self._patrol, every, id="patrol", seconds=PATROL_S)
         self._scheduler.start()
         self._watcher.start()
 
@@ -172,6 +175,14 @@ class Loop:
                 continue
         except StoreDown as error:
             log.error("nothing pruned", extra={telemetry.ACTION: "prune", telemetry.ERROR: str(error)})
+
+    def _patrol(self) -> None:
+        if not self._keeps_house():
+            return
+        try:
+            self.patrol(self.clock.now())
+        except StoreDown as error:
+            log.error("no patrol", extra={telemetry.ACTION: "patrol", telemetry.ERROR: str(error)})
 
     def _keeps_house(self) -> bool:
         return self._leaders[-1].lease() is not None

@@ -9,11 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import and_, bindparam, case, func, literal_column, or_
+from sqlalchemy import and_, bindparam, case, func, literal, literal_column, or_
 
 from supervisor.ports.store import Lease
 from supervisor.storage.statements import Session, Statement, insert
 from supervisor.storage.tables import leases, runs
+
+GIVEN_BACK_S = 1.0  # more than a database's clock may be coarse
 
 
 def database_now(dialect: str) -> Any:
@@ -57,7 +59,12 @@ def _leaderless(dialect: str) -> Any:
 
 
 TAKE = Statement(_take)
-DROP = Statement(lambda _: sa.update(leases).values(owner="", until=0.0).where(_OURS))
+# Free at once, and still known since when.
+DROP = Statement(
+    lambda dialect: (
+        sa.update(leases).values(owner="", until=database_now(dialect) - literal(GIVEN_BACK_S)).where(_OURS)
+    )
+)
 LEADERLESS = Statement(_leaderless)
 HOLD = Statement(lambda _: sa.select(leases.c.epoch).where(_OURS).with_for_update(read=True))
 

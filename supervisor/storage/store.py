@@ -42,6 +42,7 @@ from supervisor.storage.database import Database
 from supervisor.storage.deliveries import SqlDeliveries
 from supervisor.storage.endpoints import SqlEndpoints
 from supervisor.storage.history import SqlHistory
+from supervisor.storage.patrols import SqlPatrols
 from supervisor.storage.statements import Session, Statement, insert
 from supervisor.storage.tables import meta
 from supervisor.storage.tokens import SqlTokens
@@ -89,6 +90,7 @@ class SqlStore:
         self.tokens = SqlTokens(database, channels)
         self.endpoints = SqlEndpoints(database, channels)
         self.deliveries = SqlDeliveries(database, channels)
+        self.patrols = SqlPatrols(database, channels)
 
     def close(self) -> None:
         self.database.close()
