@@ -33,6 +33,10 @@ class DuplicateRun(Exception):
     """Another run has this run_id."""
 
 
+class KeyHeld(Exception):
+    """Another transaction has taken this Idempotency-Key and does not end."""
+
+
 @dataclass(frozen=True, slots=True)
 class Lease:
     """Leadership of one cell. `epoch` stands in every guarded UPDATE; `deadline` is on this process's monotonic
@@ -148,7 +152,8 @@ class Transaction(Protocol):
         ...
 
     def take_key(self, scope: str, key: str, fingerprint: str, now: float) -> KeptAnswer | None:
-        """None = the key is ours now; else what is kept for it (perhaps still in flight)."""
+        """None = the key is ours now; else what is kept for it (perhaps still in flight). Waits for another transaction
+        that has just taken it; raises KeyHeld where that takes too long."""
         ...
 
     def keep_answer(self, scope: str, key: str, answer: KeptAnswer) -> None: ...
@@ -270,6 +275,10 @@ class Store(Protocol):
         actor: str | None = None,
     ) -> list[StoredEvent]:
         """None: of every run and of the supervisor itself; of every owner; of every actor."""
+        ...
+
+    def kept_answer(self, scope: str, key: str) -> KeptAnswer | None:
+        """None: no request with this key was answered, within the time for which answers are kept."""
         ...
 
     def samples(self, key: int, since: float, limit: int) -> list[Sample]: ...

@@ -6,6 +6,7 @@ nothing is approved. `accept_loss` with a reason is the only way round the verif
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from supervisor.domain.callers import Caller
@@ -14,8 +15,10 @@ from supervisor.domain.events import Event, EventKind
 from supervisor.domain.run import Approval, Run
 from supervisor.domain.status import Status
 from supervisor.lifecycle.teardown import awaits_pull
-from supervisor.services.changing import change
+from supervisor.services.changing import Judge, change
+from supervisor.services.keys import Once, Reply, change_once
 from supervisor.services.parts import Parts
+from supervisor.services.run_view import Json, dumps
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +30,28 @@ class ApproveRequest:
     accept_loss: str = ""
 
 
+UNDONE = "nothing was approved"
+View = Callable[[Run], Json]
+
+
 def approve(parts: Parts, run_id: str, request: ApproveRequest, caller: Caller) -> Run:
     """The run with the approval on record. Raises NotFound, NothingToApprove, PullRequired, ApprovalMismatch,
     Unavailable."""
+    return change(parts, run_id, _judge(request, caller), UNDONE)
 
+
+def approve_once(
+    parts: Parts, run_id: str, request: ApproveRequest, caller: Caller, asked: Once, view: View
+) -> Reply:
+    """The same for a request with a key. Raises KeyReused, KeyInFlight too."""
+
+    def shape(run: Run) -> Reply:
+        return Reply(202, dumps(view(run)), "")
+
+    return change_once(parts, run_id, _judge(request, caller), UNDONE, asked, shape)
+
+
+def _judge(request: ApproveRequest, caller: Caller) -> Judge:
     def judge(run: Run, now: float) -> tuple[Run, Event] | None:
         if _same(run.approval, request):
             return None
@@ -40,7 +61,7 @@ def approve(parts: Parts, run_id: str, request: ApproveRequest, caller: Caller) 
         )
         return replace(run, approval=approval), _event(run, approval, caller)
 
-    return change(parts, run_id, judge, "nothing was approved")
+    return judge
 
 
 def _same(approval: Approval | None, request: ApproveRequest) -> bool:

@@ -28,6 +28,7 @@ from supervisor.ports.platform import PlanQuestion
 from supervisor.ports.provider import NotSupported, ProviderUnavailable
 from supervisor.ports.store import RunFilter
 from supervisor.services.changing import refuse_more
+from supervisor.services.keys import check_key
 from supervisor.services.nearness import REQUIRE
 from supervisor.services.parts import Parts
 from supervisor.services.plan_view import UNNAMED, Readings, plan_json
@@ -35,7 +36,7 @@ from supervisor.services.policy import Spec, policy_from
 from supervisor.services.resume import Look, Wish, judged, look
 from supervisor.services.run_view import Json
 from supervisor.services.spec_secrets import hidden
-from supervisor.services.submit import SubmitRequest, check_key, new_run, prepared, refuse_stranger
+from supervisor.services.submit import SubmitRequest, new_run, prepared, refuse_stranger
 from supervisor.services.together import Answer, ask_together
 
 WITHIN_S, LEAST_S = 4.0, 0.5  # for all that others are asked; the least that is left for the last questions

@@ -12,6 +12,7 @@ generation of the run has written is never touched.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from supervisor.domain import baton as batons
@@ -32,6 +33,7 @@ from supervisor.ports.objectstore import (
 )
 from supervisor.services import rfc3339
 from supervisor.services.changing import RACES, change, find_run
+from supervisor.services.keys import Once, Reply, keep, replay, taken
 from supervisor.services.parts import Parts
 
 
@@ -66,6 +68,22 @@ def refuse_purged(run: Run, attempt: Attempt | None = None) -> None:
             f"(`spot events {run.run_id}`).",
             {"run_id": run.run_id, "purged_at": rfc3339.text(at)},
         )
+
+
+def purge_once(
+    parts: Parts, run_id: str, confirm: str, caller: Caller, asked: Once, shape: Callable[[Purged], Reply]
+) -> Reply:
+    """The same for a request with a key, which counts from the purge's end on: cut off, a repeat finishes it. Once
+    answered, a repeat deletes nothing of what a later generation wrote. Raises KeyReused, KeyInFlight too."""
+    before = parts.store.kept_answer(asked.scope, asked.key)
+    if before is not None:
+        return replay(before, asked.fingerprint)
+    reply, now = shape(purge(parts, run_id, confirm, caller)), parts.clock.now()
+    with parts.store.begin(now) as tx:
+        known = taken(tx, asked, now)
+        if known is None:
+            keep(tx, asked, reply)
+    return known or reply
 
 
 def purge(parts: Parts, run_id: str, confirm: str, caller: Caller) -> Purged:

@@ -7,7 +7,7 @@ that a reader sees the last beat and not the last sample.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from supervisor.domain import runfiles
@@ -66,9 +66,10 @@ class Queries:
             return None
         return account_view(run.provider, self._parts.platform.account_so_far())
 
-    def view(self, run: Run) -> Json:
-        """`run` as JSON, with its labels."""
-        return run_json(self._fresh(run), self._parts.clock.now(), self._parts.store.labels(run.key))
+    def view(self, run: Run, labels: Mapping[str, str] | None = None) -> Json:
+        """`run` as JSON. `labels` None = those that are stored."""
+        known = self._parts.store.labels(run.key) if labels is None else labels
+        return run_json(self._fresh(run), self._parts.clock.now(), known)
 
     def page(self, where: RunFilter, page_size: int, cursor: str | None) -> Json:
         """Newest first. `page_size` 0 = the default; above 1000 is taken as 1000. Raises CursorInvalid."""

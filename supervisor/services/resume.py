@@ -6,7 +6,9 @@ the one that was read.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from supervisor.domain.callers import Caller
 from supervisor.domain.errors import SpotError, Unavailable
@@ -15,8 +17,11 @@ from supervisor.domain.run import Run
 from supervisor.ports.store import Change, Transaction
 from supervisor.services import code, reopen
 from supervisor.services.changing import RACES, find_run, refuse_more
+from supervisor.services.keys import Once, Reply, answered, keep, taken
 from supervisor.services.parts import Parts
 from supervisor.services.policy import Spec, policy_from, provider_of, settled
+
+Told = TypeVar("Told")
 
 
 class Raced(Exception):
@@ -60,6 +65,33 @@ class Look:
 
 def resume(parts: Parts, run_id: str, wish: Wish) -> Resumed:
     """Raises NotFound, Conflict and its kin, InvalidRequest and its kin, CodeNotFound, Unavailable, StoreDown."""
+    return _resume(parts, run_id, wish, lambda tx, now: None, lambda tx, resumed: resumed)
+
+
+def resume_once(
+    parts: Parts, run_id: str, wish: Wish, asked: Once, shape: Callable[[Resumed], Reply]
+) -> Reply:
+    """The same for a request with a key: its answer. Raises KeyReused, KeyInFlight too."""
+
+    def answer(tx: Transaction, resumed: Resumed) -> Reply:
+        reply = shape(resumed)
+        keep(tx, asked, reply)
+        return reply
+
+    def work() -> Reply:
+        return _resume(parts, run_id, wish, lambda tx, now: taken(tx, asked, now), answer)
+
+    return answered(parts, asked, work)
+
+
+def _resume(
+    parts: Parts,
+    run_id: str,
+    wish: Wish,
+    known: Callable[[Transaction, float], Told | None],
+    answer: Callable[[Transaction, Resumed], Told],
+) -> Told:
+    """`known` and `answer` are the first and the last in the transaction; what is known already is all that is told."""
     if wish.spec is not None:
         wish = replace(wish, spec=settled(wish.spec, parts), refusal=code.refusal(parts, wish.spec))
     for _ in range(RACES):
@@ -67,14 +99,18 @@ def resume(parts: Parts, run_id: str, wish: Wish) -> Resumed:
         seen, now = look(parts, run_id), parts.clock.now()
         try:
             with parts.store.begin(now) as tx:
+                before = known(tx, now)
+                if before is not None:
+                    return before
                 found = tx.find(run_id)
                 if found is None:
                     raise Raced
                 resumed = resume_in(tx, parts, found, wish, seen, now)
+                told = answer(tx, resumed)
         except Raced:
             continue
         settle(parts, seen, resumed)
-        return resumed
+        return told
     raise Unavailable(f"{run_id} kept changing; it was not resumed. Try again.", {"run_id": run_id})
 
 

@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from supervisor.domain.callers import Caller
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.run import Run, StopRequest
 from supervisor.domain.status import Status
-from supervisor.services.changing import change
+from supervisor.services.changing import Judge, change
+from supervisor.services.keys import Once, Reply, change_once
 from supervisor.services.parts import Parts
+from supervisor.services.run_view import Json, dumps
+
+UNDONE = "the stop was not recorded"
+View = Callable[[Run], Json]
 
 
 def stop(parts: Parts, run_id: str, caller: Caller) -> Run:
     """The run with the stop on record. A terminal run, one that is being stopped already, and one whose verified work
     awaits its teardown are given back as they are. Raises NotFound, Unavailable, StoreDown."""
+    return change(parts, run_id, _judge(caller), UNDONE)
 
+
+def stop_once(parts: Parts, run_id: str, caller: Caller, asked: Once, view: View) -> Reply:
+    """The same for a request with a key. 202; 200 where the run is over. Raises KeyReused, KeyInFlight too."""
+
+    def shape(run: Run) -> Reply:
+        return Reply(200 if run.terminal else 202, dumps(view(run)), "")
+
+    return change_once(parts, run_id, _judge(caller), UNDONE, asked, shape)
+
+
+def _judge(caller: Caller) -> Judge:
     def judge(run: Run, now: float) -> tuple[Run, Event] | None:
         if run.terminal or run.stop is not None:
             return None
@@ -28,4 +46,4 @@ def stop(parts: Parts, run_id: str, caller: Caller) -> Run:
             EventKind.STOP_REQUESTED, text, {"stop": False}, {"stop": True}, {"status": run.status}
         )
 
-    return change(parts, run_id, judge, "the stop was not recorded")
+    return judge

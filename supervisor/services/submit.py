@@ -8,34 +8,23 @@ does; the same key gives that answer again.
 from __future__ import annotations
 
 import base64
-import hashlib
-import json
 import secrets
 from dataclasses import dataclass, replace
 
 from supervisor.domain.callers import Caller
-from supervisor.domain.errors import (
-    InvalidRequest,
-    KeyInFlight,
-    KeyReused,
-    RunIdTaken,
-    SpotError,
-    Unavailable,
-)
+from supervisor.domain.errors import RunIdTaken, SpotError, Unavailable
 from supervisor.domain.events import EventKind
 from supervisor.domain.policies import Policy
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
-from supervisor.ports.store import DuplicateRun, KeptAnswer, Transaction
+from supervisor.ports.store import DuplicateRun, Transaction
 from supervisor.services import code
 from supervisor.services.changing import RACES
+from supervisor.services.keys import Once, Reply, answered, keep, once, scope_of, taken
 from supervisor.services.parts import Parts
 from supervisor.services.policy import Spec, policy_from, provider_of, settled, warnings_of
 from supervisor.services.resume import Look, Raced, Resumed, Wish, look, refuse_one_more, resume_in, settle
 from supervisor.services.run_view import dumps, run_json
-
-KEY_MAX = 255
-IN_FLIGHT = 0  # KeptAnswer.status of a request that has not been answered yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,25 +39,20 @@ class SubmitRequest:
     refusal: SpotError | None = None  # why no run of this spec can begin, found out before any transaction
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """`body` is JSON text; `replayed`: an earlier request with the same key was answered so."""
-
-    status: int
-    body: str
-    location: str
-    replayed: bool = False
-
-
 def submit(parts: Parts, request: SubmitRequest, caller: Caller) -> Reply:
     """201: a new run. 200: an existing one, unchanged or resumed. Raises the errors of RULES section 5, InvalidRequest
-    and its kin, KeyReused, KeyInFlight, Unavailable, StoreDown."""
-    check_key(request.key)
+    and its kin, TooManyActiveRuns, KeyReused, KeyInFlight, Unavailable, StoreDown."""
+    payload = [request.run_id, request.spec, request.replace_spec, request.rerun]
+    asked = once(request.key, key_scope(caller), payload)
+    return answered(parts, asked, lambda: _submit(parts, request, caller, asked))
+
+
+def _submit(parts: Parts, request: SubmitRequest, caller: Caller, asked: Once | None) -> Reply:
     request = prepared(parts, request)
     for _ in range(RACES):
         seen = look(parts, request.run_id) if request.run_id is not None else Look(None, None)
         try:
-            reply, resumed = _submit_once(parts, request, caller, seen)
+            reply, resumed = _submit_once(parts, request, caller, seen, asked)
         except (DuplicateRun, Raced):
             continue
         if resumed is not None:
@@ -85,11 +69,11 @@ def prepared(parts: Parts, request: SubmitRequest) -> SubmitRequest:
 
 
 def _submit_once(
-    parts: Parts, request: SubmitRequest, caller: Caller, seen: Look
+    parts: Parts, request: SubmitRequest, caller: Caller, seen: Look, asked: Once | None
 ) -> tuple[Reply, Resumed | None]:
     now = parts.clock.now()
-    if request.key is not None:
-        return _once_per_key(parts, request, request.key, caller, seen, now)
+    if asked is not None:
+        return _once_per_key(parts, request, asked, caller, seen, now)
     # Policy and answer are made outside the transaction: everybody else's writes wait for it.
     policy = policy_from(request.spec, parts, now) if seen.run is None else None
     with parts.store.begin(now) as tx:
@@ -98,17 +82,15 @@ def _submit_once(
 
 
 def _once_per_key(
-    parts: Parts, request: SubmitRequest, key: str, caller: Caller, seen: Look, now: float
+    parts: Parts, request: SubmitRequest, asked: Once, caller: Caller, seen: Look, now: float
 ) -> tuple[Reply, Resumed | None]:
-    """Nothing is refused before the key was looked up: the first answer comes again, whatever has changed since."""
-    fingerprint, scope = _fingerprint(request), key_scope(caller)
     with parts.store.begin(now) as tx:
-        kept = tx.take_key(scope, key, fingerprint, now)
-        if kept is not None:
-            return _replay(kept, fingerprint), None
+        before = taken(tx, asked, now)
+        if before is not None:
+            return before, None
         run, resumed = _write(tx, parts, request, None, caller, seen, now)
         reply = _reply(request, run, resumed, now)
-        tx.keep_answer(scope, key, KeptAnswer(fingerprint, reply.status, reply.body, reply.location))
+        keep(tx, asked, reply)
     return reply, resumed
 
 
@@ -181,28 +163,5 @@ def _reply(request: SubmitRequest, run: Run, resumed: Resumed | None, now: float
     return Reply(201 if resumed is None else 200, dumps(answer), f"/v1/runs/{run.run_id}")
 
 
-def check_key(key: str | None) -> None:
-    if key is not None and not (1 <= len(key) <= KEY_MAX and key.isascii() and key.isprintable()):
-        raise InvalidRequest(
-            f"Idempotency-Key must be 1 to {KEY_MAX} printable ASCII characters.", {"max": KEY_MAX}
-        )
-
-
 def key_scope(caller: Caller) -> str:
-    """Two tokens may use the same key for different requests."""
-    return f"{caller.token_id or caller.owner} POST /v1/runs"
-
-
-def _fingerprint(request: SubmitRequest) -> str:
-    payload = [request.run_id, request.spec, request.replace_spec, request.rerun]
-    return hashlib.sha256(json.dumps(payload, sort_keys=True).encode()).hexdigest()
-
-
-def _replay(kept: KeptAnswer, fingerprint: str) -> Reply:
-    if kept.fingerprint != fingerprint:
-        raise KeyReused(
-            "This Idempotency-Key came with another body before. Use a new key for a new request."
-        )
-    if kept.status == IN_FLIGHT:
-        raise KeyInFlight("The first request with this Idempotency-Key is still being answered. Try again.")
-    return Reply(kept.status, kept.body, kept.location, replayed=True)
+    return scope_of(caller, "POST /v1/runs")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sqlalchemy as sa
-from sqlalchemy import and_, bindparam
+from sqlalchemy import and_, bindparam, exc
 
-from supervisor.ports.store import KeptAnswer
+from supervisor.ports.store import KeptAnswer, KeyHeld
 from supervisor.storage.statements import Session, Statement, insert
 from supervisor.storage.tables import idempotency
 
+LOCK_NOT_AVAILABLE = "55P03"  # SQLSTATE of Postgres: lock_timeout is over
 _IT = and_(idempotency.c.scope == bindparam("scope_"), idempotency.c.key == bindparam("key_"))
 TAKE = Statement(
     lambda dialect: (
@@ -32,14 +33,28 @@ KEEP = Statement(
 
 
 def take(session: Session, scope: str, key: str, fingerprint: str, now: float) -> KeptAnswer | None:
-    """None: the key is ours. On Postgres this waits for another transaction that is about to take the same key."""
+    """None: the key is ours. On Postgres this waits for another transaction that is about to take the same key. Raises
+    KeyHeld."""
     row = {
         "scope": scope, "key": key, "fingerprint": fingerprint, "status": 0, "body": "", "location": "",
         "created_at": now,
     }  # fmt: skip
-    if session.run(TAKE, row).rowcount == 1:
-        return None
-    return KeptAnswer(*session.run(READ, {"scope_": scope, "key_": key}).first())
+    try:
+        if session.run(TAKE, row).rowcount == 1:
+            return None
+    except exc.DBAPIError as error:
+        if getattr(error.orig, "sqlstate", "") == LOCK_NOT_AVAILABLE:
+            raise KeyHeld from error
+        raise
+    found = kept(session, scope, key)
+    if found is None:  # its time was over at this very moment
+        raise KeyHeld
+    return found
+
+
+def kept(session: Session, scope: str, key: str) -> KeptAnswer | None:
+    row = session.run(READ, {"scope_": scope, "key_": key}).first()
+    return None if row is None else KeptAnswer(*row)
 
 
 def keep(session: Session, scope: str, key: str, answer: KeptAnswer) -> None:

@@ -18,6 +18,7 @@ from supervisor.ports.backlog import Backlog
 from supervisor.ports.history import StoredEvent
 from supervisor.ports.store import (
     Change,
+    KeptAnswer,
     Lease,
     OutboxItem,
     PushedBeat,
@@ -30,6 +31,7 @@ from supervisor.storage import (
     backlog,
     beats,
     events,
+    keys,
     leases,
     pages,
     pushed,
@@ -221,6 +223,10 @@ class SqlStore:
     ) -> list[StoredEvent]:
         with self.database.reading() as session:
             return events.page(session, run_id, after_id, limit, newest_first, owner, actor)
+
+    def kept_answer(self, scope: str, key: str) -> KeptAnswer | None:
+        with self.database.reading() as session:
+            return keys.kept(session, scope, key)
 
     def samples(self, key: int, since: float, limit: int) -> list[Sample]:
         with self.database.reading() as session:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple
+
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
 from supervisor.api.answers import run_answer
 from supervisor.api.bodies import ApproveBody, NoParameters, ResumeBody, read_body, read_query
-from supervisor.api.deps import Services, caller_of, services_of
+from supervisor.api.deps import caller_of, services_of
+from supervisor.api.keys import once_of, replied
 from supervisor.domain.run import Run
-from supervisor.services.approve import ApproveRequest, approve
+from supervisor.services.approve import ApproveRequest, approve, approve_once
+from supervisor.services.keys import Reply
 from supervisor.services.policy import warnings_of
-from supervisor.services.resume import Wish, resume
-from supervisor.services.run_view import Json
-from supervisor.services.stop import stop
+from supervisor.services.resume import Resumed, Wish, resume, resume_once
+from supervisor.services.run_view import Json, dumps
+from supervisor.services.stop import stop, stop_once
 
 router = APIRouter(prefix="/v1/runs/{run_id}", tags=["actions"])
 
@@ -22,11 +26,14 @@ router = APIRouter(prefix="/v1/runs/{run_id}", tags=["actions"])
 async def stop_run(request: Request, run_id: str) -> Response:
     """Stop a run: its checkpoint is saved first, then its machine is released."""
     read_query(NoParameters, request)
-    services, caller = services_of(request), caller_of(request)
+    services, caller, once = services_of(request), caller_of(request), once_of(request, None)
+    view = services.queries.view
+    if once is not None:
+        return replied(await run_in_threadpool(stop_once, services.parts, run_id, caller, once, view))
 
     def work() -> tuple[Run, Json]:
         run = stop(services.parts, run_id, caller)
-        return run, services.queries.view(run)
+        return run, view(run)
 
     run, answer = await run_in_threadpool(work)
     return run_answer(answer, 200 if run.terminal else 202)
@@ -39,16 +46,17 @@ async def resume_run(request: Request, run_id: str) -> Response:
     body = await read_body(ResumeBody, request, optional=True)
     spec = body.spec.as_spec() if body.spec is not None else None
     wish = Wish(spec, body.replace_spec, body.rerun, caller_of(request))
-    services = services_of(request)
-    answer, changed = await run_in_threadpool(_resume, services, run_id, wish)
-    return run_answer(answer, 202 if changed else 200)
+    services, once = services_of(request), once_of(request, [spec, body.replace_spec, body.rerun])
 
+    def shape(resumed: Resumed) -> Reply:
+        answer = services.queries.view(resumed.run, resumed.spec.get("labels", {}))
+        warnings = warnings_of(resumed.spec, resumed.run.provider)
+        told = {**answer, "warnings": warnings, "differs": resumed.differs}
+        return Reply(202 if resumed.changed else 200, dumps(told), "")
 
-def _resume(services: Services, run_id: str, wish: Wish) -> tuple[Json, bool]:
-    resumed = resume(services.parts, run_id, wish)
-    answer = services.queries.view(resumed.run)
-    warnings = warnings_of(resumed.spec, resumed.run.provider)
-    return {**answer, "warnings": warnings, "differs": resumed.differs}, resumed.changed
+    if once is not None:
+        return replied(await run_in_threadpool(resume_once, services.parts, run_id, wish, once, shape))
+    return replied(await run_in_threadpool(lambda: shape(resume(services.parts, run_id, wish))))
 
 
 @router.post("/approve", status_code=202)
@@ -57,9 +65,14 @@ async def approve_run(request: Request, run_id: str) -> Response:
     read_query(NoParameters, request)
     body = await read_body(ApproveBody, request)
     wish = ApproveRequest(body.machine_id, body.results_sha256 or "", (body.accept_loss or "").strip())
-    services, caller = services_of(request), caller_of(request)
+    services, caller, once = services_of(request), caller_of(request), once_of(request, astuple(wish))
+    view = services.queries.view
+    if once is not None:
+        return replied(
+            await run_in_threadpool(approve_once, services.parts, run_id, wish, caller, once, view)
+        )
 
     def work() -> Json:
-        return services.queries.view(approve(services.parts, run_id, wish, caller))
+        return view(approve(services.parts, run_id, wish, caller))
 
     return run_answer(await run_in_threadpool(work), 202)

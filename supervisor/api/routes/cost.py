@@ -8,9 +8,11 @@ from fastapi.concurrency import run_in_threadpool
 from supervisor.api.answers import json_answer
 from supervisor.api.bodies import ListParameters, NoParameters, PurgeBody, read_body, read_query, run_filter
 from supervisor.api.deps import caller_of, services_of
+from supervisor.api.keys import once_of, replied
 from supervisor.services.cost import cost_page, run_cost
-from supervisor.services.purge import purge
-from supervisor.services.run_view import Json
+from supervisor.services.keys import Reply
+from supervisor.services.purge import Purged, purge, purge_once
+from supervisor.services.run_view import dumps
 
 router = APIRouter(prefix="/v1", tags=["runs"])
 
@@ -40,11 +42,15 @@ async def purge_run(request: Request, run_id: str) -> Response:
     """Delete all files of a run whose machines are gone; its history stays. Repeat it if it was cut off."""
     read_query(NoParameters, request)
     body = await read_body(PurgeBody, request)
-    services, caller = services_of(request), caller_of(request)
+    services, caller, once = services_of(request), caller_of(request), once_of(request, body.confirm)
 
-    def work() -> Json:
-        done = purge(services.parts, run_id, body.confirm, caller)
+    def shape(done: Purged) -> Reply:
         figures = {"deleted_files": done.files, "deleted_bytes": done.size_bytes}
-        return {**services.queries.view(done.run), **figures}
+        return Reply(200, dumps({**services.queries.view(done.run), **figures}), "")
 
-    return json_answer(await run_in_threadpool(work))
+    def work() -> Reply:
+        if once is not None:
+            return purge_once(services.parts, run_id, body.confirm, caller, once, shape)
+        return shape(purge(services.parts, run_id, body.confirm, caller))
+
+    return replied(await run_in_threadpool(work))

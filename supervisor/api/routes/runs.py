@@ -5,7 +5,6 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
-from supervisor.api import etags
 from supervisor.api.answers import json_answer, run_unless_known
 from supervisor.api.bodies import (
     AllEventParameters,
@@ -21,6 +20,7 @@ from supervisor.api.bodies import (
     run_filter,
 )
 from supervisor.api.deps import caller_of, services_of
+from supervisor.api.keys import key_of, replied
 from supervisor.api.stream_answer import open_stream, refuse_of_streams, wants_stream
 from supervisor.api.submit_query import SubmitParameters
 from supervisor.services.plan import plan
@@ -39,18 +39,14 @@ async def submit_run(request: Request) -> Response:
         run_id=body.run_id,
         replace_spec=body.replace_spec,
         rerun=body.rerun,
-        key=request.headers.get("idempotency-key"),
+        key=key_of(request),
     )
     services, caller = services_of(request), caller_of(request)
     if query.validate_only:
         return json_answer(
             await run_in_threadpool(plan, services.parts, services.asking, wish, caller, query.code_follows)
         )
-    reply = await run_in_threadpool(submit, services.parts, wish, caller)
-    headers = {"Location": reply.location, "ETag": etags.of(reply.body)}
-    if reply.replayed:
-        headers["Idempotency-Replayed"] = "true"
-    return Response(reply.body, reply.status, headers, "application/json")
+    return replied(await run_in_threadpool(submit, services.parts, wish, caller))
 
 
 @router.get("/runs")
