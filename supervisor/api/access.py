@@ -36,6 +36,8 @@ NEEDED: Mapping[str, Scope | None] = {
     "show_console": Scope.READ,
     "show_facts": Scope.READ,
     "list_attempts": Scope.READ,
+    "list_beats": Scope.READ,
+    "list_zones": Scope.READ,
     "list_run_events": Scope.READ,
     "list_events": Scope.READ,
     "read_log": Scope.READ,

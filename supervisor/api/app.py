@@ -33,6 +33,7 @@ from supervisor.api.routes import (
     runs,
     tokens,
     webhooks,
+    zones,
 )
 from supervisor.domain.errors import SpotError, Unavailable
 from supervisor.ports.objectstore import StoreFull, StoreUnavailable
@@ -44,7 +45,7 @@ LOG = logging.getLogger(__name__)
 ROUTERS = (
     runs.router, facts.router, evidence.router, cost.router, files.router, actions.router, changes.router, many.router,
     beats.router, code.router, imports.router, health.router, machines.router, prices.router, dev.router,
-    tokens.router, webhooks.router, metrics.router,
+    tokens.router, webhooks.router, metrics.router, zones.router,
 )  # fmt: skip
 
 

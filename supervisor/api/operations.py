@@ -26,6 +26,7 @@ from supervisor.api import (
     schemas_telemetry,
     schemas_tokens,
     schemas_webhooks,
+    schemas_zones,
     submit_query,
 )
 from supervisor.api.operation import Operation
@@ -82,6 +83,10 @@ OPERATIONS: Mapping[str, Operation] = {
     ),
     "show_facts": Operation({200: schemas_facts.RunFacts}, refuses="RUN_NOT_FOUND"),
     "list_attempts": Operation({200: schemas.AttemptList}, refuses="RUN_NOT_FOUND"),
+    "list_beats": Operation(
+        {200: schemas_beats.Series}, query=schemas_beats.SeriesParameters, refuses="RUN_NOT_FOUND"
+    ),
+    "list_zones": Operation({200: schemas_zones.ZoneList}),
     "list_run_events": Operation(
         {200: schemas.EventList},
         query=bodies.RunEventParameters,

@@ -53,7 +53,7 @@ def choose(run: Run, world: World, now: float) -> Offer | NoOffer:
     """The first offer that is not cooling, the avoided zone last; else when the next one is free."""
     offers = ladder(run, world, now)
     good = [
-        offer for offer in offers if not _cooling(world.zones.get(offer_key(offer.placement)), world, now)
+        offer for offer in offers if not is_cooling(world.zones.get(offer_key(offer.placement)), world, now)
     ]
     readable = [offer for offer in good if offer.placement.zone not in world.unread]
     if readable:
@@ -70,9 +70,9 @@ def queue(run: Run, world: World, now: float) -> list[tuple[Offer, ZoneRecord | 
     offers = ladder(run, world, now)
     wishes = list(dict.fromkeys((o.placement.spot, o.placement.shape) for o in offers))
     records = [(offer, world.zones.get(offer_key(offer.placement))) for offer in offers]
-    good = [offer for offer, record in records if not _cooling(record, world, now)]
+    good = [offer for offer, record in records if not is_cooling(record, world, now)]
     good.sort(key=lambda offer: _rank(offer.placement, run, wishes, world, now))
-    later = [(offer, record) for offer, record in records if record and _cooling(record, world, now)]
+    later = [(offer, record) for offer, record in records if record and is_cooling(record, world, now)]
     later.sort(key=lambda item: item[1].cool_until)
     return [*((offer, None) for offer in good), *later]
 
@@ -85,11 +85,11 @@ def _rank(
     place: Placement, run: Run, wishes: list[tuple[bool, str]], world: World, now: float
 ) -> tuple[bool, int, int]:
     """Smaller is better; equal ones keep the order of the settings."""
-    losses = _lost_lately(world.zones.get(offer_key(place)), now)
+    losses = lost_lately(world.zones.get(offer_key(place)), now)
     return place.zone == run.avoid_zone, wishes.index((place.spot, place.shape)), len(losses)
 
 
-def _lost_lately(record: ZoneRecord | None, now: float) -> tuple[float, ...]:
+def lost_lately(record: ZoneRecord | None, now: float) -> tuple[float, ...]:
     """A time ahead of now was written before the wall clock was set back: it says nothing."""
     known = record.lost_at if record is not None else ()
     return tuple(at for at in known if now - LOST_WINDOW_S < at <= now)
@@ -101,7 +101,7 @@ def longest_pause_s(world: World) -> float:
     return max(knobs.cooldown_max_s, knobs.quota_retry_s, 1.2 * knobs.recovery_backoff_max_s)
 
 
-def _cooling(record: ZoneRecord | None, world: World, now: float) -> bool:
+def is_cooling(record: ZoneRecord | None, world: World, now: float) -> bool:
     return record is not None and now < record.cool_until <= now + longest_pause_s(world)
 
 
@@ -141,7 +141,7 @@ def after_failure(
         pause_s = min(knobs.cooldown_min_s * 2 ** min(failures - 1, 10), knobs.cooldown_max_s)
     else:
         pause_s = knobs.quota_retry_s
-    return ZoneRecord(failures, now + pause_s, cause, detail, _lost_lately(record, now))
+    return ZoneRecord(failures, now + pause_s, cause, detail, lost_lately(record, now))
 
 
 def lessons_of(failed: CreateFailed, place: Placement, world: World, now: float) -> Lessons:
@@ -167,7 +167,7 @@ def after_loss(place: Placement, world: World, now: float) -> Lessons:
     """A machine of this offer was taken away."""
     key = offer_key(place)
     record = world.zones.get(key) or ZoneRecord(0, 0.0, "", "")
-    lost = (*_lost_lately(record, now), now)[-LOST_KEPT:]
+    lost = (*lost_lately(record, now), now)[-LOST_KEPT:]
     return ((key, replace(record, lost_at=lost)),)
 
 

@@ -220,6 +220,10 @@ class Store(Protocol):
 
     def zones(self, cell: str) -> dict[OfferKey, ZoneRecord]: ...
 
+    def machines(self, cell: str, owner: str | None = None) -> dict[OfferKey, int]:
+        """How many machines of each offer the runs of this cell (and owner) have now, as far as their rows know."""
+        ...
+
     def put_zone(self, cell: str, key: OfferKey, record: ZoneRecord | None) -> None: ...
 
     def take_lease(

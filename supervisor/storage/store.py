@@ -148,6 +148,10 @@ class SqlStore:
         with self.database.reading() as session:
             return zones.of_cell(session, cell)
 
+    def machines(self, cell: str, owner: str | None = None) -> dict[OfferKey, int]:
+        with self.database.reading() as session:
+            return zones.machines(session, cell, owner)
+
     def put_zone(self, cell: str, key: OfferKey, record: ZoneRecord | None) -> None:
         with self.database.writing() as session:
             zones.put(session, cell, key, record)

@@ -6,12 +6,12 @@ import json
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import bindparam
+from sqlalchemy import and_, bindparam, func, literal_column
 
 from supervisor.domain.placement import OfferKey, ZoneRecord
 from supervisor.storage.codec import dumps
 from supervisor.storage.statements import Session, Statement, insert
-from supervisor.storage.tables import zones
+from supervisor.storage.tables import attempts, runs, zones
 
 _KEY = ("cell", "provider", "zone", "shape", "spot")
 _RECORD = ("failures", "cool_until", "cause", "detail", "lost_at")
@@ -27,6 +27,45 @@ def _upsert(dialect: str) -> Any:
 UPSERT = Statement(_upsert)
 DELETE = Statement(lambda _: sa.delete(zones).where(*(zones.c[name] == bindparam(name) for name in _KEY)))
 OF_CELL = Statement(lambda _: sa.select(*tuple(zones.c)[1:]).where(zones.c.cell == bindparam("cell")))
+
+
+def _told(dialect: str, *path: str) -> sa.ColumnElement[str]:
+    """A value inside an attempt's document as text; NULL where it is not there."""
+    if dialect == "sqlite":
+        return func.json_extract(attempts.c.doc, literal_column(f"'$.{'.'.join(path)}'"))
+    return attempts.c.doc.op("::")(literal_column("jsonb")).op("#>>")(
+        literal_column(f"'{{{','.join(path)}}}'")
+    )
+
+
+def _machines(of_owner: bool) -> Statement:
+    def build(dialect: str) -> Any:
+        place = [_told(dialect, "placement", name) for name in ("provider", "zone", "shape", "spot")]
+        of_run = and_(attempts.c.run == runs.c.key, attempts.c.number == runs.c.attempt)
+        select = (
+            sa.select(*place, func.count())
+            .select_from(runs.join(attempts, of_run))
+            .where(runs.c.cell == bindparam("cell"), runs.c.settled == literal_column("0"))
+            .where(_told(dialect, "gone_at").is_(None))
+            .group_by(literal_column("1"), literal_column("2"), literal_column("3"), literal_column("4"))
+        )
+        return select.where(runs.c.owner == bindparam("owner")) if of_owner else select
+
+    return Statement(build)
+
+
+MACHINES, MACHINES_OF = _machines(False), _machines(True)
+
+
+def machines(session: Session, cell: str, owner: str | None) -> dict[OfferKey, int]:
+    """Of the current attempts of runs that are not settled: those machines that are not known gone."""
+    statement, params = (
+        (MACHINES, {"cell": cell}) if owner is None else (MACHINES_OF, {"cell": cell, "owner": owner})
+    )
+    found: dict[OfferKey, int] = {}
+    for provider, zone, shape, spot, count in session.run(statement, params):
+        found[(provider, zone, shape, spot in (1, "true"))] = count
+    return found
 
 
 def of_cell(session: Session, cell: str) -> dict[OfferKey, ZoneRecord]:

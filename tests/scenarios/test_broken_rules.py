@@ -74,7 +74,7 @@ def no_word_of_the_boot(*_: object) -> None:
         ("rules/awaiting-teardown-pull", "supervisor.lifecycle.teardown.awaits_pull", nobody_waits),
         ("rules/awaiting-teardown-pull-and-approval", "supervisor.lifecycle.teardown._must_ask", nobody_waits),
         ("cloud/asked-then-no-room-anywhere", "supervisor.lifecycle.launching._asked", nothing_is_only_asked_for),
-        ("cloud/zones-remember-losses", "supervisor.lifecycle.placement._lost_lately", losses_are_forgotten),
+        ("cloud/zones-remember-losses", "supervisor.lifecycle.placement.lost_lately", losses_are_forgotten),
         ("cloud/boot-finds-no-gpu", "supervisor.lifecycle.launching.word_of", no_word_of_the_boot),
         ("limits/approval-reminders", "supervisor.lifecycle.telling.next_reminder_at", reminded_at_every_look),
         ("rules/recovering-late-beat", "supervisor.lifecycle.recovering._late_beat", no_late_word),
