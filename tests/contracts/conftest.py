@@ -2,5 +2,13 @@
 
 import pytest
 
-for part in ("store_suite", "store_runs", "store_loop", "store_readers", "store_replicas", "tokens_suite"):
+for part in (
+    "store_suite",
+    "store_runs",
+    "store_loop",
+    "store_readers",
+    "store_replicas",
+    "store_endpoints",
+    "tokens_suite",
+):
     pytest.register_assert_rewrite(f"tests.contracts.{part}")
