@@ -103,12 +103,17 @@ class _OfRequest(logging.Filter):
 
 def configure(level: str = "info", log_format: str = "plain", stream: IO[str] | None = None) -> None:
     """Send the process's log to `stream` (None = standard error), replacing earlier handlers."""
-    handler = logging.StreamHandler(stream)
-    handler.setFormatter(JsonFormatter() if log_format == "json" else PlainFormatter())
-    handler.addFilter(_OfRequest())
-    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    logging.basicConfig(level=level.upper(), handlers=[handler(log_format, stream)], force=True)
     for name, least in _QUIET.items():
         logging.getLogger(name).setLevel(max(least, logging.getLogger().level))
+
+
+def handler(log_format: str, stream: IO[str] | None = None) -> logging.Handler:
+    """One that writes to `stream` (None = standard error)."""
+    made = logging.StreamHandler(stream)
+    made.setFormatter(JsonFormatter() if log_format == "json" else PlainFormatter())
+    made.addFilter(_OfRequest())
+    return made
 
 
 def _fields(record: logging.LogRecord) -> Iterator[tuple[str, object]]:

@@ -111,9 +111,9 @@ class Database:
 
     @property
     def connections(self) -> int:
-        """How many of them are in use now."""
-        pools = {self._writer.pool, self._reader.pool}
-        return sum(pool.checkedout() for pool in pools if isinstance(pool, QueuePool))
+        """How many of the pool are in use now; SQLite's one writer is always open and is not counted."""
+        pool = self._reader.pool
+        return pool.checkedout() if isinstance(pool, QueuePool) else 0
 
     def _begun(self) -> AbstractContextManager[Connection]:
         return _begun(self._writer) if self.group is None else self.group.writing(TURN_TIMEOUT_S)
