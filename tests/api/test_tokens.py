@@ -1,0 +1,231 @@
+"""Tokens at the door: who is let in, to what, and what everybody else is told."""
+
+from __future__ import annotations
+
+import logging
+import statistics
+import time
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+
+from supervisor.api.access import NEEDED
+from supervisor.api.app import ROUTERS
+from supervisor.api.deps import with_tokens
+from supervisor.api.schemas_tokens import TokenList, TokenMade, TokenShown
+from supervisor.domain.callers import LOCAL, Scope
+from supervisor.domain.tokens import write
+from supervisor.ports.store import StoreDown
+from supervisor.services.submit import SubmitRequest, submit
+from supervisor.services.tokens import TokenWish, create
+from tests.services.bed import COMMAND, Bed, Client
+
+ADMIN = frozenset({Scope.ADMIN})
+
+
+class Door:
+    """The bed behind a door that asks."""
+
+    def __init__(self, bed: Bed) -> None:
+        self.bed = bed
+        self.client = Client(with_tokens(bed.services))
+        self.admin = self.token("root", scopes=ADMIN)
+
+    def token(self, name: str = "ci", **wish: Any) -> str:
+        return str(create(self.bed.parts, TokenWish(name, **wish), LOCAL)["token"])
+
+    def ask(self, method: str, path: str, token: str | None = None, **more: Any) -> httpx.Response:
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        return self.client.request(method, path, headers=headers, **more)
+
+    def run_of(self, owner: str, run_id: str) -> None:
+        submit(self.bed.parts, SubmitRequest(COMMAND, run_id), replace(LOCAL, owner=owner, actor=owner))
+
+
+@pytest.fixture
+def door(bed: Bed) -> Door:
+    return Door(bed)
+
+
+@pytest.fixture
+def any_door(any_bed: Bed) -> Door:
+    return Door(any_bed)
+
+
+def test_made_used_listed_revoked(any_door: Door) -> None:
+    body = {"name": "ci", "owner": "lab", "scopes": ["runs:read"], "expires_in_s": 3600, "max_active_runs": 2}
+    answer = any_door.ask("POST", "/v1/tokens", any_door.admin, json=body)
+    assert (answer.status_code, answer.headers["cache-control"]) == (201, "no-store")
+    made = TokenMade.model_validate(answer.json())
+    assert (made.owner, made.scopes, made.created_by, made.valid) == ("lab", ["runs:read"], "root", True)
+    assert any_door.ask("GET", "/v1/runs", made.token).status_code == 200
+
+    listed = any_door.ask("GET", "/v1/tokens", any_door.admin)
+    assert made.token not in listed.text
+    assert {one.name for one in TokenList.model_validate(listed.json()).tokens} == {"ci", "root"}
+
+    for _ in range(2):
+        answer = any_door.ask("DELETE", f"/v1/tokens/{made.token_id}", any_door.admin)
+        assert answer.status_code == 200
+        assert not TokenShown.model_validate(answer.json()).valid
+    assert any_door.ask("GET", "/v1/runs", made.token).status_code == 401
+    told = any_door.ask("GET", "/v1/events", any_door.admin).json()["events"]
+    asked = [(event["kind"], event["actor"]) for event in told if event["kind"].startswith("token_")]
+    assert asked == [("token_created", "local"), ("token_created", "root"), ("token_revoked", "root")]
+
+
+def test_without_a_valid_token_every_door_gives_one_answer(door: Door) -> None:
+    """All but the few that need none; bodies and parameters are not even looked at."""
+    gone = door.token("gone", expires_in_s=1.0)
+    door.bed.clock.advance(2.0)
+    asked = 0
+    for method, path in _doors():
+        for token in (None, "nonsense", write(b"\x03" * 32), gone):
+            answer = door.ask(method, path, token)
+            assert answer.status_code == 401, (method, path)
+            assert answer.headers["www-authenticate"] == "Bearer"
+            asked += 1
+            told = answer.json()
+            assert (told["code"], told["meta"], told["errors"]) == ("UNAUTHORIZED", {}, [])
+            assert told["detail"] == "This needs a token that is valid here: Authorization: Bearer sup_…."
+    assert asked > 100
+
+
+def test_what_needs_no_token(door: Door) -> None:
+    assert door.ask("GET", "/livez").status_code == 200
+    assert door.ask("GET", "/readyz").status_code == 200
+    assert door.ask("POST", "/v1/runs/digits-1/heartbeat", content=b"{}").status_code not in (401, 403)
+
+
+def _doors() -> list[tuple[str, str]]:
+    found = []
+    for router in ROUTERS:
+        for route in router.routes:
+            if NEEDED[route.name] is not None:  # type: ignore[attr-defined]
+                path = route.path.replace("{path:path}", "x")  # type: ignore[attr-defined]
+                filled = path.replace("{", "").replace("}", "")
+                found += [(method, filled) for method in sorted(route.methods - {"HEAD"})]  # type: ignore[attr-defined]
+    return found
+
+
+def test_a_token_in_the_address_or_twice_as_long_is_no_token(door: Door) -> None:
+    for query in (
+        f"token={door.admin}",
+        f"access_token={door.admin}",
+        f"authorization=Bearer%20{door.admin}",
+    ):
+        assert door.ask("GET", f"/v1/runs?{query}").status_code == 401
+        assert door.ask("GET", f"/v1/runs?{query}", door.admin).status_code == 422
+    for wrong in (door.admin * 2, door.admin + "=", door.admin[:-1], door.admin.lower()):
+        assert door.ask("GET", "/v1/runs", wrong).status_code == 401
+    cookies = {"Cookie": f"token={door.admin}"}
+    assert door.client.get("/v1/runs", headers=cookies).status_code == 401
+
+
+OPENS = {
+    Scope.READ: {("GET", "/v1/runs")},
+    Scope.WRITE: {("POST", "/v1/runs")},
+    Scope.METRICS: set(),
+    Scope.ADMIN: {("GET", "/v1/runs"), ("POST", "/v1/runs"), ("GET", "/v1/tokens"), ("GET", "/v1/machines")},
+}
+
+
+def test_a_scope_opens_its_own_doors_only(door: Door) -> None:
+    for scope, may in OPENS.items():
+        token = door.token(scopes=frozenset({scope}))
+        for method, path in sorted(OPENS[Scope.ADMIN]):
+            body = {"json": {"spec": COMMAND}} if method == "POST" else {}
+            answer = door.ask(method, path, token, **body)
+            if (method, path) in may:
+                assert answer.is_success, answer.text
+            else:
+                assert (answer.status_code, answer.json()["code"]) == (403, "SCOPE_MISSING")
+                assert answer.json()["meta"]["needed"] in answer.json()["detail"]
+
+
+def test_another_owners_run_is_one_that_there_is_not(any_door: Door) -> None:
+    any_door.run_of("alice", "hers-1")
+    bob = any_door.token("bob", owner="bob")
+    for method, path in [
+        ("GET", ""), ("GET", "/events"), ("GET", "/attempts"), ("GET", "/cost"), ("POST", "/stop"), ("GET", "/files"),
+    ]:  # fmt: skip
+        hers = any_door.ask(method, f"/v1/runs/hers-1{path}", bob)
+        none = any_door.ask(method, f"/v1/runs/none-1{path}", bob)
+        assert (hers.status_code, none.status_code) == (404, 404)
+        assert _without_names(hers) == _without_names(none)
+    assert any_door.ask("GET", "/v1/runs/hers-1", any_door.admin).status_code == 200
+    assert any_door.ask("GET", "/v1/runs", bob).json()["runs"] == []
+
+
+def _without_names(answer: httpx.Response) -> dict[str, Any]:
+    told = answer.json()
+    text = {name: str(value).replace("hers-1", "X").replace("none-1", "X") for name, value in told.items()}
+    return text | {"request_id": "", "headers": str(sorted(set(answer.headers)))}
+
+
+def test_another_owners_run_takes_as_long_as_one_that_there_is_not(door: Door) -> None:
+    door.run_of("alice", "hers-1")
+    bob = door.token("bob", owner="bob")
+
+    def took_s(run_id: str) -> float:
+        began = time.perf_counter()
+        door.ask("GET", f"/v1/runs/{run_id}", bob)
+        return time.perf_counter() - began
+
+    pairs = [(took_s("hers-1"), took_s("none-1")) for _ in range(40)]
+    hers, none = (statistics.median(times) for times in zip(*pairs, strict=True))
+    assert 0.5 < hers / none < 2.0
+
+
+WRONG_WISHES: list[dict[str, Any]] = [
+        {}, {"name": ""}, {"name": "a b"}, {"name": "x" * 64}, {"name": "<b>"}, {"name": 1}, {"name": "a\x00"},
+        {"name": "supervisor"}, {"name": "ok", "owner": "@x"}, {"name": "ok", "scopes": []},
+        {"name": "ok", "scopes": ["runs:read", "runs:read"]}, {"name": "ok", "scopes": ["root"]},
+        {"name": "ok", "scopes": "admin"}, {"name": "ok", "expires_in_s": 0}, {"name": "ok", "expires_in_s": -5},
+        {"name": "ok", "expires_in_s": 1e300}, {"name": "ok", "max_active_runs": 0},
+        {"name": "ok", "max_active_runs": True}, {"name": "ok", "token": "sup_chosen"}, {"name": "ok", "id": "tok-1"},
+]  # fmt: skip
+
+
+def test_a_wish_that_is_wrong_makes_no_token(door: Door) -> None:
+    for body in WRONG_WISHES:
+        answer = door.ask("POST", "/v1/tokens", door.admin, json=body)
+        assert (answer.status_code, answer.json()["code"]) == (422, "INVALID_REQUEST"), body
+        assert "sup_chosen" not in answer.text
+    assert len(door.ask("GET", "/v1/tokens", door.admin).json()["tokens"]) == 1
+
+
+def test_an_unknown_token_cannot_be_revoked(door: Door) -> None:
+    for token_id in ("tok-000000000000", "x", "%00", "..%2f", "tok-" + "0" * 500):
+        assert door.ask("DELETE", f"/v1/tokens/{token_id}", door.admin).status_code == 404
+
+
+def test_no_token_is_ever_written_to_the_log(door: Door, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    strange = write(b"\x09" * 32)
+    for token in (door.admin, strange, strange[:-1]):
+        door.ask("GET", "/v1/runs", token)
+        door.ask("POST", "/v1/tokens", token, json={"name": "x"})
+        door.ask("DELETE", f"/v1/tokens/{token}", door.admin)
+    assert caplog.text
+    lines = "\n".join(str(vars(record)) for record in caplog.records if record.name.startswith("supervisor"))
+    for token in (door.admin, strange):
+        assert token[4:40] not in lines
+
+
+def test_a_database_that_is_away_lets_nobody_new_in(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    known, new = door.token("known"), door.token("new")
+    assert door.ask("GET", "/v1/meta", known).status_code == 200
+
+    def away(digest: str) -> None:
+        raise StoreDown("away")
+
+    monkeypatch.setattr(door.bed.store.tokens, "find", away)
+    door.bed.clock.advance(10)
+    assert door.ask("GET", "/v1/meta", known).status_code == 200
+    refused = door.ask("GET", "/v1/meta", new)
+    assert (refused.status_code, refused.json()["code"]) == (503, "UNAVAILABLE")
+    assert refused.headers["retry-after"]
+    assert door.ask("GET", "/v1/meta", "mistyped").status_code == 401

@@ -1,0 +1,198 @@
+"""Making, listing and revoking tokens, and the one that the first start leaves in the data folder."""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from supervisor.domain import tokens
+from supervisor.domain.callers import LOCAL, Caller, Scope
+from supervisor.domain.errors import Conflict, InvalidRequest, SettingsRefused, TokenNotFound
+from supervisor.domain.tokens import Token
+from supervisor.services import tokens as service
+from supervisor.services.first_token import ensure
+from supervisor.services.tokens import TokenWish, create, listing, revoke
+from tests.services.bed import Bed
+
+OPS = Caller(owner="ops", actor="olga", request_id="r-7")
+
+
+def found(bed: Bed, text: str) -> Token | None:
+    return bed.store.tokens.find(tokens.digest(bed.store.secret, text))
+
+
+# --- made, listed, revoked -------------------------------------------------------------------------------------------
+
+
+def test_the_text_is_told_once_and_kept_nowhere(any_bed: Bed) -> None:
+    made = create(any_bed.parts, TokenWish("ci", expires_in_s=60.0, max_active_runs=4), OPS)
+    assert tokens.is_token(made["token"])
+    [shown] = listing(any_bed.parts)["tokens"]
+    assert shown == {key: value for key, value in made.items() if key != "token"}
+    assert (shown["owner"], shown["scopes"], shown["valid"]) == ("ops", ["runs:read", "runs:write"], True)
+    history = any_bed.store.events(None, 0, 10)
+    assert made["token"] not in repr((history, any_bed.store.tokens.newest(9)))
+    [event] = [stored.event for stored in history]
+    assert (event.kind, event.actor, event.data["request_id"]) == ("token_created", "olga", "r-7")
+    assert event.data["token_id"] == made["token_id"]
+    assert event.data["max_active_runs"] == 4
+
+
+def test_two_tokens_are_never_the_same(bed: Bed) -> None:
+    texts = {create(bed.parts, TokenWish("ci"), LOCAL)["token"] for _ in range(20)}
+    assert len(texts) == 20
+
+
+def test_chance_comes_in_as_an_argument(bed: Bed) -> None:
+    made = create(bed.parts, TokenWish("ci"), LOCAL, lambda size: b"\x07" * size)
+    assert (made["token"], made["token_id"]) == (tokens.write(b"\x07" * 32), "tok-070707070707")
+
+
+def test_revoking_twice_is_revoking_once(any_bed: Bed) -> None:
+    made = create(any_bed.parts, TokenWish("ci"), OPS)
+    identity = any_bed.services.identity
+    first = revoke(any_bed.parts, identity, made["token_id"], OPS)
+    any_bed.clock.advance(60)
+    assert revoke(any_bed.parts, identity, made["token_id"], OPS) == first
+    assert (first["valid"], first["revoked_at"] is None) == (False, False)
+    kinds = [str(stored.event.kind) for stored in any_bed.store.events(None, 0, 10)]
+    assert kinds == ["token_created", "token_revoked"]
+
+
+def test_an_unknown_token_is_not_repeated(any_bed: Bed) -> None:
+    for wrong in ("tok-000000000000", "", "tok-", "x" * 4000, "tok-\x00", "\udcff", "' OR 1=1 --"):
+        with pytest.raises(TokenNotFound) as refused:
+            revoke(any_bed.parts, any_bed.services.identity, wrong, OPS)
+        assert not wrong or wrong not in refused.value.detail
+
+
+def test_nobody_takes_the_supervisors_name(bed: Bed) -> None:
+    for wish in (TokenWish("supervisor"), TokenWish("ci", owner="supervisor")):
+        with pytest.raises(InvalidRequest, match="own name"):
+            create(bed.parts, wish, LOCAL)
+
+
+def test_valid_tokens_are_bounded_and_a_revoked_one_makes_room(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "MOST_VALID", 2)
+    first = create(bed.parts, TokenWish("one"), LOCAL)
+    create(bed.parts, TokenWish("two"), LOCAL)
+    with pytest.raises(Conflict, match="spot token ls"):
+        create(bed.parts, TokenWish("three"), LOCAL)
+    revoke(bed.parts, bed.services.identity, first["token_id"], LOCAL)
+    create(bed.parts, TokenWish("three"), LOCAL)
+
+
+# --- the first start -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "folder"
+    made.mkdir()
+    return made
+
+
+def started(bed: Bed, folder: Path) -> str:
+    """The token in the folder after one more start."""
+    bed.clock.advance(10)
+    ensure(bed.store, folder, bed.clock.now())
+    return (folder / "admin-token").read_text().strip()
+
+
+def test_the_first_start_leaves_a_token_that_only_its_owner_reads(any_bed: Bed, folder: Path) -> None:
+    before = os.umask(0)
+    try:
+        token = started(any_bed, folder)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((folder / "admin-token").stat().st_mode) == 0o600
+    made = found(any_bed, token)
+    assert made is not None
+    assert (made.scopes, made.owner, made.name) == ({Scope.ADMIN}, "local", "local")
+    assert [path.name for path in folder.iterdir()] == ["admin-token"]
+
+
+def test_the_next_start_leaves_everything_as_it_is(any_bed: Bed, folder: Path) -> None:
+    token = started(any_bed, folder)
+    assert started(any_bed, folder) == token
+    assert len(any_bed.store.tokens.newest(9)) == 1
+
+
+def test_a_lost_token_is_replaced_and_the_one_before_revoked(any_bed: Bed, folder: Path) -> None:
+    path = folder / "admin-token"
+    for lost in (None, "", "sup_half", tokens.write(b"\x05" * 32), "\x00 garbage"):
+        before = started(any_bed, folder)
+        path.unlink()
+        if lost is not None:
+            path.write_text(lost)
+        after = started(any_bed, folder)
+        assert after != before
+        made, gone = found(any_bed, after), found(any_bed, before)
+        assert made is not None
+        assert gone is not None
+        assert (made.revoked_at, gone.revoked_at) == (None, any_bed.clock.now())
+
+
+def test_another_folder_of_the_same_database_has_a_token_of_its_own(
+    bed: Bed, folder: Path, tmp_path: Path
+) -> None:
+    """Two replicas on one database: neither revokes the other's."""
+    one = started(bed, folder)
+    (tmp_path / "two").mkdir()
+    two = started(bed, tmp_path / "two")
+    assert one != two
+    assert all(token.revoked_at is None for token in bed.store.tokens.newest(9))
+
+
+def test_a_token_that_was_revoked_on_purpose_stays_so(
+    bed: Bed, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    token = started(bed, folder)
+    made = found(bed, token)
+    assert made is not None
+    revoke(bed.parts, bed.services.identity, made.token_id, OPS)
+    assert started(bed, folder) == token
+    assert len(bed.store.tokens.newest(9)) == 1
+    assert "take" in caplog.text
+    assert token not in caplog.text
+
+
+def test_a_file_that_others_could_read_is_made_private(
+    bed: Bed, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    token = started(bed, folder)
+    (folder / "admin-token").chmod(0o644)
+    assert started(bed, folder) == token
+    assert stat.S_IMODE((folder / "admin-token").stat().st_mode) == 0o600
+    assert "private now" in caplog.text
+
+
+def test_a_start_that_was_cut_off_before_the_file_is_mended_by_the_next(
+    bed: Bed, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut_off(old: object, new: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "replace", cut_off)
+        with pytest.raises(KeyboardInterrupt):
+            started(bed, folder)
+    assert list(folder.iterdir()) == []
+    token = started(bed, folder)
+    valid = [one for one in bed.store.tokens.newest(9) if one.revoked_at is None]
+    assert valid == [found(bed, token)]
+
+
+def test_a_folder_that_cannot_be_written_is_told(
+    bed: Bed, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    (folder / "admin-token").mkdir()
+    with pytest.raises(SettingsRefused, match="admin-token"):
+        started(bed, folder)
