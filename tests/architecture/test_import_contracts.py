@@ -54,6 +54,7 @@ HOUSE = {
     "notifiers/slack.py": "import httpx",
     "services/submit.py": "import supervisor.ports.store",
     "reconciler/loop.py": "import apscheduler, supervisor.lifecycle.decide",
+    "api/exposition.py": "import prometheus_client, supervisor.telemetry_metrics",
     "api/app.py": "import fastapi, supervisor.services.submit",
     "cli/main.py": "import click, supervisor.cli.server",
     "cli/server.py": "import supervisor.bootstrap",
@@ -90,6 +91,7 @@ BREAKS = [
     ("http", "services/submit.py", "import starlette"),
     ("terminal", "settings.py", "import rich.table"),
     ("vendors", "providers/local/provider.py", "from google.cloud import compute_v1"),
+    ("metrics", "telemetry_metrics.py", "import prometheus_client"),
     ("cycles", "domain/run.py", "import supervisor.domain.status"),
 ]
 
