@@ -10,6 +10,7 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from supervisor import telemetry
+from supervisor.api import heads
 from supervisor.api.access import admit
 from supervisor.api.deps import Services, streams_of
 from supervisor.api.door import LOOPBACK, Door
@@ -74,9 +75,7 @@ def create_app(services: Services | None, hosts: Collection[str] = LOOPBACK) -> 
         """What the framework refuses by itself: an unknown path or method."""
         path, request_id = request.url.path, request_id_of(request)
         if error.status_code == 405:
-            allowed = ", ".join(
-                sorted({name for regex, names in methods if regex.match(path) for name in names})
-            )
+            allowed = heads.shown(heads.allowed(methods, path))
             text = f"This address understands {allowed} only."
             response = problem("METHOD_NOT_ALLOWED", text, path, request_id, {"allowed": allowed})
             response.headers["Allow"] = allowed
@@ -89,6 +88,7 @@ def create_app(services: Services | None, hosts: Collection[str] = LOOPBACK) -> 
     app.add_exception_handler(SpotError, _refused)  # type: ignore[arg-type]
     for kind in _PARTS:
         app.add_exception_handler(kind, _away)
+    app.add_middleware(heads.HeadAsGet, paths=methods)
     beat_host = services.beat_host if services is not None else ""
     app.add_middleware(Door, hosts=hosts, beat_host=beat_host)
     return app

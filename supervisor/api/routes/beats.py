@@ -7,6 +7,7 @@ import json
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
+from supervisor.api.bodies import NoParameters, read_query
 from supervisor.api.deps import services_of
 from supervisor.api.errors import BodyTooLarge
 from supervisor.domain.errors import InvalidRequest, NonceRefused
@@ -19,6 +20,8 @@ router = APIRouter(prefix="/v1/runs/{run_id}", tags=["agent"])
 @router.post("/heartbeat")
 async def push_beat(request: Request, run_id: str) -> Response:
     """Push a heartbeat. Sent by the agent beside the training, with the nonce of its launch inside."""
+    if request.scope["query_string"]:
+        read_query(NoParameters, request)
     raw = await request.body()
     inbox = services_of(request).inbox
     if len(raw) > MAX_BYTES:
