@@ -31,6 +31,7 @@ from supervisor.api import (
 )
 from supervisor.api.operation import Operation
 
+KEYED = "IDEMPOTENCY_KEY_REUSED IDEMPOTENCY_KEY_IN_FLIGHT "
 SPEC = (
     "INVALID_TIMEOUTS PRICE_UNKNOWN DATA_ELSEWHERE CODE_NOT_FOUND CODE_REFUSED CELL_FIXED RUN_COMPLETED RUN_STOPPING "
     "SPEC_DIFFERS STOP_NEWER PURGE_RUNNING TOO_MANY_ACTIVE_RUNS "
@@ -47,7 +48,7 @@ OPERATIONS: Mapping[str, Operation] = {
         bodies.SubmitBody,
         submit_query.SubmitParameters,
         also=schemas_plan.Plan,
-        refuses=SPEC + "RUN_ACTIVE RUN_ID_TAKEN IDEMPOTENCY_KEY_REUSED IDEMPOTENCY_KEY_IN_FLIGHT",
+        refuses=SPEC + KEYED + "RUN_ACTIVE RUN_ID_TAKEN",
         takes=("Idempotency-Key",),
         sends=("Location", "ETag", "Idempotency-Replayed"),
     ),
@@ -118,15 +119,25 @@ OPERATIONS: Mapping[str, Operation] = {
     ),
     "show_cost": Operation({200: schemas_cost.RunCost}, refuses="RUN_NOT_FOUND"),
     "purge_run": Operation(
-        {200: schemas_cost.PurgedRun}, bodies.PurgeBody, refuses="RUN_NOT_FOUND PURGE_REFUSED"
+        {200: schemas_cost.PurgedRun},
+        bodies.PurgeBody,
+        refuses=KEYED + "RUN_NOT_FOUND PURGE_REFUSED",
+        takes=("Idempotency-Key",),
+        sends=("ETag", "Idempotency-Replayed"),
     ),
-    "stop_run": Operation({202: schemas.Run, 200: schemas.Run}, refuses="RUN_NOT_FOUND", sends=("ETag",)),
+    "stop_run": Operation(
+        {202: schemas.Run, 200: schemas.Run},
+        refuses=KEYED + "RUN_NOT_FOUND",
+        takes=("Idempotency-Key",),
+        sends=("ETag", "Idempotency-Replayed"),
+    ),
     "resume_run": Operation(
         {202: schemas.SubmittedRun, 200: schemas.SubmittedRun},
         bodies.ResumeBody,
-        refuses=SPEC + "RUN_NOT_FOUND RUN_ACTIVE CONFLICT",
+        refuses=SPEC + KEYED + "RUN_NOT_FOUND RUN_ACTIVE CONFLICT",
         body_required=False,
-        sends=("ETag",),
+        takes=("Idempotency-Key",),
+        sends=("ETag", "Idempotency-Replayed"),
     ),
     "stop_runs": Operation(
         {200: schemas_changes.ManyDone},
@@ -145,8 +156,9 @@ OPERATIONS: Mapping[str, Operation] = {
     "approve_run": Operation(
         {202: schemas.Run},
         bodies.ApproveBody,
-        refuses="RUN_NOT_FOUND NOTHING_TO_APPROVE APPROVAL_MISMATCH PULL_REQUIRED",
-        sends=("ETag",),
+        refuses=KEYED + "RUN_NOT_FOUND NOTHING_TO_APPROVE APPROVAL_MISMATCH PULL_REQUIRED",
+        takes=("Idempotency-Key",),
+        sends=("ETag", "Idempotency-Replayed"),
     ),
     "push_beat": Operation(
         {200: schemas.BeatAnswer},

@@ -73,6 +73,16 @@ def test_an_image_is_required_unless_the_settings_have_one(cloud: Bed) -> None:
     cloud.parts = replace(cloud.parts, defaults=Defaults(image="r/i:1"))
     assert body(cloud.submit("digits-7", COMMAND))["warnings"] == []
     assert cloud.run("digits-7").policy.image == "r/i:1"
+
+
+def test_a_key_outlives_a_change_of_the_settings(cloud: Bed) -> None:
+    """A variant that compares specs as they are stored takes the same body for another."""
+    cloud.parts = replace(cloud.parts, defaults=Defaults(image="r/i:1"))
+    first = cloud.submit(spec=COMMAND, key="k1")
+    cloud.parts = replace(cloud.parts, defaults=Defaults(image="r/i:2"))
+    assert cloud.submit(spec=COMMAND, key="k1") == replace(first, replayed=True)
+    cloud.parts = replace(cloud.parts, defaults=Defaults())
+    assert cloud.submit(spec=COMMAND, key="k1").replayed, "which would be refused now"
     assert cloud.store.spec(cloud.run("digits-7").key)["image"] == "r/i:1", (
         "kept, whatever the setting becomes"
     )
