@@ -17,7 +17,9 @@ from supervisor.cli import exits
 # name -> (module of supervisor.cli, attribute, one line for --help); in the order of a run's life.
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "serve": ("server", "serve", "Run the supervisor on this computer."),
+    "backup": ("server", "backup", "Copy the database while the supervisor goes on."),
     "migrate": ("server", "migrate", "Bring the database to this version's schema."),
+    "webhook": ("webhook", "webhook", "Who is told: Slack, Discord, your own receiver."),
     "build-image": ("build_image", "build_image", "Build a folder's training image and push it."),
     "submit": ("submit", "submit", "Submit a run: a YAML file, or flags and a command."),
     "ls": ("runs", "ls", "List runs, or machines."),
@@ -48,7 +50,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
 
 # How `spot --help` groups them: by what a person is about to do.
 SECTIONS = {
-    "Set up": "doctor serve config token build-image prices import migrate",
+    "Set up": "doctor serve config token webhook build-image prices import backup migrate",
     "Train": "submit stop resume approve pull",
     "Look": "ls show watch wait logs serial events cost health",
     "Clean up": "gc purge",
