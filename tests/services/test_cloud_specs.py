@@ -11,7 +11,7 @@ import pytest
 from supervisor.domain.errors import CellFixed, InvalidRequest, UnknownPrice
 from supervisor.domain.placement import Offer, Placement
 from supervisor.ports.platform import Account
-from supervisor.services.meta import meta
+from supervisor.services.meta import About, meta
 from supervisor.services.parts import Defaults
 from supervisor.services.policy import policy_from, settled
 from supervisor.services.run_view import run_json
@@ -73,6 +73,9 @@ def test_an_image_is_required_unless_the_settings_have_one(cloud: Bed) -> None:
     cloud.parts = replace(cloud.parts, defaults=Defaults(image="r/i:1"))
     assert body(cloud.submit("digits-7", COMMAND))["warnings"] == []
     assert cloud.run("digits-7").policy.image == "r/i:1"
+    assert cloud.store.spec(cloud.run("digits-7").key)["image"] == "r/i:1", (
+        "kept, whatever the setting becomes"
+    )
 
 
 def test_a_key_outlives_a_change_of_the_settings(cloud: Bed) -> None:
@@ -83,9 +86,6 @@ def test_a_key_outlives_a_change_of_the_settings(cloud: Bed) -> None:
     assert cloud.submit(spec=COMMAND, key="k1") == replace(first, replayed=True)
     cloud.parts = replace(cloud.parts, defaults=Defaults())
     assert cloud.submit(spec=COMMAND, key="k1").replayed, "which would be refused now"
-    assert cloud.store.spec(cloud.run("digits-7").key)["image"] == "r/i:1", (
-        "kept, whatever the setting becomes"
-    )
 
 
 def test_local_machines_need_no_image(bed: Bed) -> None:
@@ -170,7 +170,7 @@ def test_a_run_shows_its_image_and_whether_it_is_pinned(cloud: Bed) -> None:
 def test_what_the_supervisor_is(cloud: Bed) -> None:
     url = "https://console.cloud.google.com/compute/instances?project=p"
     cloud.platform.told = Account("p", "123456789012", url)
-    told = meta(cloud.parts)
+    told = meta(cloud.parts, About())
     assert told.pop("version")
     assert told == {
         "provider": "gce", "zones": ["us-east1-c", "us-east1-b"], "shapes": ["t4", "l4"], "default_image": None,
