@@ -12,6 +12,7 @@ from tests.scenarios.deeds_of_the_cloud import cloud
 from tests.scenarios.expectations import unmet
 from tests.scenarios.script import Line, ScenarioError, lines_of, seconds, yes
 from tests.scenarios.stage import Settings, Stage
+from tests.scenarios.telling import told_twice
 
 LOOK_S = 1.0  # how finely `wait until` looks
 
@@ -108,6 +109,10 @@ def play(path: Path, folder: Path) -> None:
             raise AssertionError(
                 f"{path.name}: errors that no scenario expects:\n" + "\n".join(stage.faults.seen)
             )
+        stage.rows.away = False
+        twice = told_twice(stage)
+        if twice:
+            raise AssertionError(f"{path.name}: {twice}\n{history(stage)}")
     finally:
         stage.close()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -77,11 +76,12 @@ def no_word_of_the_boot(*_: object) -> None:
         ("cloud/zones-remember-losses", "supervisor.lifecycle.placement.lost_lately", losses_are_forgotten),
         ("cloud/boot-finds-no-gpu", "supervisor.lifecycle.launching.word_of", no_word_of_the_boot),
         ("limits/approval-reminders", "supervisor.lifecycle.telling.next_reminder_at", reminded_at_every_look),
+        ("limits/no-progress-row", "supervisor.lifecycle.ending.ENDS_THE_RUN", "another_word"),
         ("rules/recovering-late-beat", "supervisor.lifecycle.recovering._late_beat", no_late_word),
     ],
 )  # fmt: skip
 def test_a_broken_rule_breaks_its_story(
-    story: str, place: str, broken: Callable[..., object], folder: Path, monkeypatch: pytest.MonkeyPatch
+    story: str, place: str, broken: object, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(place, broken)
     with pytest.raises(AssertionError):
