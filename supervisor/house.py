@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from supervisor import adapters as adapters_of
-from supervisor import outlets
+from supervisor import outlets, settings_digest
 from supervisor import settings as settings_of
 from supervisor.adapters import Adapters
 from supervisor.api.deps import Services, assemble, with_tokens, without_tokens
@@ -49,7 +49,7 @@ from supervisor.services.dev import Dev
 from supervisor.services.handover import Handover
 from supervisor.services.health import LoopStatus
 from supervisor.services.heartbeat import BeatInbox
-from supervisor.services.meta import version
+from supervisor.services.meta import About, version
 from supervisor.services.parts import Defaults, Elsewhere, Parts
 from supervisor.services.plan import Preview
 from supervisor.services.policy import Spec
@@ -168,7 +168,8 @@ def build(settings: Settings, store: Store, wakes: Wakes) -> House:
     rates = Rates(settings.rate_per_s, settings.rate_burst)
     asked = without_tokens(services) if settings.insecure_loopback else with_tokens(services, rates)
     streams = Limits(settings.streams_max, settings.streams_per_token)
-    asked = replace(asked, readings=_readings(settings, parts, loop, outbox), streams=streams)
+    about = About(settings_digest.digest(settings))
+    asked = replace(asked, readings=_readings(settings, parts, loop, outbox), streams=streams, about=about)
     return House(asked, loop, handover, adapters, announcer)
 
 

@@ -17,6 +17,7 @@ from supervisor.services.health import LoopView
 from supervisor.services.heartbeat import BeatInbox
 from supervisor.services.identity import Identity
 from supervisor.services.logs import Logs
+from supervisor.services.meta import About
 from supervisor.services.parts import Parts
 from supervisor.services.plan import Asking, Preview, nothing_sent
 from supervisor.services.queries import Live, Queries, nobody_live
@@ -46,7 +47,7 @@ class Services:
     header Authorization and the request id stand for, raises Unauthorized; `recall`: the same from memory alone, None =
     ask `identify`. `identity`: what knows of tokens, also where none is asked for. `rates`: how many requests may come;
     None = as many as like to. `readings`: what a scrape reads beside the counters, by part.
-    `streams`: how many may be open."""
+    `streams`: how many may be open. `about`: which settings these are."""
 
     parts: Parts
     inbox: BeatInbox
@@ -63,6 +64,7 @@ class Services:
     rates: Rates | None = None
     readings: Mapping[str, Readings] = field(default_factory=dict)
     streams: Limits = field(default_factory=Limits)
+    about: About = field(default_factory=About)
 
 
 def assemble(

@@ -49,6 +49,7 @@ class Rates:
     """Used from the event loop only. `rate_per_s` 0 = valid tokens have no limit."""
 
     def __init__(self, rate_per_s: float, burst: float) -> None:
+        self.rate_per_s, self.burst = rate_per_s, burst
         self._tokens = Buckets(rate_per_s, burst) if rate_per_s > 0 else None
         self._guesses = Buckets(GUESSES_PER_S, GUESS_BURST)
         self._good: OrderedDict[int, None] = OrderedDict()  # hashes of headers that were good lately

@@ -8,11 +8,18 @@ from supervisor.api.schemas import Answer
 
 
 class Meta(Answer):
-    """`provider`: of a run that names none, with what it offers in the order of preference. `default_image`: of such a
+    """`features`: words that keep their meaning; clients must accept those that they do not know. `config_hash`: the
+    same for supervisors that are set alike, secrets left out. `limits`: by name, null where there is none.
+
+    `provider`: of a run that names none, with what it offers in the order of preference. `default_image`: of such a
     run, null where each must name its own or none is used. `project`: whose machines these are, null where they are
     those of this computer; its number, null until it is known; and where a person sees the same machines."""
 
     version: str
+    api: str
+    features: list[str]
+    config_hash: str | None
+    limits: dict[str, float | None]
     provider: str
     zones: list[str]
     shapes: list[str]

@@ -2,19 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import metadata
 
 from supervisor.services.parts import Parts
 from supervisor.services.run_view import Json
 
+API = "v1"
+# What clients may ask for by name before they rely on it; a word never changes its meaning and never goes away in v1.
+FEATURES = (
+    "code_bundles", "etags", "event_streams", "idempotency_keys", "imports", "many_runs", "merge_patch", "metrics",
+    "plans", "series", "sort", "tokens", "webhooks", "zones",
+)  # fmt: skip
 
-def meta(parts: Parts) -> Json:
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """`config_hash`: of the settings, "" = there are none. `limits`: name -> bound, None = no limit."""
+
+    config_hash: str = ""
+    limits: Mapping[str, float | None] = field(default_factory=dict)
+
+
+def meta(parts: Parts, about: About) -> Json:
     """Touches no database and no network."""
     account = parts.platform.account_so_far()
     places = [offer.placement for offer in parts.providers[parts.own_provider].offers()]
     return {
         "version": version(),
+        "api": API,
+        "features": list(FEATURES),
+        "config_hash": about.config_hash or None,
+        "limits": dict(about.limits),
         "provider": parts.own_provider,
         "zones": list(dict.fromkeys(place.zone for place in places)),
         "shapes": list(dict.fromkeys(place.shape for place in places)),

@@ -11,7 +11,7 @@ import pytest
 from supervisor.domain.errors import CellFixed, InvalidRequest, UnknownPrice
 from supervisor.domain.placement import Offer, Placement
 from supervisor.ports.platform import Account
-from supervisor.services.meta import About, meta
+from supervisor.services.meta import FEATURES, About, meta
 from supervisor.services.parts import Defaults
 from supervisor.services.policy import policy_from, settled
 from supervisor.services.run_view import run_json
@@ -170,8 +170,10 @@ def test_a_run_shows_its_image_and_whether_it_is_pinned(cloud: Bed) -> None:
 def test_what_the_supervisor_is(cloud: Bed) -> None:
     url = "https://console.cloud.google.com/compute/instances?project=p"
     cloud.platform.told = Account("p", "123456789012", url)
-    told = meta(cloud.parts, About())
+    told = meta(cloud.parts, About("0a1b", {"labels": 64}))
     assert told.pop("version")
+    assert (told.pop("api"), told.pop("config_hash"), told.pop("limits")) == ("v1", "0a1b", {"labels": 64})
+    assert told.pop("features") == sorted(FEATURES)
     assert told == {
         "provider": "gce", "zones": ["us-east1-c", "us-east1-b"], "shapes": ["t4", "l4"], "default_image": None,
         "project": "p", "project_number": "123456789012", "console_url": url,

@@ -8,6 +8,7 @@ from fastapi.concurrency import run_in_threadpool
 from supervisor.api.answers import json_answer
 from supervisor.api.bodies import DoctorParameters, NoParameters, ReadyParameters, read_query
 from supervisor.api.deps import services_of
+from supervisor.api.limits import limits_of
 from supervisor.services.doctor import examine
 from supervisor.services.health import readiness, readiness_json
 from supervisor.services.meta import meta
@@ -35,9 +36,10 @@ async def ready(request: Request) -> Response:
 
 @router.get("/v1/meta")
 async def show_meta(request: Request) -> Response:
-    """Tell the version, and what a run gets that names no provider, zone or shape."""
+    """Tell version, features and limits, and what a run gets that names no provider, zone or shape."""
     read_query(NoParameters, request)
-    return json_answer(meta(services_of(request).parts))
+    services = services_of(request)
+    return json_answer(meta(services.parts, limits_of(services)))
 
 
 @router.get("/v1/doctor")

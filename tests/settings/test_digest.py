@@ -1,0 +1,31 @@
+"""The hash of the settings: another one for other settings, and nothing of a secret in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from supervisor import settings
+from supervisor.settings_digest import digest
+
+
+def of(tmp_path: Path, **environ: str) -> str:
+    given = {"SPOT_DATA_DIR": str(tmp_path), **environ}
+    return digest(settings.load({}, given))
+
+
+def test_another_setting_is_another_hash(tmp_path: Path) -> None:
+    assert of(tmp_path) == of(tmp_path)
+    assert of(tmp_path) != of(tmp_path, SPOT_STALL_POLLS="11")
+
+
+@pytest.mark.parametrize(
+    ("name", "one", "other"),
+    [
+        ("SPOT_ALERT_URL", "https://hooks.example.com/one", "https://hooks.example.com/two"),
+        ("SPOT_DATABASE_URL", "postgresql://u:one@db.example.com/s", "postgresql://u:two@db.example.com/s"),
+    ],
+)
+def test_a_secret_does_not_change_it(tmp_path: Path, name: str, one: str, other: str) -> None:
+    assert of(tmp_path, **{name: one}) == of(tmp_path, **{name: other})
