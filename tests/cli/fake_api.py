@@ -73,6 +73,12 @@ def serving() -> Iterator[FakeApi]:
         def do_POST(self) -> None:
             self._do()
 
+        def do_PATCH(self) -> None:
+            self._do()
+
+        def do_DELETE(self) -> None:
+            self._do()
+
         def _do(self) -> None:
             raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             parts = urlsplit(self.path)
