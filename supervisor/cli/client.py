@@ -76,8 +76,8 @@ class Client:
         accept: int | None = None,
         content: IO[bytes] | None = None,
     ) -> Answer:
-        """Raises Unreachable, or Problem for a status of 400 and above other than `accept`. A parameter that is None
-        is left out. `content`: a body of bytes, whose type and length `headers` tell."""
+        """Raises Unreachable, or Problem for a status of 300 and above other than `accept`: redirects are not followed.
+        A parameter that is None is left out. `content`: a body of bytes, whose type and length `headers` tell."""
         raw = content if body is None else json.dumps(body, allow_nan=False).encode()
         kind = {} if body is None else {"Content-Type": "application/json"}
         for tries_left in (2, 1, 0):
@@ -88,7 +88,7 @@ class Client:
             if answer.status != 429 or not tries_left or content is not None:
                 break
             time.sleep(_pause_s(answer))  # it was refused before anything was done
-        if answer.status >= 400 and answer.status != accept:
+        if answer.status >= 300 and answer.status != accept:
             raise self._problem(answer)
         return answer
 
@@ -97,7 +97,7 @@ class Client:
         """The answer to a GET, whose body the caller reads. Raises Unreachable, also when the connection is lost while
         the caller reads (so the caller must not let an OSError of its own pass here), and Problem."""
         with self._exchange("GET", path, None, headers) as response:
-            if response.status >= 400:
+            if response.status >= 300:
                 raise self._problem(_whole(response))
             yield response
 

@@ -1,0 +1,65 @@
+"""spot token: made, listed, revoked."""
+
+from __future__ import annotations
+
+import json
+
+from supervisor.lifecycle.figures import DASH
+
+SHOWN = {
+    "token_id": "tok-0123456789ab", "name": "ci", "owner": "lab", "scopes": ["runs:read"], "max_active_runs": 3,
+    "created_by": "local", "valid": True, "created_at": "2026-11-22T06:50:21.000Z", "last_used_at": None,
+    "expires_at": "2027-02-20T06:50:21.000Z", "revoked_at": None,
+}  # fmt: skip
+TEXT = "sup_" + "x" * 49
+
+
+def test_a_new_token_is_alone_on_the_output(api, spot) -> None:
+    api.say("POST", "/v1/tokens", {**SHOWN, "token": TEXT}, 201)
+    words = ("--owner", "lab", "--scope", "runs:read", "--expires", "90d", "--max-active-runs", "3")
+    ended = spot("token", "create", "ci", *words)
+    assert (ended.code, ended.out) == (0, f"{TEXT}\n")
+    assert "shown this once" in ended.err
+    assert "spot token revoke tok-0123456789ab" in ended.err
+    assert TEXT not in ended.err
+    assert api.bodies("/v1/tokens") == [
+        {
+            "name": "ci",
+            "owner": "lab",
+            "scopes": ["runs:read"],
+            "expires_in_s": 7776000.0,
+            "max_active_runs": 3,
+        }
+    ]
+    assert json.loads(spot("token", "create", "ci", "--json").out)["token"] == TEXT
+    assert api.bodies("/v1/tokens")[1] == {"name": "ci"}
+
+
+def test_the_list_has_a_line_for_each(api, spot) -> None:
+    gone = {**SHOWN, "token_id": "tok-2", "valid": False, "revoked_at": "2026-11-22T07:00:00.000Z"}
+    ended_ = {**SHOWN, "token_id": "tok-3", "valid": False, "name": "\x1b[31mred"}
+    api.say("GET", "/v1/tokens", {"tokens": [SHOWN, gone, ended_]})
+    lines = spot("token", "ls").lines
+    assert lines[0].split()[:4] == ["ID", "NAME", "OWNER", "SCOPES"]
+    assert lines[1].split() == [
+        "tok-0123456789ab", "ci", "lab", "runs:read", "3", "2026-11-22", "06:50Z", "2027-02-20", "06:50Z", DASH,
+    ]  # fmt: skip
+    assert lines[2].endswith("revoked")
+    assert lines[3].endswith("expired")
+    assert "\x1b[31mred" not in "".join(lines)
+    assert spot("token", "ls", "-o", "name").lines == ["tok-0123456789ab", "tok-2", "tok-3"]
+    assert len(json.loads(spot("token", "ls", "--json").out)["tokens"]) == 3
+
+
+def test_revoke(api, spot) -> None:
+    api.say("DELETE", "/v1/tokens/tok-0123456789ab", {**SHOWN, "valid": False})
+    ended = spot("token", "revoke", "tok-0123456789ab")
+    assert (ended.code, ended.out) == (0, "Token ci (tok-0123456789ab) of lab is revoked.\n")
+    api.refuse("DELETE", "/v1/tokens/tok-9", 404, "TOKEN_NOT_FOUND", "There is no token with this id.")
+    assert spot("token", "revoke", "tok-9").code == 5
+
+
+def test_a_token_itself_is_not_sent_as_an_id(api, spot) -> None:
+    ended = spot("token", "revoke", TEXT)
+    assert (ended.code, api.asked) == (2, [])
+    assert TEXT not in ended.err
