@@ -68,6 +68,8 @@ def doors(daemon: Daemon) -> list[str]:
         "/v1/cost",
         "/v1/machines?all=true",
         "/v1/prices",
+        "/v1/webhooks",
+        "/v1/webhooks/settings/deliveries?page_size=1000",
         "/livez",
         "/readyz?verbose=true",
     ]
