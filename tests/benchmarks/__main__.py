@@ -22,6 +22,7 @@ from tests.benchmarks import (
     idling,
     listing,
     packing,
+    scraping,
     submit,
     ticking,
     uploading,
@@ -29,8 +30,8 @@ from tests.benchmarks import (
 from tests.benchmarks.row import FULL, QUICK, Bench, dumps
 
 THEMES = (
-    boot, submit, listing, ticking, agents, agent_cost, idling, growth, evidence, packing, uploading, cloud_ticking,
-    cloud_idling, cloud_reinserting,
+    boot, submit, listing, ticking, agents, agent_cost, idling, growth, evidence, packing, scraping, uploading,
+    cloud_ticking, cloud_idling, cloud_reinserting,
 )  # fmt: skip
 ALL: tuple[Bench, ...] = tuple(bench for theme in THEMES for bench in theme.BENCHES)
 
