@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import socket
@@ -10,8 +11,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
-
-import uvicorn
 
 from supervisor.api import server
 from supervisor.api.deps import Services
@@ -37,11 +36,14 @@ class Told:
 @dataclass
 class Serving:
     port: int
-    server: uvicorn.Server
     streams: Streams
 
+    opened: list[Listener] = field(default_factory=list)
+
     def listen(self, path: str = "/v1/events", **headers: str) -> Listener:
-        return Listener(self.port, path, headers)
+        """Closed with the server at the latest."""
+        self.opened.append(Listener(self.port, path, headers))
+        return self.opened[-1]
 
 
 @contextmanager
@@ -51,46 +53,60 @@ def serving(services: Services) -> Iterator[Serving]:
         made = server.make(services, started.set)
         thread = threading.Thread(target=made.run, args=([listener],))
         thread.start()
+        assert started.wait(30)
+        application: Any = made.config.app
+        served = Serving(listener.getsockname()[1], application.state.streams)
         try:
-            assert started.wait(30)
-            application: Any = made.config.app
-            yield Serving(listener.getsockname()[1], made, application.state.streams)
+            yield served
         finally:
             made.should_exit = True
             thread.join(30)
+            for listening in served.opened:
+                listening.close()
     assert not thread.is_alive()
 
 
-@dataclass
 class Listener:
-    port: int
-    path: str
-    headers: Mapping[str, str] = field(default_factory=dict)
-    status: int = 0
-    told: list[Told] = field(default_factory=list)
-    over: bool = False
+    """Reads in a thread of its own until the server ends the stream, or `close`. `status` and `headers` are there at
+    once; `body`: of an answer that is no stream."""
 
-    def __post_init__(self) -> None:
-        self._connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        names = {name.replace("_", "-"): value for name, value in self.headers.items()}
-        self._connection.request("GET", self.path, headers={"Accept": "text/event-stream", **names})
-        self.answer = self._connection.getresponse()
-        self.status = self.answer.status
+    def __init__(self, port: int, path: str, headers: Mapping[str, str]) -> None:
+        self.told: list[Told] = []
+        self.over = False
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=60)
+        told = {"Host": "localhost", "Accept": "text/event-stream", **headers}
+        lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in told.items())
+        self._socket.sendall(f"GET {path} HTTP/1.1\r\n{lines}\r\n".encode())
+        self._got = self._socket.makefile("rb")
+        self.status = int(self._got.readline().split()[1])
+        self.headers = http.client.parse_headers(self._got)
+        self._thread = threading.Thread(target=self._read, daemon=True)
         if self.status == 200:
-            threading.Thread(target=self._read, daemon=True).start()
+            self._thread.start()
+
+    @property
+    def body(self) -> Any:
+        return json.loads(self._got.read(int(self.headers["Content-Length"])))
+
+    def _lines(self) -> Iterator[str]:
+        """Of the chunks; a line may lie in two of them."""
+        rest = b""
+        while size := int(self._got.readline() or b"0", 16):
+            rest += self._got.read(size)
+            self._got.readline()
+            *whole, rest = rest.split(b"\n")
+            yield from (line.decode() for line in whole)
 
     def _read(self) -> None:
         block = Told()
-        try:
-            while line := self.answer.readline().decode():
-                name, _, value = line.rstrip("\n").partition(": ")
-                if line == "\n":
+        with contextlib.suppress(OSError, ValueError):
+            for line in self._lines():
+                name, _, value = line.partition(": ")
+                if line:
+                    setattr(block, name or "comment", value)
+                else:
                     self.told.append(block)
                     block = Told()
-                else:
-                    setattr(block, name or "comment", value)
-        except (OSError, http.client.HTTPException, ValueError):
-            pass
         self.over = True
 
     @property
@@ -118,6 +134,10 @@ class Listener:
         wait_for(lambda: self.over, 20, "the stream to end")
 
     def close(self) -> None:
-        if self._connection.sock is not None:
-            self._connection.sock.shutdown(socket.SHUT_RDWR)
-        self._connection.close()
+        """Like a client that goes away; may be called again."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        if self._thread.ident is not None:
+            self._thread.join(20)
+        self._got.close()
+        self._socket.close()
