@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from supervisor import settings as settings_of
 from supervisor import settings_files, telemetry
 from supervisor.agent_bundle import agent_path
+from supervisor.domain import cells
 from supervisor.domain.cards import Card
 from supervisor.domain.errors import SettingsRefused
 from supervisor.domain.findings import Check
@@ -79,6 +80,15 @@ def choose(settings: Settings, store: Store, clock: Clock) -> Adapters:
     )
 
 
+def _scope_before(settings: Settings, store: Store) -> str:
+    """What the runs of this database call the machines of this folder: a backup of the database may have been put into
+    an empty one. Only where the database lies on this computer; others share theirs with other folders."""
+    if not settings.database_url.startswith("sqlite"):
+        return ""
+    scopes = {scope for scope in map(cells.local_scope, store.led()) if scope}
+    return scopes.pop() if len(scopes) == 1 else ""
+
+
 def _local(settings: Settings, store: Store, clock: Clock) -> Adapters:
     agent = agent_path(settings.data_dir)
     objects = _folder(settings, store)
@@ -91,7 +101,7 @@ def _local(settings: Settings, store: Store, clock: Clock) -> Adapters:
         gpus=settings.local_gpus,
     )
     try:
-        scope = local.scope()
+        scope = local.scope(_scope_before(settings, store))
     except ProviderUnavailable as error:
         raise SettingsRefused(
             f"{error}. Restore it from a backup: it says which runs these machines belong to."

@@ -1,4 +1,4 @@
-"""serve and migrate: the only commands that run inside the supervisor instead of talking to one.
+"""serve, backup and migrate: the only commands that run inside the supervisor instead of talking to one.
 
 The composition root is imported when the settings are known to be good, so a refusal comes at once.
 """
@@ -9,12 +9,14 @@ import logging
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
 import click
 
 from supervisor import settings as settings_of
+from supervisor.cli.exits import CliError
 from supervisor.domain.errors import SpotError
 from supervisor.settings import Settings
 
@@ -86,6 +88,24 @@ def migrate(file: str | None, env_file: str | None, **flags: str | None) -> None
 
     bootstrap.migrate(known)
     click.echo("The database has this version's schema.")
+
+
+@click.command()
+@click.argument("target", metavar="FILE", type=click.Path(path_type=Path))
+@settings_options
+def backup(target: Path, file: str | None, env_file: str | None, **flags: str | None) -> None:
+    """Copy the SQLite database to FILE, while the supervisor goes on; docs/operations.md tells how to restore it."""
+    known = settings_of.load(flags, file=file, env_file=env_file)
+    from supervisor import bootstrap
+    from supervisor.ports.store import StoreDown
+
+    try:
+        size_bytes = bootstrap.backup(known, target.absolute())
+    except StoreDown as error:
+        raise CliError(str(error), code="UNAVAILABLE") from None
+    except OSError as error:
+        raise CliError(f"{target} cannot be written: {error.strerror}", code="FILE_UNWRITABLE") from None
+    click.echo(f"{target}: {size_bytes / 1e6:.1f} MB, whole and checked. Keep it where only you can read it.")
 
 
 def examine_here(

@@ -11,6 +11,12 @@ def cell(provider: str, scope: str, bucket: str) -> str:
     return f"{provider} {scope} {bucket}"
 
 
+def local_scope(name: str) -> str:
+    """The scope in the name of a cell of machines on a computer; "" for any other name."""
+    words = name.split(" ", 2)
+    return words[1] if len(words) == 3 and words[0] == "local" else ""
+
+
 def alike(one: str, other: str) -> bool:
     """Same provider and same bucket: what a spec can name, and what a resume may not change."""
     return _fixed(one) == _fixed(other)

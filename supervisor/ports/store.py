@@ -239,6 +239,9 @@ class Store(Protocol):
         """Cells with runs that are not settled and whose lease nobody holds now: cell -> number of such runs."""
         ...
 
+    def led(self) -> list[str]:
+        """The names of all leases that were ever taken; those of cells are the cells' names."""
+
     def due_outbox(self, now: float, limit: int) -> list[OutboxItem]:
         """Oldest first; without those of the channel `webhooks`, which `deliveries.spread` takes."""
         ...

@@ -66,6 +66,7 @@ DROP = Statement(
     )
 )
 LEADERLESS = Statement(_leaderless)
+LED = Statement(lambda _: sa.select(leases.c.name).order_by(leases.c.name))
 HOLD = Statement(lambda _: sa.select(leases.c.epoch).where(_OURS).with_for_update(read=True))
 
 
@@ -90,6 +91,10 @@ def hold(session: Session, lease: Lease) -> bool:
 def leaderless(session: Session) -> dict[str, int]:
     """Cells with runs to look after and nobody to do it: cell -> number of runs."""
     return dict(session.run(LEADERLESS, {}))
+
+
+def led(session: Session) -> list[str]:
+    return [name for (name,) in session.run(LED, {})]
 
 
 def _params(lease: Lease) -> dict[str, Any]:

@@ -170,6 +170,10 @@ class SqlStore:
         with self.database.reading() as session:
             return leases.leaderless(session)
 
+    def led(self) -> list[str]:
+        with self.database.reading() as session:
+            return leases.led(session)
+
     def due_outbox(self, now: float, limit: int) -> list[OutboxItem]:
         with self.database.reading() as session:
             return events.due(session, now, limit)

@@ -108,3 +108,4 @@ class ReplicasSuite:
         assert store.leaderless() == {"b": 1, "c": 1}
         store.drop_lease(lease)
         assert store.leaderless() == {CELL: 2, "b": 1, "c": 1}
+        assert store.led() == sorted([CELL, "b"]), "also when nobody holds them any more"

@@ -75,6 +75,14 @@ def binaries() -> Path | None:
     return max(complete, key=_version, default=None)
 
 
+def postgres_tool(name: str) -> str:
+    """The path of one of PostgreSQL's own commands, as new as the server of the tests."""
+    folder = binaries()
+    found = folder is not None and (folder / name).exists()
+    require_component(name, found, HOW_TO_INSTALL)
+    return str(Path(folder or "") / name)
+
+
 def _version(folder: Path) -> tuple[int, ...]:
     words = subprocess.run(
         [folder / "postgres", "--version"], capture_output=True, text=True, check=True

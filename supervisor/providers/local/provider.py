@@ -74,10 +74,11 @@ class LocalProvider:
 
     # --- the provider -------------------------------------------------------------------------------------------------
 
-    def scope(self) -> str:
-        """Which machines this provider sees: those of its data folder, wherever that is moved. ProviderUnavailable."""
+    def scope(self, before: str = "") -> str:
+        """Which machines this provider sees: those of its data folder, wherever that is moved. `before`: the name that
+        an empty folder takes over from the one that was lost. ProviderUnavailable."""
         with clear_answers("the name of this set of machines"):
-            return self._folders.scope()
+            return self._folders.scope(before)
 
     def pin(self, image: str) -> str:
         return ""
