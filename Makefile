@@ -69,6 +69,9 @@ bench: env agent  ## One JSON line for each figure, with its target
 campaign: env agent  ## The long random campaigns that `make test` runs a little of
 	$(PY) -m pytest tests/campaign --hypothesis-profile=campaign --durations=10 -o faulthandler_timeout=3000 $(ARGS)
 
+fuzz: env  ## The API under schemathesis, ten times as long as in `make test`, and with the boundary values of each field
+	$(PY) -m pytest -n 2 tests/api/test_conformance.py tests/api/test_fuzz.py --hypothesis-profile=fuzz --durations=10 -o faulthandler_timeout=3000 $(ARGS)
+
 agent: env  ## Build the agent: build/agent.pyz
 	@$(PY) -m tools.build_agent
 
@@ -87,4 +90,4 @@ clean:  ## Remove what was built and cached; .venv stays
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
 .PHONY: help env check check-style check-types check-imports check-agent check-caps check-lock check-links check-openapi
-.PHONY: test demo demo-cloud bench campaign agent openapi release-openapi lock clean
+.PHONY: test demo demo-cloud bench campaign fuzz agent openapi release-openapi lock clean

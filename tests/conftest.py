@@ -22,5 +22,6 @@ refuse_the_network()
 # judged by what it changed; on a desk and in campaigns new ones.
 settings.register_profile("desk", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
+settings.register_profile("fuzz", deadline=None, max_examples=1000)
 settings.register_profile("campaign", deadline=None, max_examples=5000)
 settings.load_profile("ci" if os.environ.get("CI") else "desk")

@@ -19,8 +19,9 @@ TAKEN: Mapping[str, Json] = {
         "schema": TEXT,
     },
     "If-Match": {
-        "description": "The ETag that was read before; 412 where the run has changed since, 428 without.",
-        "schema": TEXT,
+        "description": "The ETag that was read before, or `*`; 412 where the run has changed since, 428 without.",
+        "required": True,
+        "schema": {"type": "string", "pattern": r'^(\*|(W/)?"[!#-~]*"(, *(W/)?"[!#-~]*")*)$'},
     },
     "If-None-Match": {
         "description": "An ETag that was read before; 304 without a body where it is still the same.",

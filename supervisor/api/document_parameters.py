@@ -43,6 +43,7 @@ _QUERY: Mapping[str, str] = {
     "since": "Only what came later than this time.",
     "source": "The machine's console, or what the cloud's log service kept of it.",
     "status": "Only runs of this status; may be given several times.",
+    "until": "Only what came before this time.",
     "validate_only": "Tell the plan, and do nothing of it.",
     "verbose": "Tell every check, also where all is well.",
     "zone": "Only runs whose newest attempt is in this zone.",

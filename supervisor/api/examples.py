@@ -1,6 +1,7 @@
 """The examples of the document: real requests and answers, recorded by `make openapi` on the tests' bed.
 
-examples.json holds for each operation the body of one request, one answer of each good status, and one refusal.
+examples.json holds for each operation the body of one request, one answer of each good
+status, the beginning of a stream, and one refusal.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ def put_into(told: Json, operation: str) -> None:
         told["requestBody"]["content"]["application/json"]["example"] = example["request"]
     for status, answer in example.get("answers", {}).items():
         _put(told["responses"].get(status, {}), answer)
+    if "stream" in example:
+        _put(told["responses"]["200"], example["stream"])
     refusal = example.get("refusal")
     if refusal is not None:
         _put(told["responses"].get(str(refusal["status"]), {}), refusal)

@@ -97,7 +97,8 @@ SecretRef = Annotated[
 ]
 LabelKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$", max_length=63)]
 LabelValue = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=255)]
-Names = Annotated[list[Name], Field(max_length=64), AfterValidator(unique)]
+ONCE = {"uniqueItems": True}  # what `unique` checks, in the document's words
+Names = Annotated[list[Name], Field(max_length=64, json_schema_extra=ONCE), AfterValidator(unique)]
 Seconds = Annotated[FiniteFloat, Field(gt=0, le=TEN_YEARS_S)]
 SecondsOrZero = Annotated[FiniteFloat, Field(ge=0, le=TEN_YEARS_S)]
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, StringConstraints
 
-from supervisor.api.run_spec import WHOLE, Seconds, Strict, unique
+from supervisor.api.run_spec import ONCE, WHOLE, Seconds, Strict, unique
 from supervisor.api.schemas import Answer
 from supervisor.domain.callers import Scope
 from supervisor.domain.tokens import NAME_RULE
@@ -27,7 +27,7 @@ class CreateTokenBody(Strict):
     owner: PersonName | None = None
     scopes: Annotated[
         list[Annotated[Scope, Field(strict=False)]],
-        Field(min_length=1, max_length=8, description=SCOPES),
+        Field(min_length=1, max_length=8, description=SCOPES, json_schema_extra=ONCE),
         AfterValidator(unique),
     ] = [Scope.READ, Scope.WRITE]
     expires_in_s: Seconds | None = None

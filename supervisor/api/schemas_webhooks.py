@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import AfterValidator, AwareDatetime, Field, StringConstraints
 
 from supervisor.api.bodies import NoParameters
-from supervisor.api.run_spec import Strict, unique
+from supervisor.api.run_spec import ONCE, Strict, unique
 from supervisor.api.schemas import Answer
 from supervisor.domain.announcements import KINDS
 from supervisor.ports.endpoints import Form
@@ -28,7 +28,11 @@ Url = Annotated[
 ]
 Kinds = Annotated[
     list[Annotated[str, AfterValidator(_known), Field(json_schema_extra={"enum": sorted(KINDS)})]],
-    Field(max_length=64, description="What it hears of; empty: the usual of its form."),
+    Field(
+        max_length=64,
+        description="What it hears of; empty: the usual of its form.",
+        json_schema_extra=ONCE,
+    ),
     AfterValidator(unique),
 ]
 Note = Annotated[

@@ -25,6 +25,7 @@ Json = dict[str, Any]
 SOMEWHERE = "/var/lib/spot-supervisor"
 BUCKET = MemoryStore().url
 REQUEST_ID = "docs-1"
+PAGE = 1500  # characters of a page of text
 SECRET = re.compile(r"\b(sup|whsec)_[A-Za-z0-9+/=_-]{20,}")
 
 
@@ -59,6 +60,10 @@ class Asking:
     def of(self, services: Services) -> Asking:
         """The same, of services that differ from the bed's own."""
         return Asking(self._recorder, Client(services), self._folder)
+
+    def streamed(self, name: str, text: str) -> None:
+        """The beginning of a stream that the operation answers with."""
+        self._recorder.kept.setdefault(name, {})["stream"] = text
 
     def __call__(self, method: str, path: str, body: object = None, **more: Any) -> httpx.Response:
         """`body` is sent as JSON; other bodies stand in `more`."""
@@ -120,7 +125,8 @@ def write(recorded: Mapping[str, Json]) -> None:
 
 def _told(answer: httpx.Response, folder: Path) -> Any:
     if "json" not in answer.headers.get("content-type", ""):
-        return answer.text if answer.headers.get("content-type", "").startswith("text/") else None
+        text = answer.headers.get("content-type", "").startswith("text/")
+        return answer.text[:PAGE].rpartition("\n")[0] + "\n" if text else None
     return json.loads(
         SECRET.sub(_made_up, answer.text.replace(str(folder), SOMEWHERE).replace(BUCKET, "gs://my-bucket"))
     )

@@ -54,8 +54,12 @@ def record() -> dict[str, Any]:
 def _bed() -> Iterator[tuple[Bed, Path]]:
     with TemporaryDirectory() as name:
         folder = Path(name)
-        with closing(open_store(f"sqlite:///{folder / 'supervisor.db'}", migrate=True)) as store:
+        with closing(open_store(_url(folder), True, ("log", "webhooks"))) as store:
             yield make_bed(store, folder), folder
+
+
+def _url(folder: Path) -> str:
+    return f"sqlite:///{folder / 'supervisor.db'}"
 
 
 def submits(bed: Bed, ask: Asking) -> None:

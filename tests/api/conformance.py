@@ -1,0 +1,160 @@
+"""The API under schemathesis: whatever the document allows is accepted or refused as it says, whatever it forbids is
+refused, and nothing is ever answered with 500.
+
+The application is asked in this process, with real tokens, on the bed of the use cases. Three phases: boundary values
+of each field (coverage), random data that follows or breaks the schemas (fuzzing), and chains of requests in which one
+uses what another has answered (stateful).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import schemathesis
+from hypothesis import strategies as st
+from schemathesis.config import SchemathesisConfig
+from schemathesis.engine import events, from_schema
+from starlette.types import ASGIApp
+
+from supervisor.api.app import create_app
+from supervisor.api.deps import Services, with_tokens
+from supervisor.api.document import document
+from supervisor.domain.callers import Scope
+from supervisor.domain.status import Status
+from supervisor.services import tokens
+from supervisor.services.tokens import TokenWish
+from tests.bundles import bundle_of
+from tests.fakes.callers import OPS
+from tests.services.bed import Bed
+from tests.services.test_files import furnished
+from tests.services.test_machines import put
+
+Json = dict[str, Any]
+BASE_URL = "http://127.0.0.1:8787"
+# operation → with what it may refuse data that the schema allows. No schema can say what only the server knows: a
+# cursor of ours, a zone of the provider, a run's id typed once more, a second field that contradicts the first.
+FOR_ITS_MEANING: Mapping[str, Sequence[str]] = {
+    **dict.fromkeys(("list_runs", "list_costs", "list_run_files", "list_deliveries"), ("400",)),
+    **dict.fromkeys(("submit_run", "resume_run", "import_old_run", "change_run"), ("422",)),
+    **dict.fromkeys(("stop_runs", "resume_runs"), ("400", "422")),
+    **dict.fromkeys(("list_events", "list_run_events", "list_beats", "push_beat", "purge_run"), ("422",)),
+    **dict.fromkeys(("stockout", "store_code", "add_webhook", "change_webhook"), ("422",)),
+}
+ACCEPTED = ["2xx", "3xx", "401", "403", "404", "409", "410", "412", "416", "429"]
+REFUSED = [str(status) for status in (400, 401, 403, 404, 405, 409, 410, 412, 413, 415, 416, 422, 428, 429)]
+
+schemathesis.openapi.media_type("application/gzip", st.binary(max_size=64) | st.just(bundle_of()[1]))
+
+
+@dataclass
+class Found:
+    """`calls`: operation → how often it was asked; `failures`: what broke a check, once for each kind of failure."""
+
+    calls: Counter[str] = field(default_factory=Counter)
+    failures: dict[tuple[str, str], str] = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)
+
+
+def furnish(bed: Bed) -> None:
+    """Runs in several situations, a machine, a bundle."""
+    furnished(bed)  # digits-7, completed, with files
+    for name in ("digits-8", "digits-9"):
+        bed.submit(name)
+    bed.train("digits-8")
+    put(bed, "m-a1", "digits-8", machine_id="id-1")
+    bed.train("digits-9")
+    bed.end("digits-9", Status.STOPPED)
+
+
+def guarded(bed: Bed) -> tuple[Services, str]:
+    """Services that ask for a token, and an administrator's token."""
+    services = with_tokens(bed.services)
+    wish = TokenWish("fuzz", "", frozenset({Scope.ADMIN}), None, None)
+    return services, str(tokens.create(services.parts, wish, OPS)["token"])
+
+
+def examine(
+    app: ASGIApp,
+    token: str,
+    phases: Sequence[str],
+    most: int,
+    operations: Sequence[str] = (),
+    chains: int = 10,
+) -> Found:
+    """Ask everything, or `operations` alone. `most`: examples for each operation; `chains`: of the stateful phase."""
+    config = SchemathesisConfig.from_dict(_settings(token, phases, most, chains))
+    schema = schemathesis.openapi.from_dict(_document(operations), config=config)
+    schema.app = app
+    found = Found()
+    for event in from_schema(schema).execute():
+        if isinstance(event, events.ScenarioFinished):
+            _note(found, event)
+        elif isinstance(event, events.NonFatalError):
+            found.errors.append(f"{event.label}: {event.value}")
+        elif isinstance(event, events.FatalError):
+            raise event.exception
+    return found
+
+
+def app_of(services: Services) -> ASGIApp:
+    logging.getLogger("supervisor").setLevel(logging.CRITICAL)
+    return create_app(services)
+
+
+def _document(operations: Sequence[str]) -> Json:
+    """The whole, or what it says of these operations."""
+    told: Json = json.loads(document())
+    for methods in told["paths"].values():
+        for method in [
+            one for one, told in methods.items() if operations and told["operationId"] not in operations
+        ]:
+            del methods[method]
+    return told
+
+
+def _settings(token: str, phases: Sequence[str], most: int, chains: int) -> Json:
+    meant = [
+        {
+            "include-operation-id": name,
+            "checks": {"positive_data_acceptance": {"expected-statuses": [*ACCEPTED, *statuses]}},
+        }
+        for name, statuses in FOR_ITS_MEANING.items()
+    ]
+    return {
+        "base-url": BASE_URL,
+        "headers": {"Authorization": f"Bearer {token}"},
+        "seed": 1,
+        "continue-on-failure": True,
+        "generation": {"max-examples": most, "deterministic": True, "no-shrink": True, "database": "none"},
+        "phases": {
+            name: {"enabled": name in phases} for name in ("examples", "coverage", "fuzzing", "stateful")
+        }
+        | {"stateful": {"enabled": "stateful" in phases, "generation": {"max-examples": chains}}},
+        "checks": {
+            "positive_data_acceptance": {"expected-statuses": ACCEPTED},
+            "negative_data_rejection": {"expected-statuses": REFUSED},
+            "missing_required_header": {"expected-statuses": ["428"]},
+        },
+        "operations": meant,
+    }
+
+
+def _note(found: Found, event: events.ScenarioFinished) -> None:
+    for case_id, checks in event.recorder.checks.items():
+        case = event.recorder.cases[case_id].value
+        name = case.operation.definition.raw["operationId"]
+        found.calls[name] += 1
+        for check in checks:
+            if check.failure_info is not None:
+                failure = check.failure_info.failure
+                answer = event.recorder.interactions[case_id].response
+                answered = f"{answer.status_code} {answer.text[:400]}" if answer is not None else "nothing"
+                told = (
+                    f"{failure.title}: {failure.message[:400]}\n{case.as_curl_command()[:1500]}\n{answered}"
+                )
+                found.failures.setdefault((name, check.name), told)
