@@ -135,12 +135,7 @@ def build(settings: Settings, store: Store, wakes: Wakes) -> House:
         parts.knobs.poll_interval_s,
         adapters.scope,
     )
-    paces = Paces(
-        store_url=parts.objects.url,
-        server_file=adapters.server_file,
-        poll_interval_s=settings.poll_interval_s,
-        **settings_of.agent_paces(settings, settings.provider),
-    )
+    paces = _paces(settings, parts, adapters)
     tick = _tick(parts, adapters, wakes.loop, cell, observer, inbox, paces)
     loop = Loop(
         tick,
@@ -212,6 +207,15 @@ def _beats(settings: Settings, parts: Parts, leader: Leader) -> tuple[BeatInbox,
     urgent = EventWake()
     inbox = BeatInbox(store, clock, urgent, push_s)
     return inbox, Handover(store, inbox, clock, parts.wake, urgent, leader.lease)
+
+
+def _paces(settings: Settings, parts: Parts, adapters: Adapters) -> Paces:
+    return Paces(
+        store_url=parts.objects.url,
+        server_file=adapters.server_file,
+        poll_interval_s=settings.poll_interval_s,
+        **settings_of.agent_paces(settings, settings.provider),
+    )
 
 
 def _preview(parts: Parts, paces: Paces) -> Preview:
