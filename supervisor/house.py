@@ -160,12 +160,16 @@ def build(settings: Settings, store: Store, wakes: Wakes) -> House:
         settings_of.public_host(settings),
         _preview(parts, paces),
     )
+    asked = replace(_asked(settings, services), readings=_readings(settings, parts, loop, outbox))
+    return House(asked, loop, handover, adapters, announcer)
+
+
+def _asked(settings: Settings, services: Services) -> Services:
+    """With who is asked who he is, and how much of everything there may be."""
     rates = Rates(settings.rate_per_s, settings.rate_burst)
     asked = without_tokens(services) if settings.insecure_loopback else with_tokens(services, rates)
     streams = Limits(settings.streams_max, settings.streams_per_token)
-    about = About(settings_digest.digest(settings))
-    asked = replace(asked, readings=_readings(settings, parts, loop, outbox), streams=streams, about=about)
-    return House(asked, loop, handover, adapters, announcer)
+    return replace(asked, streams=streams, about=About(settings_digest.digest(settings)))
 
 
 def parts_of(

@@ -161,18 +161,6 @@ class RunEnded(Conflict):
     code = "RUN_ENDED"
 
 
-class VersionDiffers(SpotError):
-    """The run has changed since the caller read it; nothing was changed."""
-
-    code = "PRECONDITION_FAILED"
-
-
-class CountDiffers(Conflict):
-    """Another number of runs match than the caller has seen; nothing was changed."""
-
-    code = "COUNT_DIFFERS"
-
-
 class SpecDiffers(Conflict):
     """A resume brings another spec and did not say `replace_spec`."""
 

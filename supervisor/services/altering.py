@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from supervisor.domain.callers import Caller
-from supervisor.domain.errors import InvalidRequest, RunEnded, Unavailable, VersionDiffers
+from supervisor.domain.conflicts import VersionDiffers
+from supervisor.domain.errors import InvalidRequest, RunEnded, Unavailable
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.policies import Policy
 from supervisor.domain.run import Run

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from supervisor.domain.callers import Caller
-from supervisor.domain.errors import CountDiffers, InvalidRequest, SpotError
+from supervisor.domain.conflicts import CountDiffers
+from supervisor.domain.errors import InvalidRequest, SpotError
 from supervisor.domain.run import Run
 from supervisor.domain.status import TERMINAL, Status
 from supervisor.lifecycle.figures import plural

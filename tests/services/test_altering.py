@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from supervisor.domain.callers import Caller
+from supervisor.domain.conflicts import VersionDiffers
 from supervisor.domain.errors import (
     InvalidRequest,
     Unavailable,
     UnknownPrice,
-    VersionDiffers,
 )
 from supervisor.domain.status import Status
 from supervisor.services import altering
