@@ -78,7 +78,9 @@ class Crowd:
             connection.close()
 
     def _submit(self, connection: http.client.HTTPConnection, key: str) -> None:
-        told, replayed = wait_for(lambda: self._try(connection, key), 60, f"an answer to {key}")
+        answer = wait_for(lambda: self._try(connection, key), 60, f"an answer to {key}")
+        assert answer is not None
+        told, replayed = answer
         with self._lock:
             self.answers.runs[key][told["run_id"]] += 1
             self.answers.fresh[key] += not replayed
@@ -99,6 +101,16 @@ class Crowd:
             return None
         assert answer.status == 201, text
         return json.loads(text), answer.getheader("Idempotency-Replayed") == "true"
+
+
+def carry_out(daemon: Daemon, keys: int, kills: int) -> Answers:
+    """Start it, submit with so many keys, kill it so often in the midst, judge."""
+    daemon.start()
+    daemon.port = int(daemon.url.rpartition(":")[2])  # the same when it is started again
+    answers = Crowd(daemon, keys).submit_all(kills, daemon.start)
+    assert answers.cut_off >= kills
+    judge(answers, stored(daemon))
+    return answers
 
 
 def stored(daemon: Daemon) -> int:

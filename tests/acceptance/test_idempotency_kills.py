@@ -5,36 +5,24 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.acceptance.daemon import Daemon
-from tests.acceptance.many_keys import FULL_UP, Crowd, judge, stored
+from tests.acceptance.many_keys import FULL_UP, Crowd, carry_out, judge, stored
 
-KEYS, KILLS = int(os.environ.get("KEYS", "200")), int(os.environ.get("KILLS", "3"))
+KEYS, KILLS = 200, 3
 
 
 class CheckThenInsert(Daemon):
     module = "tests.acceptance.check_then_insert"
 
 
-def settled(daemon: Daemon, keys: int, kills: int) -> None:
-    daemon.start()
-    daemon.port = int(daemon.url.rpartition(":")[2])
-    crowd = Crowd(daemon, keys)
-    answers = crowd.submit_all(kills, daemon.start)
-    sys.stdout.write(f"{keys} keys, {kills} kills, {answers.cut_off} requests cut off\n")
-    assert answers.cut_off >= kills
-    judge(answers, stored(daemon))
-
-
 def test_one_run_for_each_key_on_sqlite(tmp_path: Path) -> None:
     daemon = Daemon(tmp_path / "data", FULL_UP)
     try:
-        settled(daemon, KEYS, KILLS)
+        carry_out(daemon, KEYS, KILLS)
     finally:
         daemon.close()
 
@@ -42,7 +30,7 @@ def test_one_run_for_each_key_on_sqlite(tmp_path: Path) -> None:
 def test_one_run_for_each_key_on_postgres(tmp_path: Path, postgres_database: str) -> None:
     daemon = Daemon(tmp_path / "data", {**FULL_UP, "SPOT_DATABASE_URL": postgres_database})
     try:
-        settled(daemon, KEYS, KILLS)
+        carry_out(daemon, KEYS, KILLS)
     finally:
         daemon.close()
 
