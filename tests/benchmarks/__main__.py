@@ -23,6 +23,7 @@ from tests.benchmarks import (
     listing,
     packing,
     scraping,
+    streaming,
     submit,
     ticking,
     uploading,
@@ -31,7 +32,7 @@ from tests.benchmarks.row import FULL, QUICK, Bench, dumps
 
 THEMES = (
     boot, submit, listing, ticking, agents, agent_cost, idling, growth, evidence, packing, scraping, uploading,
-    cloud_ticking, cloud_idling, cloud_reinserting,
+    cloud_ticking, cloud_idling, cloud_reinserting, streaming,
 )  # fmt: skip
 ALL: tuple[Bench, ...] = tuple(bench for theme in THEMES for bench in theme.BENCHES)
 
