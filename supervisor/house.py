@@ -126,15 +126,7 @@ def build(settings: Settings, store: Store, wakes: Wakes) -> House:
     leader = Leader(store, cell, owner, clock, alone, elected, wakes.loop.set)
     inbox, handover = _beats(settings, parts, leader)
     beats = handover or inbox
-    observer = Observer(
-        parts.providers,
-        parts.objects,
-        beats.take,
-        clock,
-        store.supervisor_id,
-        parts.knobs.poll_interval_s,
-        adapters.scope,
-    )
+    observer = _observer(parts, beats, adapters.scope)
     paces = _paces(settings, parts, adapters)
     tick = _tick(parts, adapters, wakes.loop, cell, observer, inbox, paces)
     loop = Loop(
@@ -200,6 +192,11 @@ def parts_of(
         Elsewhere(open_objects, settings.data_dir / "imports", adapters.account),
         outlets.courier_of(settings, store),
     )
+
+
+def _observer(parts: Parts, beats: BeatInbox | Handover, scope: str) -> Observer:
+    supervisor_id, every_s = parts.store.supervisor_id, parts.knobs.poll_interval_s
+    return Observer(parts.providers, parts.objects, beats.take, parts.clock, supervisor_id, every_s, scope)
 
 
 def _beats(settings: Settings, parts: Parts, leader: Leader) -> tuple[BeatInbox, Handover | None]:
