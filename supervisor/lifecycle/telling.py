@@ -27,6 +27,10 @@ DISK_LOW_PCT = 5.0
 DISK_AMPLE_PCT = 10.0  # from here on it may be told again: a disk at its edge is not told with every file
 REMINDERS_S = (900.0, 3600.0)  # after the question; then every REMINDER_S
 REMINDER_S = 6 * 3600.0
+# For these the run's own sentence says more than the event's: what it has come to, and what there is to do.
+_SAID_IN_FULL = frozenset(
+    {EventKind.WAITING, EventKind.COMPLETED, EventKind.PARTIAL, EventKind.FAILED, EventKind.STOPPED}
+)
 
 Told = tuple[Run, Event | None]
 
@@ -51,13 +55,15 @@ def _with_account(event: Event, run: Run, now: float) -> Event:
     """Who hears of it far away wants to know at once what it has cost and which attempt it is."""
     if announced(event) is None or event.kind == EventKind.CHECKPOINT_REJECTED:  # which changes no bill
         return event
-    account = {
+    account: dict[str, object] = {
         "attempt": run.attempt.number if run.attempt is not None else 0,
         "cost_usd": round(run_cost_usd(run, now), 6),
         "cost_known": run.cost_known,
         "budget_usd": run.policy.limits.budget_usd,
         "budget_from_usd": round(run.budget_from_usd, 6),
     }
+    if event.kind in _SAID_IN_FULL:
+        account["status_text"] = status_text(run, now)
     return replace(event, data={**account, **event.data})
 
 

@@ -53,13 +53,21 @@ def urgent(notification: Notification) -> bool:
 
 def sentence(notification: Notification, limit: int) -> str:
     """One line of at most `limit` characters, beginning with the run, if it is about one."""
-    text, run_id = notification.text, clip(notification.run_id, 63)
+    text, run_id = _text(notification), clip(notification.run_id, 63)
     if not run_id:
         return ended(clip(text, limit - 1))
     for begins, goes_on in _GOES_ON.items():
         if text.startswith(begins):
             return ended(clip(f"{run_id} {goes_on}{text.removeprefix(begins)}", limit - 1))
     return ended(clip(f"{run_id}: {text}", limit - 1))
+
+
+def _text(notification: Notification) -> str:
+    """Where the run's own sentence is told, it says more than the event's; a quota keeps its call for a person."""
+    full = notification.data.get("status_text")
+    return (
+        full if isinstance(full, str) and full and notification.kind != "needs_person" else notification.text
+    )
 
 
 def account(notification: Notification) -> list[str]:

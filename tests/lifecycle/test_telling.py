@@ -17,6 +17,7 @@ from supervisor.domain.policies import Limits, Policy
 from supervisor.domain.run import Run, StopRequest
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decision import Decision, tell
+from supervisor.lifecycle.sentences import status_text
 from supervisor.lifecycle.telling import next_reminder_at, with_telling
 from tests.lifecycle.sample_runs import NOW, H, attempt, pulse, run_in
 
@@ -160,6 +161,14 @@ def test_what_is_announced_carries_the_account_of_the_run_and_the_rest_does_not(
         "attempt": 4, "cost_usd": 2.0, "cost_known": True, "budget_usd": 10.0, "budget_from_usd": 0.0, "zone": "a",
     }  # fmt: skip
     assert asking.data == {}
+
+
+def test_an_end_is_told_with_the_runs_own_sentence() -> None:
+    over = replace(spending(9.0), status=Status.FAILED, cause=Cause.USER_ERROR, detail="exit code 1")
+    [event] = with_telling(
+        over, Decision(over, (tell(KINDS.FAILED, "Failed.", cause="user_error"),)), NOW
+    ).events
+    assert event.data["status_text"] == status_text(over, NOW)
 
 
 def test_nothing_is_added_to_a_question_or_to_the_end() -> None:

@@ -29,7 +29,8 @@ HOSTILE = [
 TEXTS = st.one_of(st.text(max_size=200), st.sampled_from(HOSTILE))
 KIND_NAMES = st.one_of(st.sampled_from(sorted(KINDS)), TEXTS)
 DATA = st.dictionaries(
-    st.sampled_from([*COST, "cause"]), st.one_of(st.floats(), st.integers(), TEXTS, st.booleans(), st.none())
+    st.sampled_from([*COST, "cause", "status_text"]),
+    st.one_of(st.floats(), st.integers(), TEXTS, st.booleans(), st.none()),
 )
 NOTIFICATIONS = st.builds(
     Notification, st.integers(0, 9), st.integers(0, 9), TEXTS, KIND_NAMES, TEXTS, st.floats(0, 1e9), DATA
@@ -88,6 +89,14 @@ def test_a_preemption_reads_as_it_should() -> None:
 )
 def test_each_sentence_begins_with_its_run(told: Notification, line: str) -> None:
     assert slack_text([told]).splitlines()[0] == line
+
+
+def test_where_the_run_says_more_than_its_event_that_is_told() -> None:
+    full = "Completed after 9 h 41 min (4 attempts, 3 preemptions), results verified. Cost $6.12."
+    told = note("completed", "Completed; results verified.", status_text=full)
+    assert slack_text([told]).splitlines()[0] == f":white_check_mark: llm-a: {full}"
+    quota = note("needs_person", "Needs you: quota L4 is 0.", status_text="Quota L4 is 0.")
+    assert "llm-a needs you: quota L4 is 0." in slack_text([quota])
 
 
 def test_who_is_needed_is_not_told_to_do_nothing() -> None:
