@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from supervisor import settings_access, telemetry
+from supervisor import settings_access, telemetry, telemetry_redaction
 from supervisor.api import server
 from supervisor.api.server_file import ServerFile
 from supervisor.house import Wakes, build
@@ -41,6 +41,7 @@ COLLECT_AFTER = (20_000, 50, 100)
 def serve(settings: Settings) -> int:
     """Run until SIGTERM or SIGINT; the exit code of the process. Raises SpotError where it cannot start."""
     tune_interpreter()
+    telemetry_redaction.hide(settings.alert_url, settings.alert_secret)
     with contextlib.ExitStack() as opened:
         opened.callback(log.info, "closed", extra={telemetry.ACTION: "serve"})
         lock = FolderLock(settings.data_dir)

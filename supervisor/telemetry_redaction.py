@@ -18,6 +18,7 @@ from supervisor.domain.secret_texts import MAKERS
 
 DOTS = "•••"
 LINE_MAX = 65536  # characters of one text
+OWN_MIN = 8
 DEEPEST = 6  # levels of lists and mappings in one field
 
 _ENV = "(?-i:(?:KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|COOKIE)[A-Z0-9_]{0,32}|_PAT|_PWD|_DSN|PASS)"
@@ -95,8 +96,20 @@ _RULES: tuple[tuple[tuple[str, ...], Callable[[str], str]], ...] = (
 )
 
 
+_own: tuple[str, ...] = ()
+
+
+def hide(*texts: str) -> None:
+    """From now on these are hidden wherever they stand: secrets of this process that look like nothing special. Short
+    ones are not, and references to a place are none."""
+    global _own  # noqa: PLW0603 - a process has one log
+    _own = tuple(text for text in texts if len(text) >= OWN_MIN and not text.startswith("file:"))
+
+
 def hidden(text: str) -> str:
     """`text` with dots in the place of secrets, LINE_MAX characters at most. What is none stays as it is."""
+    for own in _own:
+        text = text.replace(own, DOTS)
     if len(text) > LINE_MAX:
         text = _cut(text)
     low = text.lower()

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping
 
 from supervisor import telemetry
+from supervisor import telemetry_metrics as metrics
 from supervisor.ports.notifier import DeliveryFailed, Notification, Notifier
 from supervisor.ports.store import OutboxItem, Store
 
@@ -28,7 +29,9 @@ def deliver(store: Store, notifiers: Mapping[str, Notifier], now: float) -> int:
         try:
             _send(notifier, item)
         except DeliveryFailed as error:
-            store.settle_outbox(item.id, False, _next_at(item, error, now), str(error), now)
+            next_at = _next_at(item, error, now)
+            store.settle_outbox(item.id, False, next_at, str(error), now)
+            metrics.DELIVERIES.add(item.channel, "given_up" if next_at is None else "failed")
             log.warning(
                 "not delivered",
                 extra={
@@ -39,6 +42,7 @@ def deliver(store: Store, notifiers: Mapping[str, Notifier], now: float) -> int:
             )
             continue
         store.settle_outbox(item.id, True, None, "", now)
+        metrics.DELIVERIES.add(item.channel, "delivered")
         sent += 1
     return sent
 

@@ -148,6 +148,17 @@ def test_text_without_any_of_the_words_is_never_touched(text: str) -> None:
     assert hidden(text) == text
 
 
+def test_what_the_process_knows_as_its_own_is_hidden_wherever_it_stands(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(telemetry_redaction, "_own", ())
+    telemetry_redaction.hide("https://example.org/tell", "two words", "file:/etc/secret", "", "short")
+    line = Line("plain")
+    in_an_exception(line, "POST https://example.org/tell with two words")
+    assert not any(own in line.text for own in ("example.org", "two words"))
+    assert hidden("file:/etc/secret is short") == "file:/etc/secret is short"
+
+
 def test_fields_are_hidden_by_their_names_and_keep_their_types() -> None:
     spec = {
         "env": {"HF_AUTH": "x", "EPOCHS": "40"},
