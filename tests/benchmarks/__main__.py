@@ -17,6 +17,7 @@ from tests.benchmarks import (
     cloud_idling,
     cloud_reinserting,
     cloud_ticking,
+    delivering,
     evidence,
     growth,
     idling,
@@ -32,7 +33,7 @@ from tests.benchmarks.row import FULL, QUICK, Bench, dumps
 
 THEMES = (
     boot, submit, listing, ticking, agents, agent_cost, idling, growth, evidence, packing, scraping, uploading,
-    cloud_ticking, cloud_idling, cloud_reinserting, streaming,
+    cloud_ticking, cloud_idling, cloud_reinserting, delivering, streaming,
 )  # fmt: skip
 ALL: tuple[Bench, ...] = tuple(bench for theme in THEMES for bench in theme.BENCHES)
 
