@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import click
 
 from supervisor.cli import exits, output, views
 from supervisor.cli.client import Client, Json, run_path
+from supervisor.cli.exits import Problem, Unreachable
 from supervisor.cli.finding import TERMINAL, choose_run
 from supervisor.cli.options import duration_s, output_option, run_argument, server_options
 from supervisor.cli.words import rfc3339_ago, safe
@@ -53,7 +55,7 @@ def events(
             reader.read()
             if over:
                 break
-            time.sleep(POLL_S)
+            reader.wait()
     except KeyboardInterrupt:
         output.note(f"\nDetached from the events of {name}; the run goes on.")
         ctx.exit(exits.DETACHED)
@@ -93,6 +95,17 @@ class Reader:
                 self.cloud = False
                 return
 
+    def wait(self) -> None:
+        """Until the supervisor tells of another event; no longer than POLL_S where it cannot."""
+        headers = {"Accept": "text/event-stream", "Last-Event-ID": str(self.after)}
+        try:
+            with self.client.stream(run_path(self.run_id, "events"), headers) as answer:
+                if answer.headers.get_content_type() == "text/event-stream" and _tells(answer):
+                    return
+        except (Unreachable, Problem):
+            pass  # whoever reads next says so, and waits
+        time.sleep(POLL_S)
+
     def _print(self, page: Json) -> None:
         if page.get("cloud_unread"):
             output.note(f"The cloud's own events could not be read: {safe(page['cloud_unread'])}")
@@ -105,3 +118,13 @@ class Reader:
             return
         for event in named:
             click.echo("\n".join(views.event_lines(event)))
+
+
+def _tells(stream: Iterable[bytes]) -> bool:
+    """True at the next event; False where the stream has ended, or has lost the place from which it should go on."""
+    for line in stream:
+        if line.startswith(b"event: reset"):
+            return False
+        if line.startswith(b"data:"):
+            return True
+    return False

@@ -48,8 +48,8 @@ class TestEvents:
         running = a_run()
         api.say_in_turn("GET", "/v1/runs/digits-7", running, running, a_run(status="completed"))
         spot("events", "digits-7", "-f")
-        asked = [request.query.get("cloud") for request in api.asked if request.path == PATH]
-        assert asked == [["true"], None, None]
+        lists = [r for r in api.asked if r.path == PATH and r.headers["accept"] == "application/json"]
+        assert [request.query.get("cloud") for request in lists] == [["true"], None, None]
 
     def test_what_could_not_be_read_is_said_and_ours_come(self, api, spot) -> None:
         api.say("GET", PATH, page(an_event(1, "started", "one"), unread="Google's own events: HTTP 503"))

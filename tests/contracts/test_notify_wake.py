@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -110,6 +111,26 @@ def test_thousands_of_wishes_are_few_notifications(wake: Wake, other: NotifyWake
     while other.wait(1.0):
         heard += 1
     assert 1 <= heard < 500
+
+
+def test_written_events_are_heard_by_the_others_and_wake_no_loop(
+    postgres_database: str, wake: NotifyWake
+) -> None:
+    heard = threading.Event()
+    database, local = Database(postgres_database), EventWake()
+    other = NotifyWake(database, local, heard.set)
+    other.start()
+    try:
+        wake.tell_of_events()
+        assert heard.wait(60.0)
+        assert local.wait(0.1) is False
+        heard.clear()
+        wake.set()
+        assert local.wait(60.0) is True
+        assert not heard.is_set()
+    finally:
+        other.close()
+        database.close()
 
 
 def test_after_a_cut_it_hears_and_is_heard_again(
