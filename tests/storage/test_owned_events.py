@@ -1,9 +1,11 @@
 """Events that tell their owner: found by an index, also those that were written before the column was there."""
 
+from contextlib import closing
+
 import pytest
 
 from supervisor.domain.events import Event, EventKind
-from supervisor.storage import events, schema
+from supervisor.storage import events, pages, runs, schema, tables
 from supervisor.storage.statements import Statement
 from supervisor.storage.store import SqlStore, open_store
 from tests.contracts.store_values import NOW, a_run, insert
@@ -57,3 +59,48 @@ def test_no_list_reads_the_events_of_strangers(
     found = plan(store, events._page(tuple(given), newest_first, False), after=0, limit_=9, **given)
     assert f"events USING INDEX {index}" in found
     assert "TEMP B-TREE" not in found
+
+
+MANY = 20_000  # copies, of a hundred owners
+
+
+def _many(store: SqlStore) -> None:
+    """One run with one event, copied inside the database."""
+    (run,) = insert(store, a_run())
+    store.add_events(run.key, [PEOPLE], NOW)
+    for table, new, source in (
+        (
+            tables.runs,
+            {"key": "n + 9", "run_id": "'run-' || n", "owner": "'o-' || mod(n, 100)"},
+            f"key = {run.key}",
+        ),
+        (tables.events, {"id": "n + 99", "run": "n + 9", "owner": "'o-' || mod(n, 100)"}, "actor = 'ops'"),
+    ):
+        names = [column.name for column in table.c]
+        values = ", ".join(new.get(name, name) for name in names)
+        copies = f"SELECT {values} FROM {table.name}, generate_series(1, {MANY}) n WHERE {source}"  # noqa: S608
+        with store.database.defining() as connection:
+            connection.exec_driver_sql(f"INSERT INTO {table.name} ({', '.join(names)}) {copies}")
+            connection.exec_driver_sql(f"ANALYZE {table.name}")
+
+
+def test_on_postgres_an_owners_list_reads_no_strangers_rows(postgres_database: str) -> None:
+    given = {"owner": "o-7", "status_0": "pending", "status_1": "running", "more": 51, "most": 5}
+    asked: list[tuple[Statement, str]] = [
+        (pages._keys(pages.Shape(2, 0, ("owner",), False)), "runs_owner"),
+        (pages._counts(0, ("owner",)), "runs_owner"),
+        (runs.ACTIVE_OF, "runs_owner"),
+        (pages._usd_per_h(0, ("owner",)), "runs_billing"),
+        (events._page(("owner",), True, False), "events_owner"),
+        (events._page(("actor",), False, False), "events_actor"),
+    ]
+    with closing(open_store(postgres_database, migrate=True)) as store:
+        _many(store)
+        with store.database.reading() as session:
+            for statement, index in asked:
+                text, constants = statement.compiled("postgresql")
+                params = {**constants, **given, "after": 0, "limit_": 9, "actor": "nobody"}
+                rows = session.connection.exec_driver_sql(f"EXPLAIN {text}", params)
+                found = "\n".join(row[0] for row in rows)
+                assert index in found, found
+                assert "Seq Scan" not in found, found
