@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import click
 
@@ -11,7 +12,7 @@ from supervisor.cli.client import Client, Json, run_path
 from supervisor.cli.codedir import settle_code
 from supervisor.cli.exits import DETACHED, FAILED, CliError, Problem
 from supervisor.cli.finding import TERMINAL, choose_run, machines_here
-from supervisor.cli.options import output_option, run_argument, server_options
+from supervisor.cli.options import output_option, run_argument, run_filters, server_options
 from supervisor.cli.words import money, safe
 from supervisor.lifecycle.figures import plural
 
@@ -28,11 +29,15 @@ def show_change(run: Json, form: str) -> None:
 @click.command()
 @run_argument
 @click.option("--all", "everything", is_flag=True, help="Every active run of this supervisor.")
+@run_filters
 @YES
 @output_option
 @server_options
-def stop(client: Client, form: str, yes: bool, everything: bool, run_id: str | None) -> None:
-    """Stop a run: its last checkpoint is saved, its machine is released."""
+def stop(client: Client, form: str, yes: bool, everything: bool, query: Json, run_id: str | None) -> None:
+    """Stop a run: its last checkpoint is saved, its machine is released. With filters: every run that they name."""
+    if _named(query):
+        _many(client, "stop", query, form, yes, run_id)
+        return
     if everything:
         if run_id is not None:
             raise click.UsageError(f"Name {run_id} or say --all, not both.")
@@ -44,6 +49,19 @@ def stop(client: Client, form: str, yes: bool, everything: bool, run_id: str | N
     run = client.post(run_path(name, "stop"), {})
     show_change(run, form)
     output.suggest(f"spot resume {name}" if run["status"] in TERMINAL else f"spot watch {name}")
+
+
+def _named(query: Json) -> bool:
+    """A filter was given, if only an empty one: from a variable that is not set, it must not mean another run."""
+    return any(value is not None for value in query.values())
+
+
+def _many(client: Client, deed: str, query: Json, form: str, yes: bool, run_id: str | None) -> None:
+    from supervisor.cli import many
+
+    if run_id is not None:
+        raise click.UsageError(f"Name {run_id} or say which runs by filters, not both.")
+    many.each(client, deed, query, form, yes)
 
 
 def _stop_all(client: Client, form: str, yes: bool) -> None:
@@ -71,32 +89,33 @@ def _stop_all(client: Client, form: str, yes: bool) -> None:
 @click.option("--replace-spec", is_flag=True, help="Accept another spec than the run had.")
 @click.option("--rerun", is_flag=True, help="Start over: a completed run too, without its checkpoint.")
 @click.option("--no-wait", is_flag=True, help="Refuse (exit 6) while the run is still stopping.")
+@run_filters
+@YES
 @output_option
 @server_options
 @click.pass_context
 def resume(
-    ctx: click.Context,
-    /,
-    client: Client,
-    form: str,
-    run_id: str | None,
-    file: str | None,
-    replace_spec: bool,
-    rerun: bool,
-    no_wait: bool,
+    ctx: click.Context, /, client: Client, form: str, yes: bool, query: Json, run_id: str | None, **how: Any
 ) -> None:
     """Start a run that has ended again, from its checkpoint; one that is stopping, when it has stopped.
 
-    A live run is left alone.
+    A live run is left alone. With filters: every run that they name, each with the spec that it has.
     """
+    if _named(query):
+        if how["file"] is not None or how["replace_spec"] or how["rerun"]:
+            raise click.UsageError(
+                "With filters each run goes on with its own spec: leave the other options out."
+            )
+        _many(client, "resume", query, form, yes, run_id)
+        return
     name = choose_run(client, run_id)
-    body: Json = {"replace_spec": replace_spec, "rerun": rerun}
-    if file is not None:
+    body: Json = {"replace_spec": how["replace_spec"], "rerun": how["rerun"]}
+    if how["file"] is not None:
         from supervisor.cli.specfile import read_spec
 
-        body["spec"] = read_spec(file, is_local=machines_here(client))[1]
+        body["spec"] = read_spec(how["file"], is_local=machines_here(client))[1]
         settle_code(client, body["spec"])
-    run = _resume(client, name, body, no_wait)
+    run = _resume(client, name, body, how["no_wait"])
     if run is None:
         ctx.exit(DETACHED)
     show_change(run, form)

@@ -31,6 +31,8 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "events": ("history", "events", "Print what happened to a run, and why."),
     "cost": ("cost", "cost", "What runs have cost so far, and what their files cost."),
     "prices": ("prices", "prices", "What machines cost per hour; `refresh` asks Google anew."),
+    "zones": ("zones", "zones", "Where machines could be had lately, and where not."),
+    "change": ("change", "change", "Other labels, limits or zones for a run that exists."),
     "stop": ("control", "stop", "Stop a run; its checkpoint is kept."),
     "resume": ("control", "resume", "Start a run that has ended again, from its checkpoint."),
     "gc": ("machines", "gc", "Release machines of this supervisor that serve no run."),
@@ -51,8 +53,8 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
 # How `spot --help` groups them: by what a person is about to do.
 SECTIONS = {
     "Set up": "doctor serve config token webhook build-image prices import backup migrate",
-    "Train": "submit stop resume approve pull",
-    "Look": "ls show watch wait logs serial events cost health",
+    "Train": "submit change stop resume approve pull",
+    "Look": "ls show watch wait logs serial events cost zones health",
     "Clean up": "gc purge",
     "More": "dev docs completion",
 }

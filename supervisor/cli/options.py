@@ -77,6 +77,13 @@ def output_option(command: F) -> F:
 
 def list_filters(command: F) -> F:
     """The filters of a list of runs; the command gets `limit` and `query` (of the API, None = not given)."""
+    many = click.IntRange(1, 100_000)
+    limit = click.option("-n", "--limit", type=many, default=50, show_default=True, help="At most so many.")
+    return run_filters(limit(command))
+
+
+def run_filters(command: F) -> F:
+    """The same without `limit`."""
 
     @wraps(command)
     def with_query(
@@ -107,7 +114,7 @@ def list_filters(command: F) -> F:
 
 
 def _filters() -> tuple[Callable[[Any], Any], ...]:
-    age, many = "Only runs submitted within this time, such as 24h.", click.IntRange(1, 100_000)
+    age = "Only runs submitted within this time, such as 24h."
     return (
         click.option(
             "-s",
@@ -128,7 +135,6 @@ def _filters() -> tuple[Callable[[Any], Any], ...]:
         click.option("--owner", help="Only runs of this owner."),
         click.option("--since", type=duration_s, metavar="AGE", help=age),
         click.option("-q", "text", metavar="TEXT", help="Only runs whose id contains this."),
-        click.option("-n", "--limit", type=many, default=50, show_default=True, help="At most so many."),
     )
 
 
