@@ -111,7 +111,8 @@ async def _identified(request: Request, services: Services) -> Caller:
     try:
         caller = services.recall(header, request_id_of(request))
         if caller is None:
-            caller = await run_in_threadpool(services.identify, header, request_id_of(request))
+            soon = services.identify_soon if NEEDED[request.scope["route"].name] is Scope.METRICS else None
+            caller = await run_in_threadpool(soon or services.identify, header, request_id_of(request))
     except Unauthorized:
         if rates is not None:
             rates.refused(header, peer, now())

@@ -46,7 +46,8 @@ class Services:
     may come in, and nothing else; "" = there is none. `asking`: what a plan asks beside the store. `identify`: whom the
     header Authorization and the request id stand for, raises Unauthorized; `recall`: the same from memory alone, None =
     ask `identify`. `identity`: what knows of tokens, also where none is asked for. `rates`: how many requests may come;
-    None = as many as like to. `readings`: what a scrape reads beside the counters, by part.
+    None = as many as like to. `readings`: what a scrape reads beside the counters, by part. `identify_soon`:
+    `identify` for who reads them, also while the database is away; None = it has no such word.
     `streams`: how many may be open. `about`: which settings these are."""
 
     parts: Parts
@@ -63,6 +64,7 @@ class Services:
     recall: Recall = nobody_known
     rates: Rates | None = None
     readings: Mapping[str, Readings] = field(default_factory=dict)
+    identify_soon: Identify | None = None
     streams: Limits = field(default_factory=Limits)
     about: About = field(default_factory=About)
 
@@ -86,7 +88,13 @@ def assemble(
 def with_tokens(services: Services, rates: Rates | None = None) -> Services:
     """The same services, where everybody is asked who he is."""
     identity = services.identity
-    return replace(services, identify=identity.identify, recall=identity.recall, rates=rates)
+    return replace(
+        services,
+        identify=identity.identify,
+        recall=identity.recall,
+        rates=rates,
+        identify_soon=identity.identify_soon,
+    )
 
 
 def without_tokens(services: Services) -> Services:

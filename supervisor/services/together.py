@@ -1,7 +1,7 @@
 """Several questions asked side by side, for a person who waits: what has answered in time counts, the rest is late.
 
-Each question has a thread of its own that nobody waits for at the end of this process: what hangs in a connection must
-not keep the service from stopping.
+Each question has a thread of its own, with the context of who asks, that nobody waits for at the end of this process:
+what hangs in a connection must not keep the service from stopping.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +32,9 @@ def ask_together(questions: Mapping[str, Callable[[], Any]], within_s: float) ->
     theirs."""
     found: dict[str, Answer] = {}
     threads = [
-        threading.Thread(target=_ask, args=(name, question, found), name=f"ask {name}", daemon=True)
+        threading.Thread(
+            target=copy_context().run, args=(_ask, name, question, found), name=f"ask {name}", daemon=True
+        )
         for name, question in questions.items()
     ]
     for thread in threads:

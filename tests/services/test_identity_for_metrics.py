@@ -1,0 +1,85 @@
+"""Metrics are wanted most while the database is away: who read them before goes on, and nobody else gets in."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import pytest
+
+from supervisor.api.deps import with_tokens
+from supervisor.domain.callers import Scope
+from supervisor.domain.errors import Unauthorized
+from supervisor.ports.store import StoreDown
+from supervisor.services import identity as module
+from supervisor.services.identity import AWAY_S
+from supervisor.services.together import ask_together
+from tests.api.test_metrics import ask
+from tests.services.bed import Bed
+from tests.services.test_identity import Desk
+
+LATER_S = 10 * AWAY_S
+
+
+@pytest.fixture
+def desk(bed: Bed) -> Desk:
+    return Desk(bed)
+
+
+def test_who_was_known_goes_on_however_long_it_is_away(desk: Desk) -> None:
+    token, other = desk.make("prometheus", scopes=frozenset({Scope.METRICS})), desk.make("other")
+    desk.ask(token)
+    desk.tokens.away = True
+    desk.bed.clock.advance(LATER_S)
+    assert desk.identity.identify_soon(f"Bearer {token}", "r-2").actor == "prometheus"
+    with pytest.raises(StoreDown):
+        desk.identity.identify(f"Bearer {token}", "r-2")
+    with pytest.raises(StoreDown):
+        desk.identity.identify_soon(f"Bearer {other}", "r-2")
+    with pytest.raises(Unauthorized):
+        desk.identity.identify_soon("Bearer guessed", "r-2")
+
+
+def test_a_database_that_hangs_is_not_waited_for(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SOON_S", 0.05)
+    token, over = desk.make("prometheus"), threading.Event()
+    desk.ask(token)
+    desk.bed.clock.advance(LATER_S)
+    monkeypatch.setattr(desk.tokens, "find", lambda digest: over.wait(30))
+    assert desk.identity.identify_soon(f"Bearer {token}", "r-2").actor == "prometheus"
+    over.set()
+
+
+def test_a_revoked_token_reads_nothing_while_the_database_is_there(desk: Desk) -> None:
+    token = desk.make("prometheus")
+    desk.ask(token)
+    desk.revoke(token)
+    for _ in range(2):
+        with pytest.raises(Unauthorized):
+            desk.identity.identify_soon(f"Bearer {token}", "r-2")
+        desk.tokens.away = True  # forgotten is forgotten: then nobody knows it at all
+        with pytest.raises(StoreDown):
+            desk.identity.identify_soon(f"Bearer {token}", "r-2")
+        desk.tokens.away = False
+
+
+def test_over_http_it_is_for_metrics_alone(desk: Desk) -> None:
+    header = {"Authorization": f"Bearer {desk.make('admin', scopes=frozenset({Scope.ADMIN}))}"}
+    services = with_tokens(replace(desk.bed.services, identity=desk.identity))
+    for path in ("/metrics", "/v1/tokens"):
+        assert ask(services, "GET", path, headers=header).status_code == 200
+        assert ask(services, "GET", path).status_code == 401
+    desk.tokens.away = True
+    desk.bed.clock.advance(LATER_S)
+    assert ask(services, "GET", "/metrics", headers=header).status_code == 200
+    assert ask(services, "GET", "/metrics").status_code == 401
+    assert ask(services, "GET", "/v1/runs", headers=header).status_code == 503
+
+
+def test_questions_have_the_context_of_who_asks() -> None:
+    from supervisor import telemetry
+
+    begun = telemetry.begin_request("r-7")
+    found = ask_together({"id": telemetry._ASKED.get}, 5.0)["id"].value
+    telemetry.end_request(begun)
+    assert found.request_id == "r-7"
