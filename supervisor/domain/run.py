@@ -80,6 +80,9 @@ class Run:
     retiring: tuple[Retiring, ...] = ()
     counters: Counters = Counters()
     checkpoint_step: int | None = None  # newest verified checkpoint known to the supervisor
+    checkpoint_bytes: int | None = (
+        None  # size of the newest one that the baton was read with; None = not read yet
+    )
     no_progress_base: int | None = None  # checkpoint_step when the row of failures began
     reported: bool = False  # an attempt of this run has reported a step
     waiting_since: float | None = None

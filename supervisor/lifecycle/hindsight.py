@@ -36,7 +36,11 @@ def with_pointer(run: Run, obs: Observation) -> Run:
             pulse is not None and pulse.launch_id == attempt.launch_id and _less(pulse.checkpoint_step, step)
         ):
             run = replace(run, pulse=replace(pulse, checkpoint_step=step))
-    return replace(run, checkpoint_step=step) if _less(run.checkpoint_step, step) else run
+    if not _less(run.checkpoint_step, step) and run.checkpoint_bytes is not None:
+        return run
+    size = sum(entry.size for entry in baton.checkpoint.files)
+    newest = step if run.checkpoint_step is None else max(step, run.checkpoint_step)
+    return replace(run, checkpoint_step=newest, checkpoint_bytes=size)
 
 
 def reached(told: int | None, saved: int | None) -> int | None:

@@ -6,10 +6,11 @@ second look tells it again; after a change for the better it may be told anew. N
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from supervisor.domain.announcements import AWAITING, announced
+from supervisor.domain.beat_telemetry import Disk
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.machine_figures import disks_told, share_pct
 from supervisor.domain.run import Run
@@ -97,31 +98,38 @@ def _disk(before: Run, run: Run, now: float) -> Told:
     pulse = live_pulse(run)
     if pulse is None or (before.pulse is not None and before.pulse.telemetry == pulse.telemetry):
         return run, None
-    least: tuple[float, str, str] | None = None
-    for role, disk in disks_told(pulse.telemetry).items():
-        for part, whole, unit in (
-            (disk.free_bytes, disk.total_bytes, "space"),
-            (disk.free_inodes, disk.total_inodes, "files"),
-        ):
-            share = share_pct(part, whole)
-            if share is not None and part is not None and (least is None or share < least[0]):
-                left = (
-                    f"{size_text(int(part))} left"
-                    if unit == "space"
-                    else f"room for {count_text(int(part))} files"
-                )
-                least = (share, role, left)
+    disks = disks_told(pulse.telemetry)
+    least = min(_room(disks), default=None)
     if least is None:
         return run, None
     share, role, left = least
-    if run.disk_low:
-        return (replace(run, disk_low=False) if share >= DISK_AMPLE_PCT else run), None
-    if share >= DISK_LOW_PCT:
-        return run, None
-    text = f"The disk of its {role} is nearly full: {left} ({share:.1f} %). Without room no checkpoint can be saved."
-    return replace(run, disk_low=True), tell(
-        EventKind.DISK_NEARLY_FULL, text, disk=role, free_pct=round(share, 2)
+    needed, free = (
+        run.checkpoint_bytes or 0,
+        disks["checkpoints"].free_bytes if "checkpoints" in disks else None,
     )
+    if run.disk_low:
+        ample = share >= DISK_AMPLE_PCT and (free is None or free >= 2 * needed)
+        return (replace(run, disk_low=False) if ample else run), None
+    if share >= DISK_LOW_PCT and (free is None or free >= needed):
+        return run, None
+    if share >= DISK_LOW_PCT and free is not None:
+        share = share_pct(free, disks["checkpoints"].total_bytes) or share
+        role, left = "checkpoints", f"{size_text(int(free))} left, where a checkpoint has {size_text(needed)}"
+    text = f"The disk of its {role} is nearly full: {left} ({share:.1f} %). Without room no checkpoint can be saved."
+    event = tell(EventKind.DISK_NEARLY_FULL, text, disk=role, free_pct=round(share, 2))
+    return replace(run, disk_low=True), event
+
+
+def _room(disks: Mapping[str, Disk]) -> Iterator[tuple[float, str, str]]:
+    """(share that is free, role, in words) of bytes and inodes of each disk, as far as it tells them."""
+    for role, disk in disks.items():
+        for part, whole, words in (
+            (disk.free_bytes, disk.total_bytes, "{size} left"),
+            (disk.free_inodes, disk.total_inodes, "room for {count} files"),
+        ):
+            share = share_pct(part, whole)
+            if share is not None and part is not None:
+                yield share, role, words.format(size=size_text(int(part)), count=count_text(int(part)))
 
 
 def _asked(before: Run, run: Run, now: float) -> Told:

@@ -113,6 +113,23 @@ def test_figures_that_cannot_be_read_warn_of_nothing(text: str) -> None:
     assert told(beating(50.0), replace(beating(50.0), pulse=pulse(telemetry=text)))[1] == []
 
 
+@pytest.mark.parametrize(
+    ("free", "low_before", "low_after"),
+    [(19.0, False, True), (21.0, False, False), (39.0, True, True), (41.0, True, False)],
+)
+def test_a_disk_without_room_for_a_checkpoint_is_told_whatever_its_share(
+    free: float, low_before: bool, low_after: bool
+) -> None:
+    text = encode(Telemetry(checkpoints_disk=Disk(free * 1e9, 100e9)))
+    run = replace(
+        beating(50.0), pulse=pulse(telemetry=text), checkpoint_bytes=20 * 10**9, disk_low=low_before
+    )
+    after, events = told(beating(50.0), run)
+    assert after.disk_low == low_after
+    if events:
+        assert "19.0 GB left, where a checkpoint has 20.0 GB" in events[0].text
+
+
 def unverified(**fields: object) -> Run:
     return run_in(
         Status.FINISHING,
