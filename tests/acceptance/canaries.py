@@ -68,6 +68,7 @@ def doors(daemon: Daemon) -> list[str]:
         "/v1/cost",
         "/v1/machines?all=true",
         "/v1/prices",
+        "/v1/zones",
         "/v1/webhooks",
         "/v1/webhooks/settings/deliveries?page_size=1000",
         "/livez",
@@ -75,7 +76,14 @@ def doors(daemon: Daemon) -> list[str]:
     ]
     for run in daemon.call("GET", "/v1/runs?page_size=1000")["runs"]:
         base = f"/v1/runs/{run['run_id']}"
-        paths += [base, f"{base}/events?limit=500", f"{base}/attempts", f"{base}/facts", f"{base}/cost"]
+        paths += [
+            base,
+            f"{base}/events?limit=500",
+            f"{base}/attempts",
+            f"{base}/facts",
+            f"{base}/cost",
+            f"{base}/beats",
+        ]
         paths += [f"{base}/console", f"{base}/console?after=-1048576", f"{base}/console?source=cloud_logging"]
         paths += [f"{base}/events?limit=500&cloud=true"]
         for attempt in daemon.call("GET", f"{base}/attempts")["attempts"]:
