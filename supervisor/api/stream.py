@@ -10,6 +10,7 @@ from supervisor.domain.callers import Caller
 from supervisor.ports.history import EventFilter
 
 WAITING_MAX = 1000  # events that a listener may be behind
+WAITING_BYTES = 4 * 2**20
 
 
 class Stream:
@@ -24,15 +25,16 @@ class Stream:
         self.sending_since: float | None = None
         self.last_put = 0.0
         self._pieces: deque[bytes] = deque()
-        self._waiting = 0  # events in there
+        self._waiting = self._bytes = 0  # events in there
         self._sleeper: asyncio.Future[None] | None = None
 
     def put(self, piece: Piece, now: float) -> bool:
         """False: it does not keep up. `wake` is called afterwards."""
-        if self._waiting and self._waiting + piece.events > WAITING_MAX:
+        events, size = self._waiting + piece.events, self._bytes + len(piece.data)
+        if self._waiting and (events > WAITING_MAX or size > WAITING_BYTES):
             return False
         self._pieces.append(piece.data)
-        self._waiting += piece.events
+        self._waiting, self._bytes = events, size
         self.last_put = now
         return True
 
@@ -55,5 +57,5 @@ class Stream:
             return None
         taken = self._pieces.popleft() if len(self._pieces) == 1 else b"".join(self._pieces)
         self._pieces.clear()
-        self._waiting = 0
+        self._waiting = self._bytes = 0
         return taken

@@ -33,6 +33,8 @@ OF_STREAMS = ("kind",)
 
 
 def wants_stream(request: Request) -> bool:
+    if request.method != "GET":
+        return False  # a HEAD has an end
     for kind in request.headers.get("accept", "").lower().split(","):
         name, _, rest = kind.partition(";")
         if name.strip() == MEDIA_TYPE:

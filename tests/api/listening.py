@@ -14,8 +14,21 @@ from typing import Any
 
 from supervisor.api import server
 from supervisor.api.deps import Services
-from supervisor.api.streams import Streams
+from supervisor.api.streams import Limits, Streams
+from supervisor.domain.events import Event, EventKind
+from tests.services.bed import Bed
 from tests.waiting import wait_for
+
+QUICK = Limits(ping_s=0.3, look_s=0.1, hang_s=0.5)
+
+
+def patrol(bed: Bed, count: int = 1, text: str = "All is well.") -> None:
+    """So many events of the supervisor itself, in one commit."""
+    bed.store.add_events(None, [Event(EventKind.PATROL, text)] * count, bed.clock.now())
+
+
+def listed(bed: Bed) -> list[int]:
+    return [stored.id for stored in bed.store.events(None, 0, 10_000)]
 
 
 @dataclass
@@ -125,6 +138,11 @@ class Listener:
         """The ids of its events when so many are there."""
         wait_for(lambda: len(self.ids) >= count, 20, f"{count} events; there are {self.ids}")
         return self.ids
+
+    def wait_told(self, count: int) -> list[Told]:
+        """The same, whole."""
+        self.wait(count)
+        return self.events
 
     def wait_until_here(self) -> None:
         """It has everything, and what comes now comes live."""
