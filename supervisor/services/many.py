@@ -76,7 +76,8 @@ def resume_many(parts: Parts, asked: Asked, caller: Caller) -> Json:
     """Each with the spec that it has. Completed runs have nothing left to resume. Raises as `stop_many`."""
 
     def check(run: Run) -> None:
-        reopen.refuse_live(run, [])
+        if not run.terminal:
+            reopen.refuse_live(run, [])
         reopen.refuse_ended(run, parts.cells.get(run.provider), [], replace_spec=False, rerun=False)
 
     wanted = Wanted(

@@ -105,7 +105,7 @@ def test_finished_runs_are_counted_and_not_read(bed: Bed, monkeypatch: pytest.Mo
 def test_resume_begins_what_has_ended_and_names_what_cannot(any_bed: Bed) -> None:
     submitted(any_bed, "failed", "stopped", "completed", "stopping", "live", "purging")
     any_bed.end("failed", Status.FAILED)
-    any_bed.end("stopped", Status.STOPPED)
+    any_bed.end("stopped", Status.STOPPED, stop=StopRequest("ops", 1.0))
     any_bed.end("completed", Status.COMPLETED)
     any_bed.end("purging", Status.FAILED, purging=True)
     any_bed.change("stopping", status=Status.STOPPING)
