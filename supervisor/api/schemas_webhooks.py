@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import AfterValidator, AwareDatetime, Field, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints
 
 from supervisor.api.bodies import NoParameters
+from supervisor.api.moments import Moment
 from supervisor.api.run_spec import ONCE, Strict, unique
 from supervisor.api.schemas import Answer
 from supervisor.domain.announcements import KINDS
@@ -66,7 +67,7 @@ class ChangeWebhookBody(Strict):
 class ReplayBody(Strict):
     """Of which time the failed deliveries are sent again; null: of the last week."""
 
-    since: Annotated[AwareDatetime, Field(strict=False)] | None = None
+    since: Annotated[Moment, Field(strict=False)] | None = None
 
 
 class DeliveryParameters(NoParameters):

@@ -116,11 +116,16 @@ class Turns:
             return ()
         if not line.endpoint.form.chat:
             return (line.waiting.popleft(),)
-        waiting = [
-            Waiting(one.id, one.kind, now if one.next_at is None else one.next_at, KINDS[one.kind].urgent)
-            for one in line.waiting
-        ]
+        waiting = [_waiting(one, now) for one in line.waiting]
         chosen = {one.delivery_id for one in next_message(waiting, line.sent_at, now)}
         batch = tuple(one for one in line.waiting if one.id in chosen)
         line.waiting = deque(one for one in line.waiting if one.id not in chosen)
         return batch
+
+
+def _waiting(delivery: Delivery, now: float) -> Waiting:
+    """A kind that is not known here was announced by a newer version."""
+    kind, due_at = KINDS.get(delivery.kind), delivery.next_at
+    return Waiting(
+        delivery.id, delivery.kind, now if due_at is None else due_at, kind is not None and kind.urgent
+    )

@@ -1,0 +1,117 @@
+"""Who hangs holds up nobody else, and a crash between any two steps loses nothing; broken workers are caught."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from supervisor.domain.events import EventKind
+from supervisor.ports.endpoints import Settled
+from supervisor.ports.notifier import DeliveryFailed, Notification, Target
+from supervisor.reconciler.delivering import CREW, Delivering
+from supervisor.reconciler.turns import EACH, Batch, Line, Turns
+from tests.fakes.courier import LateHands, OwnHands, failing
+from tests.reconciler.office import HELD, Office
+
+
+def many_that_fail_and_a_good_one(office: Office) -> None:
+    """One round in which nobody answers, and one in which the good one has answered."""
+    hands = LateHands()
+    office.delivering.hands = hands
+    for number in range(CREW + 4):
+        office.endpoint(f"h{number}", failing_since=1.0)
+    office.endpoint("good")
+    office.announce("digits-1", *[EventKind.RECOVERED] * 20)
+    office.delivering.step(office.clock.now())
+    lines = office.delivering.turns.lines
+    assert lines["good"].flying == 1, "half of the crew is not for those that fail"
+    assert office.delivering.turns.busy == len(hands.work) == CREW // 2 + 1
+
+    def answer(target: Target, batch: Sequence[Notification]) -> None:
+        if "good" not in target.url:
+            raise DeliveryFailed("no answer within 15 s")
+
+    office.courier.answer = answer
+    hands.do()
+    office.delivering.step(office.clock.now())
+    assert lines["good"].flying == EACH, "it has taken one, and gets more at once"
+    assert all(line.flying <= 1 for name, line in lines.items() if name != "good")
+
+
+def test_to_a_receiver_that_hangs_little_is_sent_and_others_have_room(office: Office) -> None:
+    many_that_fail_and_a_good_one(office)
+
+
+class Unshared(Turns):
+    """Broken: those that fail may have the whole crew."""
+
+    def begin(self, line: Line, now: float) -> bool:
+        super().begin(line, now)
+        self.busy_failing = 0
+        return False
+
+
+def test_turns_that_give_the_whole_crew_to_those_that_fail_are_caught(office: Office) -> None:
+    office.delivering.turns = Unshared(CREW)
+    with pytest.raises(AssertionError, match="half of the crew"):
+        many_that_fail_and_a_good_one(office)
+
+
+class Forgetful(Delivering):
+    """Broken: a message is over when it is handed out."""
+
+    def _send(self, line: Line, batch: Batch, now: float) -> None:
+        super()._send(line, batch, now)
+        over = [Settled(one.id, one.tries, True, None, 204, "") for one in batch]
+        self.store.deliveries.settle(over, [], now)
+
+
+def test_a_worker_that_settles_before_it_knows_is_caught(office: Office) -> None:
+    office.delivering = Forgetful(office.store, office.courier, office.clock, lambda: HELD, hands=LateHands())
+    with pytest.raises(AssertionError):
+        a_crash_loses_nothing(office)
+
+
+def a_crash_loses_nothing(office: Office) -> None:
+    office.endpoint("a")
+    office.announce("digits-1", EventKind.STARTED)
+    office.delivering.step(office.clock.now())  # it dies with the message in its hands
+    heir = Delivering(office.store, office.courier, office.clock, lambda: HELD, hands=OwnHands())
+    heir.step(office.clock.now())
+    assert len(office.courier.events("https://a/x")) == 1
+
+
+def test_a_crash_before_sending_loses_nothing(office: Office) -> None:
+    office.delivering.hands = LateHands()
+    a_crash_loses_nothing(office)
+
+
+def test_a_crash_between_sending_and_settling_sends_again_with_the_same_id(office: Office) -> None:
+    office.endpoint("a")
+    office.announce("digits-1", EventKind.STARTED)
+    office.delivering.step(office.clock.now())  # sent, and never settled
+    heir = Delivering(office.store, office.courier, office.clock, lambda: HELD, hands=OwnHands())
+    heir.step(office.clock.now())
+    heir.step(office.clock.now())
+    first, second = office.courier.events("https://a/x")
+    assert first == second
+    # The first one wakes late: what it settles changes nothing.
+    office.delivering.step(office.clock.now())
+    (kept,) = office.store.deliveries.page("a", None, 9)
+    assert kept.delivered_at is not None
+    assert kept.next_at is None
+
+
+def test_a_late_failure_does_not_undo_a_delivery(office: Office) -> None:
+    office.endpoint("a")
+    office.announce("digits-1", EventKind.STARTED)
+    office.courier.answer = failing(500)
+    office.delivering.step(office.clock.now())
+    office.courier.answer = lambda target, batch: None
+    heir = Delivering(office.store, office.courier, office.clock, lambda: HELD, hands=OwnHands())
+    heir.step(office.clock.now())
+    heir.step(office.clock.now())
+    office.delivering.step(office.clock.now())
+    (kept,) = office.store.deliveries.page("a", None, 9)
+    assert kept.delivered_at is not None
