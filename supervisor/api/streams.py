@@ -8,13 +8,16 @@ Who does not keep up, or takes nothing for a while, is cut off: it comes back an
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from fastapi.concurrency import run_in_threadpool
 
+from supervisor import telemetry
 from supervisor import telemetry_metrics as metrics
 from supervisor.api.errors import StreamsFull, TooManyStreams
 from supervisor.api.stream import Stream
@@ -26,6 +29,7 @@ from supervisor.ports.history import EventFilter, History, StoredEvent
 from supervisor.ports.store import StoreDown
 from supervisor.services.following import Follower
 
+LOG = logging.getLogger(__name__)
 SLICE = 25  # listeners that are woken in one go
 HAND_OUT_S = 0.25  # the reader waits no longer than this for all to be served
 
@@ -152,6 +156,7 @@ class Streams:
         follower = self._follower = Follower(self.history, self.clock, hand_out, over)
         self._known = asyncio.Event()
         self._watching = loop.create_task(self._watch())
+        self._watching.add_done_callback(partial(self._watched, follower))
         follower.begin()
 
     def _rest(self) -> None:
@@ -169,7 +174,7 @@ class Streams:
             follower.wake()
 
     def _lost(self, follower: Follower) -> None:
-        """The reader has ended by itself, which is a bug: the listeners come back, and find another."""
+        """Who serves the listeners has ended by a bug: they come back, and find another."""
         if follower is self._follower:
             for stream in list(self._admitted):
                 self.drop(stream, "lost")
@@ -217,6 +222,13 @@ class Streams:
             self._cut_hanging()
             self._ping()
             await self._ask_again()
+
+    def _watched(self, follower: Follower, watching: asyncio.Task[None]) -> None:
+        error = None if watching.cancelled() else watching.exception()
+        if error is not None:
+            extra = {telemetry.ACTION: "streams", telemetry.ERROR: type(error).__name__}
+            LOG.error("Streams are not looked after; all of them end.", exc_info=error, extra=extra)
+            self._lost(follower)
 
     def _cut_hanging(self) -> None:
         now = self._now()

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import time
 from dataclasses import replace
+
+import pytest
 
 from supervisor.api.stream import WAITING_BYTES, WAITING_MAX, Stream
 from supervisor.api.stream_frames import Piece
@@ -132,3 +135,17 @@ def test_the_end_of_the_server_does_not_wait_for_listeners(bed: Bed) -> None:
         stream.wait_over()
         assert stream.told[-1].comment == "the supervisor is going"
         stream.close()
+
+
+def test_a_bug_in_looking_after_streams_ends_them_and_the_next_are_served(
+    bed: Bed, served: Serving, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stream = served.listen()
+    stream.wait_until_here()
+    with monkeypatch.context() as broken, caplog.at_level(logging.CRITICAL):
+        broken.setattr(served.streams, "_ping", lambda: 1 / 0)
+        stream.wait_over()
+    assert stream.told[-1].comment == "lost"
+    again = served.listen(Last_Event_ID="0")
+    patrol(bed)
+    assert again.wait(1) == [1]
