@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from supervisor import telemetry, telemetry_redaction
@@ -103,6 +103,7 @@ PLACES = (in_message, in_arguments, in_arguments_that_do_not_fit, in_fields, in_
 
 @pytest.mark.parametrize("form", ["plain", "json"])
 @pytest.mark.parametrize("place", PLACES)
+@settings(max_examples=40)
 @given(core=CORE, say=st.sampled_from(SAID))
 def test_a_planted_secret_is_nowhere(
     form: str, place: Callable[[Line, str], None], core: str, say: Callable[[str], str]
