@@ -12,7 +12,7 @@ from dataclasses import replace
 from supervisor.domain.announcements import AWAITING, announced
 from supervisor.domain.beat_telemetry import Disk
 from supervisor.domain.events import Event, EventKind
-from supervisor.domain.machine_figures import disks_told, share_pct
+from supervisor.domain.machine_figures import disks_told, roomy, share_pct
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decision import Decision, tell
@@ -97,6 +97,9 @@ def _disk(before: Run, run: Run, now: float) -> Told:
     """By the figures of the newest beat; where they have not changed, nothing has."""
     pulse = live_pulse(run)
     if pulse is None or (before.pulse is not None and before.pulse.telemetry == pulse.telemetry):
+        return run, None
+    needed = run.checkpoint_bytes or 0
+    if not run.disk_low and roomy(pulse.telemetry, DISK_LOW_PCT, needed):
         return run, None
     disks = disks_told(pulse.telemetry)
     least = min(_room(disks), default=None)
