@@ -30,7 +30,7 @@ def check_older_events(url: str) -> None:
     store.add_events(hers.key, [PEOPLE], NOW)
     last = store.events(None, 0, 9)[-1].id
     with store.database.writing() as session:
-        session.run(Statement(lambda _: events.events.delete().where(events.events.c.id == last)), {})
+        session.run(Statement(lambda _: tables.events.delete().where(tables.events.c.id == last)), {})
     store.close()
     to_revision(url, "0002")
     schema.migrate(url)
