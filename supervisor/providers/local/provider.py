@@ -75,8 +75,7 @@ class LocalProvider:
     # --- the provider -------------------------------------------------------------------------------------------------
 
     def scope(self, before: str = "") -> str:
-        """Which machines this provider sees: those of its data folder, wherever that is moved. `before`: the name that
-        an empty folder takes over from the one that was lost. ProviderUnavailable."""
+        """Which machines it sees: those of its data folder, wherever that is moved. `before`: as in Folders.scope."""
         with clear_answers("the name of this set of machines"):
             return self._folders.scope(before)
 
