@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from supervisor.domain.callers import Caller, Scope
 from tests.services.bed import COMMAND, Bed, Client
 
 
@@ -51,3 +53,15 @@ def test_what_is_not_meant_so_stops_nobody(
         answer = client.post(f"/v1/runs/{deed}{query}", json=body)
         assert (answer.status_code, told in answer.json()["detail"]) == (422, True), answer.text
     assert all(labelled.run(name).stop is None for name in ("a-1", "a-2", "b-1"))
+
+
+def test_another_owners_runs_match_no_filter(labelled: Bed) -> None:
+    other = Caller(owner="other", scopes=frozenset({Scope.READ, Scope.WRITE}))
+    stranger = Client(replace(labelled.services, identify=lambda _authorization, _request_id: other))
+    for query in ("all=true", "label=team=vision", "owner=local"):
+        told = stranger.post(f"/v1/runs/stop?{query}").json()
+        assert (told["matched"], told["runs"]) == (0, [])
+    assert labelled.run("a-1").stop is None
+    answer = stranger.request("PATCH", "/v1/runs/a-1", json={"labels": {"a": "1"}}, headers={"If-Match": "*"})
+    assert answer.json()["code"] == "RUN_NOT_FOUND"
+    assert stranger.get("/v1/runs/a-1/beats").status_code == 404

@@ -15,7 +15,10 @@ from supervisor.domain.errors import (
     Unavailable,
     UnknownPrice,
 )
+from supervisor.domain.events import Event
+from supervisor.domain.run import Run
 from supervisor.domain.status import Status
+from supervisor.ports.store import Change
 from supervisor.services import altering
 from supervisor.services.altering import Altered, alter, merged
 from tests.services.bed import COMMAND, Bed
@@ -68,6 +71,21 @@ def _fails(*_: object) -> None:
 
 
 def test_a_row_that_moves_meanwhile_is_judged_anew(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_races(bed, monkeypatch)
+
+
+def test_a_change_that_overwrites_would_be_seen(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broken variant: the row is written whatever version it has."""
+
+    def overwriting(before: Run, after: Run, events: tuple[Event, ...]) -> Change:
+        return Change(bed.run(before.run_id), after, events)
+
+    monkeypatch.setattr(altering, "Change", overwriting)
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        check_races(bed, monkeypatch)
+
+
+def check_races(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     bed.submit("digits-7")
     version = bed.run("digits-7").version
     _meanwhile(bed, monkeypatch, lambda: bed.change("digits-7", hold="moved"), times=1)

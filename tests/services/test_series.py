@@ -104,6 +104,17 @@ def test_the_same_points_come_again_while_the_run_goes_on(digits: Bed) -> None:
 
 
 def test_points_that_were_thinned_out_are_no_silence(digits: Bed) -> None:
+    check_silences(digits)
+
+
+def test_a_line_across_silence_would_be_seen(digits: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broken variant: points may lie as far apart as those of long ago."""
+    monkeypatch.setattr(series, "MINUTE_S", series.COARSE_S)
+    with pytest.raises(AssertionError):
+        check_silences(digits)
+
+
+def check_silences(digits: Bed) -> None:
     kept(digits, *((600 * n, 1, n) for n in range(20)))
     digits.clock.advance(12_000)
     assert sum(one["gap"] for one in asked(digits)["points"]) == 19
