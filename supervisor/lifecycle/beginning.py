@@ -34,7 +34,15 @@ def begin_attempt(run: Run, try_: Try, machine_id: str, now: float) -> Run:
         replace(item, attempt=last) if last is not None and item.launch_id == last.launch_id else item
         for item in run.retiring
     )
-    return replace(run, attempt=attempt, counters=counters, waiting_since=None, pulse=None, retiring=retiring)
+    return replace(
+        run,
+        attempt=attempt,
+        counters=counters,
+        waiting_since=None,
+        waiting_told=(),
+        pulse=None,
+        retiring=retiring,
+    )
 
 
 def obtained(try_: Try, machine_id: str) -> Event:

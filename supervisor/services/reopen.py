@@ -123,6 +123,7 @@ def reopened(run: Run, policy: Policy, rerun: bool, stop_consumed: str | None, n
         checkpoint_step=kept,
         no_progress_base=kept,
         waiting_since=None,
+        waiting_told=(),
         avoid_zone="",
         stop=None,
         stop_consumed=stop_consumed or run.stop_consumed,
