@@ -22,11 +22,13 @@ from supervisor.ports.notifier import DeliveryFailed, Target
 from supervisor.services import rfc3339
 from supervisor.services.parts import Parts
 from supervisor.services.run_view import Json
+from supervisor.services.together import ask_together
 
 MOST = 20  # of one owner
 SECRET_BYTES = 32
 OLD_SECRET_S = 24 * 3600.0  # how long the secret before the newest one also signs
 TEST_S = 10.0
+LOOK_UP_S = 5.0
 RACES = 8
 WEBHOOK_ID = re.compile(r"wh-[0-9a-f]{12}")
 BY_PERSON = "switched off by a person"
@@ -220,9 +222,17 @@ def _check(parts: Parts, url: str | None, everything: bool, caller: Caller) -> N
         raise Forbidden(
             "Only an administrator's webhook may hear of everything; leave it out to hear of your runs."
         )
-    why = "" if url is None else parts.courier.why_refused(url)
+    why = "" if url is None else _why_refused(parts, url)
     if why:
         raise UrlRefused(f"This address cannot be used: {why}.", errors=(("#/url", why),))
+
+
+def _why_refused(parts: Parts, url: str) -> str:
+    """A name server that takes its time must not keep the door's threads."""
+    answer = ask_together({"url": lambda: parts.courier.why_refused(url)}, LOOK_UP_S)["url"]
+    if answer.error is not None:
+        raise answer.error
+    return "its host could not be looked up in time" if answer.late else str(answer.value)
 
 
 def _values(endpoint: Endpoint) -> Mapping[str, object]:

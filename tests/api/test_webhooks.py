@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -13,6 +14,7 @@ import pytest
 
 from supervisor.domain.events import Event, EventKind
 from supervisor.ports.endpoints import SETTINGS_ID, Endpoint, Form, Settled
+from supervisor.services import webhooks
 from supervisor.services.webhooks import MOST, OLD_SECRET_S
 from supervisor.storage.store import open_store
 from tests.api.test_owners import ask, people
@@ -117,6 +119,18 @@ def test_what_cannot_be_is_refused(client: Client) -> None:
         422,
         "INVALID_REQUEST",
     )
+
+
+def test_a_name_server_that_takes_its_time_keeps_nobody_waiting(
+    client: Client, told_bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered = threading.Event()
+    monkeypatch.setattr(webhooks, "LOOK_UP_S", 0.05)
+    monkeypatch.setattr(courier(told_bed), "why_refused", lambda url: str(answered.wait(20)))
+    answer = ask(client, "ann", "POST", "/v1/webhooks", json={"url": URL})
+    answered.set()
+    assert (answer.status_code, answer.json()["code"]) == (422, "URL_REFUSED")
+    assert "in time" in answer.json()["detail"]
 
 
 def test_an_owner_has_twenty(client: Client) -> None:

@@ -73,6 +73,7 @@ BREAKS = [
     ("adapters", "reconciler/loop.py", "import supervisor.providers.local.provider"),
     ("layers", "adapters.py", "import supervisor.bootstrap"),
     ("layers", "house.py", "import supervisor.bootstrap"),
+    ("layers", "outlets.py", "import supervisor.house"),
     ("layers", "building/cloudbuild.py", "import supervisor.services.submit"),
     ("layers", "image_registry.py", "import supervisor.providers.gce.provider"),
     ("agent", "providers/local/provider.py", "import supervisor.agent.main"),
