@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.storage.store import SqlStore, open_store
-from tests.api.listening import QUICK, Listener, listed, patrol, serving
+from tests.api.listening import QUICK, listed, patrol, serving
 from tests.services.bed import Bed, make_bed
 
 pytestmark = pytest.mark.xdist_group("postgres")
@@ -52,7 +52,7 @@ def test_replicas_tell_everything_once_in_one_order_while_many_write(beds: tuple
         for writer in writers:
             writer.start()
         streams[0].wait(100)
-        moved = Listener(second.port, "/v1/events", {"Last-Event-ID": str(streams[0].ids[99])})
+        moved = second.listen(Last_Event_ID=str(streams[0].ids[99]))
         for writer in writers:
             writer.join()
         everything = listed(beds[0])
@@ -60,4 +60,3 @@ def test_replicas_tell_everything_once_in_one_order_while_many_write(beds: tuple
         for stream in streams:
             assert stream.wait(len(everything)) == everything
         assert moved.wait(len(everything) - 100) == everything[100:]
-        moved.close()
