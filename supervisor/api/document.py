@@ -65,7 +65,10 @@ def _tell(told: Json, method: str, name: str) -> None:
         *document_headers.parameters(operation.takes),
     ]
     if operation.body is not None:
-        told["requestBody"] = {"required": operation.body_required, "content": _content(operation.body)}
+        content = {
+            kind: one for name in operation.json_types for kind, one in _content(operation.body, name).items()
+        }
+        told["requestBody"] = {"required": operation.body_required, "content": content}
     if operation.raw_body:
         binary = {operation.raw_body: {"schema": {"type": "string", "format": "binary"}}}
         told["requestBody"] = {"required": True, "content": binary}

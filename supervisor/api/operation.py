@@ -14,7 +14,8 @@ class Operation:
 
     `answers`: status → model; a status whose answer has no JSON of its own stands in `media` alone.
     `refuses`: codes beyond those that every route may answer with, with a blank between.
-    `raw_body`: the media type of a body that is not JSON. `also`: another shape of the answer 200.
+    `raw_body`: the media type of a body that is not JSON; `json_types`: those of one that is.
+    `also`: another shape of the answer 200.
     `media`: status → media types of answers beside JSON; text/… is text, others are bytes.
     `takes`, `sends`: request headers, and headers of the good answers, by their names in api/document_headers.
     """
@@ -25,6 +26,7 @@ class Operation:
     refuses: str = ""
     body_required: bool = True
     raw_body: str = ""
+    json_types: tuple[str, ...] = ("application/json",)
     also: type[BaseModel] | None = None
     media: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     takes: tuple[str, ...] = ()

@@ -73,6 +73,7 @@ OPERATIONS: Mapping[str, Operation] = {
         "DATA_ELSEWHERE SECRET_IN_SPEC",
         takes=("If-Match",),
         sends=("ETag",),
+        json_types=(bodies.JSON, schemas_changes.MERGE_PATCH),
     ),
     "show_evidence": Operation(
         {200: schemas_evidence.Evidence}, refuses="RUN_NOT_FOUND EVIDENCE_NOT_FOUND FILES_PURGED"

@@ -8,6 +8,7 @@ uses what another has answered (stateful).
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 from collections import Counter
@@ -91,13 +92,17 @@ def examine(
     schema = schemathesis.openapi.from_dict(_document(operations), config=config)
     schema.app = app
     found = Found()
-    for event in from_schema(schema).execute():
-        if isinstance(event, events.ScenarioFinished):
-            _note(found, event)
-        elif isinstance(event, events.NonFatalError):
-            found.errors.append(f"{event.label}: {event.value}")
-        elif isinstance(event, events.FatalError):
-            raise event.exception
+    gc.disable()  # everything is kept until the end, and looking through it again and again takes long
+    try:
+        for event in from_schema(schema).execute():
+            if isinstance(event, events.ScenarioFinished):
+                _note(found, event)
+            elif isinstance(event, events.NonFatalError):
+                found.errors.append(f"{event.label}: {event.value}")
+            elif isinstance(event, events.FatalError):
+                raise event.exception
+    finally:
+        gc.enable()
     return found
 
 
