@@ -29,29 +29,28 @@ def test_the_filters_of_the_list(labelled: Bed, client: Client) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("query", "body", "told"),
-    [
-        ("", {}, "a filter is needed"),
-        ("?q=", {}, "a filter is needed"),
-        ("?page_size=2&sort=created", {}, "a filter is needed"),
-        ("?all=false", {}, "a filter is needed"),
-        ("?all=true&q=a", {}, "contradict"),
-        ("?lable=team=vision", {}, "did you mean label?"),
-        ("?status=runing", {}, "did you mean running?"),
-        ("?q=a&q=b", {}, "is given twice"),
-        ("?all=true", {"dryrun": True}, "did you mean dry_run?"),
-        ("?all=true", {"dry_run": 1}, "boolean"),
-        ("?all=true", {"expect": -1}, "greater than or equal"),
-        ("?all=true&page_size=-1", {}, "greater than or equal"),
-    ],
+# query, body, what the refusal tells
+NOT_MEANT: tuple[tuple[str, Any, str], ...] = (
+    ("", {}, "a filter is needed"),
+    ("?q=", {}, "a filter is needed"),
+    ("?page_size=2&sort=created", {}, "a filter is needed"),
+    ("?all=false", {}, "a filter is needed"),
+    ("?all=true&q=a", {}, "contradict"),
+    ("?lable=team=vision", {}, "did you mean label?"),
+    ("?status=runing", {}, "did you mean running?"),
+    ("?q=a&q=b", {}, "is given twice"),
+    ("?all=true", {"dryrun": True}, "did you mean dry_run?"),
+    ("?all=true", {"dry_run": 1}, "boolean"),
+    ("?all=true", {"expect": -1}, "greater than or equal"),
+    ("?all=true&page_size=-1", {}, "greater than or equal"),
 )
-def test_what_is_not_meant_so_stops_nobody(
-    labelled: Bed, client: Client, query: str, body: Any, told: str
-) -> None:
-    for deed in ("stop", "resume"):
-        answer = client.post(f"/v1/runs/{deed}{query}", json=body)
-        assert (answer.status_code, told in answer.json()["detail"]) == (422, True), answer.text
+
+
+def test_what_is_not_meant_so_stops_nobody(labelled: Bed, client: Client) -> None:
+    for query, body, told in NOT_MEANT:
+        for deed in ("stop", "resume"):
+            answer = client.post(f"/v1/runs/{deed}{query}", json=body)
+            assert (answer.status_code, told in answer.json()["detail"]) == (422, True), (query, answer.text)
     assert all(labelled.run(name).stop is None for name in ("a-1", "a-2", "b-1"))
 
 
