@@ -25,7 +25,8 @@ def put_into(told: Json, operation: str) -> None:
     """The examples of one operation, beside the schemas that they follow."""
     example = _all().get(operation, {})
     if "request" in example:
-        told["requestBody"]["content"]["application/json"]["example"] = example["request"]
+        for content in told["requestBody"]["content"].values():
+            content["example"] = example["request"]
     for status, answer in example.get("answers", {}).items():
         _put(told["responses"].get(status, {}), answer)
     if "stream" in example:
