@@ -124,10 +124,13 @@ def wait(run: Run, why: NoOffer, now: float) -> Decision:
     since = run.waiting_since if run.waiting_since is not None else now
     after = replace(run, waiting_since=since, next_at=why.until, cause=why.cause, detail=why.detail, hold="")
     events: tuple[Event, ...] = ()
-    if why.cause not in run.waiting_told:  # once for each reason: zones may take turns in theirs
-        text = _waiting_text(run, why)
+    if why.cause not in run.waiting_told:
         after = replace(after, waiting_told=(*run.waiting_told, why.cause))
-        events = (tell(EventKind.WAITING, text, cause=why.cause, until=why.until),)
+        if (
+            run.cause != why.cause
+        ):  # once for each reason, not after every try: zones may take turns in theirs
+            text = _waiting_text(run, why)
+            events = (tell(EventKind.WAITING, text, cause=why.cause, until=why.until),)
     return Decision(
         moved(after, Status.WAITING, now), events, check_after=_soonest(why.until, next_limit_at(run, now))
     )
