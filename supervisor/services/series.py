@@ -47,12 +47,13 @@ class _Span:
 
 
 def series_json(parts: Parts, run: Run, since: float | None, until: float | None, points: int) -> Json:
-    """Oldest first, at most `points` of them. `since` None = from the submit on, `until` None = until now. Raises
-    InvalidRequest."""
-    now = parts.clock.now()
-    begin, end = run.created_at if since is None else since, now if until is None else until
-    if end < begin:
+    """Oldest first, at most `points` of them. `since` None = from the submit on, `until` None = until now; nothing lies
+    outside of these. Raises InvalidRequest."""
+    if since is not None and until is not None and until < since:
         raise InvalidRequest("`until` lies before `since`.", {}, [("?until", "lies before since")])
+    now = parts.clock.now()
+    begin = min(now, run.created_at if since is None else max(since, run.created_at))
+    end = now if until is None else min(now, max(until, begin))
     most = min(points, POINTS_MAX)
     every_s = _every_s(parts, run, begin, end, most)
     spans = list(_spans(_samples(parts, run, begin, end), every_s))

@@ -73,6 +73,8 @@ def test_few_points_are_shown_as_they_are(digits: Bed) -> None:
     assert [one["step"] for one in asked(digits, since=100, until=900)["points"]] == [20, 30]
     with pytest.raises(InvalidRequest):
         asked(digits, since=5, until=4)
+    for since, until, count in ((-1e11, 1e12, 4), (1e12, None, 0), (None, -1e11, 0)):  # beyond every calendar
+        assert len(asked(digits, since=since, until=until)["points"]) == count
 
 
 def test_many_points_become_as_many_as_were_asked_for(digits: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
