@@ -13,9 +13,10 @@ import sqlalchemy as sa
 from supervisor.domain.run import Run
 from supervisor.ports.store import Change, Lease, PushedBeat, RunFilter, RunPage, Sample
 from supervisor.storage import attempts, runs
+from supervisor.storage import tokens as stored_tokens
 from supervisor.storage.statements import Statement, incoming, insert_incoming
 from supervisor.storage.store import SqlStore, open_store
-from supervisor.storage.tables import labels, pushed_beats, tries
+from supervisor.storage.tables import labels, pushed_beats, tokens, tries
 from tests.contracts.store_suite import StoreSuite
 
 SUITE = StoreSuite()
@@ -152,9 +153,14 @@ def with_the_nonce(dialect: str) -> Any:
     return statement.on_conflict_do_update(index_elements=["run", "attempt", "number"], set_=new)
 
 
+def revoked_again(_: str) -> Any:
+    return sa.update(tokens).values(revoked_at=sa.bindparam("now")).where(tokens.c.id == sa.bindparam("id_"))
+
+
 @pytest.mark.parametrize(
     ("module", "name", "broken", "promise"),
     [
+        (stored_tokens, "REVOKE", revoked_again, SUITE.test_making_and_revoking_are_told_once),
         (runs, "MOVE_LABELS", nothing, SUITE.test_counts_by_label_follow_the_status),
         (attempts, "UPSERT_TRIES", with_the_nonce, SUITE.test_a_nonce_belongs_to_the_open_try),
     ],

@@ -21,6 +21,7 @@ GUIDES = (
     "README.md",
     "CONTRIBUTING.md",
     "docs/training-contract.md",
+    "docs/access.md",
     "docs/settings.md",
     "docs/errors.md",
     "docs/google-cloud-setup.md",
