@@ -38,7 +38,10 @@ SPECS = st.fixed_dictionaries(
         "results": JSON,
     },
 ) | fields(RunSpec)
-ONE_BED = settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
+ONE_BED = settings(
+    max_examples=max(120, settings().max_examples),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 
 
 @ONE_BED
