@@ -237,16 +237,21 @@ def ended_event(run: Run, end: End, now: float, following: str = "", last: bool 
     attempt = run.attempt
     assert attempt is not None
     kept = kept_text(attempt, run.checkpoint_step)
-    clauses = (ended_text(attempt, now), kept[:1].upper() + kept[1:], following)
+    clauses = [clause for clause in (kept[:1].upper() + kept[1:], following) if clause]
+    evidence = f": {end.evidence.rstrip('.')}" if end.evidence else ""
+    which = f"Attempt {attempt.number} in {attempt.placement.zone} ended as {end.cause}{evidence}"
     told = tell(
         EventKind.ATTEMPT_ENDED,
-        " ".join(ended(clause) for clause in clauses if clause),
+        " ".join(ended(clause) for clause in (which, *clauses)),
         cause=end.cause,
         zone=attempt.placement.zone,
         step_last=attempt.step_last,
         step_kept=attempt.step_kept,
         steps_lost=steps_lost(attempt, run.checkpoint_step),
         ran_s=round(ran_s(attempt, now), 3),
+        status_text=" ".join(ended(clause) for clause in (ended_text(attempt, now), *clauses)),
         readings=list(end.readings),
     )
-    return replace(told, data={**told.data, ENDS_THE_RUN: True}) if last else told
+    if not last:
+        return told
+    return replace(told, data={**told.data, ENDS_THE_RUN: True})
