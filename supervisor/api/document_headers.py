@@ -11,7 +11,7 @@ TEXT: Json = {"type": "string"}
 TAKEN: Mapping[str, Json] = {
     "Idempotency-Key": {
         "description": "Repeat a request with the same key and body, and the first answer comes again; kept 7 days.",
-        "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
+        "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]([ -~]*[!-~])?$"},
     },
     "Range": {"description": "One range of bytes; another form is ignored.", "schema": TEXT},
     "If-Range": {
