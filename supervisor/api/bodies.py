@@ -185,6 +185,8 @@ async def read_body(model: type[M], request: Request, optional: bool = False, ki
         return model()
     if not _is_json(request.headers.get("content-type", ""), kind):
         raise UnsupportedMediaType(f"The body must be {JSON}.", {"accepted": JSON})
+    if request.headers.get("content-encoding", "identity") != "identity":
+        raise UnsupportedMediaType("The body must not be compressed.", {"accepted": JSON})
     try:
         return model.model_validate_json(raw)
     except ValidationError as error:

@@ -19,7 +19,16 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from supervisor import telemetry
 from supervisor import telemetry_metrics as metrics
-from supervisor.api.errors import BodyTooLarge, HostRefused, OriginRefused, problem, problem_of
+from supervisor.api.connection import HEAD_MAX_BYTES
+from supervisor.api.errors import (
+    BodyTooLarge,
+    HeadTooLarge,
+    HostRefused,
+    InvalidHttp,
+    OriginRefused,
+    problem,
+    problem_of,
+)
 from supervisor.domain.bundle import MAX_GZIP_BYTES
 from supervisor.domain.errors import SpotError
 
@@ -91,9 +100,12 @@ class Door:
                 response = problem("INTERNAL", detail, scope["path"], request_id)
             else:
                 response = problem_of(refusal, scope["path"], request_id)
+                if isinstance(refusal, InvalidHttp):
+                    response.headers["Connection"] = "close"
             await response(scope, receive, answer)
 
     def _admit(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
+        _refuse_head(scope, headers)
         host = headers.get(b"host", b"").decode("latin-1").lower()
         name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
         known = name in self._hosts or _LOOPBACK_NUMBER.match(name) or self._is_beat(scope, name)
@@ -121,6 +133,18 @@ class Door:
 def _request_id(headers: Mapping[bytes, bytes]) -> str:
     given = headers.get(b"x-request-id", b"")
     return given.decode() if _REQUEST_ID.match(given) else secrets.token_hex(8)
+
+
+def _refuse_head(scope: Scope, headers: Mapping[bytes, bytes]) -> None:
+    """Raises HeadTooLarge; InvalidHttp where a proxy in front may have seen the body end somewhere else (RFC 9112,
+    section 6.3)."""
+    size = len(scope.get("raw_path", b"")) + len(scope["query_string"])
+    if size + sum(len(name) + len(value) for name, value in scope["headers"]) > HEAD_MAX_BYTES:
+        raise HeadTooLarge(
+            f"Address and headers are larger than {HEAD_MAX_BYTES} bytes.", {"max_bytes": HEAD_MAX_BYTES}
+        )
+    if b"transfer-encoding" in headers and b"content-length" in headers:
+        raise InvalidHttp("The length of the body is told twice.")
 
 
 def _most_bytes(scope: Scope) -> int:

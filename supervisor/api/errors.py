@@ -31,6 +31,18 @@ class BodyTooLarge(SpotError):
     code = "BODY_TOO_LARGE"
 
 
+class InvalidHttp(SpotError):
+    """What came is no HTTP, or could be read in two ways; its connection is closed."""
+
+    code = "INVALID_HTTP"
+
+
+class HeadTooLarge(SpotError):
+    """The address and the headers together."""
+
+    code = "HEAD_TOO_LARGE"
+
+
 class HostRefused(SpotError):
     """Not a name of this computer: a page of another site may stand behind it (DNS rebinding)."""
 
@@ -83,6 +95,7 @@ STATUS: Mapping[str, int] = {
     "IDEMPOTENCY_KEY_REUSED": 422,
     "CURSOR_INVALID": 400,
     "INVALID_JSON": 400,
+    "INVALID_HTTP": 400,
     "HOST_REFUSED": 400,
     "UNAUTHORIZED": 401,
     "FORBIDDEN": 403,
@@ -131,6 +144,7 @@ STATUS: Mapping[str, int] = {
     "UNSUPPORTED_MEDIA_TYPE": 415,
     "PRECONDITION_REQUIRED": 428,
     "RATE_LIMITED": 429,
+    "HEAD_TOO_LARGE": 431,
     "TOO_MANY_STREAMS": 429,
     "INTERNAL": 500,
     "UNAVAILABLE": 503,

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection
 import uvicorn
 
 from supervisor.api.app import create_app
+from supervisor.api.connection import HEAD_MAX_BYTES, Patience, protocol
 from supervisor.api.deps import Services
 from supervisor.api.door import LOOPBACK
 from supervisor.api.streams import Streams
@@ -19,6 +20,7 @@ from supervisor.domain.errors import SettingsRefused
 
 BACKLOG = 512
 GRACE_S = 2
+PATIENCE = Patience()
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -87,8 +89,9 @@ def make(
     started: Callable[[], None],
     answering: Callable[[], None] = lambda: None,
     hosts: Collection[str] = (),
+    patience: Patience = PATIENCE,
 ) -> uvicorn.Server:
-    """The server of `run`, which also ends when its `should_exit` is set."""
+    """The server of `run`, which also ends when its `should_exit` is set. `patience`: with its clients."""
 
     async def notify() -> None:
         answering()
@@ -102,6 +105,8 @@ def make(
 
     config = uvicorn.Config(
         app,
+        http=protocol(patience),
+        h11_max_incomplete_event_size=HEAD_MAX_BYTES,
         log_config=None,
         access_log=False,
         server_header=False,
