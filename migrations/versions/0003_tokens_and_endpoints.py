@@ -14,9 +14,11 @@ def upgrade() -> None:
     _endpoints()
     _deliveries()
     _owned_events()
+    _make_zones_anew([sa.Column("stocked_out_at", sa.Double(), nullable=False)], {"stocked_out_at": 0.0})
 
 
 def downgrade() -> None:
+    _make_zones_anew([], {})
     _ownerless_events()
     for table in ("deliveries", "endpoints", "tokens"):
         op.drop_table(table)
@@ -145,3 +147,40 @@ def _make_events_anew(more: list[sa.Column[str]], value: str) -> None:
         op.bulk_insert(numbers, [{"name": "events", "seq": last}])
     op.create_index("events_age", "events", ["at"])
     op.create_index("events_run", "events", ["run", "sequence"], unique=True)
+
+
+LEARNED = (
+    "cell",
+    "provider",
+    "zone",
+    "shape",
+    "spot",
+    "failures",
+    "cool_until",
+    "cause",
+    "detail",
+    "lost_at",
+)
+
+
+def _make_zones_anew(more: list[sa.Column[float]], values: dict[str, float]) -> None:
+    """So that the table looks as in a new database; what was learned is put back into it."""
+    old = sa.table("zones", *(sa.column(name) for name in LEARNED))
+    learned = op.get_bind().execute(sa.select(old)).all()
+    op.drop_table("zones")
+    table = op.create_table(
+        "zones",
+        sa.Column("cell", sa.Text(), nullable=False),
+        sa.Column("provider", sa.Text(), nullable=False),
+        sa.Column("zone", sa.Text(), nullable=False),
+        sa.Column("shape", sa.Text(), nullable=False),
+        sa.Column("spot", sa.SmallInteger(), nullable=False),
+        sa.Column("failures", sa.BigInteger(), nullable=False),
+        sa.Column("cool_until", sa.Double(), nullable=False),
+        sa.Column("cause", sa.Text(), nullable=False),
+        sa.Column("detail", sa.Text(), nullable=False),
+        sa.Column("lost_at", sa.Text(), nullable=False),
+        *more,
+        sa.PrimaryKeyConstraint("cell", "provider", "zone", "shape", "spot"),
+    )
+    op.bulk_insert(table, [{**dict(zip(LEARNED, row, strict=True)), **values} for row in learned])

@@ -30,6 +30,7 @@ class ZoneShown(Answer):
     detail: str | None
     cool_until: datetime | None = Field(description="null: may be asked now")
     preemptions: int = Field(description="machines that were taken away within window_s, 8 at most")
+    last_stock_out_at: datetime | None
     last_preemption_at: datetime | None
 
 

@@ -44,5 +44,6 @@ def _row(one: Json) -> list[str]:
 def _state(one: Json) -> str:
     until = epoch(one["cool_until"])
     if until is None:
-        return safe(one["state"])
+        out = epoch(one["last_stock_out_at"])
+        return safe(one["state"]) + (f", no room {duration(max(0.0, time.time() - out))} ago" if out else "")
     return f"{safe(one['state'])}, asked again in {duration(max(0.0, until - time.time()))}"

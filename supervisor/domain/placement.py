@@ -40,6 +40,7 @@ class ZoneRecord:
     cause: str  # the word of the last failure: no_capacity, quota or launch_rejected; "" = none
     detail: str
     lost_at: tuple[float, ...] = ()  # the last preemptions, oldest first, epoch seconds
+    stocked_out_at: float = 0.0  # when there was no capacity the last time, epoch seconds; 0 = never
 
 
 def offer_key(placement: Placement) -> OfferKey:

@@ -141,7 +141,9 @@ def after_failure(
         pause_s = min(knobs.cooldown_min_s * 2 ** min(failures - 1, 10), knobs.cooldown_max_s)
     else:
         pause_s = knobs.quota_retry_s
-    return ZoneRecord(failures, now + pause_s, cause, detail, lost_lately(record, now))
+    before = 0.0 if record is None else record.stocked_out_at
+    stocked_out_at = now if cause == Cause.NO_CAPACITY else before
+    return ZoneRecord(failures, now + pause_s, cause, detail, lost_lately(record, now), stocked_out_at)
 
 
 def lessons_of(failed: CreateFailed, place: Placement, world: World, now: float) -> Lessons:
@@ -183,9 +185,15 @@ def gathered(lessons: Iterable[Lessons]) -> dict[OfferKey, ZoneRecord | None]:
 
 def _both(one: ZoneRecord, other: ZoneRecord) -> ZoneRecord:
     later = max((one, other), key=lambda record: record.cool_until)
-    return replace(later, lost_at=max(one.lost_at, other.lost_at, key=len))
+    return replace(
+        later,
+        lost_at=max(one.lost_at, other.lost_at, key=len),
+        stocked_out_at=max(one.stocked_out_at, other.stocked_out_at),
+    )
 
 
 def without_failures(record: ZoneRecord) -> ZoneRecord | None:
-    """A machine was had: refusals are forgotten, losses are not. None = there is nothing left to remember."""
-    return ZoneRecord(0, 0.0, "", "", record.lost_at) if record.lost_at else None
+    """A machine was had: refusals count no more; when there were losses and no capacity stays known. None = there is
+    nothing to remember."""
+    kept = ZoneRecord(0, 0.0, "", "", record.lost_at, record.stocked_out_at)
+    return kept if kept.lost_at or kept.stocked_out_at else None

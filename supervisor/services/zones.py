@@ -48,6 +48,7 @@ def _offer_json(offer: Offer, world: World, machines: int, now: float) -> Json:
         "cause": None if record is None else record.cause or None,
         "detail": None if record is None else record.detail or None,
         "cool_until": rfc3339.text(record.cool_until) if record is not None and cooling else None,
+        "last_stock_out_at": rfc3339.maybe((record.stocked_out_at or None) if record is not None else None),
         "preemptions": len(lost),
         "last_preemption_at": rfc3339.maybe(lost[-1] if lost else None),
     }

@@ -266,4 +266,5 @@ zones = Table(
     Column("cause", Text, nullable=False),
     Column("detail", Text, nullable=False),
     Column("lost_at", Text, nullable=False),  # JSON list of epoch seconds
+    Column("stocked_out_at", Double, nullable=False),  # 0 = never
 )

@@ -14,7 +14,7 @@ from supervisor.storage.statements import Session, Statement, insert
 from supervisor.storage.tables import attempts, runs, zones
 
 _KEY = ("cell", "provider", "zone", "shape", "spot")
-_RECORD = ("failures", "cool_until", "cause", "detail", "lost_at")
+_RECORD = ("failures", "cool_until", "cause", "detail", "lost_at", "stocked_out_at")
 
 
 def _upsert(dialect: str) -> Any:
@@ -71,9 +71,9 @@ def machines(session: Session, cell: str, owner: str | None) -> dict[OfferKey, i
 def of_cell(session: Session, cell: str) -> dict[OfferKey, ZoneRecord]:
     return {
         (provider, zone, shape, bool(spot)): ZoneRecord(
-            failures, cool_until, cause, detail, tuple(json.loads(lost_at))
+            failures, cool_until, cause, detail, tuple(json.loads(lost_at)), out_at
         )
-        for provider, zone, shape, spot, failures, cool_until, cause, detail, lost_at in session.run(
+        for provider, zone, shape, spot, failures, cool_until, cause, detail, lost_at, out_at in session.run(
             OF_CELL, {"cell": cell}
         )
     }

@@ -220,7 +220,9 @@ class LoopSuite:
     def test_zones_are_learned_and_forgotten_per_cell(self, store: Store) -> None:
         key: OfferKey = ("local", "zone-b", "small", True)
         other: OfferKey = ("local", "zone-b", "small", False)
-        record = ZoneRecord(2, NOW + 180.5, "no_capacity", "none left in zone-b", (NOW - 60.25, NOW))
+        record = ZoneRecord(
+            2, NOW + 180.5, "no_capacity", "none left in zone-b", (NOW - 60.25, NOW), NOW - 7.5
+        )
         store.put_zone(CELL, key, record)
         store.put_zone(CELL, other, replace(record, failures=1))
         store.put_zone(CELL, key, replace(record, failures=3))

@@ -100,6 +100,9 @@ def test_losses_outlive_refusals_and_successes_and_are_few() -> None:
     had = without_failures(refused)
     assert had is not None
     assert (had.failures, had.cause, had.lost_at) == (0, "", refused.lost_at)
+    assert had.stocked_out_at == NOW + 30
+    quota = after_failure(had, Cause.QUOTA, "none", seen, NOW + 60)
+    assert quota.stocked_out_at == NOW + 30, "no stock-out"
     assert without_failures(ZoneRecord(3, NOW, "no_capacity", "none")) is None
 
 

@@ -9,6 +9,7 @@ import pytest
 from supervisor.domain.callers import LOCAL, Caller, Scope
 from supervisor.domain.placement import ZoneRecord
 from supervisor.domain.status import Status
+from supervisor.services import rfc3339
 from supervisor.services.run_view import Json
 from supervisor.services.zones import zones_json
 from tests.services.bed import Bed
@@ -40,6 +41,7 @@ def test_what_nobody_has_asked_for_is_told_as_unknown(any_bed: Bed) -> None:
         "cause": None,
         "detail": None,
         "cool_until": None,
+        "last_stock_out_at": None,
         "preemptions": 0,
         "last_preemption_at": None,
     }
@@ -47,12 +49,13 @@ def test_what_nobody_has_asked_for_is_told_as_unknown(any_bed: Bed) -> None:
 
 def test_refusals_pauses_and_losses(any_bed: Bed) -> None:
     now = any_bed.clock.now()
-    learn(any_bed, "local-a", ZoneRecord(2, now + 300, "no_capacity", "the zone is full"))
+    learn(any_bed, "local-a", ZoneRecord(2, now + 300, "no_capacity", "the zone is full", (), now))
     learn(any_bed, "local-b", ZoneRecord(0, 0.0, "", "", (now - 90_000, now - 60, now - 30)))
     found = told(any_bed)
     assert (found["local-a"]["state"], found["local-a"]["detail"]) == ("cooling", "the zone is full")
     assert found["local-a"]["failures"] == 2
     assert found["local-a"]["cool_until"] is not None
+    assert found["local-a"]["last_stock_out_at"] == rfc3339.text(now)
     assert (found["local-b"]["state"], found["local-b"]["preemptions"]) == ("good", 2)
     any_bed.clock.advance(301)
     assert (told(any_bed)["local-a"]["state"], told(any_bed)["local-a"]["cool_until"]) == ("refused", None)
