@@ -48,6 +48,7 @@ FOR_ITS_MEANING: Mapping[str, Sequence[str]] = {
 }
 # A run may be called `stop`: this address can be read, too.
 ALSO_NAMES = ("stop_runs", "resume_runs")
+PHASES = ("examples", "coverage", "fuzzing", "stateful")
 ACCEPTED = ["2xx", "3xx", "401", "403", "404", "409", "410", "412", "416", "429"]
 REFUSED = [str(status) for status in (400, 401, 403, 404, 405, 409, 410, 412, 413, 415, 416, 422, 428, 429)]
 
@@ -56,9 +57,11 @@ schemathesis.openapi.media_type("application/gzip", st.binary(max_size=64) | st.
 
 @dataclass
 class Found:
-    """`calls`: operation → how often it was asked; `failures`: what broke a check, once for each kind of failure."""
+    """`calls`: operation → how often it was asked; `chains`: of requests; `failures`: what broke a check, once for each
+    kind of failure."""
 
     calls: Counter[str] = field(default_factory=Counter)
+    chains: int = 0
     failures: dict[tuple[str, str], str] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
 
@@ -82,15 +85,11 @@ def guarded(bed: Bed) -> tuple[Services, str]:
 
 
 def examine(
-    app: ASGIApp,
-    token: str,
-    phases: Sequence[str],
-    most: int,
-    operations: Sequence[str] = (),
-    chains: int = 10,
+    app: ASGIApp, token: str, phases: Sequence[str], most: int, operations: Sequence[str] = (), seed: int = 1
 ) -> Found:
-    """Ask everything, or `operations` alone. `most`: examples for each operation; `chains`: of the stateful phase."""
-    config = SchemathesisConfig.from_dict(_settings(token, phases, most, chains))
+    """Ask everything, or `operations` alone. `most`: examples for each operation, chains of requests at most. Chains
+    end earlier where a repeated one meets what an earlier one has left: ask again with another seed."""
+    config = SchemathesisConfig.from_dict({**_settings(token, phases, most), "seed": seed})
     schema = schemathesis.openapi.from_dict(_document(operations), config=config)
     schema.app = app
     found = Found()
@@ -124,7 +123,7 @@ def _document(operations: Sequence[str]) -> Json:
     return told
 
 
-def _settings(token: str, phases: Sequence[str], most: int, chains: int) -> Json:
+def _settings(token: str, phases: Sequence[str], most: int) -> Json:
     meant = [
         {
             "include-operation-id": name,
@@ -138,13 +137,9 @@ def _settings(token: str, phases: Sequence[str], most: int, chains: int) -> Json
     return {
         "base-url": BASE_URL,
         "headers": {"Authorization": f"Bearer {token}"},
-        "seed": 1,
         "continue-on-failure": True,
         "generation": {"max-examples": most, "deterministic": True, "no-shrink": True, "database": "none"},
-        "phases": {
-            name: {"enabled": name in phases} for name in ("examples", "coverage", "fuzzing", "stateful")
-        }
-        | {"stateful": {"enabled": "stateful" in phases, "generation": {"max-examples": chains}}},
+        "phases": {name: {"enabled": name in phases} for name in PHASES},
         "checks": {
             "positive_data_acceptance": {"expected-statuses": ACCEPTED},
             "negative_data_rejection": {"expected-statuses": REFUSED},
@@ -155,6 +150,7 @@ def _settings(token: str, phases: Sequence[str], most: int, chains: int) -> Json
 
 
 def _note(found: Found, event: events.ScenarioFinished) -> None:
+    found.chains += len(event.recorder.cases) > 1
     for case_id, checks in event.recorder.checks.items():
         case = event.recorder.cases[case_id].value
         name = case.operation.definition.raw["operationId"]
