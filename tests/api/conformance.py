@@ -46,7 +46,7 @@ FOR_ITS_MEANING: Mapping[str, Sequence[str]] = {
     **dict.fromkeys(("list_events", "list_run_events", "list_beats", "push_beat", "purge_run"), ("422",)),
     **dict.fromkeys(("stockout", "store_code", "add_webhook", "change_webhook"), ("422",)),
 }
-# A run may be called `stop`: this address can be read, too.
+# A run may be called `stop`: this address can be read and changed, too.
 ALSO_NAMES = ("stop_runs", "resume_runs")
 PHASES = ("examples", "coverage", "fuzzing", "stateful")
 ACCEPTED = ["2xx", "3xx", "401", "403", "404", "409", "410", "412", "416", "429"]
@@ -130,6 +130,7 @@ def _settings(token: str, phases: Sequence[str], most: int) -> Json:
             "checks": {
                 "positive_data_acceptance": {"expected-statuses": [*ACCEPTED, *statuses]},
                 "allow_header_conformance": {"enabled": name not in ALSO_NAMES},
+                "unsupported_method": {"enabled": name not in ALSO_NAMES},
             },
         }
         for name, statuses in FOR_ITS_MEANING.items()
