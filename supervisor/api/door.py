@@ -36,11 +36,13 @@ LOG = logging.getLogger(__name__)
 BODY_MAX_BYTES = 1_000_000
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+VERSIONS = frozenset({"1.0", "1.1"})
 METHODS = SAFE | {"POST", "PUT", "PATCH", "DELETE"}
 _LOOPBACK_NUMBER = re.compile(
     r"127\.\d{1,3}\.\d{1,3}\.\d{1,3}\Z"
 )  # a number is no name that could be rebound
 _BEAT_PATH = re.compile(r"/v1/runs/[^/]+/heartbeat\Z")
+_PORT = re.compile(r":\d{0,5}\Z")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}\Z")
 
 
@@ -107,7 +109,7 @@ class Door:
     def _admit(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
         _refuse_head(scope, headers)
         host = headers.get(b"host", b"").decode("latin-1").lower()
-        name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
+        name = _PORT.sub("", host)
         known = name in self._hosts or _LOOPBACK_NUMBER.match(name) or self._is_beat(scope, name)
         if not known:
             raise HostRefused(
@@ -136,13 +138,15 @@ def _request_id(headers: Mapping[bytes, bytes]) -> str:
 
 
 def _refuse_head(scope: Scope, headers: Mapping[bytes, bytes]) -> None:
-    """Raises HeadTooLarge; InvalidHttp where a proxy in front may have seen the body end somewhere else (RFC 9112,
-    section 6.3)."""
+    """Raises HeadTooLarge; InvalidHttp for what is not spoken here, and where a proxy in front may have seen the body
+    end somewhere else (RFC 9112, section 6.3)."""
     size = len(scope.get("raw_path", b"")) + len(scope["query_string"])
     if size + sum(len(name) + len(value) for name, value in scope["headers"]) > HEAD_MAX_BYTES:
         raise HeadTooLarge(
             f"Address and headers are larger than {HEAD_MAX_BYTES} bytes.", {"max_bytes": HEAD_MAX_BYTES}
         )
+    if scope["http_version"] not in VERSIONS:
+        raise InvalidHttp("This speaks HTTP/1.1.")
     if b"transfer-encoding" in headers and b"content-length" in headers:
         raise InvalidHttp("The length of the body is told twice.")
 

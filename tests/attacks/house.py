@@ -1,0 +1,189 @@
+"""The house that is attacked: a real supervisor with tokens, a run that has ended with all its files, other people's
+runs, secrets in every place that takes one; and the look at all of it after each attack.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import re
+import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from supervisor.api.document import document
+from tests.acceptance.canaries import forms
+from tests.acceptance.daemon import QUICK, Daemon, running
+from tests.api.listening import Listener
+from tests.attacks.wire import Answer, ask, together
+from tests.cloud.web import Request, Response, WebServer
+from tests.waiting import wait_for
+
+HOSTILE = "<script>alert(1)</script> <!channel> & \u202egnp.exe \x1b[2J"
+SAFE_HERE = HOSTILE.replace("\x1b", "")  # where control characters are refused
+SHOUT = "import os, sys; print('x' * 5000); sys.exit(os.environ['TEXT'])"
+NOWHERE = {"command": "true", "zones": ["local-c"]}  # where nothing is to be had
+WEBHOOK_SECRET = "T0kenInThePath93ab"
+
+GONE = {"console": "404 EVIDENCE_NOT_FOUND"}  # with its machine, on this computer
+
+
+class House:
+    """`mine`: a run of the attacker, over; `theirs`: of somebody else. Tokens by what they may."""
+
+    def __init__(self, daemon: Daemon, receiver: WebServer, said: list[Request]) -> None:
+        self.daemon, self.receiver, self.said = daemon, receiver, said
+        self.port = int(daemon.url.rpartition(":")[2])
+        self.admin = daemon.token
+        self.tokens: dict[str, str] = {}
+        self.ids: dict[str, str] = {}
+        for name, owner, scopes in (
+            ("mallory", "mallory", ["runs:read", "runs:write"]),
+            ("reader", "mallory", ["runs:read"]),
+            ("scraper", "mallory", ["metrics:read"]),
+            ("fired", "mallory", ["runs:read"]),
+        ):
+            made = daemon.call("POST", "/v1/tokens", {"name": name, "owner": owner, "scopes": scopes})
+            self.tokens[name], self.ids[name] = made["token"], made["token_id"]
+        daemon.call("DELETE", f"/v1/tokens/{self.ids['fired']}")
+        hook = daemon.call(
+            "POST", "/v1/webhooks",
+            {"url": f"{receiver.url}/{WEBHOOK_SECRET}", "form": "slack", "everything": True, "note": SAFE_HERE},
+        )  # fmt: skip
+        self.webhook = hook["webhook_id"]
+        self.secrets = [
+            self.admin,
+            *self.tokens.values(),
+            WEBHOOK_SECRET,
+            *filter(None, [hook.get("secret")]),
+        ]
+        self.bundle = self._store_code()
+        self.mine, self.theirs, self.cursor = "run-of-mallory", "run-of-others", ""
+        self._needles = [(n, form) for n, value in enumerate(self.secrets) for form in forms(value)]
+        self._log_at = 0
+
+    def _store_code(self) -> str:
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode="w") as tar:
+            tar.addfile(tarfile.TarInfo("empty.py"), io.BytesIO())
+        name = hashlib.sha256(packed.getvalue()).hexdigest()
+        self.daemon.http.put(
+            f"{self.daemon.url}/v1/code/{name}", content=gzip.compress(packed.getvalue()),
+            headers={"Content-Type": "application/gzip"},
+        ).raise_for_status()  # fmt: skip
+        return name
+
+    def move_in(self) -> None:
+        """Runs whose names, labels, variables and output are hostile; one of them to its end."""
+        spec = {
+            "command": ["python3", "-c", SHOUT], "env": {"TEXT": HOSTILE},
+            "labels": {"team": SAFE_HERE}, "limits": {"max_user_failures": 1},
+        }  # fmt: skip
+        self._submit(self.tokens["mallory"], self.mine, spec)
+        self._submit(self.admin, self.theirs, NOWHERE)
+        for number in range(2):
+            self._submit(self.admin, f"stopped-{number}", NOWHERE)
+            self.daemon.call("POST", f"/v1/runs/stopped-{number}/stop")
+        self.cursor = self.daemon.call("GET", "/v1/runs?page_size=1")["next_cursor"]
+        self.daemon.wait_status(self.mine, "failed")
+        wait_for(
+            lambda: any(b"run-of-mallory" in one.body for one in self.said), 30, "the message that it failed"
+        )
+
+    def _submit(self, token: str, run_id: str, spec: dict[str, Any]) -> None:
+        answer = self.daemon.http.post(
+            f"{self.daemon.url}/v1/runs", json={"run_id": run_id, "spec": spec}, auth=Bearer(token)
+        )
+        assert answer.status_code == 201, answer.text
+
+    def readers(self) -> list[str]:
+        """Every GET of the document, with good parameters."""
+        run = f"/v1/runs/{self.mine}"
+        logs = self.daemon.call("GET", f"{run}/files?kind=logs")["files"]
+        files = [f"{run}/files/{logs[0]['path']}"]
+        of_run = ["", "/events?limit=500", "/attempts", "/attempts/1/evidence", "/console", "/facts", "/cost"]
+        of_run += ["/beats", "/logs?attempt=1", "/files"]
+        return [
+            "/livez", "/readyz?verbose=true", "/metrics", "/v1/meta", "/v1/cost", "/v1/machines?all=true",
+            "/v1/prices", "/v1/zones", "/v1/tokens", "/v1/runs?page_size=1000", f"/v1/code/{self.bundle}",
+            "/v1/webhooks", f"/v1/webhooks/{self.webhook}", f"/v1/webhooks/{self.webhook}/deliveries",
+            "/v1/events?newest_first=true&limit=500", *[run + more for more in of_run], *files,
+            f"/v1/runs/{self.theirs}", "/v1/doctor",
+        ]  # fmt: skip
+
+    def look(self, paths: list[str]) -> list[str]:
+        """What is wrong with the house: a reader that does not answer, a secret that was told, an unforeseen error."""
+        answers = together(self.port, [ask("GET", path, token=self.admin) for path in paths])
+        wrong = [
+            f"GET {path}: {answer.told}"
+            for path, answer in zip(paths, answers, strict=True)
+            if answer.told not in ("200", GONE.get(path.rpartition("/")[2]))
+        ]
+        logged = self._logged()
+        told = b"".join(answer.body for answer in answers) + logged
+        wrong += [f"secret number {number} is told" for number, needle in self._needles if needle in told]
+        return wrong + [
+            f"the log has {word!r}" for word in (b"Traceback", b'"ERROR"', b" ERROR ") if word in logged
+        ]
+
+    def _logged(self) -> bytes:
+        with (self.daemon.data_dir / "serve.log").open("rb") as log:
+            log.seek(self._log_at)
+            found = log.read()
+        self._log_at += len(found)
+        return found
+
+
+class Bearer:
+    """Another token than the client's own."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    def __call__(self, request: Any) -> Any:
+        request.headers["Authorization"] = f"Bearer {self._token}"
+        return request
+
+
+def unread(paths: list[str]) -> list[str]:
+    """GETs of the document that none of these addresses asks."""
+    templates = [path for path, methods in json.loads(document())["paths"].items() if "get" in methods]
+    plain = [path.partition("?")[0] for path in paths]
+    as_pattern = {
+        path: re.sub(r"\{path\}", ".+", re.sub(r"\{(?!path)\w+\}", "[^/]+", path)) for path in templates
+    }
+    return [
+        path for path, pattern in as_pattern.items() if not any(re.fullmatch(pattern, one) for one in plain)
+    ]
+
+
+@contextmanager
+def attacked(data_dir: Path) -> Iterator[House]:
+    said: list[Request] = []
+
+    def take(request: Request) -> Response:
+        said.append(request)
+        return Response(
+            200, b"\xff\x00garbage" * 10_000, {"Content-Type": "text/html", "Retry-After": "soon"}
+        )
+
+    receiver = WebServer(take)
+    allowed = receiver.url.partition("://")[2]
+    with running(
+        data_dir, {**QUICK, "SPOT_WEBHOOK_ALLOW_HOSTS": allowed, "SPOT_LOCAL_CAPACITY": "local-c=0"}
+    ) as daemon:
+        house = House(daemon, receiver, said)
+        house.move_in()
+        yield house
+    receiver.close()
+
+
+def listen(house: House, token: str) -> Listener:
+    return Listener(house.port, "/v1/events", {"Authorization": f"Bearer {token}"})
+
+
+__all__ = ["Answer", "House", "attacked", "listen", "unread"]
