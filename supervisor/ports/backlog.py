@@ -9,9 +9,10 @@ COUNTED_TO = 10_000  # more is told as this many: a number that grows must not m
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """`…_pending`: how many are neither delivered nor given up, at most COUNTED_TO. `…_due_at`: epoch seconds since
-    which the oldest of them has been due, which may lie ahead; None = there is none. `connections`: to the database,
-    in use now."""
+    """`…_pending`: how many are neither delivered nor given up, at most COUNTED_TO; what is kept for an endpoint that
+    is switched off does not count. `…_due_at`: epoch seconds since which the oldest of them has been due, which may lie
+    ahead; None = there is none. `endpoints_disabled`: because they failed. `connections`: to the database, in use
+    now."""
 
     outbox_pending: int
     outbox_due_at: float | None

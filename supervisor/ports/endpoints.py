@@ -18,6 +18,9 @@ WEBHOOKS = "webhooks"  # the channel of the outbox rows that stand for all endpo
 # The endpoint that the settings name. It cannot be changed through the API, and its address and secret, which are
 # credentials of whoever runs the supervisor, are not in the database: `url` there is what may be shown of it.
 SETTINGS_ID = "settings"
+# Why somebody wanted an endpoint to be off; any other reason is that it failed.
+BY_PERSON = "switched off by a person"
+NOT_SET = "alert_url is no longer set"
 
 
 class Form(StrEnum):
@@ -124,7 +127,7 @@ class Endpoints(Protocol):
 
     def change(self, before: Endpoint, after: Endpoint, event: Event, now: float) -> bool:
         """What a person may change. False: somebody was faster, or it is gone. An endpoint that is enabled again
-        begins without failures."""
+        begins without failures; one that hears no longer of everything keeps only what was its owner's."""
         ...
 
     def remove(self, endpoint_id: str, event: Event, now: float) -> bool:

@@ -10,14 +10,14 @@ import base64
 import re
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from urllib.parse import urlsplit
 
 from supervisor.domain.callers import Caller
 from supervisor.domain.errors import Conflict, Forbidden
 from supervisor.domain.events import EventKind
 from supervisor.domain.webhook_errors import TooManyWebhooks, UrlRefused, WebhookNotFound
-from supervisor.ports.endpoints import SETTINGS_ID, Endpoint, Form, Secret
+from supervisor.ports.endpoints import BY_PERSON, SETTINGS_ID, Endpoint, Form, Secret
 from supervisor.ports.notifier import DeliveryFailed, Target
 from supervisor.services import rfc3339
 from supervisor.services.parts import Parts
@@ -31,7 +31,6 @@ TEST_S = 10.0
 LOOK_UP_S = 5.0
 RACES = 8
 WEBHOOK_ID = re.compile(r"wh-[0-9a-f]{12}")
-BY_PERSON = "switched off by a person"
 
 Random = Callable[[int], bytes]
 Judge = Callable[[Endpoint, float], Endpoint]
@@ -89,7 +88,8 @@ def add(parts: Parts, wish: WebhookWish, caller: Caller, random: Random = secret
 def listing(parts: Parts, caller: Caller) -> Json:
     """One's own in the order of their making; an administrator's are all. Raises StoreDown."""
     now, owner = parts.clock.now(), None if caller.admin else caller.owner
-    return {"webhooks": [webhook_json(one, now) for one in parts.store.endpoints.of(owner)]}
+    found = parts.store.endpoints.of(owner)
+    return {"webhooks": [webhook_json(one, now) for one in found if _shown_to(caller, one)]}
 
 
 def show(parts: Parts, webhook_id: str, caller: Caller) -> Json:
@@ -158,12 +158,18 @@ def try_out(parts: Parts, webhook_id: str, caller: Caller) -> Json:
 
 
 def find(parts: Parts, webhook_id: str, caller: Caller) -> Endpoint:
-    """Raises WebhookNotFound, in the same words for one that there is not and for another owner's."""
+    """Raises WebhookNotFound, in the same words for one that there is not and for one that is not the caller's."""
     known = webhook_id == SETTINGS_ID or WEBHOOK_ID.fullmatch(webhook_id)
     found = parts.store.endpoints.find(webhook_id) if known else None
-    if found is None or not caller.owns(found.owner):
+    if found is None or not _shown_to(caller, found):
         raise _not_found()
     return found
+
+
+def _shown_to(caller: Caller, endpoint: Endpoint) -> bool:
+    """One that hears of everything tells of strangers' runs, in its deliveries and wherever it is made to lead: it is
+    for administrators, whoever has made it."""
+    return caller.admin or (caller.owns(endpoint.owner) and not endpoint.everything)
 
 
 def shown_url(endpoint: Endpoint) -> str:
@@ -199,9 +205,8 @@ def _changed(parts: Parts, webhook_id: str, judge: Judge, what: str, caller: Cal
         if after == found:
             return found
         sentence = f"Webhook {found.id} {what} by {caller.actor}."
-        event = caller.changed(
-            EventKind.WEBHOOK_CHANGED, sentence, _values(found), _values(after), _told(found)
-        )
+        told = {**_told(found), "fields": _differing(found, after)}
+        event = caller.changed(EventKind.WEBHOOK_CHANGED, sentence, _values(found), _values(after), told)
         if parts.store.endpoints.change(found, after, event, now):
             return parts.store.endpoints.find(found.id) or after
     raise Conflict(f"{webhook_id} kept changing; nothing was done. Try again.", {"webhook_id": webhook_id})
@@ -244,6 +249,11 @@ def _values(endpoint: Endpoint) -> Mapping[str, object]:
         "note": endpoint.note,
         "enabled": endpoint.disabled_at is None,
     }
+
+
+def _differing(before: Endpoint, after: Endpoint) -> list[str]:
+    """Names of what has changed, also where the values are secret."""
+    return [one.name for one in fields(Endpoint) if getattr(before, one.name) != getattr(after, one.name)]
 
 
 def _told(endpoint: Endpoint) -> Mapping[str, object]:

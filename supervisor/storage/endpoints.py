@@ -10,14 +10,14 @@ import sqlalchemy as sa
 from sqlalchemy import bindparam, func, literal_column
 
 from supervisor.domain.events import Event
-from supervisor.ports.endpoints import SETTINGS_ID, Endpoint, Form, Secret
+from supervisor.ports.endpoints import NOT_SET, SETTINGS_ID, Endpoint, Form, Secret
 from supervisor.storage import events
 from supervisor.storage.codec import dumps
 from supervisor.storage.database import Database
 from supervisor.storage.statements import Session, Statement, insert
-from supervisor.storage.tables import endpoints
+from supervisor.storage.tables import deliveries, endpoints
+from supervisor.storage.tables import events as told
 
-GONE = "alert_url is no longer set"
 # What a person may change; the rest is learned from deliveries, or fixed when the endpoint is made.
 _CHANGEABLE = ("url", "form", "everything", "kinds", "note", "secrets", "disabled_at", "disabled_why")
 _IT = endpoints.c.id == bindparam("id_")
@@ -40,6 +40,12 @@ COUNT = Statement(
     )
 )
 DELETE = Statement(lambda _: sa.delete(endpoints).where(_IT))
+OF_OTHERS = Statement(
+    lambda _: sa.delete(deliveries).where(
+        deliveries.c.endpoint == bindparam("id_"),
+        deliveries.c.event.not_in(sa.select(told.c.id).where(told.c.owner == bindparam("owner"))),
+    )
+)
 DISABLE = Statement(
     lambda _: (
         sa.update(endpoints)
@@ -97,6 +103,8 @@ class SqlEndpoints:
             params["failing_since"] = None if enabled else found.failing_since
             params["next_message_at"] = 0.0 if enabled else found.next_message_at
             session.run(CHANGE, {"id_": before.id, **params})
+            if found.everything and not after.everything:  # its owner may look at them from now on
+                session.run(OF_OTHERS, {"id_": before.id, "owner": found.owner})
             events.add_own(session, [event], self._channels, now)
             return True
 
@@ -119,7 +127,7 @@ class SqlEndpoints:
             found = _found(session, LOCK, SETTINGS_ID)
             if endpoint is None:
                 if found is not None:
-                    session.run(DISABLE, {"id_": SETTINGS_ID, "at": now, "why": GONE})
+                    session.run(DISABLE, {"id_": SETTINGS_ID, "at": now, "why": NOT_SET})
                 return
             if found is None:
                 session.run(INSERT, _cells(endpoint))
@@ -133,12 +141,12 @@ class SqlEndpoints:
 
 def all_of(session: Session, owner: str | None) -> list[Endpoint]:
     rows = session.run(ALL, {}) if owner is None else session.run(OF_OWNER, {"owner": owner})
-    return [_endpoint(row) for row in rows]
+    return [endpoint_of(row) for row in rows]
 
 
 def _found(session: Session, statement: Statement, endpoint_id: str) -> Endpoint | None:
     row = session.run(statement, {"id_": endpoint_id}).first()
-    return None if row is None else _endpoint(row)
+    return None if row is None else endpoint_of(row)
 
 
 def _wishes(endpoint: Endpoint) -> dict[str, Any]:
@@ -157,7 +165,7 @@ def _cells(endpoint: Endpoint) -> dict[str, Any]:
     }
 
 
-def _endpoint(row: Sequence[Any]) -> Endpoint:
+def endpoint_of(row: Sequence[Any]) -> Endpoint:
     cells = dict(zip((column.key for column in endpoints.c), row, strict=True))
     cells["everything"] = bool(cells["everything"])
     cells["form"] = Form(cells["form"])

@@ -17,6 +17,7 @@ PEOPLE = {
     "ann": Caller("ann", "ann's laptop", MEMBER, "t-ann"),
     "bob": Caller("bob", "bob", MEMBER, "t-bob"),
     "ops": Caller("ops", "ops", frozenset({Scope.ADMIN}), "t-ops"),
+    "script": Caller("ops", "ops' script", MEMBER, "t-script"),  # of the operator, without his rights
 }
 SPEC = {"command": ["python", "train.py"], "labels": {"team": "vision"}}
 

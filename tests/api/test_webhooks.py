@@ -94,6 +94,31 @@ def test_another_owners_webhook_is_not_there(client: Client) -> None:
         assert refused(client, "ann", "GET", f"/v1/webhooks/{strange}")[0] == 404
 
 
+def test_what_hears_of_everything_is_for_administrators_alone(client: Client, told_bed: Bed) -> None:
+    """A token of the same owner without his rights would read strangers' runs in its log, or lead them to itself."""
+    mine = add(client, "ops")["webhook_id"]
+    assert ask(client, "script", "GET", f"/v1/webhooks/{mine}").status_code == 200
+    here = "/v1/webhooks/" + (wide := add(client, "ops", everything=True)["webhook_id"])
+    for method, path in (
+        ("GET", here), ("PATCH", here), ("DELETE", here), ("POST", f"{here}/test"), ("POST", f"{here}/rotate"),
+        ("GET", f"{here}/deliveries"), ("POST", f"{here}/deliveries/1/replay"), ("POST", f"{here}/replay"),
+    ):  # fmt: skip
+        body = {"json": {"url": "https://evil.example.org/"}} if method == "PATCH" else {}
+        assert refused(client, "script", method, path, **body) == (404, "WEBHOOK_NOT_FOUND")
+    listed = ask(client, "script", "GET", "/v1/webhooks").json()["webhooks"]
+    assert [one["webhook_id"] for one in listed] == [mine]
+    # When it hears of everything no longer, its log tells of no stranger either.
+    store, now = told_bed.store, told_bed.clock.now()
+    for who, run_id in (("bob", "b-1"), ("script", "o-1")):
+        ask(client, who, "POST", "/v1/runs", json={"run_id": run_id, "spec": {"command": ["x"]}})
+        store.add_events(told_bed.run(run_id).key, [Event(EventKind.STARTED, "trains")], now)
+    store.deliveries.spread(now, 99)
+    assert {one.run_id for one in store.deliveries.page(wide, None, 9)} == {"b-1", "o-1"}
+    assert ask(client, "ops", "PATCH", here, json={"everything": False}).status_code == 200
+    told = ask(client, "script", "GET", f"{here}/deliveries").json()["deliveries"]
+    assert {one["run_id"] for one in told} == {"o-1"}
+
+
 def test_what_cannot_be_is_refused(client: Client) -> None:
     assert refused(client, "ann", "POST", "/v1/webhooks", json={"url": "https://inside/t0ken"}) == (
         422,
@@ -156,7 +181,12 @@ def test_a_change_tells_what_was_and_what_is(client: Client, told_bed: Bed) -> N
     assert event.data["before"] == {
         "note": "old", "kinds": [], "url": "https://hooks.example.org/***", "enabled": True,
     }  # fmt: skip
+    assert set(event.data["fields"]) >= {"url", "note", "kinds"}
     assert ask(client, "ann", "PATCH", here, json={}).json() == changed
+    # Another path at the same host looks the same, and is told of by its name all the same.
+    ask(client, "ann", "PATCH", here, json={"url": "https://other.example.org/t0ken2"})
+    last = told_bed.store.events(None, 0, 99)[-1].event
+    assert (last.data["before"], last.data["fields"]) == ({}, ["url"])
     assert ask(client, "ann", "PATCH", here, json={"enabled": True}).json()["enabled"]
     assert ask(client, "ann", "DELETE", here).status_code == 200
     assert refused(client, "ann", "GET", here) == (404, "WEBHOOK_NOT_FOUND")

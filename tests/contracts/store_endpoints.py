@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from supervisor.domain.events import Event, EventKind
-from supervisor.ports.endpoints import SETTINGS_ID, Endpoint, Form, Secret, Settled, Standing
+from supervisor.ports.endpoints import BY_PERSON, SETTINGS_ID, Endpoint, Form, Secret, Settled, Standing
 from supervisor.ports.store import Store
 from tests.contracts.store_values import NOW, STARTED, a_run, insert
 
@@ -194,6 +194,26 @@ class EndpointsSuite:
         assert not told.endpoints.remove("wh-1", ADDED, NOW)
         assert told.deliveries.page("wh-1", None, 9) == []
         assert told.deliveries.due(NOW, 9) == []
+
+    def test_what_waits_for_nobody_is_not_overdue(self, told: Store) -> None:
+        run = insert(told, a_run("digits-1"))[0]
+        add(told, an_endpoint("on"), an_endpoint("paused"), an_endpoint("off"), an_endpoint("failed"))
+        told.add_events(run.key, [STARTED], NOW)
+        told.deliveries.spread(NOW, 99)
+        assert (told.backlog().deliveries_pending, told.backlog().deliveries_due_at) == (4, NOW)
+        ((_, (one,)),) = [found for found in told.deliveries.due(NOW, 9) if found[0].id == "on"]
+        told.deliveries.settle(
+            [Settled(one.id, 0, True, None, 204, "")], [Standing("paused", NOW, NOW + 60)], NOW
+        )
+        off = told.endpoints.find("off")
+        assert off is not None
+        assert told.endpoints.change(off, replace(off, disabled_at=NOW, disabled_why=BY_PERSON), ADDED, NOW)
+        assert told.endpoints.disable("failed", "HTTP 410", ADDED, NOW)
+        assert [found[0].id for found in told.deliveries.due(NOW, 9)] == []
+        left = told.backlog()
+        assert (left.deliveries_pending, left.deliveries_due_at) == (1, NOW + 60), "not before it may be sent"
+        assert left.endpoints_disabled == 1, "a person wanted the other one to be off"
+        assert [found[0].id for found in told.deliveries.due(NOW + 60, 9)] == ["paused"]
 
     def test_the_settings_endpoint_follows_the_settings(self, told: Store) -> None:
         told.endpoints.put_settings(None, NOW)
