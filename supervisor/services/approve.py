@@ -6,7 +6,7 @@ nothing is approved. `accept_loss` with a reason is the only way round the verif
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from supervisor.domain.callers import Caller
@@ -31,7 +31,7 @@ class ApproveRequest:
 
 
 UNDONE = "nothing was approved"
-View = Callable[[Run], Json]
+View = Callable[[Run, Mapping[str, str]], Json]
 
 
 def approve(parts: Parts, run_id: str, request: ApproveRequest, caller: Caller) -> Run:
@@ -45,8 +45,8 @@ def approve_once(
 ) -> Reply:
     """The same for a request with a key. Raises KeyReused, KeyInFlight too."""
 
-    def shape(run: Run) -> Reply:
-        return Reply(202, dumps(view(run)), "")
+    def shape(run: Run, labels: Mapping[str, str]) -> Reply:
+        return Reply(202, dumps(view(run, labels)), "")
 
     return change_once(parts, run_id, _judge(request, caller), UNDONE, asked, shape)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from supervisor.domain.callers import Caller
@@ -33,6 +33,10 @@ class Reply:
     body: str
     location: str
     replayed: bool = False
+
+
+Shape = Callable[[Run, Mapping[str, str]], Reply]
+"""The answer that tells of a run with these labels. Made within the transaction: it reads no database."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,19 +111,16 @@ def answered(parts: Parts, asked: Once | None, work: Callable[[], Reply]) -> Rep
         return replay(kept, asked.fingerprint)
 
 
-def change_once(
-    parts: Parts, run_id: str, judge: Judge, undone: str, asked: Once, shape: Callable[[Run], Reply]
-) -> Reply:
+def change_once(parts: Parts, run_id: str, judge: Judge, undone: str, asked: Once, shape: Shape) -> Reply:
     """As `changing.change`, with a key: also where nothing is to be changed, so that a repeat changes nothing later.
     Raises what that raises, KeyReused, KeyInFlight."""
     return answered(parts, asked, lambda: _change_once(parts, run_id, judge, undone, asked, shape))
 
 
-def _change_once(
-    parts: Parts, run_id: str, judge: Judge, undone: str, asked: Once, shape: Callable[[Run], Reply]
-) -> Reply:
+def _change_once(parts: Parts, run_id: str, judge: Judge, undone: str, asked: Once, shape: Shape) -> Reply:
     for _ in range(RACES):
         run, now = find_run(parts, run_id), parts.clock.now()
+        labels = parts.store.labels(run.key)  # not in the transaction: each would hold two connections
         wanted = judge(run, now)
         change = None if wanted is None else Change(run, wanted[0], (wanted[1],))
         try:
@@ -130,7 +131,7 @@ def _change_once(
                 stored = run if change is None else tx.apply(change, now)
                 if stored is None:
                     raise _Raced
-                reply = shape(stored)
+                reply = shape(stored, labels)
                 keep(tx, asked, reply)
         except _Raced:
             continue

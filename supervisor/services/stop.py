@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from supervisor.domain.callers import Caller
@@ -15,7 +15,7 @@ from supervisor.services.parts import Parts
 from supervisor.services.run_view import Json, dumps
 
 UNDONE = "the stop was not recorded"
-View = Callable[[Run], Json]
+View = Callable[[Run, Mapping[str, str]], Json]
 
 
 def stop(parts: Parts, run_id: str, caller: Caller) -> Run:
@@ -27,8 +27,8 @@ def stop(parts: Parts, run_id: str, caller: Caller) -> Run:
 def stop_once(parts: Parts, run_id: str, caller: Caller, asked: Once, view: View) -> Reply:
     """The same for a request with a key. 202; 200 where the run is over. Raises KeyReused, KeyInFlight too."""
 
-    def shape(run: Run) -> Reply:
-        return Reply(200 if run.terminal else 202, dumps(view(run)), "")
+    def shape(run: Run, labels: Mapping[str, str]) -> Reply:
+        return Reply(200 if run.terminal else 202, dumps(view(run, labels)), "")
 
     return change_once(parts, run_id, _judge(caller), UNDONE, asked, shape)
 

@@ -33,7 +33,7 @@ DELIVERIES_DUE = Statement(
         .where(endpoints.c.disabled_at.is_(None))
     )
 )  # fmt: skip
-_WANTED = [literal_column(f"'{why}'") for why in (BY_PERSON, NOT_SET)]
+_WANTED: list[sa.ColumnElement[str]] = [literal_column(f"'{why}'") for why in (BY_PERSON, NOT_SET)]
 DISABLED = Statement(
     lambda _: (
         select(func.count())

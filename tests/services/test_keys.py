@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 
 import httpx
 import pytest
@@ -99,6 +100,38 @@ def test_a_late_repeat_of_a_purge_deletes_nothing_of_a_later_generation(client: 
     same(first, keyed(client, f"{RUN}/purge", body={"confirm": "a-1"}))
     assert any_bed.objects.stat("runs/a-1/results/g2/model.pt").size == 3
     assert keyed(client, f"{RUN}/purge", body={"confirm": "a-2"}).json()["code"] == "IDEMPOTENCY_KEY_REUSED"
+
+
+def test_no_answer_is_made_with_a_second_connection(
+    client: Client, any_bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On Postgres as many requests at once as there are connections would wait for each other."""
+    database = any_bed.store.database  # type: ignore[attr-defined]
+    writing, reading, open_ones = database.writing, database.reading, []
+
+    @contextmanager
+    def writes() -> Iterator[object]:
+        with writing() as session:
+            open_ones.append(session)
+            yield session
+            open_ones.pop()
+
+    def reads() -> object:
+        assert not open_ones
+        return reading()
+
+    monkeypatch.setattr(database, "writing", writes)
+    monkeypatch.setattr(database, "reading", reads)
+    assert keyed(client, f"{RUN}/stop").status_code == 202
+    any_bed.end("a-1")
+    assert keyed(client, f"{RUN}/stop", "k-2").status_code == 200
+    assert keyed(client, f"{RUN}/resume", body={"replace_spec": False}).status_code == 202
+    any_bed.train("a-1")
+    outcome = Outcome("ab" * 32, 3, 33, any_bed.clock.now(), 100)
+    any_bed.change("a-1", status=Status.AWAITING_TEARDOWN, outcome=outcome, needs_person="look")
+    body = {"machine_id": any_bed.run("a-1").attempt.machine_id, "results_sha256": "ab" * 32}  # type: ignore[union-attr]
+    assert keyed(client, f"{RUN}/approve", body=body).status_code == 202
+    assert keyed(client, "/v1/runs", body={"run_id": "a-9", "spec": COMMAND}).status_code == 201
 
 
 def test_a_refusal_uses_up_no_key(client: Client, any_bed: Bed) -> None:
