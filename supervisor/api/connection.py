@@ -109,10 +109,10 @@ class _Connection(H11Protocol):
             self._timer = self.loop.call_later(longest_s, self._late)
 
     def _late(self) -> None:
-        """What was waited for has not come. A body may be long: it must only go on."""
+        """What was waited for has not come. A body may be long: it must only go on, and may be waiting for us."""
         self._timer = None
-        goes_on = self._came >= self.patience.body_bytes or self.flow.read_paused
-        if self._awaited == "body" and goes_on:
+        our_turn = self.flow.read_paused or self.conn.they_are_waiting_for_100_continue
+        if self._awaited == "body" and (our_turn or self._came >= self.patience.body_bytes):
             self._await("body", self.patience.body_s)
         else:
             self._give_up()

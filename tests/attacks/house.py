@@ -83,10 +83,10 @@ class House:
             "command": ["python3", "-c", SHOUT], "env": {"TEXT": HOSTILE},
             "labels": {"team": SAFE_HERE}, "limits": {"max_user_failures": 1},
         }  # fmt: skip
-        self._submit(self.tokens["mallory"], self.mine, spec)
-        self._submit(self.admin, self.theirs, NOWHERE)
+        self.submit(self.tokens["mallory"], self.mine, spec)
+        self.submit(self.admin, self.theirs, NOWHERE)
         for number in range(2):
-            self._submit(self.admin, f"stopped-{number}", NOWHERE)
+            self.submit(self.admin, f"stopped-{number}", NOWHERE)
             self.daemon.call("POST", f"/v1/runs/stopped-{number}/stop")
         self.cursor = self.daemon.call("GET", "/v1/runs?page_size=1")["next_cursor"]
         self.daemon.wait_status(self.mine, "failed")
@@ -94,7 +94,7 @@ class House:
             lambda: any(b"run-of-mallory" in one.body for one in self.said), 30, "the message that it failed"
         )
 
-    def _submit(self, token: str, run_id: str, spec: dict[str, Any]) -> None:
+    def submit(self, token: str, run_id: str, spec: dict[str, Any]) -> None:
         answer = self.daemon.http.post(
             f"{self.daemon.url}/v1/runs", json={"run_id": run_id, "spec": spec}, auth=Bearer(token)
         )
@@ -125,7 +125,8 @@ class House:
         ]
         logged = self._logged()
         told = b"".join(answer.body for answer in answers) + logged
-        wrong += [f"secret number {number} is told" for number, needle in self._needles if needle in told]
+        found = dict.fromkeys(number for number, needle in self._needles if needle in told)
+        wrong += [f"secret number {number} is told" for number in found]
         return wrong + [
             f"the log has {word!r}" for word in (b"Traceback", b'"ERROR"', b" ERROR ") if word in logged
         ]

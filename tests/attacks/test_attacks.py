@@ -87,7 +87,7 @@ def test_no_attack_comes_through(tmp_path: Path) -> None:
         assert any(b"&lt;!channel&gt;" in told.body for told in house.said), "the last line of the failed run"
         assert not any(b"<!channel>" in told.body or b"<script" in told.body for told in house.said)
         assert not stream.over
-        house._submit(house.tokens["mallory"], "after-it-all", {"command": "true", "zones": ["local-c"]})
+        house.submit(house.tokens["mallory"], "after-it-all", {"command": "true", "zones": ["local-c"]})
         stream.wait(1)
         stream.close()
         assert house.look(everything) == []
