@@ -109,7 +109,7 @@ def _wakes(store: storage.SqlStore) -> Iterator[Wakes]:
         return
     from supervisor.storage.notify_wake import NotifyWake
 
-    everywhere = NotifyWake(store.database, here, store.history.heard)
+    everywhere = NotifyWake(store.database, here, store.heard)
     store.history.tell_others = everywhere.tell_of_events
     everywhere.start()
     try:

@@ -7,7 +7,7 @@ may arrive twice (a crash between its sending and its settling): it carries the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -145,7 +145,12 @@ class Endpoints(Protocol):
 
 
 class Deliveries(Protocol):
-    """Every call may raise StoreDown."""
+    """Every call but `on_announced` may raise StoreDown."""
+
+    def on_announced(self, wake: Callable[[], None]) -> None:
+        """`wake` is called after each commit that wrote announcements, of this process, and now and then for those of
+        one that is heard; it must not block. The last one given counts. What it misses is found by looking."""
+        ...
 
     def spread(self, now: float, limit: int) -> int:
         """Take at most `limit` outbox rows of the channel WEBHOOKS and make a delivery for each endpoint that wants

@@ -23,7 +23,8 @@ from supervisor.reconciler.leader import Leader
 log = logging.getLogger(__name__)
 
 LEASE = "outbox"
-POLL_S = 1.0
+POLL_S = 1.0  # without a wake
+REST_S = 0.05  # however often it is woken
 SPREAD_PAGE = 500
 
 
@@ -46,6 +47,7 @@ class Announcer:
     def start(self) -> None:
         """Raises StoreDown."""
         self.store.endpoints.put_settings(self.own, self.clock.now())
+        self.store.deliveries.on_announced(self.wake)
         if not self.shared:
             self.leader.start()
         self.delivering.start()
@@ -87,3 +89,4 @@ class Announcer:
                 )
             except Exception:  # a thread that died here would leave everybody without announcements
                 log.exception("outbox not emptied", extra={telemetry.ACTION: "deliver"})
+            self._stopping.wait(REST_S)

@@ -49,7 +49,9 @@ class Database:
         parsed = self._url = _parse(url)
         self.dialect = parsed.get_backend_name()
         self.group: GroupWriter | None = None
-        self.when_told: Callable[[], None] = lambda: None  # done after each commit that wrote events
+        # Done after each commit that wrote events, and after each that wrote announcements.
+        self.when_told: Callable[[], None] = lambda: None
+        self.when_announced: Callable[[], None] = lambda: None
         if self.dialect == "sqlite":
             _check_sqlite(parsed)
             self._writer = _sqlite_engine(parsed, pool_size=1, pool_max=1, cache_kib=WRITERS_CACHE_KIB)
@@ -67,7 +69,7 @@ class Database:
         """One write transaction: commits at the end of the block, rolls back when it raises. Raises StoreDown,
         ValueError."""
         with _answered(), self._begun() as connection:
-            session = Session(connection, self.dialect, self.when_told)
+            session = Session(connection, self.dialect, self.when_told, self.when_announced)
             yield session
         for act in session.committed:
             act()

@@ -8,7 +8,7 @@ makes nothing twice.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -138,6 +138,10 @@ class SqlDeliveries:
 
     def __init__(self, database: Database, channels: Sequence[str]) -> None:
         self._database, self._channels = database, channels
+        self.heard: Callable[[], None] = database.when_announced  # another process has written events
+
+    def on_announced(self, wake: Callable[[], None]) -> None:
+        self.heard = self._database.when_announced = wake
 
     def spread(self, now: float, limit: int) -> int:
         with (

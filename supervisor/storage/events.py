@@ -118,7 +118,7 @@ def add(session: Session, batch: Iterable[Told], channels: Sequence[str], now: f
                 announced += [[key, sequence, now, channel] for channel in channels]
     session.many(INSERT, written)
     if written:
-        session.told()
+        session.told(bool(announced))
     session.many(INSERT_OUTBOX, announced)
 
 
@@ -136,7 +136,7 @@ def add_own(session: Session, new: Sequence[Event], channels: Sequence[str], now
     """Events about the supervisor itself; they belong to no run."""
     audit.log_later(session, new)
     if new:
-        session.told()
+        session.told(any(word_of(event) is not None for event in new))
     for event in new:
         cells = [None, 0, now, 0, 0, *_cells(event), ""]
         names = [column.key for column in _WRITTEN]

@@ -70,21 +70,27 @@ class Rows(list[Any]):
 class Session:
     """One transaction on one connection, which must have been begun. Statements go to the driver itself: SQLAlchemy's
     way there costs more than SQLite's whole answer. `committed`: what is to be done when the commit is done, and never
-    where it failed; short, and it must not raise. `when_told` is done so, once, where events were written."""
+    where it failed; short, and it must not raise. `when_told` is done so, once, where events were written, and
+    `when_announced` where one of them is announced."""
 
     def __init__(
-        self, connection: Connection, dialect: str, when_told: Callable[[], None] = lambda: None
+        self,
+        connection: Connection,
+        dialect: str,
+        when_told: Callable[[], None] = lambda: None,
+        when_announced: Callable[[], None] = lambda: None,
     ) -> None:
         self.connection = connection
         self.dialect = dialect
         self.committed: list[Callable[[], None]] = []
-        self._when_told = when_told
+        self._when_told, self._when_announced = when_told, when_announced
         self._driver = driver_of(connection)
 
-    def told(self) -> None:
-        """Events are among what is written."""
-        if self._when_told not in self.committed:
-            self.committed.append(self._when_told)
+    def told(self, announced: bool) -> None:
+        """Events are among what is written; `announced`: so are rows of the outbox."""
+        for act in (self._when_told, self._when_announced) if announced else (self._when_told,):
+            if act not in self.committed:
+                self.committed.append(act)
 
     def run(self, statement: Statement, params: Params) -> Rows:
         """Raises ValueError for a parameter that two databases would store differently, DBAPIError."""

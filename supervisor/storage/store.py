@@ -97,6 +97,11 @@ class SqlStore:
     def close(self) -> None:
         self.database.close()
 
+    def heard(self) -> None:
+        """Another process has written events; whether one of them is announced is not said."""
+        self.history.heard()
+        self.deliveries.heard()
+
     @contextmanager
     def begin(self, now: float) -> Iterator[SqlTransaction]:
         with self.database.writing() as session:

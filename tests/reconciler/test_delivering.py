@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
+
 from supervisor.domain.events import Event, EventKind
 from supervisor.lifecycle.retrying import (
     GIVE_UP_ENDPOINT_S,
@@ -15,6 +17,7 @@ from supervisor.lifecycle.retrying import (
 )
 from supervisor.ports.endpoints import SETTINGS_ID, Endpoint, Form
 from supervisor.ports.notifier import DeliveryFailed, Notification, Target
+from supervisor.reconciler import announcer as announcing
 from supervisor.reconciler.announcer import LEASE, Announcer
 from supervisor.reconciler.delivering import Delivering
 from supervisor.reconciler.leader import Leader
@@ -22,6 +25,7 @@ from tests.contracts.store_values import NOW, a_run, insert
 from tests.fakes.courier import OwnHands, failing
 from tests.fakes.notifier import FakeNotifier
 from tests.reconciler.office import ADDED, Office
+from tests.waiting import wait_for
 
 
 def test_the_schedule_is_ten_tries_over_three_days_and_the_same_for_the_same_delivery() -> None:
@@ -190,6 +194,28 @@ def test_of_two_replicas_one_delivers(office: Office) -> None:
             announcer.delivering.step(office.clock.now())
     assert [len(notifier.sent) for _, notifier in pair] == [30, 0]
     assert len(office.courier.events("https://a/x")) == 30
+
+
+def test_what_was_committed_goes_out_without_waiting_for_the_next_look(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(announcing, "POLL_S", 600.0)
+    office.endpoint("a")
+    run = insert(office.store, a_run("digits-1"))[0]
+    woken: list[str] = []
+    office.store.deliveries.on_announced(lambda: woken.append("announced"))
+    office.store.add_events(run.key, [Event(EventKind.LAUNCHING, "not announced")], office.clock.now())
+    assert woken == []
+    leader = Leader(office.store, LEASE, "one", office.clock, True, lambda: None)
+    leader.renew()
+    announcer = Announcer(office.store, {}, office.clock, leader, office.delivering, True)
+    announcer.start()
+    office.store.add_events(run.key, [Event(EventKind.STARTED, "trains")] * 2, office.clock.now())
+    office.store.add_events(None, [Event(EventKind.BREAKER_OPENED, "opened")], office.clock.now())
+    try:
+        wait_for(lambda: len(office.courier.sent.get("https://a/x", ())) == 3, 20, "all three announcements")
+    finally:
+        announcer.stop()
 
 
 def test_the_address_of_the_settings_is_in_no_row(office: Office) -> None:
