@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Iterator
 from contextvars import ContextVar, Token
 from dataclasses import dataclass
@@ -57,6 +58,7 @@ _QUIET = {
     "alembic": logging.WARNING,
     "apscheduler": logging.ERROR,
 }
+_BREAKS = re.compile(r'[ "=\t]')  # what a value may not hold without quotes
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 
 
@@ -134,7 +136,7 @@ def _message(record: logging.LogRecord) -> str:
 
 def _time(record: logging.LogRecord) -> str:
     moment = datetime.fromtimestamp(record.created, UTC)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+    return moment.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
 
 
 class JsonFormatter(logging.Formatter):
@@ -169,9 +171,11 @@ class PlainFormatter(logging.Formatter):
 
 def _quoted(value: object) -> str:
     text = str(value)
-    return json.dumps(text) if any(char in text for char in ' "=\t') else text
+    return json.dumps(text) if _BREAKS.search(text) else text
 
 
 def _one_line(text: str) -> str:
     """Control characters could forge a second line or move the reader's cursor."""
+    if text.isprintable():
+        return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

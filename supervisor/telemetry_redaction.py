@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from supervisor.domain.secret_names import looks_secret
@@ -95,6 +96,8 @@ _RULES: tuple[tuple[tuple[str, ...], Callable[[str], str]], ...] = (
     ),
 )
 
+# Too short and too plain for any of the rules, as most words of a line are: ids, kinds, zones.
+_PLAIN = re.compile(r"(?:[A-Za-z0-9.-]{0,14}|[A-Za-z0-9]{15,19})\Z")
 
 _own: tuple[str, ...] = ()
 
@@ -110,6 +113,8 @@ def hidden(text: str) -> str:
     """`text` with dots in the place of secrets, LINE_MAX characters at most. What is none stays as it is."""
     for own in _own:
         text = text.replace(own, DOTS)
+    if _PLAIN.match(text):
+        return text
     if len(text) > LINE_MAX:
         text = _cut(text)
     low = text.lower()
@@ -144,6 +149,7 @@ def hidden_field(name: str, value: object, depth: int = 0) -> object:
     return DOTS if is_secret(name) else hidden(_said(value))
 
 
+@lru_cache(maxsize=256)  # names of fields are few
 def is_secret(name: str) -> bool:
     """Its value is hidden whatever it looks like. Capitals are variables of an environment."""
     return _NAME.search(name) is not None or (name.isupper() and looks_secret(name))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -41,9 +41,15 @@ RESERVED_ENV = frozenset(
 
 
 class Strict(BaseModel):
-    """No conversions, no unknown fields, and no echo of what was sent."""
+    """No conversions, no unknown fields, and no echo of what was sent. Read once and never changed."""
 
-    model_config = ConfigDict(strict=True, extra="forbid", hide_input_in_errors=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        strict=True, extra="forbid", hide_input_in_errors=True, allow_inf_nan=False, frozen=True
+    )
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
+        """Defaults are shared: copying those of a run spec costs as much as reading the whole body."""
+        return self
 
 
 def unique(values: list[str]) -> list[str]:

@@ -27,3 +27,4 @@ MAKERS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("a private key", re.compile(r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----")),
 )
 KEYS = (*MAKERS, ("the value of a key", re.compile(rf"{_NAME}=['\"]?{_VALUE}", re.IGNORECASE)))
+KEY_MIN = 15  # characters: no shorter text is any of these

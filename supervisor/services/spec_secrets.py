@@ -12,7 +12,7 @@ from typing import Any
 
 from supervisor.domain.errors import InvalidRequest, SecretInSpec
 from supervisor.domain.secret_names import looks_secret
-from supervisor.domain.secret_texts import KEYS, NAME, VALUE
+from supervisor.domain.secret_texts import KEY_MIN, KEYS, NAME, VALUE
 
 SHOWN = 16
 DOTS = "•••"
@@ -29,6 +29,7 @@ TAKEN = frozenset(
 )
 # Every training needs them, so none is taken from the others for being named as a secret.
 ORDINARY = TAKEN | {"HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR", "HOSTNAME", "PWD"}
+_WORD = re.compile(r"[A-Za-z0-9_]{1,128}")
 OWN = "SPOT_"  # settings of the service, and what the agent tells the command
 
 
@@ -134,6 +135,8 @@ def _check_values(spec: Mapping[str, Any], provider: str) -> None:
 
 def _looks_like(pointer: str, text: str) -> str:
     """What kind of secret it seems to be; "" = none."""
+    if len(text) < KEY_MIN:
+        return ""
     for what, pattern in KEYS:
         if pattern.search(text):
             return what
@@ -148,7 +151,7 @@ def _texts(pointer: str, value: object) -> Iterator[tuple[str, str]]:
         yield pointer, value
     elif isinstance(value, dict):
         for number, (name, item) in enumerate(value.items()):
-            shown = re.fullmatch(r"[A-Za-z0-9_]{1,128}", name) and not _looks_like(pointer, name)
+            shown = _WORD.fullmatch(name) and not _looks_like(pointer, name)
             below = f"{pointer}/{name if shown else number}"
             yield below, name
             yield from _texts(below, item)
