@@ -110,6 +110,7 @@ def make(
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # who sends X-Forwarded-For would choose the address by which he is limited and cut off
         date_header=False,
         lifespan="off",
         ws="none",

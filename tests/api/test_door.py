@@ -66,10 +66,10 @@ def test_a_request_id_is_given_or_taken_over(client: Client) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "allowed"),
     [
-        ("PUT", "/v1/runs", "GET, POST"),
-        ("DELETE", "/v1/runs/digits-7", "GET"),
+        ("PUT", "/v1/runs", "GET, HEAD, POST"),
+        ("DELETE", "/v1/runs/digits-7", "GET, HEAD, PATCH"),
         ("GET", "/v1/runs/digits-7/stop", "POST"),
-        ("PATCH", "/readyz", "GET"),
+        ("PATCH", "/readyz", "GET, HEAD"),
         ("GET", "/v1/dev/kill", "POST"),
     ],
 )

@@ -50,6 +50,8 @@ class House:
             made = daemon.call("POST", "/v1/tokens", {"name": name, "owner": owner, "scopes": scopes})
             self.tokens[name], self.ids[name] = made["token"], made["token_id"]
         daemon.call("DELETE", f"/v1/tokens/{self.ids['fired']}")
+        expiring = {"name": "gone", "owner": "mallory", "scopes": ["runs:read"], "expires_in_s": 1}
+        self.tokens["gone"] = daemon.call("POST", "/v1/tokens", expiring)["token"]
         hook = daemon.call(
             "POST", "/v1/webhooks",
             {"url": f"{receiver.url}/{WEBHOOK_SECRET}", "form": "slack", "everything": True, "note": SAFE_HERE},

@@ -121,6 +121,7 @@ def tokens(house: House) -> Iterator[Attack]:
         ("a wrong checksum", f"Authorization: Bearer {good[:-1]}{last}"),
         ("a token cut short", f"Authorization: Bearer {good[:-1]}"),
         ("a revoked token", f"Authorization: Bearer {house.tokens['fired']}"),
+        ("an expired token", f"Authorization: Bearer {house.tokens['gone']}"),
         ("a token as Basic", f"Authorization: Basic {good}"),
         ("a token in a cookie", f"Cookie: token={good}"),
         ("a token of another kind", "Authorization: Bearer whsec_" + "A" * 40),

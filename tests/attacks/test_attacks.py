@@ -24,7 +24,7 @@ from tests.attacks.floods import (
     slow_body,
 )
 from tests.attacks.house import House, attacked, listen, unread
-from tests.attacks.wire import send
+from tests.attacks.wire import ask, send, together
 
 READ = (requests.bodies, requests.keys, requests.beats, requests.addresses)  # beyond their head
 HEADS = (
@@ -69,6 +69,15 @@ def of_floods(house: House) -> Iterator[str]:
             yield from (f"{name}: then {what}" for what in house.look(QUICK))
 
 
+def of_guesses(house: House) -> Iterator[str]:
+    """Tokens are guessed by somebody who names another address each time; who has one goes on."""
+    guesses = [ask("GET", "/v1/runs", f"X-Forwarded-For: 10.0.0.{n}", token=f"sup_{n}") for n in range(150)]
+    told = [answer.told for answer in together(house.port, guesses)]
+    if told[-1] != "429 RATE_LIMITED":
+        yield f"the last of 150 guesses: {told[-1]}"
+    yield from (f"guesses: then {what}" for what in house.look(QUICK))
+
+
 def test_no_attack_comes_through(tmp_path: Path) -> None:
     with attacked(tmp_path / "data") as house:
         everything = house.readers()
@@ -79,7 +88,7 @@ def test_no_attack_comes_through(tmp_path: Path) -> None:
         paths = [
             path for path in everything if path != "/v1/doctor"
         ]  # it takes as long as all others together
-        wrong = [*of_tables(house, paths), *of_floods(house)]
+        wrong = [*of_tables(house, paths), *of_floods(house), *of_guesses(house)]
         assert wrong == [], "\n".join(wrong)
         found = house.daemon.call("GET", "/v1/runs")["runs"]
         assert sorted(run["run_id"] for run in found) == runs, "nothing was submitted"
