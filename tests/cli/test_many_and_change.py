@@ -145,7 +145,8 @@ def test_zones(api, spot) -> None:
     one = {
         "provider": "gce", "region": "r", "zone": "r-a", "shape": "t4", "spot": True, "price_usd_per_h": 0.35,
         "state": "cooling", "machines": 2, "failures": 3, "cause": "no_capacity", "detail": "the zone is full",
-        "cool_until": "2020-01-01T00:00:00.000Z", "preemptions": 1, "last_stock_out_at": None, "last_preemption_at": None,
+        "cool_until": "2020-01-01T00:00:00.000Z", "preemptions": 1,
+        "last_stock_out_at": None, "last_preemption_at": None,
     }  # fmt: skip
     other = {
         **one,
