@@ -1,8 +1,11 @@
 """What every test stands on. Fixtures of one room live beside its tests; those that many rooms share are plugins."""
 
+import logging
 import os
 import signal
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import settings
 
 from tests.components import require_component
@@ -25,3 +28,22 @@ settings.register_profile("ci", deadline=None, derandomize=True)
 settings.register_profile("fuzz", deadline=None, max_examples=1000)
 settings.register_profile("campaign", deadline=None, max_examples=5000)
 settings.load_profile("ci" if os.environ.get("CI") else "desk")
+
+
+def _loggers() -> list[logging.Logger]:
+    known = logging.root.manager.loggerDict.values()
+    return [logging.root, *(one for one in known if isinstance(one, logging.Logger))]
+
+
+@pytest.fixture(autouse=True)
+def logging_as_it_was() -> Iterator[None]:
+    """Commands and servers that run in this process set up the process's log; the next test hears all of its own."""
+    handlers = list(logging.root.handlers)
+    before = {logger.name: (logger.level, logger.disabled) for logger in _loggers()}
+    yield
+    for logger in _loggers():
+        level, logger.disabled = before.get(logger.name, (logging.NOTSET, False))
+        if logger.level != level:
+            logger.setLevel(level)  # clears what every logger remembers of it: not for nothing
+    for handler in [one for one in logging.root.handlers if one not in handlers]:
+        logging.root.removeHandler(handler)
