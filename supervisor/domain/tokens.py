@@ -23,6 +23,9 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,62}\Z")
 TAKEN_NAMES = frozenset(
     {"supervisor"}
 )  # what the supervisor does by itself stands in the history under this name
+OF_FOLDER = (
+    "supervisor at "  # `created_by` of the admin token of a data folder begins so; no actor's name does
+)
 
 
 @dataclass(frozen=True, slots=True)

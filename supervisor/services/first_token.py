@@ -62,7 +62,7 @@ def _read(path: Path) -> str:
 
 
 def _make(store: Store, path: Path, now: float) -> None:
-    place = f"supervisor at {socket.gethostname()}:{path.parent}"
+    place = f"{tokens.OF_FOLDER}{socket.gethostname()}:{path.parent}"
     for earlier in store.tokens.newest(EARLIER):
         if earlier.created_by == place and earlier.revoked_at is None:
             revoke_found(store, earlier, _SUPERVISOR, now)

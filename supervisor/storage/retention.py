@@ -1,7 +1,9 @@
 """What is deleted, and when (RULES section 8): nothing in the database grows for ever.
 
-Points of a series: all for a day, one in ten minutes for 30 days. Events, with their outbox rows: until 90 days after
-the end of their run. Idempotency keys: 7 days. Runs, attempts and specs stay: they are what people look up.
+Points of a series: all for a day, one in ten minutes for 30 days. Events, with their outbox rows and deliveries: until
+90 days after the end of their run. Idempotency keys: 7 days. Tokens: 90 days after they have expired or were revoked;
+that of a data folder stays, because a start that does not find it makes another one. Runs, attempts and specs stay:
+they are what people look up.
 """
 
 from __future__ import annotations
@@ -11,13 +13,14 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import and_, bindparam, literal, or_, tuple_
 
+from supervisor.domain.tokens import OF_FOLDER
 from supervisor.ports.history import KEPT_S
 from supervisor.storage.database import Database
 from supervisor.storage.statements import Statement
-from supervisor.storage.tables import events, idempotency, runs, samples
+from supervisor.storage.tables import events, idempotency, runs, samples, tokens
 
 DAY_S = 86_400.0
-FINE_S, COARSE_S, EVENTS_S, KEYS_S = DAY_S, 30 * DAY_S, KEPT_S, 7 * DAY_S
+FINE_S, COARSE_S, EVENTS_S, KEYS_S, TOKENS_S = DAY_S, 30 * DAY_S, KEPT_S, 7 * DAY_S, KEPT_S
 PART = 500  # rows in one transaction
 
 
@@ -50,7 +53,19 @@ def _keys(_dialect: str) -> sa.Delete:
     return sa.delete(idempotency).where(tuple_(idempotency.c.scope, idempotency.c.key).in_(old))
 
 
+def _tokens(_dialect: str) -> sa.Delete:
+    before: Any = bindparam("before")
+    old = (
+        sa.select(tokens.c.id)
+        .where(or_(tokens.c.expires_at < before, tokens.c.revoked_at < before))
+        .where(tokens.c.created_by.not_like(f"{OF_FOLDER}%"))
+        .limit(bindparam("limit_"))
+    )
+    return sa.delete(tokens).where(tokens.c.id.in_(old))
+
+
 FINE, COARSE, EVENTS, KEYS = _samples(0), _samples(1), Statement(_events), Statement(_keys)
+TOKENS = Statement(_tokens)
 
 
 def prune(database: Database, now: float, limit: int) -> int:
@@ -60,6 +75,7 @@ def prune(database: Database, now: float, limit: int) -> int:
         (COARSE, (now - COARSE_S) * 1000),
         (EVENTS, now - EVENTS_S),
         (KEYS, now - KEYS_S),
+        (TOKENS, now - TOKENS_S),
     )
     deleted = 0
     for statement, before in steps:

@@ -6,12 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 from supervisor.domain.events import Event, EventKind
+from supervisor.domain.status import Status
 from supervisor.ports.endpoints import BY_PERSON, SETTINGS_ID, Endpoint, Form, Secret, Settled, Standing
 from supervisor.ports.store import Store
-from tests.contracts.store_values import NOW, STARTED, a_run, insert
+from tests.contracts.store_values import NOW, STARTED, a_run, changed, insert
 
 ADDED = Event(EventKind.WEBHOOK_ADDED, "added", "me", {"webhook_id": "x"})
 MOST = 3
+DAY_S = 86_400.0
 
 
 def an_endpoint(name: str = "wh-1", **fields: Any) -> Endpoint:
@@ -214,6 +216,17 @@ class EndpointsSuite:
         assert (left.deliveries_pending, left.deliveries_due_at) == (1, NOW + 60), "not before it may be sent"
         assert left.endpoints_disabled == 1, "a person wanted the other one to be off"
         assert [found[0].id for found in told.deliveries.due(NOW + 60, 9)] == ["paused"]
+
+    def test_what_was_sent_is_forgotten_with_the_event(self, told: Store) -> None:
+        live, over = insert(told, a_run("live"), a_run("over"))
+        add(told, an_endpoint())
+        changed(told, over, replace(over, status=Status.STOPPED, status_since=NOW, settled=True), STARTED)
+        told.add_events(live.key, [STARTED], NOW)
+        told.deliveries.spread(NOW, 99)
+        told.prune(NOW + 89 * DAY_S, 1000)
+        assert heard(told, "wh-1") == [["started", "started"]]
+        told.prune(NOW + 91 * DAY_S, 1000)
+        assert [one.run_id for one in told.deliveries.page("wh-1", None, 9)] == ["live"]
 
     def test_the_settings_endpoint_follows_the_settings(self, told: Store) -> None:
         told.endpoints.put_settings(None, NOW)

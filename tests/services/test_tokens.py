@@ -88,6 +88,25 @@ def test_valid_tokens_are_bounded_and_a_revoked_one_makes_room(
     create(bed.parts, TokenWish("three"), LOCAL)
 
 
+def test_tokens_that_count_no_more_are_forgotten_after_their_time(any_bed: Bed, folder: Path) -> None:
+    """But for that of the data folder: without its row the next start would make another one."""
+    store, now = any_bed.store, any_bed.clock.now()
+    of_folder = found(any_bed, started(any_bed, folder))
+    assert of_folder is not None
+    made = {
+        name: create(any_bed.parts, TokenWish(name, expires_in_s=expires_s), OPS)["token_id"]
+        for name, expires_s in (("short", 60.0), ("revoked", None), ("long", 91 * 86_400.0), ("good", None))
+    }
+    for token_id in (made["revoked"], of_folder.token_id):
+        revoke(any_bed.parts, any_bed.services.identity, token_id, OPS)
+    store.prune(now + 89 * 86_400.0, 1000)
+    assert len(store.tokens.newest(9)) == 5
+    store.prune(now + 91 * 86_400.0, 1000)
+    assert {one.name for one in store.tokens.newest(9)} == {"long", "good", "local"}
+    started(any_bed, folder)
+    assert len(store.tokens.newest(9)) == 3
+
+
 # --- the first start -------------------------------------------------------------------------------------------------
 
 
