@@ -14,6 +14,8 @@ def upgrade() -> None:
     _endpoints()
     _deliveries()
     _owned_events()
+    # What still waits for the alert_url goes to its webhook: it has another name now, and the same row.
+    op.execute("UPDATE outbox SET channel = 'webhooks' WHERE channel = 'alerts' AND next_at IS NOT NULL")
     _make_zones_anew([sa.Column("stocked_out_at", sa.Double(), nullable=False)], {"stocked_out_at": 0.0})
 
 

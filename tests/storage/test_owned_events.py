@@ -5,6 +5,7 @@ from contextlib import closing
 import pytest
 
 from supervisor.domain.events import Event, EventKind
+from supervisor.ports.endpoints import SETTINGS_ID, Endpoint, Form
 from supervisor.storage import events, pages, runs, schema, tables
 from supervisor.storage.statements import Statement
 from supervisor.storage.store import SqlStore, open_store
@@ -41,6 +42,24 @@ def check_older_events(url: str) -> None:
     again.add_events(mine.key, [PEOPLE], NOW)
     assert again.events(None, 0, 9)[-1].id > last
     again.close()
+
+
+def test_what_waited_for_the_address_of_the_settings_is_told_after_an_update(url: str) -> None:
+    with closing(open_store(url, True, ("log", "alerts"))) as store:
+        run = insert(store, a_run("mine"))[0]
+        store.add_events(run.key, [Event(EventKind.COMPLETED, "over")] * 2, NOW)
+        first = next(item for item in store.due_outbox(NOW, 9) if item.channel == "alerts")
+        store.settle_outbox(first.id, True, None, "", NOW)
+    to_revision(url, "0002")
+    schema.migrate(url)
+    with closing(open_store(url, False, ("log", "webhooks"))) as store:
+        own = Endpoint(
+            SETTINGS_ID, "local", True, Form.STANDARD, "https://h/***", (), (), "", NOW, "settings"
+        )
+        store.endpoints.put_settings(own, NOW)
+        assert store.deliveries.spread(NOW, 9) == 1
+        assert [one.kind for one in store.deliveries.page(SETTINGS_ID, None, 9)] == ["completed"]
+        assert {item.channel for item in store.due_outbox(NOW, 9)} == {"log"}
 
 
 @pytest.mark.parametrize(
