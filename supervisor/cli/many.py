@@ -21,7 +21,9 @@ def each(client: Client, deed: str, query: Json, form: str, yes: bool) -> None:
     """`deed`: stop or resume. Raises click.Abort where the person says no, Exit where a run refuses."""
     seen = _pages(client, deed, query, {"dry_run": True})
     if not seen["changed"]:
-        output.note(f"{plural(seen['matched'], 'run')} match; there is nothing to {deed}.")
+        output.note(
+            f"{plural(seen['matched'], 'run')} {_match(seen['matched'])}; there is nothing to {deed}."
+        )
     elif not output.confirmed(_question(deed, seen), yes):
         raise click.Abort
     done = _pages(client, deed, query, {"expect": seen["matched"]}) if seen["changed"] else seen
@@ -37,8 +39,16 @@ def _question(deed: str, seen: Json) -> str:
     names, more = seen["runs"][:NAMED], seen["changed"] - NAMED
     listed = ", ".join(safe(name) for name in names) + (f" and {more} more" if more > 0 else "")
     others = seen["matched"] - seen["changed"]
-    rest = f"; {plural(others, 'other')} that match stay as they are" if others else ""
+    rest = (
+        f"; {plural(others, 'other')} that {_match(others)} {'stay as they are' if others > 1 else 'stays as it is'}"
+        if others
+        else ""
+    )
     return f"{deed.capitalize()} {plural(seen['changed'], 'run')} ({listed}{rest})?"
+
+
+def _match(count: int) -> str:
+    return "matches" if count == 1 else "match"
 
 
 def _pages(client: Client, deed: str, query: Json, body: Json) -> Json:

@@ -61,11 +61,19 @@ def terminal_columns() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
-def columns(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """The lines of a table: a title line, then one line a row. Cells may carry colours."""
+def columns(titles: Sequence[str], rows: Iterable[Sequence[str]], spare: Sequence[str] = ()) -> list[str]:
+    """The lines of a table: a title line, then one line a row. Cells may carry colours. `spare`: titles of columns that
+    a terminal which is too narrow goes without, in this order, before anything is cut."""
     lines = [list(titles), *([cell or "" for cell in row] for row in rows)]
     widths = [max(len(click.unstyle(line[i])) for line in lines) for i in range(len(titles))]
     room = terminal_columns()
+    for title in spare:
+        if room is None or sum(widths) + 2 * (len(widths) - 1) <= room:
+            break
+        place = lines[0].index(title)
+        del widths[place]
+        for line in lines:
+            del line[place]
     return [_fit(_line(line, widths), room) for line in lines]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -12,10 +13,12 @@ from supervisor.cli import output
 from supervisor.cli.client import Client, Json
 from supervisor.cli.health import AS_JSON
 from supervisor.cli.options import duration_s, output_option, server_options
-from supervisor.cli.words import safe
+from supervisor.cli.words import moment, safe
 from supervisor.lifecycle.figures import DASH
 
 TITLES = ("ID", "NAME", "OWNER", "SCOPES", "RUNS", "CREATED", "EXPIRES", "LAST USED", "")
+# What a narrow terminal goes without first.
+SPARE = ("CREATED", "RUNS", "OWNER")
 SCOPES = ("runs:read", "runs:write", "metrics:read", "admin")
 
 
@@ -65,7 +68,7 @@ def create(
         f"Token {safe(made['name'])} ({safe(made['token_id'])}) for {_meant(made)}. It is shown this once:"
     )
     click.echo(safe(made["token"]))
-    output.note(f"Use it:     SPOT_URL={client.url} SPOT_TOKEN=sup_… spot ls")
+    output.note(f"Use it:     {_first_use(client.url, made['scopes'])}")
     output.note(f"Revoke it:  spot token revoke {safe(made['token_id'])}")
 
 
@@ -78,7 +81,8 @@ def ls(client: Client, form: str, as_json: bool) -> None:
     answer = client.get("/v1/tokens")
     if output.emit(answer, answer["tokens"], "json" if as_json else form, "token_id"):
         return
-    for line in output.columns(TITLES, [_row(one) for one in answer["tokens"]]):
+    short = output.terminal_columns() is not None
+    for line in output.columns(TITLES, [_row(one, short) for one in answer["tokens"]], SPARE):
         click.echo(line)
     output.suggest("spot token create NAME")
 
@@ -99,13 +103,22 @@ def revoke(client: Client, token_id: str, as_json: bool) -> None:
     output.suggest("spot token ls")
 
 
+def _first_use(url: str, scopes: Sequence[str]) -> str:
+    """Something that this token may do."""
+    if "runs:read" in scopes or "admin" in scopes:
+        return f"SPOT_URL={url} SPOT_TOKEN=sup_… spot ls"
+    if "runs:write" in scopes:
+        return f"SPOT_URL={url} SPOT_TOKEN=sup_… spot submit -- COMMAND"
+    return f"curl -H 'Authorization: Bearer sup_…' {url}/metrics"
+
+
 def _meant(made: Json) -> str:
-    until = f"until {_time(made['expires_at'])}" if made["expires_at"] else "without an end"
+    until = f"until {moment(made['expires_at'])}" if made["expires_at"] else "without an end"
     most = f", {made['max_active_runs']} active runs at most" if made["max_active_runs"] else ""
     return f"{safe(made['owner'])}: {safe(', '.join(made['scopes']))}, {until}{most}"
 
 
-def _row(one: Json) -> list[str]:
+def _row(one: Json, short: bool) -> list[str]:
     state = "" if one["valid"] else "revoked" if one["revoked_at"] else "expired"
     return [
         safe(one["token_id"]),
@@ -113,13 +126,8 @@ def _row(one: Json) -> list[str]:
         safe(one["owner"]),
         safe(",".join(one["scopes"])),
         str(one["max_active_runs"] or DASH),
-        _time(one["created_at"]),
-        _time(one["expires_at"]),
-        _time(one["last_used_at"]),
+        moment(one["created_at"], short),
+        moment(one["expires_at"], short),
+        moment(one["last_used_at"], short),
         click.style(state, fg="red") if state else "",
     ]
-
-
-def _time(text: str | None) -> str:
-    """To the minute, as the API says it: in UTC."""
-    return safe(text[:16].replace("T", " ")) + "Z" if text else DASH

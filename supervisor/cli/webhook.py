@@ -10,14 +10,16 @@ import click
 
 from supervisor.cli import output, words
 from supervisor.cli.client import Client, Json, pages
-from supervisor.cli.exits import FAILED
+from supervisor.cli.exits import FAILED, Problem
 from supervisor.cli.health import AS_JSON
 from supervisor.cli.options import duration_s, output_option, server_options
-from supervisor.cli.words import safe
+from supervisor.cli.words import moment, safe
 from supervisor.lifecycle.figures import DASH, plural
 
 TITLES = ("ID", "WHERE", "FORM", "OWNER", "HEARS", "SINCE", "NOTE", "")
+SPARE = ("SINCE", "FORM", "NOTE", "OWNER")  # what a narrow terminal goes without first
 SENT_TITLES = ("NUMBER", "AT", "RUN", "KIND", "STATE", "TRIES", "STATUS", "NEXT TRY", "WHY")
+SENT_SPARE = ("STATUS", "TRIES", "AT")
 STATES = {"delivered": "green", "pending": "yellow", "given_up": "red"}
 FORMS = ("standard", "slack", "discord")
 
@@ -54,7 +56,14 @@ def add(
     over."""
     body: dict[str, Any] = {"url": address, "kinds": list(dict.fromkeys(kinds)), "note": note}
     body |= {"everything": everything} | ({"form": form} if form else {})
-    made = client.post("/v1/webhooks", body)
+    try:
+        made = client.post("/v1/webhooks", body)
+    except Problem as error:
+        if error.code == "URL_REFUSED":
+            error.hints = (
+                "for a receiver of your own network, whoever runs the supervisor sets webhook_allow_hosts",
+            )
+        raise
     if as_json:
         _print(made)
         return
@@ -74,8 +83,12 @@ def ls(client: Client, form: str, as_json: bool) -> None:
     answer = client.get("/v1/webhooks")
     if output.emit(answer, answer["webhooks"], "json" if as_json else form, "webhook_id"):
         return
-    for line in output.columns(TITLES, [_row(one) for one in answer["webhooks"]]):
-        click.echo(line)
+    if not answer["webhooks"]:
+        output.note("There is no webhook yet.")
+    else:
+        short = output.terminal_columns() is not None
+        for line in output.columns(TITLES, [_row(one, short) for one in answer["webhooks"]], SPARE):
+            click.echo(line)
     output.suggest("spot webhook add URL")
 
 
@@ -116,7 +129,11 @@ def deliveries(client: Client, webhook_id: str, failed: bool, limit: int, form: 
     ]
     if output.emit({"deliveries": found}, found, "json" if as_json else form, "delivery_id"):
         return
-    for line in output.columns(SENT_TITLES, [_sent_row(one) for one in found]):
+    if not found:
+        output.note("Nothing was given up." if failed else "Nothing was sent to it yet.")
+        return
+    short = output.terminal_columns() is not None
+    for line in output.columns(SENT_TITLES, [_sent_row(one, short) for one in found], SENT_SPARE):
         click.echo(line)
     if any(one["state"] == "given_up" for one in found):
         output.suggest(f"spot webhook replay {safe(webhook_id)} --failed")
@@ -162,7 +179,7 @@ def rotate(client: Client, webhook_id: str, as_json: bool) -> None:
         _print(made)
         return
     output.note(
-        f"Webhook {safe(made['webhook_id'])}: the old secret signs too until {_time(made['old_secret_until'])}."
+        f"Webhook {safe(made['webhook_id'])}: the old secret signs too until {moment(made['old_secret_until'])}."
     )
     _show_secret(made)
 
@@ -225,13 +242,14 @@ def _show_secret(made: Json) -> None:
 
 def _hears(one: Json) -> str:
     usual = "all announcements" if one["form"] == "standard" else "what needs a person or is over"
-    return safe(", ".join(one["kinds"])) or usual
+    whose = "of every owner" if one["everything"] else f"of runs of {safe(one['owner'])}"
+    return f"{safe(', '.join(one['kinds'])) or usual}, {whose}"
 
 
-def _row(one: Json) -> list[str]:
+def _row(one: Json, short: bool) -> list[str]:
     state = "" if one["enabled"] else f"off: {safe(one['disabled_why'])}"
     if one["enabled"] and one["failing_since"]:
-        state = f"failing since {_time(one['failing_since'])}"
+        state = f"failing since {moment(one['failing_since'])}"
     whose = f"{safe(one['owner'])}, all" if one["everything"] else safe(one["owner"])
     hears = safe(",".join(one["kinds"])) or ("all" if one["form"] == "standard" else "usual")
     return [
@@ -240,26 +258,21 @@ def _row(one: Json) -> list[str]:
         safe(one["form"]),
         whose,
         hears,
-        _time(one["created_at"]),
+        moment(one["created_at"], short),
         safe(one["note"]),
         click.style(state, fg="red" if not one["enabled"] else "yellow") if state else "",
     ]
 
 
-def _sent_row(one: Json) -> list[str]:
+def _sent_row(one: Json, short: bool) -> list[str]:
     return [
         str(one["delivery_id"]),
-        _time(one["at"]),
+        moment(one["at"], short),
         safe(one["run_id"] or DASH),
         safe(one["kind"]),
         click.style(safe(one["state"]), fg=STATES.get(one["state"], "white")),
         str(one["tries"]),
         str(one["status"] or DASH),
-        _time(one["next_try_at"]),
+        moment(one["next_try_at"], short),
         safe(one["detail"]),
     ]
-
-
-def _time(text: str | None) -> str:
-    """To the minute, as the API says it: in UTC."""
-    return safe(text[:16].replace("T", " ")) + "Z" if text else DASH

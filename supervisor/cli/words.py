@@ -71,6 +71,17 @@ def clock(moment: str | None) -> str:
     return local.strftime("%H:%M:%S" if local.date() == today else "%Y-%m-%d %H:%M:%S")
 
 
+def moment(text: str | None, short: bool = False) -> str:
+    """To the minute, as the API says it: in UTC. `short`: how far off, for a terminal (`3 min ago`, `in 90 d`)."""
+    if text is None:
+        return DASH
+    if not short:
+        return safe(text[:16].replace("T", " ")) + "Z"
+    away_s = datetime.fromisoformat(text).timestamp() - datetime.now(UTC).timestamp()
+    figure = " ".join(age_text(abs(away_s)).split()[:2])  # its largest unit
+    return f"in {figure}" if away_s > 0 else f"{figure} ago"
+
+
 def safe(text: object) -> str:
     """One line of text from elsewhere: no control characters, no line ends."""
     return (

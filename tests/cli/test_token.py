@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 
+import click
+import pytest
+
+from supervisor.cli import output
+from supervisor.cli import token as token_command
+from supervisor.cli.words import moment
 from supervisor.lifecycle.figures import DASH
 
 SHOWN = {
@@ -63,3 +70,45 @@ def test_a_token_itself_is_not_sent_as_an_id(api, spot) -> None:
     ended = spot("token", "revoke", TEXT)
     assert (ended.code, api.asked) == (2, [])
     assert TEXT not in ended.err
+
+
+@pytest.mark.parametrize(
+    ("scopes", "told"),
+    [
+        (["metrics:read"], "/metrics"),
+        (["runs:write"], "spot submit"),
+        (["runs:read", "runs:write"], "sup_… spot ls"),
+        (["admin"], "sup_… spot ls"),
+    ],
+)
+def test_the_first_use_is_one_that_the_token_may(api, spot, scopes: list[str], told: str) -> None:
+    api.say("POST", "/v1/tokens", {**SHOWN, "scopes": scopes, "token": TEXT}, 201)
+    (line,) = (one for one in spot("token", "create", "x").err.splitlines() if one.startswith("Use it"))
+    assert told in line
+
+
+def test_a_narrow_terminal_shows_the_end_and_the_last_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Columns that say less go, nothing is cut; without `spare` the end of the line would be."""
+    monkeypatch.setattr(output, "terminal_columns", lambda: 80)
+    now = datetime.now(UTC)
+    used = {
+        **SHOWN,
+        "name": "prometheus",
+        "scopes": ["runs:read", "runs:write"],
+        "last_used_at": (now - timedelta(minutes=3, seconds=5)).isoformat(),
+        "expires_at": (now + timedelta(days=90, minutes=1)).isoformat(),
+        "valid": False,
+    }
+    row = token_command._row(used, short=True)
+    lines = [click.unstyle(one) for one in output.columns(token_command.TITLES, [row], token_command.SPARE)]
+    assert "CREATED" not in lines[0]
+    assert "LAST USED" in lines[0]
+    assert "in 90 d" in lines[1]
+    assert "3 min" in lines[1]
+    assert lines[1].endswith("expired")
+    assert click.unstyle(output.columns(token_command.TITLES, [row])[1]).endswith("…"), "the broken variant"
+
+
+def test_moments_are_exact_elsewhere() -> None:
+    assert moment("2026-11-22T06:50:21.000Z") == "2026-11-22 06:50Z"
+    assert moment(None, short=True) == DASH

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import json
 
+import click
+import pytest
+
+from supervisor.cli import output
+from supervisor.cli import webhook as webhook_command
+
 SHOWN = {
     "webhook_id": "wh-0123456789ab", "url": "https://hooks.example.org/***", "form": "standard", "owner": "lab",
     "everything": False, "kinds": [], "note": "\x1b[31mpager", "enabled": True, "disabled_at": None, "disabled_why": "",
@@ -88,3 +94,35 @@ def test_off_on_and_away(api, spot) -> None:
     assert "is removed" in spot("webhook", "rm", "wh-0123456789ab", "--yes").out
     api.refuse("DELETE", "/v1/webhooks/wh-9", 404, "WEBHOOK_NOT_FOUND", "There is no webhook with this id.")
     assert spot("webhook", "rm", "wh-9", "-y").code == 5
+
+
+def test_a_narrow_terminal_shows_that_a_webhook_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "terminal_columns", lambda: 80)
+    off = {**SHOWN, "note": "the pager of the lab", "enabled": False, "disabled_why": "HTTP 410"}
+    row = webhook_command._row(off, short=True)
+    shown = output.columns(webhook_command.TITLES, [row], webhook_command.SPARE)
+    assert click.unstyle(shown[1]).endswith("off: HTTP 410")
+    cut = output.columns(webhook_command.TITLES, [row])
+    assert "HTTP 410" not in cut[1], "the broken variant"
+
+
+def test_nothing_is_said_to_be_nothing(api, spot) -> None:
+    api.say("GET", "/v1/webhooks", {"webhooks": []})
+    ended = spot("webhook", "ls")
+    assert (ended.out, ended.err) == ("", "There is no webhook yet.\n")
+    api.say("GET", f"{HERE}/deliveries", {"deliveries": [], "next_cursor": None})
+    assert "Nothing was given up" in spot("webhook", "deliveries", "wh-0123456789ab", "--failed").err
+    assert "Nothing was sent" in spot("webhook", "deliveries", "wh-0123456789ab").err
+
+
+def test_whose_runs_it_hears_of_is_said(api, spot) -> None:
+    api.say("POST", "/v1/webhooks", {**SHOWN, "secret": None}, 201)
+    assert "all announcements, of runs of lab." in spot("webhook", "add", "https://h.example.org/x").err
+    api.say("POST", "/v1/webhooks", {**SHOWN, "everything": True, "secret": None}, 201)
+    assert "of every owner" in spot("webhook", "add", "https://h.example.org/x", "--everything").err
+
+
+def test_an_address_that_is_refused_says_who_can_allow_it(api, spot) -> None:
+    api.refuse("POST", "/v1/webhooks", 422, "URL_REFUSED", "This address cannot be used.")
+    ended = spot("webhook", "add", "http://127.0.0.1:9")
+    assert (ended.code, "webhook_allow_hosts" in ended.err) == (2, True)
