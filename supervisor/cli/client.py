@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
+import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -107,7 +109,8 @@ class Client:
     ) -> Iterator[http.client.HTTPResponse]:
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise CliError(f"{self.url} is not an http address.", USAGE, "URL_INVALID")
+            hints = ("such as http://127.0.0.1:8787 or https://spot.example.org",)
+            raise CliError(f"{self.url} is not an http address.", USAGE, "URL_INVALID", hints)
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         sent_headers = {"Accept": "application/json", "User-Agent": "spot-cli", **headers}
         token = self._credentials.of(self.url).token
@@ -130,8 +133,13 @@ class Client:
 
     def _problem(self, answer: Answer) -> Problem:
         told = _problem(answer)
-        if answer.status in (401, 403) and told.code in ("UNAUTHORIZED", "SCOPE_MISSING"):
-            told.hints = self._credentials.hints(self.url, answer.status)
+        if told.code == "UNAUTHORIZED":
+            told.hints = self._credentials.hints(self.url, "")
+        elif told.code == "SCOPE_MISSING":
+            told.hints = self._credentials.hints(self.url, _scope_needed(told.text))
+        elif told.code == "HOST_REFUSED":
+            name = urlsplit(self.url).hostname
+            told.hints = (f"start it with SPOT_ALLOWED_HOSTS={name}, or ask under a name that it has",)
         return told
 
     def patiently(
@@ -190,7 +198,15 @@ def _query(params: Mapping[str, object]) -> str:
     return "?" + urlencode(given, doseq=True) if given else ""
 
 
+def _scope_needed(text: str) -> str:
+    """The scope that a refusal names, in the words of the API's own text."""
+    found = re.search(r"\b(?:runs:read|runs:write|metrics:read|admin)\b", text)
+    return found.group() if found else "admin"
+
+
 def _reason(error: Exception, timeout_s: float) -> str:
+    if isinstance(error, ssl.SSLError) and "WRONG_VERSION" in str(error):
+        return "no TLS is spoken there: http:// may be meant"
     if isinstance(error, ConnectionRefusedError):
         return "connection refused"
     if isinstance(error, TimeoutError):

@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from supervisor.cli.exits import USAGE, CliError
+from supervisor.domain.tokens import is_token
 
 FILE = "admin-token"
 MOST_BYTES = 1000
@@ -52,17 +53,27 @@ class Credentials:
         except CliError:
             return Credential()  # not ours to read, or not there: the server says what it thinks of that
 
-    def hints(self, address: str, status: int) -> tuple[str, ...]:
-        """What helps against a 401 or 403."""
-        if status == 403:
+    def hints(self, address: str, needed: str) -> tuple[str, ...]:
+        """What helps against a 403 that misses the scope `needed`, or against a 401 ("")."""
+        if needed:
             return (
-                "`spot token ls` tells what each token may do; an administrator makes one: spot token create NAME",
+                f"an administrator makes a token that may: spot token create NAME --scope {needed}",
+                "and sees what each of them may do: spot token ls",
             )
         sent = self.of(address)
         if sent.token:
+            why = "revoked, expired, or another supervisor's"
+            if not is_token(sent.token):
+                why = "it is mistyped or cut off (its checksum is wrong)"
             return (
-                f"the token of {sent.source} is not valid there: revoked, expired, or another supervisor's",
+                f"the token of {sent.source} is not valid there: {why}",
                 "an administrator makes another: spot token create NAME",
+            )
+        folder = self.folder()
+        if folder is not None and _serves(folder, address):
+            return (
+                f"{folder / FILE} is not there, or not yours to read: take it from whoever runs the supervisor",
+                "where it is lost, start the supervisor anew: it makes another and revokes the one before",
             )
         return (
             "no token was sent: name one by --token-file FILE or SPOT_TOKEN",

@@ -12,6 +12,7 @@ import pytest
 
 from supervisor.cli import credentials
 from supervisor.cli.credentials import same_server
+from supervisor.domain import tokens
 from tests.cli.conftest import Ended
 from tests.cli.fake_api import FakeApi, a_page, serving
 
@@ -185,3 +186,36 @@ def test_a_request_that_came_too_soon_is_repeated(
 )
 def test_when_two_addresses_are_one(one: str, other: str, same: bool) -> None:
     assert same_server(one, other) is same
+
+
+def test_a_refusal_names_the_scope_to_ask_for(run_cli: Spot, api: FakeApi, folder: Path) -> None:
+    api.refuse("GET", "/v1/runs", 403, "SCOPE_MISSING", "This needs a token with the scope runs:read.")
+    assert "spot token create NAME --scope runs:read" in run_cli("ls", "--data-dir", str(folder)).err
+
+
+def test_a_folder_that_has_lost_its_token_is_told(run_cli: Spot, api: FakeApi, folder: Path) -> None:
+    api.refuse("GET", "/v1/runs", 401, "UNAUTHORIZED", "This needs a token.")
+    (folder / "admin-token").unlink()
+    ended = run_cli("ls", "--data-dir", str(folder))
+    assert f"{folder / 'admin-token'} is not there" in ended.err
+    assert "start the supervisor anew" in ended.err
+
+
+def test_a_mistyped_token_is_told_from_a_strange_one(
+    run_cli: Spot, api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.refuse("GET", "/v1/runs", 401, "UNAUTHORIZED", "This needs a token.")
+    good = tokens.write(bytes(32))
+    monkeypatch.setenv("SPOT_TOKEN", good)
+    assert "revoked, expired" in run_cli("ls", "--url", api.url).err
+    monkeypatch.setenv("SPOT_TOKEN", good[:-1])
+    ended = run_cli("ls", "--url", api.url)
+    assert "mistyped or cut off" in ended.err
+    assert good[:-1] not in ended.err
+
+
+def test_an_address_that_cannot_work_says_what_would(run_cli: Spot, api: FakeApi) -> None:
+    assert "such as http://127.0.0.1:8787" in run_cli("ls", "--url", "127.0.0.1:8787").err
+    assert "http:// may be meant" in run_cli("ls", "--url", api.url.replace("http", "https")).err
+    api.refuse("GET", "/v1/runs", 400, "HOST_REFUSED", "This server answers to its own names only.")
+    assert "SPOT_ALLOWED_HOSTS=127.0.0.1" in run_cli("ls", "--url", api.url).err
