@@ -260,7 +260,12 @@ def _reason(error: Any, model: type[BaseModel]) -> str:
         if loc and loc[-1] == "image":
             return "must be the name of an image, such as REGISTRY/NAME:TAG, without spaces"
         if "x00" in error["msg"]:
-            return "must not be empty or hold control characters"
+            address = bool(loc) and loc[-1] == "url"
+            return (
+                "must be an https:// address, without spaces"
+                if address
+                else "must not be empty or hold control characters"
+            )
     if error["type"] in ("model_attributes_type", "model_type"):
         return "must have fields of its own: " + ", ".join(_known(model, error["loc"]))
     if error["type"] == "dict_type":

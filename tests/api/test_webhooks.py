@@ -134,6 +134,8 @@ def test_what_cannot_be_is_refused(client: Client) -> None:
         {"url": URL, "note": "x" * 201}, {"url": URL, "secret": "mine"}, {"url": "https://a\u0000b/"},
     ):  # fmt: skip
         assert refused(client, "ann", "POST", "/v1/webhooks", json=body) == (422, "INVALID_REQUEST")
+    nonsense = ask(client, "ann", "POST", "/v1/webhooks", json={"url": "hooks"})
+    assert "must be an https:// address" in nonsense.json()["detail"]
     here = "/v1/webhooks/" + add(client)["webhook_id"]
     assert refused(client, "ann", "PATCH", here, json={"everything": True}) == (403, "FORBIDDEN")
     assert refused(client, "ann", "PATCH", here, json={"url": "https://inside/"}) == (422, "URL_REFUSED")
@@ -156,6 +158,20 @@ def test_a_name_server_that_takes_its_time_keeps_nobody_waiting(
     answered.set()
     assert (answer.status_code, answer.json()["code"]) == (422, "URL_REFUSED")
     assert "in time" in answer.json()["detail"]
+
+
+def test_receivers_that_hang_take_only_some_of_the_doors_threads(client: Client, told_bed: Bed) -> None:
+    here = "/v1/webhooks/" + add(client)["webhook_id"] + "/test"
+    for _ in range(webhooks.OUTSIDE_MAX):
+        assert webhooks._at_once.acquire(blocking=False)
+    try:
+        assert refused(client, "ann", "POST", here) == (409, "CONFLICT")
+        assert refused(client, "ann", "POST", "/v1/webhooks", json={"url": URL}) == (409, "CONFLICT")
+    finally:
+        webhooks._at_once.release(webhooks.OUTSIDE_MAX)
+    courier(told_bed).answer = failing(503)
+    for _ in range(webhooks.OUTSIDE_MAX + 1):
+        assert ask(client, "ann", "POST", here).status_code == 200, "each gives its turn back"
 
 
 def test_an_owner_has_twenty(client: Client) -> None:
