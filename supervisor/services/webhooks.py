@@ -9,7 +9,9 @@ from __future__ import annotations
 import base64
 import re
 import secrets
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from urllib.parse import urlsplit
 
@@ -30,7 +32,10 @@ OLD_SECRET_S = 24 * 3600.0  # how long the secret before the newest one also sig
 TEST_S = 10.0
 LOOK_UP_S = 5.0
 RACES = 8
+OUTSIDE_MAX = 8  # requests that wait for a receiver or a name server: each holds one of the doors' threads
 WEBHOOK_ID = re.compile(r"wh-[0-9a-f]{12}")
+
+_at_once = threading.BoundedSemaphore(OUTSIDE_MAX)
 
 Random = Callable[[int], bytes]
 Judge = Callable[[Endpoint, float], Endpoint]
@@ -60,7 +65,7 @@ class WebhookChange:
 
 def add(parts: Parts, wish: WebhookWish, caller: Caller, random: Random = secrets.token_bytes) -> Json:
     """The webhook as it is shown, with its `secret`; null where its form has none. Raises UrlRefused, Forbidden,
-    TooManyWebhooks, StoreDown."""
+    TooManyWebhooks, Conflict, StoreDown."""
     _check(parts, wish.url, wish.everything, caller)
     now, form = parts.clock.now(), wish.form or parts.courier.form_of(wish.url)
     text = None if form.chat else _secret(random)
@@ -151,7 +156,8 @@ def try_out(parts: Parts, webhook_id: str, caller: Caller) -> Json:
     found, now = _own(parts, webhook_id, caller), parts.clock.now()
     target = Target(found.url, found.form, found.secrets_at(now))
     try:
-        status: int | None = parts.courier.send_test(target, now, TEST_S)
+        with _outside():
+            status: int | None = parts.courier.send_test(target, now, TEST_S)
     except DeliveryFailed as error:
         return {"delivered": False, "status": error.status, "detail": str(error)}
     return {"delivered": True, "status": status, "detail": ""}
@@ -234,10 +240,22 @@ def _check(parts: Parts, url: str | None, everything: bool, caller: Caller) -> N
 
 def _why_refused(parts: Parts, url: str) -> str:
     """A name server that takes its time must not keep the door's threads."""
-    answer = ask_together({"url": lambda: parts.courier.why_refused(url)}, LOOK_UP_S)["url"]
+    with _outside():
+        answer = ask_together({"url": lambda: parts.courier.why_refused(url)}, LOOK_UP_S)["url"]
     if answer.error is not None:
         raise answer.error
     return "its host could not be looked up in time" if answer.late else str(answer.value)
+
+
+@contextmanager
+def _outside() -> Iterator[None]:
+    """Raises Conflict."""
+    if not _at_once.acquire(blocking=False):
+        raise Conflict("Other addresses are being tried and do not answer. Try again in a few seconds.")
+    try:
+        yield
+    finally:
+        _at_once.release()
 
 
 def _values(endpoint: Endpoint) -> Mapping[str, object]:
