@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextvars import ContextVar, Token
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import IO
 
 from supervisor.telemetry_redaction import LINE_MAX, hidden, hidden_field
@@ -135,8 +136,13 @@ def _message(record: logging.LogRecord) -> str:
 
 
 def _time(record: logging.LogRecord) -> str:
-    moment = datetime.fromtimestamp(record.created, UTC)
-    return moment.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
+    second = int(record.created)
+    return f"{_second(second)}.{int((record.created - second) * 1000):03d}Z"
+
+
+@lru_cache(maxsize=2)
+def _second(at: int) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 class JsonFormatter(logging.Formatter):

@@ -28,7 +28,8 @@ def once_of(request: Request, payload: object) -> Once | None:
 
 def replied(reply: Reply) -> Response:
     """An answer that is kept: the text of a run."""
-    headers = {"ETag": etags.of(reply.body)}
+    tag = etags.of(reply.body) if reply.version is None else etags.make(reply.version, reply.body)
+    headers = {"ETag": tag}
     if reply.location:
         headers["Location"] = reply.location
     if reply.replayed:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from supervisor.domain.callers import Caller
 from supervisor.domain.errors import InvalidRequest, KeyInFlight, KeyReused, SpotError, StopNewer, Unavailable
@@ -27,12 +27,14 @@ _FINAL = (KeyReused, KeyInFlight, StopNewer)  # of the key itself; of what was d
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """`body` is JSON text; `replayed`: an earlier request with the same key was answered so."""
+    """`body` is JSON text; `replayed`: an earlier request with the same key was answered so. `version`: of the run's
+    row, as `body` says it; None = not known apart from it."""
 
     status: int
     body: str
     location: str
     replayed: bool = False
+    version: int | None = field(default=None, compare=False)
 
 
 Shape = Callable[[Run, Mapping[str, str]], Reply]

@@ -160,7 +160,8 @@ def _reply(request: SubmitRequest, run: Run, resumed: Resumed | None, now: float
     answer = run_json(run, now, spec.get("labels", {}))
     answer["warnings"] = warnings_of(spec, run.provider)
     answer["differs"] = () if resumed is None else resumed.differs
-    return Reply(201 if resumed is None else 200, dumps(answer), f"/v1/runs/{run.run_id}")
+    status, location = 201 if resumed is None else 200, f"/v1/runs/{run.run_id}"
+    return Reply(status, dumps(answer), location, version=run.version)
 
 
 def key_scope(caller: Caller) -> str:
