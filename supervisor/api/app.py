@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection
 
-from fastapi import Depends, FastAPI, Request, Response
+from fastapi import FastAPI, Request, Response
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from supervisor import telemetry
 from supervisor.api import heads
-from supervisor.api.access import admit
+from supervisor.api.access import Admitted
 from supervisor.api.deps import Services, streams_of
 from supervisor.api.door import LOOPBACK, Door
 from supervisor.api.errors import problem, problem_of, request_id_of
@@ -63,7 +63,9 @@ def create_app(services: Services | None, hosts: Collection[str] = LOOPBACK) -> 
     app.state.services = services
     app.state.streams = None if services is None else streams_of(services)
     for router in ROUTERS:
-        app.include_router(router, dependencies=[Depends(admit)])
+        if not all(isinstance(route, Admitted) for route in router.routes):
+            raise TypeError("a route would be reached without asking who calls it")
+        app.include_router(router)
     methods = [
         (route.path_regex, route.methods or set())
         for router in ROUTERS

@@ -7,6 +7,7 @@ from dataclasses import astuple
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
+from supervisor.api.access import Admitted
 from supervisor.api.answers import run_answer
 from supervisor.api.bodies import ApproveBody, NoParameters, ResumeBody, read_body, read_query
 from supervisor.api.deps import caller_of, services_of
@@ -19,7 +20,7 @@ from supervisor.services.resume import Resumed, Wish, resume, resume_once
 from supervisor.services.run_view import Json, dumps
 from supervisor.services.stop import stop, stop_once
 
-router = APIRouter(prefix="/v1/runs/{run_id}", tags=["actions"])
+router = APIRouter(prefix="/v1/runs/{run_id}", tags=["actions"], route_class=Admitted)
 
 
 @router.post("/stop", status_code=202)

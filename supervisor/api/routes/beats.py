@@ -7,6 +7,7 @@ import json
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
+from supervisor.api.access import Admitted
 from supervisor.api.bodies import NoParameters, read_query
 from supervisor.api.deps import services_of
 from supervisor.api.errors import BodyTooLarge
@@ -14,7 +15,7 @@ from supervisor.domain.errors import InvalidRequest, NonceRefused
 from supervisor.domain.heartbeat import MAX_BYTES, BeatRejected
 from supervisor.services.heartbeat import BeatInbox, NonceUnknown, read
 
-router = APIRouter(prefix="/v1/runs/{run_id}", tags=["agent"])
+router = APIRouter(prefix="/v1/runs/{run_id}", tags=["agent"], route_class=Admitted)
 
 
 @router.post("/heartbeat")

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
 from supervisor.api import etags
+from supervisor.api.access import Admitted
 from supervisor.api.answers import run_answer
 from supervisor.api.bodies import NoParameters, read_body, read_query
 from supervisor.api.deps import caller_of, services_of
@@ -16,7 +17,7 @@ from supervisor.domain.errors import InvalidRequest
 from supervisor.services.altering import alter
 from supervisor.services.run_view import Json
 
-router = APIRouter(prefix="/v1/runs", tags=["actions"])
+router = APIRouter(prefix="/v1/runs", tags=["actions"], route_class=Admitted)
 OF_ANOTHER_GENERATION = {"spec", *RunSpec.model_fields} - set(ChangeBody.model_fields)
 
 

@@ -10,6 +10,7 @@ from typing import IO
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
+from supervisor.api.access import Admitted
 from supervisor.api.answers import json_answer
 from supervisor.api.bodies import NoParameters, read_query
 from supervisor.api.deps import services_of
@@ -17,7 +18,7 @@ from supervisor.api.errors import UnsupportedMediaType
 from supervisor.domain.errors import InvalidRequest, Unavailable
 from supervisor.services import code
 
-router = APIRouter(prefix="/v1/code", tags=["code"])
+router = APIRouter(prefix="/v1/code", tags=["code"], route_class=Admitted)
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 _ACCEPTED = ("application/gzip", "application/x-gzip")
 _BUFFER_BYTES = 1 << 20

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
+from supervisor.api.access import Admitted
 from supervisor.api.answers import json_answer
 from supervisor.api.bodies import ListParameters, NoParameters, PurgeBody, read_body, read_query, run_filter
 from supervisor.api.deps import caller_of, services_of
@@ -14,7 +15,7 @@ from supervisor.services.keys import Reply
 from supervisor.services.purge import Purged, purge, purge_once
 from supervisor.services.run_view import dumps
 
-router = APIRouter(prefix="/v1", tags=["runs"])
+router = APIRouter(prefix="/v1", tags=["runs"], route_class=Admitted)
 
 
 @router.get("/cost")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
+from supervisor.api.access import Admitted
 from supervisor.api.answers import json_answer
 from supervisor.api.bodies import NoParameters, PreemptBody, StockoutBody, StrikeBody, read_body, read_query
 from supervisor.api.deps import caller_of, services_of
@@ -15,7 +16,7 @@ from supervisor.domain.errors import DevRefused
 from supervisor.services.dev import Dev
 from supervisor.services.run_view import Json
 
-router = APIRouter(prefix="/v1/dev", tags=["dev"])
+router = APIRouter(prefix="/v1/dev", tags=["dev"], route_class=Admitted)
 
 
 @router.post("/preempt")

@@ -7,6 +7,7 @@ from functools import partial
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
+from supervisor.api.access import Admitted
 from supervisor.api.answers import json_answer
 from supervisor.api.bodies import ConsoleParameters, NoParameters, epoch, read_query
 from supervisor.api.deps import services_of
@@ -14,7 +15,7 @@ from supervisor.services.console import CLOUD_LOGGING, archived_console, follow_
 from supervisor.services.console import show_console as console_of
 from supervisor.services.evidence import show_evidence as evidence_of
 
-router = APIRouter(prefix="/v1", tags=["runs"])
+router = APIRouter(prefix="/v1", tags=["runs"], route_class=Admitted)
 
 
 @router.get("/runs/{run_id}/attempts/{number}/evidence")

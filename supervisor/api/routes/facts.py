@@ -5,12 +5,13 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
+from supervisor.api.access import Admitted
 from supervisor.api.answers import json_answer
 from supervisor.api.bodies import NoParameters, read_query
 from supervisor.api.deps import services_of
 from supervisor.services.facts import show_facts as facts_of
 
-router = APIRouter(prefix="/v1", tags=["runs"])
+router = APIRouter(prefix="/v1", tags=["runs"], route_class=Admitted)
 
 
 @router.get("/runs/{run_id}/facts")

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
+from supervisor.api.access import Admitted
 from supervisor.api.answers import json_answer
 from supervisor.api.bodies import NoParameters, read_body, read_query
 from supervisor.api.deps import caller_of, services_of
@@ -20,7 +21,7 @@ from supervisor.services.filestream import FileStream, open_file
 from supervisor.services.pulled import note_pull
 from supervisor.services.purge import refuse_purged
 
-router = APIRouter(prefix="/v1/runs/{run_id}", tags=["files"])
+router = APIRouter(prefix="/v1/runs/{run_id}", tags=["files"], route_class=Admitted)
 
 
 @router.get("/files")

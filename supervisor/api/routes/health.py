@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
+from supervisor.api.access import Admitted
 from supervisor.api.answers import json_answer
 from supervisor.api.bodies import DoctorParameters, NoParameters, ReadyParameters, read_query
 from supervisor.api.deps import services_of
@@ -13,7 +14,7 @@ from supervisor.services.doctor import examine
 from supervisor.services.health import readiness, readiness_json
 from supervisor.services.meta import meta
 
-router = APIRouter(tags=["health"])
+router = APIRouter(tags=["health"], route_class=Admitted)
 
 
 @router.get("/livez")

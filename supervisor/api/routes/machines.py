@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
+from supervisor.api.access import Admitted
 from supervisor.api.answers import json_answer
 from supervisor.api.bodies import NoParameters, read_body, read_query
 from supervisor.api.deps import caller_of, services_of
@@ -12,7 +13,7 @@ from supervisor.api.schemas_machines import CollectBody, MachineParameters
 from supervisor.services.gc import collect
 from supervisor.services.machines import machines_json
 
-router = APIRouter(prefix="/v1", tags=["machines"])
+router = APIRouter(prefix="/v1", tags=["machines"], route_class=Admitted)
 
 
 @router.get("/machines")

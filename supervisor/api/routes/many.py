@@ -7,6 +7,7 @@ from collections.abc import Callable
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
+from supervisor.api.access import Admitted
 from supervisor.api.answers import json_answer
 from supervisor.api.bodies import read_body, read_query, run_filter
 from supervisor.api.deps import caller_of, services_of
@@ -16,7 +17,7 @@ from supervisor.services.many import Asked, resume_many, stop_many
 from supervisor.services.parts import Parts
 from supervisor.services.run_view import Json
 
-router = APIRouter(prefix="/v1/runs", tags=["actions"])
+router = APIRouter(prefix="/v1/runs", tags=["actions"], route_class=Admitted)
 
 
 @router.post("/stop")

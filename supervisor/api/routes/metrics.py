@@ -5,11 +5,12 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
+from supervisor.api.access import Admitted
 from supervisor.api.bodies import NoParameters, read_query
 from supervisor.api.deps import Services, services_of
 from supervisor.services import watching
 
-router = APIRouter(tags=["health"])
+router = APIRouter(tags=["health"], route_class=Admitted)
 
 
 @router.get("/metrics")

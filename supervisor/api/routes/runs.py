@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
+from supervisor.api.access import Admitted
 from supervisor.api.answers import json_answer, run_unless_known
 from supervisor.api.bodies import (
     AllEventParameters,
@@ -26,7 +27,7 @@ from supervisor.api.submit_query import SubmitParameters
 from supervisor.services.plan import plan
 from supervisor.services.submit import SubmitRequest, submit
 
-router = APIRouter(prefix="/v1", tags=["runs"])
+router = APIRouter(prefix="/v1", tags=["runs"], route_class=Admitted)
 
 
 @router.post("/runs", status_code=201)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
+from supervisor.api.access import Admitted
 from supervisor.api.answers import json_answer
 from supervisor.api.bodies import NoParameters, read_body, read_query
 from supervisor.api.deps import caller_of, services_of
@@ -12,7 +13,7 @@ from supervisor.api.schemas_tokens import CreateTokenBody
 from supervisor.services import tokens
 from supervisor.services.tokens import TokenWish
 
-router = APIRouter(prefix="/v1/tokens", tags=["tokens"])
+router = APIRouter(prefix="/v1/tokens", tags=["tokens"], route_class=Admitted)
 
 
 @router.post("", status_code=201)

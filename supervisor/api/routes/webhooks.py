@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
+from supervisor.api.access import Admitted
 from supervisor.api.answers import json_answer
 from supervisor.api.bodies import NoParameters, epoch, read_body, read_query
 from supervisor.api.deps import caller_of, services_of
@@ -19,7 +20,7 @@ from supervisor.domain.webhook_errors import DeliveryNotFound
 from supervisor.services import webhook_deliveries, webhooks
 from supervisor.services.webhooks import WebhookChange, WebhookWish
 
-router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"])
+router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"], route_class=Admitted)
 ONCE = {"Cache-Control": "no-store"}
 
 

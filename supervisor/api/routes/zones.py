@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
+from supervisor.api.access import Admitted
 from supervisor.api.answers import json_answer
 from supervisor.api.bodies import NoParameters, epoch, read_query
 from supervisor.api.deps import caller_of, services_of
@@ -13,7 +14,7 @@ from supervisor.services.run_view import Json
 from supervisor.services.series import series_json
 from supervisor.services.zones import zones_json
 
-router = APIRouter(prefix="/v1", tags=["runs"])
+router = APIRouter(prefix="/v1", tags=["runs"], route_class=Admitted)
 
 
 @router.get("/zones")
