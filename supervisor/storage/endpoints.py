@@ -43,7 +43,7 @@ DELETE = Statement(lambda _: sa.delete(endpoints).where(_IT))
 OF_OTHERS = Statement(
     lambda _: sa.delete(deliveries).where(
         deliveries.c.endpoint == bindparam("id_"),
-        deliveries.c.event.not_in(sa.select(told.c.id).where(told.c.owner == bindparam("owner"))),
+        ~sa.exists().where(told.c.id == deliveries.c.event, told.c.owner == bindparam("owner")),
     )
 )
 DISABLE = Statement(
