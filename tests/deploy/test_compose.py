@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from supervisor import settings
+from supervisor.domain.errors import SpotError
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "deploy/compose.yaml").read_text()
@@ -50,13 +51,45 @@ def test_it_keeps_its_promises() -> None:
     assert problems(TEXT) == []
 
 
+def settings_of(text: str, folder: Path) -> settings.Settings:
+    """Those that the supervisor in the container has, with the environment file that the setup's page makes."""
+    page = (ROOT / "docs/google-cloud-setup.md").read_text()
+    lines = re.search(r"cat > spot.env <<END\n(.*?)END", page, re.DOTALL)
+    assert lines is not None
+    named = re.sub(r"\$\{WORKER[^}]*\}", "worker@my-name.iam.gserviceaccount.com", lines.group(1))
+    (folder / "spot.env").write_text(re.sub(r"\$\w+", "my-name", named))
+    (folder / "url").write_text("postgresql://spot:secret@postgres/spot\n")
+    service = yaml.safe_load(text)["services"]["supervisor"]
+    environ = dict(
+        line.split("=", 1) for line in (folder / Path(service["env_file"]).name).read_text().splitlines()
+    )
+    environ |= service["environment"] | {"SPOT_DATABASE_URL": f"file:{folder / 'url'}"}
+    return settings.load({"data_dir": str(folder)}, environ)
+
+
+def test_it_starts_with_the_settings_that_the_page_of_google_cloud_makes(tmp_path: Path) -> None:
+    found = settings_of(TEXT, tmp_path)
+    assert (found.provider, found.store_url) == ("gce", "gs://my-name")
+    assert found.gce_zones
+    assert found.gce_shapes
+    assert found.database_url.endswith("@postgres/spot")
+
+
+def test_a_variable_that_is_handed_on_empty_would_be_found(tmp_path: Path) -> None:
+    broken = TEXT.replace(
+        "    environment:\n      SPOT", '    environment:\n      SPOT_ALLOWED_HOSTS: ""\n      SPOT', 1
+    )
+    with pytest.raises(SpotError):
+        settings_of(broken, tmp_path)
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [
         ('"127.0.0.1:8787:8787"', '"8787:8787"'),
         ("file:/run/secrets/database-url", "postgresql://spot:pa55word@postgres/spot"),
         ("@sha256:742f", "@sha256:"),
-        ("SPOT_PROVIDER:", "SPOT_PROVIDR:"),
+        ("SPOT_DATABASE_URL:", "SPOT_DATABASE_ULR:"),
         ("secrets: [database-url]", "secrets: [database]"),
         ("supervisor:/var/lib/spot", "./data:/var/lib/spot"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import click
 import pytest
 
 from supervisor import settings
@@ -22,6 +23,11 @@ GUIDES = (
     "CONTRIBUTING.md",
     "docs/training-contract.md",
     "docs/access.md",
+    "docs/webhooks.md",
+    "docs/operations.md",
+    "docs/metrics.md",
+    "docs/events.md",
+    "docs/api.md",
     "docs/settings.md",
     "docs/errors.md",
     "docs/google-cloud-setup.md",
@@ -116,6 +122,41 @@ def test_every_command_that_a_page_quotes_exists():
     quoted = {command for guide in GUIDES for command in calls_in(page(guide), "spot")}
     assert quoted - set(COMMANDS) == set()
     assert {"submit", "serve"} <= quoted
+
+
+def strange_flags(text: str) -> set[str]:
+    """Options of `spot` in code blocks that the command which they are given to does not have."""
+    from supervisor.cli.main import cli
+
+    found = set()
+    for block in re.findall(r"```[a-z]*\n(.*?)```", text, flags=re.DOTALL):
+        for line in block.replace("\\\n", " ").splitlines():
+            call = re.search(r"(?:^|[;&] ?|\$ |/bin/|-u spot )spot ([a-z-]+.*)", line)
+            if call is None:
+                continue
+            words = re.split(r"\s(?:--\s|#|\|)|;|: ", call.group(1) + " ")[0].split()
+            command: click.Command | None = cli
+            with click.Context(cli) as context:
+                while words and isinstance(command, click.Group) and command is not None:
+                    command = command.get_command(context, words.pop(0))
+            if command is None:
+                continue
+            known = {name for param in command.params for name in (*param.opts, *param.secondary_opts)}
+            flags = {word.split("=")[0] for word in words if re.match(r"--?[a-z]", word)}
+            found.update(f"{command.name} {flag}" for flag in flags - known - {"--help", "-h"})
+    return found
+
+
+@pytest.mark.parametrize("guide", GUIDES)
+def test_every_option_that_a_page_shows_is_one_of_its_command(guide: str):
+    assert strange_flags(page(guide)) == set()
+
+
+def test_an_option_that_a_command_does_not_have_would_be_found():
+    text = (
+        "```sh\nspot serve &\nsudo -u spot spot token create --name ci --expires 90d\nspot ls -- --no\n```\n"
+    )
+    assert strange_flags(text) == {"create --name"}
 
 
 def test_every_make_target_that_a_page_quotes_exists():
