@@ -18,6 +18,7 @@ from supervisor.storage.statements import Session, Statement, insert
 from supervisor.storage.tables import deliveries, endpoints
 from supervisor.storage.tables import events as told
 
+LINE = 0x454E4450  # of our advisory locks on Postgres: whose endpoints are counted
 # What a person may change; the rest is learned from deliveries, or fixed when the endpoint is made.
 _CHANGEABLE = ("url", "form", "everything", "kinds", "note", "secrets", "disabled_at", "disabled_why")
 _IT = endpoints.c.id == bindparam("id_")
@@ -32,6 +33,11 @@ OF_OWNER = Statement(
 )
 FIND = Statement(lambda _: sa.select(endpoints).where(_IT))
 LOCK = Statement(lambda _: sa.select(endpoints).where(_IT).with_for_update())
+IN_LINE = Statement(
+    lambda _: sa.select(
+        func.pg_advisory_xact_lock(literal_column(str(LINE)), func.hashtext(bindparam("owner")))
+    )
+)
 COUNT = Statement(
     lambda _: (
         sa.select(func.count())
@@ -85,7 +91,9 @@ class SqlEndpoints:
 
     def add(self, endpoint: Endpoint, event: Event, most: int, now: float) -> bool:
         with self._database.writing() as session:
-            # On Postgres two that add at once may both count the same: one endpoint more than `most`, never many.
+            # SQLite has one writer; on Postgres those of one owner would all count the same.
+            if session.dialect != "sqlite":
+                session.run(IN_LINE, {"owner": endpoint.owner})
             if session.run(COUNT, {"owner": endpoint.owner}).scalar() >= most:
                 return False
             session.run(INSERT, _cells(endpoint))

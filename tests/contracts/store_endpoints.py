@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from threading import Barrier
 from typing import Any
 
 from supervisor.domain.events import Event, EventKind
@@ -61,6 +63,18 @@ class EndpointsSuite:
         ] == [True] * MOST + [False]
         assert told.endpoints.add(an_endpoint("wh-ann", owner="ann"), ADDED, MOST, NOW)
         assert len(told.events(None, 0, 99)) == MOST + 1, "what was refused has no event"
+
+    def test_of_many_that_are_added_at_once_as_many_stay_as_may(self, told: Store) -> None:
+        together = Barrier(8)
+
+        def add_one(number: int) -> bool:
+            told.endpoints.of("nobody")  # its thread has a connection then
+            together.wait(30)
+            return told.endpoints.add(an_endpoint(f"wh-{number}"), ADDED, MOST, NOW)
+
+        with ThreadPoolExecutor(8) as pool:
+            added = list(pool.map(add_one, range(16)))
+        assert sum(added) == len(told.endpoints.of("local")) == MOST
 
     def test_of_two_changes_one_counts(self, told: Store) -> None:
         before = an_endpoint()

@@ -206,6 +206,8 @@ def test_what_was_committed_goes_out_without_waiting_for_the_next_look(
     office.store.deliveries.on_announced(lambda: woken.append("announced"))
     office.store.add_events(run.key, [Event(EventKind.LAUNCHING, "not announced")], office.clock.now())
     assert woken == []
+    office.store.heard()  # another replica wrote, which may have announced
+    assert woken == ["announced"]
     leader = Leader(office.store, LEASE, "one", office.clock, True, lambda: None)
     leader.renew()
     announcer = Announcer(office.store, {}, office.clock, leader, office.delivering, True)
