@@ -82,14 +82,26 @@ NEEDED: Mapping[str, Scope | None] = {
 
 
 class Admitted(APIRoute):
-    """A route that is reached past `admit` only. As a dependency of the framework it would cost twice as much."""
+    """A route that is reached past `admit` only. Its endpoint takes the request and the texts in its path, reads the
+    rest by itself and returns the answer: the framework's own reading and asking cost more than all that is asked."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        answer = super().get_route_handler()
+        """Raises TypeError for an endpoint that wants more."""
+        endpoint, wants = self.endpoint, self.dependant
+        more = wants.query_params or wants.header_params or wants.cookie_params or wants.body_params
+        texts = {found.name for found in wants.path_params if found.field_info.annotation is str}
+        if (
+            more
+            or wants.dependencies
+            or wants.request_param_name != "request"
+            or texts != {*self.param_convertors}
+        ):
+            raise TypeError(f"{self.name} must take the request and the texts in its path, and nothing else")
 
         async def admitted(request: Request) -> Response:
             await admit(request)
-            return await answer(request)
+            answer: Response = await endpoint(request, **request.path_params)
+            return answer
 
         return admitted
 

@@ -129,3 +129,10 @@ def test_a_refused_spec_is_stored_nowhere(bed: Bed) -> None:
         bed.submit("digits-7", {**COMMAND, "env": {"HF_TOKEN": value}}, key="one")
     assert bed.store.find("digits-7") is None
     bed.submit("digits-7", {**COMMAND, "secrets": {"HF_TOKEN": "env:HF_TOKEN"}}, key="one")
+
+
+@pytest.mark.parametrize("shortest", ["xoxb-" + TAIL[:10], "TOKEN=" + TAIL[:20], "sk-" + TAIL[:20]])
+def test_the_shortest_of_each_kind_is_refused(shortest: str) -> None:
+    assert len(shortest) >= 15
+    with pytest.raises(SecretInSpec):
+        check_secrets({**COMMAND, "labels": {"team": shortest}}, "local")
