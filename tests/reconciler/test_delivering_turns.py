@@ -9,6 +9,7 @@ import pytest
 from supervisor.domain.events import EventKind
 from supervisor.ports.endpoints import Settled
 from supervisor.ports.notifier import DeliveryFailed, Notification, Target
+from supervisor.ports.store import StoreDown
 from supervisor.reconciler.delivering import CREW, Delivering
 from supervisor.reconciler.turns import EACH, Batch, Line, Turns
 from tests.fakes.courier import LateHands, OwnHands, failing
@@ -115,3 +116,37 @@ def test_a_late_failure_does_not_undo_a_delivery(office: Office) -> None:
     office.delivering.step(office.clock.now())
     (kept,) = office.store.deliveries.page("a", None, 9)
     assert kept.delivered_at is not None
+
+
+def test_what_is_on_its_way_is_not_sent_a_second_time(office: Office) -> None:
+    office.endpoint("a")
+    office.announce("digits-1", EventKind.STARTED)
+    office.step()  # taken: from now on it may have several at a time
+    office.delivering.hands = hands = LateHands()
+    office.announce("digits-1", EventKind.COMPLETED)
+    for _ in range(3):
+        office.step()  # still due in the database, whenever that is read
+        office.clock.advance(5.0)
+    hands.do()
+    office.step()
+    events = office.courier.events("https://a/x")
+    assert len(events) == len(set(events)) == office.courier.tried == 2
+
+
+def test_what_cannot_be_settled_while_the_database_is_away_is_settled_later(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*given: object) -> None:
+        raise StoreDown("away")
+
+    office.endpoint("a")
+    office.announce("digits-1", EventKind.STARTED)
+    office.delivering.step(office.clock.now())
+    with monkeypatch.context() as broken:
+        broken.setattr(type(office.store.deliveries), "settle", away)
+        for _ in range(2):
+            with pytest.raises(StoreDown):
+                office.step()
+    office.step()
+    (kept,) = office.store.deliveries.page("a", None, 9)
+    assert (kept.status, kept.next_at, office.courier.tried) == (204, None, 1)
