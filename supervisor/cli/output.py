@@ -68,7 +68,7 @@ def columns(titles: Sequence[str], rows: Iterable[Sequence[str]], spare: Sequenc
     widths = [max(len(click.unstyle(line[i])) for line in lines) for i in range(len(titles))]
     room = terminal_columns()
     for title in spare:
-        if room is None or sum(widths) + 2 * (len(widths) - 1) <= room:
+        if room is None or max(len(click.unstyle(_line(line, widths))) for line in lines) <= room:
             break
         place = lines[0].index(title)
         del widths[place]

@@ -45,7 +45,7 @@ def ls(client: Client, form: str, limit: int, query: Json, machines: bool, every
         return
     if not runs:
         note("No run matches." if any(query.values()) else "There is no run yet.")
-        suggest("spot submit -- COMMAND")
+        suggest("spot ls" if any(query.values()) else "spot submit -- COMMAND")
     for line in views.run_lines(runs, summary) if runs else [views.summary_line(summary)]:
         click.echo(line)
 

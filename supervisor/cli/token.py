@@ -120,6 +120,8 @@ def _meant(made: Json) -> str:
 
 def _row(one: Json, short: bool) -> list[str]:
     state = "" if one["valid"] else "revoked" if one["revoked_at"] else "expired"
+    if state:
+        state = click.style(state, fg="red")
     return [
         safe(one["token_id"]),
         safe(one["name"]),
@@ -127,7 +129,7 @@ def _row(one: Json, short: bool) -> list[str]:
         safe(",".join(one["scopes"])),
         str(one["max_active_runs"] or DASH),
         moment(one["created_at"], short),
-        moment(one["expires_at"], short),
+        (short and state) or moment(one["expires_at"], short),
         moment(one["last_used_at"], short),
-        click.style(state, fg="red") if state else "",
+        "" if short else state,
     ]

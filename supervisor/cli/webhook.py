@@ -249,7 +249,8 @@ def _hears(one: Json) -> str:
 def _row(one: Json, short: bool) -> list[str]:
     state = "" if one["enabled"] else f"off: {safe(one['disabled_why'])}"
     if one["enabled"] and one["failing_since"]:
-        state = f"failing since {moment(one['failing_since'])}"
+        since = moment(one["failing_since"], short)
+        state = f"failing for {since.removesuffix(' ago')}" if short else f"failing since {since}"
     whose = f"{safe(one['owner'])}, all" if one["everything"] else safe(one["owner"])
     hears = safe(",".join(one["kinds"])) or ("all" if one["form"] == "standard" else "usual")
     return [

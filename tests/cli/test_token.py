@@ -97,16 +97,15 @@ def test_a_narrow_terminal_shows_the_end_and_the_last_use(monkeypatch: pytest.Mo
         "scopes": ["runs:read", "runs:write"],
         "last_used_at": (now - timedelta(minutes=3, seconds=5)).isoformat(),
         "expires_at": (now + timedelta(days=90, minutes=1)).isoformat(),
-        "valid": False,
     }
-    row = token_command._row(used, short=True)
-    lines = [click.unstyle(one) for one in output.columns(token_command.TITLES, [row], token_command.SPARE)]
+    rows = [token_command._row({**used, "valid": valid}, short=True) for valid in (True, False)]
+    lines = [click.unstyle(one) for one in output.columns(token_command.TITLES, rows, token_command.SPARE)]
     assert "CREATED" not in lines[0]
     assert "LAST USED" in lines[0]
-    assert "in 90 d" in lines[1]
-    assert "3 min" in lines[1]
-    assert lines[1].endswith("expired")
-    assert click.unstyle(output.columns(token_command.TITLES, [row])[1]).endswith("…"), "the broken variant"
+    assert "OWNER" in lines[0]
+    assert lines[1].endswith("runs:read,runs:write  in 90 d  3 min ago")
+    assert lines[2].endswith("runs:read,runs:write  expired  3 min ago")
+    assert click.unstyle(output.columns(token_command.TITLES, rows)[1]).endswith("…"), "the broken variant"
 
 
 def test_moments_are_exact_elsewhere() -> None:

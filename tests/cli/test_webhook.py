@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 
 import click
 import pytest
@@ -102,6 +103,8 @@ def test_a_narrow_terminal_shows_that_a_webhook_is_off(monkeypatch: pytest.Monke
     row = webhook_command._row(off, short=True)
     shown = output.columns(webhook_command.TITLES, [row], webhook_command.SPARE)
     assert click.unstyle(shown[1]).endswith("off: HTTP 410")
+    failing = {**SHOWN, "failing_since": (datetime.now(UTC) - timedelta(minutes=18)).isoformat()}
+    assert click.unstyle(webhook_command._row(failing, short=True)[-1]) == "failing for 18 min"
     cut = output.columns(webhook_command.TITLES, [row])
     assert "HTTP 410" not in cut[1], "the broken variant"
 
