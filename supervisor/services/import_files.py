@@ -14,7 +14,8 @@ from pathlib import Path
 from supervisor.domain import baton as batons
 from supervisor.domain import runfiles
 from supervisor.domain.baton import Baton, Pointer
-from supervisor.domain.errors import Conflict, Unavailable
+from supervisor.domain.callers import Caller
+from supervisor.domain.errors import Conflict, Forbidden, Unavailable
 from supervisor.lifecycle.figures import clip
 from supervisor.ports.objectstore import (
     ABSENT,
@@ -25,11 +26,21 @@ from supervisor.ports.objectstore import (
 )
 from supervisor.services.changing import RACES
 from supervisor.services.copying import copy
-from supervisor.services.oldrun import BEST, CHECKPOINTS, LAST, OldRun
+from supervisor.services.oldrun import BEST, CHECKPOINTS, LAST, OldRun, Place
 from supervisor.services.parts import Elsewhere, Parts
 
 CLOSED = "imported"
 ATTEMPT = 0  # of the imported files; our own attempts begin at 1
+
+
+def allowed(place: Place, caller: Caller) -> Place:
+    """What lies on this computer is read as the supervisor, whoever asks. Raises Forbidden."""
+    if place.root.startswith("file:") and not caller.admin:
+        raise Forbidden(
+            "Only an administrator may import from a folder of the supervisor's computer. Copy the run into a bucket, "
+            "or let an administrator import it."
+        )
+    return place
 
 
 def refuse_foreign_folder(parts: Parts, run_id: str) -> None:

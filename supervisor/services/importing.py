@@ -75,9 +75,9 @@ class _Plan:
 
 
 def import_run(parts: Parts, request: ImportRequest, caller: Caller) -> tuple[int, Json]:
-    """(201 or 200, the answer). Raises InvalidRequest and its kin, OldRunNotFound, OldRunAlive, OldRunUnreadable,
-    ImportRunning, RunIdTaken, Unavailable, StoreDown."""
-    place = oldrun.place_of(request.url)
+    """(201 or 200, the answer). Raises InvalidRequest and its kin, Forbidden, OldRunNotFound, OldRunAlive,
+    OldRunUnreadable, ImportRunning, RunIdTaken, Unavailable, StoreDown."""
+    place = import_files.allowed(oldrun.place_of(request.url), caller)
     run_id = _run_id(place, request.run_id, _folder_of(place.root) == _folder_of(parts.objects.url))
     with _alone(parts, run_id):
         known = _known(parts, run_id, place, caller)

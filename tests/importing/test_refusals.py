@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from supervisor.domain.callers import LOCAL
 from supervisor.domain.errors import (
+    Forbidden,
     InvalidRequest,
     OldRunAlive,
     OldRunNotFound,
@@ -19,6 +22,8 @@ from supervisor.domain.machine import Machine, MachineListing, MachineState
 from supervisor.ports.objectstore import StoreForbidden, StoreMissing, StoreUnavailable
 from supervisor.ports.provider import ProviderUnavailable
 from supervisor.services import oldrun
+from supervisor.services.importing import ImportRequest, import_run
+from tests.fakes.callers import MEMBER
 from tests.importing.conftest import BUCKET, URL, Import
 from tests.importing.oldrunner import MACHINE, OLD_ID
 
@@ -280,3 +285,15 @@ def test_over_http(imports: Import) -> None:
     made = imports.client.post("/v1/imports", json={"url": URL, "run_id": "mine"})
     assert (made.status_code, made.json()["run_id"]) == (201, "mine")
     assert imports.client.post("/v1/imports", json={"url": URL, "run_id": "mine"}).status_code == 200
+
+
+def test_a_folder_of_the_supervisors_computer_is_for_administrators(imports: Import, tmp_path: Path) -> None:
+    """It is read as the supervisor, who may read more than whoever asks."""
+    wish = ImportRequest(f"file://{tmp_path}/runs/{OLD_ID}")
+    with pytest.raises(Forbidden, match="administrator"):
+        import_run(imports.parts, wish, MEMBER)
+    with pytest.raises(InvalidRequest, match="cannot be read from here"):
+        import_run(imports.parts, wish, LOCAL)
+    with pytest.raises(OldRunNotFound):
+        import_run(imports.parts, ImportRequest(URL), MEMBER)
+    assert nothing_was_made(imports)
