@@ -101,9 +101,7 @@ def test_a_lower_id_that_is_committed_later_is_told_first(bed: Scene) -> None:
 
 
 @pytest.mark.parametrize("broken", [Trusting, ByTransactionId])
-def test_that_test_catches_readers_that_trust_ids_or_snapshots(
-    bed: Scene, broken: type[SqlHistory]
-) -> None:
+def test_that_test_catches_readers_that_trust_ids_or_snapshots(bed: Scene, broken: type[SqlHistory]) -> None:
     told, written = late_commit_of_the_lower_id(bed, broken(bed.store.database))
     assert told != written
     assert len(told) < len(written)
