@@ -30,7 +30,7 @@ class Alerts:
 def alerts_line(alerts: Alerts | None, test: bool, now: float) -> Finding:
     """`alerts` None: no address is set. Without `test` nothing is sent."""
     if alerts is None:
-        return _told(OK, "none: announcements go to the log only (alert_url sends them to a person)")
+        return _told(OK, "no alert_url: announcements go to the log and to the webhooks of `spot webhook ls`")
     if alerts.way is None:
         return _told(
             FAIL, f"{alerts.shown} cannot be used", alerts.trouble, "mend alert_secret, then start again"
