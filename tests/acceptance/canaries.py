@@ -70,6 +70,8 @@ def doors(daemon: Daemon) -> list[str]:
         "/v1/prices",
         "/v1/zones",
         "/v1/webhooks",
+        "/v1/webhooks/settings",
+        "/v1/tokens",
         "/v1/webhooks/settings/deliveries?page_size=1000",
         "/livez",
         "/readyz?verbose=true",

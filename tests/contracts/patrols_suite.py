@@ -33,7 +33,7 @@ class PatrolsSuite:
         handles = [store, reopened] * 8
         with ThreadPoolExecutor(8) as pool:
             told = list(pool.map(lambda one: one.patrols.tell(PATROL, NOW, NOW + 9), handles))
-        assert (sum(told), patrols_told(store)) == (1, 1)
+        assert (sum(told), patrols_told(store)) == (1, 1), (told, store.patrols.last())
 
     def test_attempts_of_live_runs_and_of_those_that_ended_lately(self, store: Store) -> None:
         def keep(run_id: str, status: Status, at: float, attempts: int = 1) -> None:
