@@ -174,9 +174,13 @@ def test_another_owners_run_takes_as_long_as_one_that_there_is_not(door: Door) -
         door.ask("GET", f"/v1/runs/{run_id}", bob)
         return time.perf_counter() - began
 
-    pairs = [(took_s("hers-1"), took_s("none-1")) for _ in range(40)]
-    hers, none = (statistics.median(times) for times in zip(*pairs, strict=True))
-    assert 0.5 < hers / none < 2.0
+    def ratio() -> float:
+        pairs = [(took_s("hers-1"), took_s("none-1")) for _ in range(40)]
+        hers, none = (statistics.median(times) for times in zip(*pairs, strict=True))
+        return hers / none
+
+    # A difference of ours is there each time, one of a busy computer is not.
+    assert any(0.5 < ratio() < 2.0 for _ in range(5))
 
 
 WRONG_WISHES: list[dict[str, Any]] = [

@@ -193,6 +193,7 @@ def test_half_a_secret_at_the_cut_is_not_told() -> None:
     for ahead in range(0, len(core) + 8, 5):
         text = "x " * ((telemetry_redaction.LINE_MAX - ahead) // 2) + f"sup_{core}"
         assert core[:8] not in hidden(text)
+    assert len(hidden("word " * telemetry_redaction.LINE_MAX)) <= telemetry_redaction.LINE_MAX
 
 
 def attacks() -> Iterator[str]:

@@ -62,6 +62,23 @@ def test_nothing_is_replaced(tmp_path: Path) -> None:
     assert (tmp_path / "copy.db").read_text() == "precious"
 
 
+def test_what_comes_while_the_copy_is_made_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_store(url(tmp_path / "a.db"), migrate=True).close()
+    copied = backup._copy
+
+    def slow(source: Path, draft: Path) -> None:
+        copied(source, draft)
+        (tmp_path / "copy.db").write_text("precious")
+
+    monkeypatch.setattr(backup, "_copy", slow)
+    with pytest.raises(FileExistsError):
+        backup.copy_to(url(tmp_path / "a.db"), tmp_path / "copy.db")
+    assert (tmp_path / "copy.db").read_text() == "precious"
+    assert [path for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
 def test_postgres_has_its_own_tool(tmp_path: Path) -> None:
     with pytest.raises(SettingsRefused, match="pg_dump") as refused:
         backup.copy_to("postgresql://spot:pa55word@db/spot", tmp_path / "copy.db")
@@ -75,10 +92,12 @@ def test_a_damaged_database_or_none_gives_no_copy(tmp_path: Path) -> None:
         connection.executemany("INSERT INTO t VALUES (?)", [("y" * 500,)] * 200)
         connection.execute("CREATE INDEX i ON t (x)")
     connection.close()
+    subtly = tmp_path / "subtly.db"  # every page can be read; index and table say different things
+    subtly.write_bytes(damaged.read_bytes().replace(b"y" * 500, b"z" * 500, 1))
     content = bytearray(damaged.read_bytes())
     content[3 * 4096 : 6 * 4096] = b"\x55" * (3 * 4096)
     damaged.write_bytes(content)
-    for source in (damaged, tmp_path / "none.db"):
+    for source in (damaged, subtly, tmp_path / "none.db"):
         with pytest.raises(StoreDown):
             backup.copy_to(url(source), tmp_path / "copy.db")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["damaged.db"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["damaged.db", "subtly.db"]
