@@ -70,6 +70,19 @@ def test_a_receiver_of_standard_webhooks_gets_the_facts(receiver: Receiver) -> N
     assert request.one("wait") == "true"
 
 
+def test_no_proxy_of_the_environment_comes_between(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proxy would look the name up by itself, behind the guard."""
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+        monkeypatch.setenv(name.lower(), "http://127.0.0.1:9")
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    WebhookNotifier(receiver.url).send(TOLD)
+    assert len(receiver.requests) == 1
+
+
 def test_without_a_secret_nothing_is_signed(receiver: Receiver) -> None:
     WebhookNotifier(receiver.url).send(TOLD)
     assert "webhook-signature" not in receiver.requests[0].headers
