@@ -12,7 +12,7 @@ import pytest
 from tests.acceptance.daemon import Daemon
 from tests.acceptance.many_keys import FULL_UP, Crowd, carry_out, judge, stored
 
-KEYS, KILLS = 200, 3
+KEYS, KILLS = 100, 3
 
 
 class CheckThenInsert(Daemon):

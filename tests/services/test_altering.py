@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -36,6 +37,18 @@ def test_merge_patches() -> None:
     assert merged(spec, {"labels": {"b": "2"}})["labels"] == {"a": "1", "b": "2"}
     assert merged(spec, {"labels": {"a": None}, "limits": None, "zones": []}) == COMMAND
     assert merged(COMMAND, {"labels": None, "limits": {"deadline": None}, "zones": None}) == COMMAND
+
+
+def test_what_nobody_named_keeps_the_default_that_it_had(bed: Bed) -> None:
+    bed.submit("digits-7")
+    had, defaults = bed.run("digits-7").policy.limits, bed.parts.defaults
+    newer = replace(defaults.limits, max_attempts=had.max_attempts + 5)
+    parts = replace(bed.parts, defaults=replace(defaults, limits=newer))
+    alter(parts, "digits-7", {"limits": {"budget_usd": 2.0}}, None, OPS)
+    assert bed.run("digits-7").policy.limits == replace(had, budget_usd=2.0)
+    alter(parts, "digits-7", {"limits": {"max_attempts": 3, "budget_usd": None}}, None, OPS)
+    alter(parts, "digits-7", {"limits": None}, None, OPS)
+    assert bed.run("digits-7").policy.limits.max_attempts == had.max_attempts + 5
 
 
 def test_row_spec_labels_and_event_are_of_one_transaction(
