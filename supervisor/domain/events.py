@@ -49,6 +49,7 @@ class EventKind(StrEnum):
     APPROVAL_REMINDER = "approval_reminder"  # a machine still waits, and bills, for a person's word
     SUPERVISOR_STARTED = "supervisor_started"
     PATROL = "patrol"  # how everything stands, also when nothing has changed
+    CODE_STORED = "code_stored"
     PRICES_REFRESHED = "prices_refreshed"
     DISASTER = "disaster"  # somebody had a machine taken away, killed or frozen, or zones run out of machines
     TOKEN_CREATED = "token_created"  # noqa: S105 - a kind of event

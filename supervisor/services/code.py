@@ -19,7 +19,10 @@ from supervisor.domain.bundle_index import (
     holds_crlf,
     unfit,
 )
+from supervisor.domain.callers import Caller
 from supervisor.domain.errors import CodeNotFound, CodeRefused, SpotError, Unavailable
+from supervisor.domain.events import Event, EventKind
+from supervisor.lifecycle.figures import plural
 from supervisor.ports.objectstore import ObjectMissing, ObjectStore, StoreUnavailable
 from supervisor.services.parts import Parts
 from supervisor.services.policy import Spec
@@ -28,17 +31,25 @@ from supervisor.services.run_view import Json
 _PIECE_BYTES = 1 << 18
 
 
-def keep(parts: Parts, sha256: str, path: Path) -> tuple[Json, bool]:
+def keep(parts: Parts, sha256: str, path: Path, caller: Caller) -> tuple[Json, bool]:
     """Store the gzip at `path` as the bundle of this name. (what it is, whether it was stored just now.) Raises
-    CodeRefused, StoreUnavailable."""
+    CodeRefused, StoreUnavailable, StoreDown."""
     known = _find(parts.objects, sha256)
     if known is not None:
         return shown(known), False
     index = _proven(sha256, path)
     stored = parts.objects.put_file(runfiles.code(sha256), path)
     index = replace(index, stored_bytes=stored.size)
+    # Before the list, which makes the bundle known: whoever repeats a request that was cut off here tells it, too.
+    parts.store.add_events(None, [_event(index, caller)], parts.clock.now())
     parts.objects.put(runfiles.code_index(sha256), index.encode())
     return shown(index), True
+
+
+def _event(index: BundleIndex, caller: Caller) -> Event:
+    files = plural(len(index.members), "file")
+    text = f"Code {index.sha256[:12]} stored by {caller.actor}: {files}, {index.stored_bytes} bytes."
+    return caller.event(EventKind.CODE_STORED, text, shown(index))
 
 
 def show(parts: Parts, sha256: str) -> Json:

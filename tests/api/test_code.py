@@ -15,6 +15,7 @@ from supervisor.api import door
 from supervisor.domain import runfiles
 from supervisor.services import code
 from tests.bundles import CODE, bundle_of, tar_of
+from tests.fakes.callers import OPS
 from tests.services.bed import Bed, Client
 
 GZIP = {"content-type": "application/gzip"}
@@ -44,9 +45,14 @@ def test_stored_once(client: Client, bed: Bed) -> None:
     assert bed.objects.get(runfiles.code(name))[0] == raw
     assert client.get(f"/v1/code/{name}").json() == shown
 
+    [event] = [one.event for one in bed.store.events(None, 0, 100)]
+    assert (event.kind, event.actor, event.data["sha256"]) == ("code_stored", "local", name)
+    assert event.data["request_id"] == told.headers["x-request-id"]
+
     before = bed.objects.stat(runfiles.code(name)).generation
     told = put(client, name, gzip.compress(tar_of(), 1))
     assert (told.status_code, told.json()) == (200, shown)
+    assert len(bed.store.events(None, 0, 100)) == 1, "nothing was stored"
     assert bed.objects.stat(runfiles.code(name)).generation == before
 
 
@@ -58,7 +64,7 @@ def test_two_uploads_at_once_are_one(client: Client, bed: Bed, tmp_path: Path) -
 
     def send() -> None:
         together.wait(30)
-        answers.append(code.keep(bed.parts, name, tmp_path / "bundle"))
+        answers.append(code.keep(bed.parts, name, tmp_path / "bundle", OPS))
 
     threads = [threading.Thread(target=send) for _ in range(6)]
     for thread in threads:

@@ -16,7 +16,7 @@ import pytest
 from standardwebhooks import Webhook
 from standardwebhooks.webhooks import WebhookVerificationError
 
-from supervisor.notifiers import webhook
+from supervisor.notifiers import posting, webhook
 from supervisor.notifiers.webhook import WebhookCourier, WebhookNotifier
 from supervisor.ports.endpoints import Form
 from supervisor.ports.notifier import DeliveryFailed, Notification, Target
@@ -144,6 +144,20 @@ def test_of_a_long_answer_only_the_beginning_is_told(receiver: Receiver) -> None
     failed = refusal(receiver, Response(400, b"\x1b[31m" + b"y" * 5_000_000))
     assert len(str(failed)) < 300
     assert str(failed).isprintable()
+
+
+def test_of_an_answer_without_end_no_more_is_read() -> None:
+    class Endless:
+        read = 0
+
+        def iter_raw(self) -> Iterator[bytes]:
+            while self.read < 100 * posting.ANSWER_BYTES:
+                self.read += 1000
+                yield b"y" * 1000
+
+    endless = Endless()
+    assert posting._beginning(endless, 60.0) == b"y" * posting.ANSWER_BYTES
+    assert endless.read < posting.ANSWER_BYTES + 1000
 
 
 def test_a_refused_connection_says_so_and_no_more() -> None:

@@ -13,7 +13,7 @@ from fastapi.concurrency import run_in_threadpool
 from supervisor.api.access import Admitted
 from supervisor.api.answers import json_answer
 from supervisor.api.bodies import NoParameters, read_query
-from supervisor.api.deps import services_of
+from supervisor.api.deps import caller_of, services_of
 from supervisor.api.errors import UnsupportedMediaType
 from supervisor.domain.errors import InvalidRequest, Unavailable
 from supervisor.services import code
@@ -35,7 +35,7 @@ async def show_code(request: Request, sha256: str) -> Response:
 async def store_code(request: Request, sha256: str) -> Response:
     """Store a code bundle: a tar inside a gzip, named by the SHA-256 of the tar. It is checked before it is stored."""
     read_query(NoParameters, request)
-    name, services = _named(sha256), services_of(request)
+    name, services, caller = _named(sha256), services_of(request), caller_of(request)
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in _ACCEPTED:
         raise UnsupportedMediaType("The body must be application/gzip.", {"accepted": _ACCEPTED[0]})
@@ -44,7 +44,7 @@ async def store_code(request: Request, sha256: str) -> Response:
         with tempfile.TemporaryFile(dir=services.around.data_dir) as file:
             await _received(request, file)
             path = Path(f"/proc/self/fd/{file.fileno()}")
-            answer, created = await run_in_threadpool(code.keep, services.parts, name, path)
+            answer, created = await run_in_threadpool(code.keep, services.parts, name, path, caller)
     except OSError as error:
         text = f"The bundle could not be received ({error.strerror}); nothing was stored."
         raise Unavailable(f"{text} Free some space, then repeat it.", {"part": "data folder"}) from error
