@@ -95,6 +95,10 @@ class Loop:
         self._stopping.set()
         self.wake.set()
         self._watcher.join(timeout=2 * WATCH_S)
+        # The scheduler's own shutdown keeps its locks while it waits for the running tick, and a tick that moves the
+        # next one would wait for them for ever. After this none does any more.
+        with self._between:
+            pass
         self._scheduler.shutdown(wait=True)
         self.tick.actor.close()
         self.tick.readers.close()
@@ -109,6 +113,8 @@ class Loop:
         if lease is None:
             return
         with self._between:
+            if self._stopping.is_set():
+                return
             began = self.clock.monotonic()
             self.status.lag_s = self._lag_s(began)
             try:
