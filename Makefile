@@ -54,8 +54,9 @@ check-links: env
 check-openapi: env
 	$(PY) -m tools.check_openapi
 
+# Three workers on two cores: tests of real processes wait more than they compute.
 test: env agent  ## The whole suite, on SQLite and on a real PostgreSQL; ARGS="..." is passed on to pytest
-	$(PY) -m pytest -n 2 --dist loadgroup --durations=10 $(ARGS)
+	$(PY) -m pytest -n 3 --dist loadgroup --durations=10 $(ARGS)
 
 demo: env agent  ## A real training, five disasters, the same model in the end
 	@$(PY) -m examples.demo
