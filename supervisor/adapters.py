@@ -101,7 +101,7 @@ def _local(settings: Settings, store: Store, clock: Clock) -> Adapters:
         gpus=settings.local_gpus,
     )
     try:
-        scope = local.scope(_scope_before(settings, store))
+        scope = local.scope(lambda: _scope_before(settings, store))
     except ProviderUnavailable as error:
         raise SettingsRefused(
             f"{error}. Restore it from a backup: it says which runs these machines belong to."

@@ -106,10 +106,7 @@ def _disk(before: Run, run: Run, now: float) -> Told:
     if least is None:
         return run, None
     share, role, left = least
-    needed, free = (
-        run.checkpoint_bytes or 0,
-        disks["checkpoints"].free_bytes if "checkpoints" in disks else None,
-    )
+    free = disks["checkpoints"].free_bytes if "checkpoints" in disks else None
     if run.disk_low:
         ample = share >= DISK_AMPLE_PCT and (free is None or free >= 2 * needed)
         return (replace(run, disk_low=False) if ample else run), None

@@ -165,8 +165,10 @@ def test_a_set_of_machines_has_one_name_wherever_it_is_moved(tmp_path: Path) -> 
 
 
 def test_an_empty_folder_takes_over_the_name_that_its_runs_know(tmp_path: Path) -> None:
-    assert Folders(tmp_path / "data").scope("0a1b2c3d4e5f") == "0a1b2c3d4e5f"
-    assert Folders(tmp_path / "data").scope("ffffffffffff") == "0a1b2c3d4e5f", "once named, it keeps its name"
+    assert Folders(tmp_path / "data").scope(lambda: "0a1b2c3d4e5f") == "0a1b2c3d4e5f"
+    asked: list[str] = []
+    assert Folders(tmp_path / "data").scope(lambda: asked.append("?") or "ffffffffffff") == "0a1b2c3d4e5f"
+    assert asked == [], "once named, it keeps its name, and nobody is asked"
 
 
 def test_a_lost_name_is_not_made_up_again_beside_machines(tmp_path: Path) -> None:

@@ -188,17 +188,17 @@ class Folders:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
-    def scope(self, before: str = "") -> str:
-        """The name of this set of machines, made before the first of them. `before`: what runs call it that were here
-        when the folder was lost; "" = there are none. Unreadable when it cannot be told: under another name the
-        machines that are here would serve nobody."""
+    def scope(self, before: Callable[[], str] = lambda: "") -> str:
+        """The name of this set of machines, made before the first of them. `before`, asked of an empty folder only:
+        what runs call it that were here when the folder was lost; "" = there are none.
+        Unreadable when it cannot be told: under another name the machines that are here would serve nobody."""
         paper = self.own / "scope.json"
         with self.locked():
             data = read_json(paper)
             if data is None and self.all():
                 raise Unreadable(f"{paper} is missing, and there are machines in {self.machines}")
             if data is None:
-                data = {"scope": before or secrets.token_hex(6)}
+                data = {"scope": before() or secrets.token_hex(6)}
                 write_json(paper, data)
         name = data.get("scope")
         if not isinstance(name, str) or not NAME.match(name):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from signal import SIGSTOP, SIGTERM
 
@@ -74,7 +74,7 @@ class LocalProvider:
 
     # --- the provider -------------------------------------------------------------------------------------------------
 
-    def scope(self, before: str = "") -> str:
+    def scope(self, before: Callable[[], str] = lambda: "") -> str:
         """Which machines it sees: those of its data folder, wherever that is moved. `before`: as in Folders.scope."""
         with clear_answers("the name of this set of machines"):
             return self._folders.scope(before)
