@@ -18,6 +18,7 @@ from typing import Any
 from supervisor import settings_access, telemetry, telemetry_redaction
 from supervisor.api import server
 from supervisor.api.server_file import ServerFile
+from supervisor.dashboard import app as dashboard
 from supervisor.house import Wakes, build
 from supervisor.outlets import CHANNELS
 from supervisor.reconciler.event_wake import EventWake
@@ -67,6 +68,7 @@ def serve(settings: Settings) -> int:
             lambda: _tell_ready(address, settings, manager),
             lambda: manager.feed(lambda: ticks(house.services.loop(), settings.poll_interval_s)),
             settings_access.own_names(settings),
+            dashboard.mount,
         )
     return 0
 

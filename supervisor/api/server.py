@@ -10,6 +10,7 @@ import socket
 from collections.abc import Callable, Collection
 
 import uvicorn
+from fastapi import FastAPI
 
 from supervisor.api.app import create_app
 from supervisor.api.connection import HEAD_MAX_BYTES, Patience, protocol
@@ -21,6 +22,11 @@ from supervisor.domain.errors import SettingsRefused
 BACKLOG = 512
 GRACE_S = 2
 PATIENCE = Patience()
+Add = Callable[[FastAPI], None]
+
+
+def nothing_more(app: FastAPI) -> None:
+    """An `Add` of a server that has the API alone."""
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -78,10 +84,12 @@ def run(
     started: Callable[[], None],
     answering: Callable[[], None] = lambda: None,
     hosts: Collection[str] = (),
+    add: Add = nothing_more,
 ) -> None:
     """Serve until SIGTERM or SIGINT; `started` is called when the first request can be answered, `answering` about
-    once a second from then on, in the thread that answers. `hosts`: names to answer to, beside those of loopback."""
-    make(services, started, answering, hosts).run(sockets=[listener])
+    once a second from then on, in the thread that answers. `hosts`: names to answer to, beside those of loopback.
+    `add`: lays what else is served into the application."""
+    make(services, started, answering, hosts, add=add).run(sockets=[listener])
 
 
 def make(
@@ -90,6 +98,7 @@ def make(
     answering: Callable[[], None] = lambda: None,
     hosts: Collection[str] = (),
     patience: Patience = PATIENCE,
+    add: Add = nothing_more,
 ) -> uvicorn.Server:
     """The server of `run`, which also ends when its `should_exit` is set. `patience`: with its clients."""
 
@@ -97,6 +106,7 @@ def make(
         answering()
 
     app = create_app(services, LOOPBACK.union(hosts))
+    add(app)
     streams: Streams = app.state.streams
 
     def ending() -> None:

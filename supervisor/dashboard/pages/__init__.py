@@ -1,0 +1,1 @@
+"""One page a module: ask the API, shape what the template shows."""

@@ -1,0 +1,94 @@
+"""From values to an answer: templates, the headers that every page has, and compression.
+
+Everything that a template shows is escaped unless it was made by `markupsafe.Markup`; names, labels, log lines and
+metrics come from strangers. A name that a template misspells is an error, not an empty place.
+"""
+
+from __future__ import annotations
+
+import gzip
+import time
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from supervisor.dashboard import session, words
+from supervisor.dashboard.assets import assets
+
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    # Not no-referrer: the browser would then hide the origin of our own forms, too.
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+THEMES = ("light", "dark")
+PACKED_FROM = 1000  # bytes
+NAV = (
+    ("runs", "/ui/runs", "Runs"),
+    ("zones", "/ui/zones", "Zones"),
+    ("machines", "/ui/machines", "Machines"),
+    ("alerts", "/ui/alerts", "Alerts"),
+    ("system", "/ui/system", "System"),
+)
+
+
+@cache
+def environment() -> Environment:
+    made = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    made.filters.update(words.FILTERS)
+    made.globals.update(asset=assets().urls.get, ago=words.ago, percent=words.percent, nav=NAV)
+    return made
+
+
+async def page(request: Request, template: str, status: int = 200, **values: Any) -> Response:
+    """`values`: what the template shows. `now` may be among them; else it is the time of day."""
+
+    def work() -> Response:
+        text = environment().get_template(template).render({**of_every_page(request), **values})
+        return html(request, text, status)
+
+    return await run_in_threadpool(work)
+
+
+def of_every_page(request: Request) -> dict[str, Any]:
+    theme = request.cookies.get("theme", "")
+    return {
+        "now": time.time(),
+        "path": request.url.path,
+        "here": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
+        "theme": theme if theme in THEMES else "",
+        "signed_in": session.token_of(request) != "",
+    }
+
+
+def html(request: Request, text: str, status: int = 200) -> Response:
+    body, headers = text.encode(), {"Cache-Control": "no-store", "Vary": "Accept-Encoding"}
+    if len(body) >= PACKED_FROM and "gzip" in request.headers.get("accept-encoding", ""):
+        body = gzip.compress(body, 4, mtime=0)
+        headers["Content-Encoding"] = "gzip"
+    return Response(body, status, headers, "text/html; charset=utf-8")
+
+
+def go_to(address: str) -> Response:
+    """After a change: the browser asks for `address` anew, so that reloading does not repeat the change."""
+    return RedirectResponse(address, 303, {"Cache-Control": "no-store"})
+
+
+def is_ours(address: str) -> bool:
+    """A page of this dashboard, and nowhere else (no `//host`, no scheme)."""
+    return address.startswith("/ui/") and "\\" not in address and address.isprintable()

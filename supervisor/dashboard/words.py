@@ -1,0 +1,122 @@
+"""Figures, times and statuses as the pages write them. Everything here gives plain text or marks it up as safe itself.
+
+Times are relative, with the absolute one beside them for whoever points at them; scripts keep them going.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from markupsafe import Markup
+
+from supervisor.lifecycle.figures import DASH, age_text, count_text, money_text, plural, rate_text, size_text
+
+
+class Look(NamedTuple):
+    """How a status looks: the colour never stands alone."""
+
+    sign: str
+    tone: str  # a class of the style sheet: good, busy, wait, person, bad, still
+    text: str
+
+
+STATUS_LOOKS = {
+    "pending": Look("○", "busy", "pending"),
+    "waiting": Look("○", "wait", "waiting"),
+    "launching": Look("◔", "busy", "launching"),
+    "running": Look("●", "good", "running"),
+    "recovering": Look("◐", "wait", "recovering"),
+    "finishing": Look("◕", "good", "finishing"),
+    "stopping": Look("◌", "wait", "stopping"),
+    "awaiting_teardown": Look("◆", "person", "to approve"),
+    "completed": Look("✔", "good", "completed"),
+    "partial": Look("◑", "person", "partial"),
+    "failed": Look("✗", "bad", "failed"),
+    "stopped": Look("■", "still", "stopped"),
+}
+NOTHING = Markup("&ndash;")
+TERMINAL = frozenset({"completed", "partial", "failed", "stopped"})
+
+
+def status_look(status: str) -> Look:
+    """A word that we do not know yet is shown as it is."""
+    return STATUS_LOOKS.get(status, Look("·", "still", status))
+
+
+def money(usd: float | None) -> str:
+    return DASH if usd is None else money_text(usd)
+
+
+def spent(cost: dict[str, object] | None) -> str:
+    """Where a price is unknown, what is known of it as a lower bound; and nothing known is not $0."""
+    usd = (cost or {}).get("usd")
+    if not isinstance(usd, int | float):
+        return DASH
+    if (cost or {}).get("known", True):
+        return money_text(usd)
+    return f"≥ {money_text(usd)}" if usd else DASH
+
+
+def count(number: int | None) -> str:
+    return DASH if number is None else count_text(number)
+
+
+def duration(seconds: float | None) -> str:
+    return DASH if seconds is None else age_text(seconds)
+
+
+def size(size_bytes: int | None) -> str:
+    return DASH if size_bytes is None else size_text(size_bytes)
+
+
+def rate(steps_per_s: float | None) -> str:
+    return DASH if steps_per_s is None else rate_text(steps_per_s)
+
+
+def percent(part: float | None, whole: float | None) -> float | None:
+    """0 to 100, None where it cannot be told."""
+    return None if part is None or not whole else min(100.0, max(0.0, 100.0 * part / whole))
+
+
+def epoch(moment: str | None) -> float | None:
+    """Epoch seconds of an RFC 3339 text."""
+    return None if moment is None else datetime.fromisoformat(moment).timestamp()
+
+
+def ago(moment: str | None, now: float) -> Markup:
+    """`3 min 20 s ago`, `in 40 s`: an element that scripts keep going (`data-tick`); its title is the whole time."""
+    at = epoch(moment)
+    if moment is None or at is None:
+        return NOTHING
+    text = f"in {age_text(at - now)}" if at > now else f"{age_text(now - at)} ago"
+    return Markup('<time datetime="{}" title="{}" data-tick>{}</time>').format(
+        moment, whole_time(moment), text
+    )
+
+
+def clock(moment: str | None) -> Markup:
+    """The time of day in UTC, with the date as its title."""
+    if moment is None:
+        return NOTHING
+    local = datetime.fromisoformat(moment).astimezone(UTC)
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(
+        moment, whole_time(moment), local.strftime("%H:%M:%S")
+    )
+
+
+def whole_time(moment: str) -> str:
+    return datetime.fromisoformat(moment).astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+FILTERS = {
+    "money": money,
+    "spent": spent,
+    "count": count,
+    "duration": duration,
+    "size": size,
+    "rate": rate,
+    "clock": clock,
+    "plural": plural,
+    "status_look": status_look,
+}

@@ -1,0 +1,52 @@
+"""A browser without JavaScript and without a socket: cookies, forms, redirects that are told and not followed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+
+from supervisor.api.app import create_app
+from supervisor.api.deps import Services
+from supervisor.dashboard.app import mount
+from tests.dashboard.document import Element, read
+
+ORIGIN = "http://127.0.0.1:8787"
+
+
+class Looking:
+    """Pages of these services. `get` and `post` give the answer as it is; `page` the document of a 200."""
+
+    def __init__(self, services: Services, origin: str = ORIGIN) -> None:
+        app = create_app(services)
+        mount(app)
+        self.origin, self.cookies = origin, httpx.Cookies()
+        self._transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+
+    def request(self, method: str, path: str, **more: Any) -> httpx.Response:
+        async def send() -> httpx.Response:
+            async with httpx.AsyncClient(
+                transport=self._transport, base_url=self.origin, cookies=self.cookies
+            ) as client:
+                answer = await client.request(method, path, **more)
+                self.cookies = client.cookies
+                return answer
+
+        return asyncio.run(send())
+
+    def get(self, path: str, **more: Any) -> httpx.Response:
+        return self.request("GET", path, **more)
+
+    def post(self, path: str, form: dict[str, Any] | None = None, **headers: str) -> httpx.Response:
+        """As a browser sends a form of our own page."""
+        return self.request("POST", path, data=form or {}, headers={"Origin": self.origin, **headers})
+
+    def page(self, path: str) -> Element:
+        answer = self.get(path)
+        assert answer.status_code == 200, f"{path}: {answer.status_code} {answer.text[:500]}"
+        assert answer.headers["content-type"] == "text/html; charset=utf-8"
+        return read(answer.text)
+
+    def sign_in(self, token: str) -> None:
+        assert self.post("/ui/sign-in", {"token": token}).status_code == 303

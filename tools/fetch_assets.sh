@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# fetch_assets.sh - the scripts of others that the dashboard serves, into build/vendor; exact versions, by hash.
+# Without npm the pages work as they do without JavaScript: that is told, and a failure only where CI=true.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+source=supervisor/dashboard work=build/npm vendor=build/vendor
+
+if ! command -v npm >/dev/null; then
+    echo "npm is missing: the dashboard will serve its pages without scripts (on Debian and Ubuntu: apt-get install npm)" >&2
+    [ "${CI:-}" != true ]
+    exit
+fi
+mkdir -p "$work"
+cp "$source/package.json" "$source/package-lock.json" "$source/.npmrc" "$work/"
+npm ci --prefix "$work" --ignore-scripts --no-audit --no-fund --silent
+rm -rf "$vendor"
+mkdir -p "$vendor"
+cp "$work/node_modules/htmx.org/dist/htmx.min.js" \
+    "$work/node_modules/htmx-ext-sse/dist/sse.min.js" \
+    "$work/node_modules/uplot/dist/uPlot.iife.min.js" \
+    "$work/node_modules/uplot/dist/uPlot.min.css" "$vendor/"
