@@ -27,7 +27,7 @@ class Element:
         ]
 
     def all(self, tag: str = "", **attributes: str) -> list[Element]:
-        """Below this one. `class_` holds one of the classes; other attributes are compared whole, `_` stands for `-`."""
+        """Below this one. `class_` holds one of the classes; others are compared whole, `_` means `-`."""
         found = []
         for child in self.children:
             if isinstance(child, Element):
