@@ -16,8 +16,8 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp
 
-from supervisor.dashboard import rendering, session
-from supervisor.dashboard.pages import runs, sign_in, static
+from supervisor.dashboard import relay, rendering, session
+from supervisor.dashboard.pages import run, runs, sign_in, static
 from supervisor.dashboard.public_api import Api, Refused, SignInNeeded
 
 Page = Callable[[Request, Api], Awaitable[Response]]
@@ -28,7 +28,9 @@ PAGES: tuple[tuple[str, list[str], Page, str], ...] = (
     ("/sign-in", POST, sign_in.enter, "ui_sign_in_sent"),
     ("/sign-out", POST, sign_in.leave, "ui_sign_out"),
     ("/theme", POST, sign_in.choose_theme, "ui_theme"),
+    ("/v1/{path:path}", GET, relay.show, "ui_relay"),
     ("/runs", GET, runs.show, "ui_runs"),
+    ("/runs/{run_id}", GET, run.show, "ui_run"),
 )
 
 

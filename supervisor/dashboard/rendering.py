@@ -19,6 +19,7 @@ from starlette.responses import RedirectResponse, Response
 
 from supervisor.dashboard import session, words
 from supervisor.dashboard.assets import assets
+from supervisor.dashboard.run_actions import run_actions
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -52,6 +53,7 @@ def environment() -> Environment:
     )
     made.filters.update(words.FILTERS)
     made.globals.update(asset=assets().urls.get, ago=words.ago, percent=words.percent, nav=NAV)
+    made.globals.update(what_next=words.what_next, run_actions=run_actions)
     return made
 
 

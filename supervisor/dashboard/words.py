@@ -5,6 +5,7 @@ Times are relative, with the absolute one beside them for whoever points at them
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -36,6 +37,7 @@ STATUS_LOOKS = {
     "stopped": Look("■", "still", "stopped"),
 }
 NOTHING = Markup("&ndash;")
+_COUNTED = re.compile(r"(.*?) (?:in|within) \d.*|(ETA) .*", re.DOTALL)
 TERMINAL = frozenset({"completed", "partial", "failed", "stopped"})
 
 
@@ -93,6 +95,15 @@ def ago(moment: str | None, now: float) -> Markup:
     return Markup('<time datetime="{}" title="{}" data-tick>{}</time>').format(
         moment, whole_time(moment), text
     )
+
+
+def what_next(action: dict[str, object], now: float) -> Markup:
+    """The next action of a run: `launch in 4 s`, where the time is known as an element that scripts keep going."""
+    what, at = str(action["what"]), action["at"]
+    parts = _COUNTED.fullmatch(what)
+    if not isinstance(at, str) or parts is None:
+        return Markup("{}").format(what)
+    return Markup("{} {}").format(parts[1] or parts[2], ago(at, now))
 
 
 def clock(moment: str | None) -> Markup:
