@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -114,13 +114,14 @@ class Api:
         return answer
 
     async def relay(
-        self, path: str, query: Query, headers: Mapping[str, str], receive: Receive, send: Send
+        self, path: str, query: Query | bytes, headers: Mapping[str, str], receive: Receive, send: Send
     ) -> None:
         """A GET whose answer goes to `send` as it comes: a stream, or a file of any size."""
         await self.app(self.scope("GET", path, query, headers), receive, send)
 
-    def scope(self, method: str, path: str, query: Query, headers: Mapping[str, str]) -> Scope:
-        """The request that the API sees: from the same peer, to the same name, with the token of the session."""
+    def scope(self, method: str, path: str, query: Query | bytes, headers: Mapping[str, str]) -> Scope:
+        """The request that the API sees: from the same peer, to the same name, with the token of the session. `query`
+        as bytes goes on as it came."""
         outer = self._request.scope
         sent = {"host": self._request.headers.get("host", ""), **headers}
         if self._token:
@@ -134,8 +135,8 @@ class Api:
             "method": method,
             "scheme": outer["scheme"],
             "path": path,
-            "raw_path": path.encode(),
-            "query_string": urlencode(query).encode(),
+            "raw_path": quote(path).encode(),
+            "query_string": query if isinstance(query, bytes) else urlencode(query).encode(),
             "root_path": "",
             "headers": [(name.encode(), value.encode("latin-1")) for name, value in sent.items()],
             "client": outer.get("client"),

@@ -20,6 +20,7 @@ from starlette.responses import Response
 KEPT_S = 7 * 86_400
 TOKEN_MAX = 255
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+OWN_SITES = ("same-origin", "none")  # Sec-Fetch-Site of our own pages, and of what a person typed
 SECURE_NAME = "__Host-spot"
 _LOOPBACK = re.compile(r"(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d+)?\Z")
 
@@ -73,6 +74,6 @@ def is_from_our_pages(request: Request) -> bool:
         return True
     site = request.headers.get("sec-fetch-site")
     if site is not None:
-        return site in ("same-origin", "none")
+        return site in OWN_SITES
     origin = request.headers.get("origin", "").lower()
     return origin.partition("://")[2] == request.headers.get("host", "").lower() != ""

@@ -22,6 +22,7 @@ class Looking:
         app = create_app(services)
         mount(app)
         self.origin, self.cookies = origin, httpx.Cookies()
+        self.app = app
         self._transport = httpx.ASGITransport(app, raise_app_exceptions=False)
 
     def request(self, method: str, path: str, **more: Any) -> httpx.Response:
