@@ -17,7 +17,8 @@ from starlette.routing import Mount, Route
 from starlette.types import ASGIApp
 
 from supervisor.dashboard import relay, rendering, session
-from supervisor.dashboard.pages import run, runs, sign_in, static
+from supervisor.dashboard.live import Pages
+from supervisor.dashboard.pages import charts, live, run, runs, sign_in, static
 from supervisor.dashboard.public_api import Api, Refused, SignInNeeded
 
 Page = Callable[[Request, Api], Awaitable[Response]]
@@ -29,8 +30,10 @@ PAGES: tuple[tuple[str, list[str], Page, str], ...] = (
     ("/sign-out", POST, sign_in.leave, "ui_sign_out"),
     ("/theme", POST, sign_in.choose_theme, "ui_theme"),
     ("/v1/{path:path}", GET, relay.show, "ui_relay"),
+    ("/live", GET, live.show, "ui_live"),
     ("/runs", GET, runs.show, "ui_runs"),
     ("/runs/{run_id}", GET, run.show, "ui_run"),
+    ("/runs/{run_id}/charts", GET, charts.show, "ui_charts"),
 )
 
 
@@ -52,7 +55,9 @@ def _pages(api: ASGIApp) -> ASGIApp:
     routes = [
         Route(path, _page(api, show, name), methods=methods, name=name) for path, methods, show, name in PAGES
     ]
-    return Starlette(routes=routes, exception_handlers={HTTPException: _unknown})  # type: ignore[dict-item]
+    pages = Starlette(routes=routes, exception_handlers={HTTPException: _unknown})  # type: ignore[dict-item]
+    pages.state.pages = Pages()
+    return pages
 
 
 def _page(api: ASGIApp, show: Page, name: str) -> Callable[[Request], Awaitable[Response]]:
@@ -80,7 +85,10 @@ async def _shown(request: Request, show: Page, api: ASGIApp) -> Response:
         return await show(request, Api(api, request))
     except SignInNeeded:
         back = rendering.of_every_page(request)["here"] if request.method == "GET" else ""
-        return rendering.go_to("/ui/sign-in" + (f"?next={quote(back)}" if back else ""))
+        address = "/ui/sign-in" + (f"?next={quote(back)}" if back else "")
+        # A script that followed a redirect would put the sign-in into the page: it is told to go there instead.
+        asks = request.headers.get("hx-request") == "true"
+        return rendering.to_sign_in(address) if asks else rendering.go_to(address)
     except Refused as refusal:
         told = refusal.problem
         return await problem(request, refusal.status, refusal.code, str(told.get("detail", "")), told)

@@ -1,0 +1,93 @@
+"""The charts of a run over wall time: a few on its overview, all of them on a page of their own.
+
+Which time is shown stands in the address: `?since=&until=` as the API has them, or `?last=hour|day`, which goes along
+with the clock.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from supervisor.dashboard import charts, rendering
+from supervisor.dashboard.pages import run as run_page
+from supervisor.dashboard.public_api import Api, Json
+from supervisor.dashboard.words import TERMINAL, epoch
+
+POINTS = 240  # as many as a line that nobody can point at needs
+LASTS_S = {"hour": 3600.0, "day": 86_400.0}
+
+
+async def panel(api: Api, run: Json, attempts: Sequence[Json]) -> Json | None:
+    """What `charts_panel.html` shows as `charts`; None where there is nothing to draw. Raises SignInNeeded."""
+    series = await api.get_or_none(_path(run), [("points", str(POINTS))])
+    if series is None or not series["points"]:
+        return None
+    points = series["points"]
+    few = charts.few(charts.kinds(points))
+    return {
+        "drawn": charts.draw(few, points, attempts, _times(series, run, attempts, False), charts.SMALL_PX),
+        "bands": bands(attempts),
+    }
+
+
+async def show(request: Request, api: Api) -> Response:
+    """Raises SignInNeeded, Refused."""
+    run = await run_page.of(request, api)
+    asked = _asked(request.query_params, time.time())
+    query = [(name, value) for name, value in asked.items() if name in ("since", "until") and value]
+    series, answer = await api.together(
+        api.get(_path(run), [*query, ("points", str(POINTS))]),
+        api.get(f"/v1/runs/{run['run_id']}/attempts"),
+    )
+    points, attempts = series["points"], answer["attempts"]
+    times = _times(series, run, attempts, bool(query))
+    drawn = charts.draw(charts.kinds(points), points, attempts, times, charts.LARGE_PX)
+    return await rendering.page(
+        request,
+        "charts.html",
+        run=run,
+        tab="charts",
+        drawn=drawn,
+        bands=bands(attempts),
+        asked=asked,
+        series=series,
+        begin=_moment(times[0]),
+        end=_moment(times[1]),
+    )
+
+
+def bands(attempts: Sequence[Json]) -> list[list[Any]]:
+    """Of attempts what a script shades: number, start, end (epoch seconds; null = still on)."""
+    return [[one["number"], epoch(one["started_at"]), epoch(one["ended_at"])] for one in attempts]
+
+
+def _asked(query: Mapping[str, str], now: float) -> dict[str, str]:
+    """`last`, `since`, `until` as the address has them, "" where it has not. An unknown `last` is none."""
+    last = query.get("last", "")
+    if last in LASTS_S:
+        return {"last": last, "since": _moment(now - LASTS_S[last]), "until": ""}
+    return {"last": "", "since": query.get("since", ""), "until": query.get("until", "")}
+
+
+def _times(series: Json, run: Json, attempts: Sequence[Json], ranged: bool) -> tuple[float, float]:
+    """Of the axis. Nobody wants to see the weeks since the end of a run, unless he has asked for them."""
+    begin, end = epoch(series["since"]) or 0.0, epoch(series["until"]) or 0.0
+    if ranged or run["status"] not in TERMINAL:
+        return begin, end
+    seen = [point["at"] for point in series["points"][-1:]]
+    ends = [epoch(moment) for moment in [*seen, *(one["ended_at"] for one in attempts)]]
+    return begin, max([moment for moment in ends if moment is not None], default=end)
+
+
+def _moment(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _path(run: Json) -> str:
+    return f"/v1/runs/{run['run_id']}/beats"
