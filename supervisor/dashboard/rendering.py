@@ -91,6 +91,11 @@ def go_to(address: str) -> Response:
     return RedirectResponse(address, 303, {"Cache-Control": "no-store"})
 
 
+def to_sign_in(address: str) -> Response:
+    """For a script that asks in the name of a page: the whole page goes to `address` (HX-Redirect is htmx's)."""
+    return Response(None, 401, {"HX-Redirect": address, "Cache-Control": "no-store"})
+
+
 def is_ours(address: str) -> bool:
     """A page of this dashboard, and nowhere else (no `//host`, no scheme)."""
     return address.startswith("/ui/") and "\\" not in address and address.isprintable()
