@@ -29,6 +29,7 @@ from supervisor.domain.identifiers import RUN_ID_RULE
 from supervisor.ports.store import RunFilter
 
 ERRORS_SHOWN = 20
+NAMED_MAX = 200  # runs in one filter: an address that every proxy lets pass holds no more
 JSON = "application/json"
 RUN_ID = r"^[a-z][a-z0-9-]{0,61}[a-z0-9]$"
 
@@ -112,6 +113,14 @@ class ListParameters(_Parameters):
     sort: Annotated[
         Literal["created", "-created"], Field(description="by the time of submit; `-`: the newest first")
     ] = "-created"
+    run_id: Annotated[list[RunId], Field(max_length=NAMED_MAX, description="these runs only")] = []
+
+
+class RunListParameters(ListParameters):
+    include: Annotated[
+        list[Literal["sparkline"]],
+        Field(max_length=4, description="`sparkline`: each run with its steps over time, 24 points at most"),
+    ] = []
 
 
 def run_filter(query: ListParameters, caller: Caller) -> RunFilter:
@@ -123,6 +132,7 @@ def run_filter(query: ListParameters, caller: Caller) -> RunFilter:
         owner=caller.sees(query.owner),
         created_after=epoch(query.created_after),
         text=query.q or None,
+        run_ids=tuple(query.run_id),
         oldest_first=query.sort == "created",
     )
 

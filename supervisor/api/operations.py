@@ -58,7 +58,7 @@ OPERATIONS: Mapping[str, Operation] = {
         refuses="OLD_RUN_NOT_FOUND OLD_RUN_UNREADABLE OLD_RUN_ALIVE IMPORT_RUNNING RUN_ID_TAKEN CONFLICT "
         "SECRET_IN_SPEC INVALID_TIMEOUTS PRICE_UNKNOWN",
     ),
-    "list_runs": Operation({200: schemas.RunList}, query=bodies.ListParameters, refuses="CURSOR_INVALID"),
+    "list_runs": Operation({200: schemas.RunList}, query=bodies.RunListParameters, refuses="CURSOR_INVALID"),
     "show_run": Operation(
         {200: schemas_telemetry.ShownRun},
         refuses="RUN_NOT_FOUND",

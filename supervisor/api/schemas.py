@@ -146,8 +146,22 @@ class Summary(Answer):
     last_tick_age_s: float | None
 
 
+class SparkPoint(Answer):
+    """`gap`: no line leads here from the point before, because another attempt began or nothing was heard meanwhile."""
+
+    at: datetime
+    step: int
+    gap: bool
+
+
+class ListedRun(Run):
+    """`sparkline`: where `include=sparkline` was asked for, oldest first, from the first point to the newest."""
+
+    sparkline: list[SparkPoint] = []
+
+
 class RunList(Answer):
-    runs: list[Run]
+    runs: list[ListedRun]
     summary: Summary
     next_cursor: str | None
 
@@ -167,6 +181,15 @@ class PhaseSeconds(Answer):
     restore: float
     training: float
     lost: float
+
+
+class SpanShown(Answer):
+    """A stretch on the clock. `phase`: waiting, provisioning, boot, pull, restore, training or lost; clients must accept
+    words that they do not know."""
+
+    phase: str
+    since: datetime
+    until: datetime
 
 
 class ExitShown(Answer):
@@ -192,6 +215,7 @@ class AttemptShown(Answer):
     evidence: str
     code: str | None
     phase_s: PhaseSeconds
+    spans: list[SpanShown]
     step_from: int | None
     step_last: int | None
     step_kept: int | None
@@ -203,12 +227,15 @@ class AttemptShown(Answer):
 
 
 class Placing(Answer):
+    """`spans`: how it has gone since the attempt before; empty where it is not being placed any more."""
+
     number: int
     tries: list[TryShown]
+    spans: list[SpanShown]
 
 
 class AttemptList(Answer):
-    """`next`: the attempt that is being placed, with its failed tries."""
+    """`next`: the attempt that is being placed, with its failed tries; null while there is none."""
 
     run_id: str
     attempts: list[AttemptShown]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from supervisor.domain.attempt import Attempt, Pulse, Try
@@ -21,6 +21,7 @@ from supervisor.domain.run import Run
 from supervisor.ports.backlog import Backlog
 from supervisor.ports.endpoints import Deliveries, Endpoints
 from supervisor.ports.history import History, StoredEvent
+from supervisor.ports.listing import RunPage, Step
 from supervisor.ports.patrols import Patrols
 from supervisor.ports.tokens import Tokens
 
@@ -108,18 +109,8 @@ class RunFilter:
     owner: str | None = None
     created_after: float | None = None
     text: str | None = None  # part of the run id
+    run_ids: tuple[str, ...] = ()  # these only; those that do not exist match nothing
     oldest_first: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class RunPage:
-    """In the order of the filter. `counts`: status -> number of runs under the same filter, without its `statuses`."""
-
-    runs: tuple[Run, ...]
-    labels: Mapping[int, Mapping[str, str]]
-    next_key: int | None  # give it back as `before_key` for the next page
-    counts: Mapping[str, int] = field(default_factory=dict)
-    usd_per_h: float = 0.0
 
 
 class Transaction(Protocol):
@@ -289,6 +280,11 @@ class Store(Protocol):
         ...
 
     def samples(self, key: int, since: float, limit: int) -> list[Sample]: ...
+
+    def lines(self, keys: Sequence[int]) -> dict[int, list[Step]]:
+        """Of each run its first and its newest point and some evenly spaced ones in between, 24 at most, in order of
+        time. Costs the same however long the runs are. Runs without points are left out."""
+        ...
 
     def check(self) -> None:
         """StoreDown unless a write transaction commits; SchemaMismatch unless the schema is the one this version

@@ -16,7 +16,8 @@ from supervisor.domain.errors import InvalidRequest, SpotError
 from supervisor.domain.run import Run
 from supervisor.domain.status import TERMINAL, Status
 from supervisor.lifecycle.figures import plural
-from supervisor.ports.store import RunFilter, RunPage
+from supervisor.ports.listing import RunPage
+from supervisor.ports.store import RunFilter
 from supervisor.services import cursor as cursors
 from supervisor.services import reopen
 from supervisor.services.parts import Parts

@@ -25,6 +25,7 @@ from supervisor.services.heartbeat import BeatInbox
 from supervisor.services.machines import account_view
 from supervisor.services.parts import Parts
 from supervisor.services.run_view import Json, run_json, usd
+from supervisor.services.sparklines import Sparklines
 from supervisor.services.telemetry_view import telemetry_json
 from supervisor.services.timeline import SUPERVISOR, Page, with_cloud
 
@@ -44,6 +45,7 @@ class Queries:
 
     def __init__(self, parts: Parts, inbox: BeatInbox, loop: LoopView, live: Live = nobody_live) -> None:
         self._parts, self._inbox, self._loop, self._live = parts, inbox, loop, live
+        self._sparklines = Sparklines(parts)
 
     def find(self, run_id: str) -> Run:
         """Raises NotFound."""
@@ -71,15 +73,20 @@ class Queries:
         known = self._parts.store.labels(run.key) if labels is None else labels
         return run_json(self._fresh(run), self._parts.clock.now(), known)
 
-    def page(self, where: RunFilter, page_size: int, cursor: str | None) -> Json:
-        """Newest first. `page_size` 0 = the default; above 1000 is taken as 1000. Raises CursorInvalid."""
+    def page(self, where: RunFilter, page_size: int, cursor: str | None, sparklines: bool = False) -> Json:
+        """Newest first. `page_size` 0 = the default; above 1000 is taken as 1000. `sparklines`: each run with its line
+        of steps. Raises CursorInvalid."""
         store, now = self._parts.store, self._parts.clock.now()
         limit = min(page_size or PAGE_SIZE, PAGE_MAX)
         before_key = None if cursor is None else cursors.read(store.secret, cursor, where)
         page = store.page(where, before_key, limit)
         following = page.next_key
+        runs = [run_json(self._fresh(run), now, page.labels.get(run.key, {})) for run in page.runs]
+        if sparklines:
+            lines = self._sparklines.of(page.runs)
+            runs = [{**told, "sparkline": lines[run.key]} for told, run in zip(runs, page.runs, strict=True)]
         return {
-            "runs": [run_json(self._fresh(run), now, page.labels.get(run.key, {})) for run in page.runs],
+            "runs": runs,
             "summary": {
                 "counts": page.counts,
                 "usd_per_h": usd(page.usd_per_h),

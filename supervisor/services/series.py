@@ -152,8 +152,13 @@ def _is_gap(before: Sample, span: _Span, every_s: float | None, now: float) -> b
     """Points older than a day were thinned out to one in ten minutes: they lie further apart, and are no silence."""
     if before.attempt != span.last.attempt:
         return True
-    kept_s = COARSE_S if now - before.at > DAY_S else MINUTE_S
-    return span.first_at - before.at > SILENT * max(kept_s, every_s or 0.0)
+    return is_silence(before.at, span.first_at, now=now, spacing_s=every_s or 0.0)
+
+
+def is_silence(before: float, after: float, *, now: float, spacing_s: float) -> bool:
+    """Whether more is missing between two points than lies between points anyway. `spacing_s`: of those asked for."""
+    kept_s = COARSE_S if now - before > DAY_S else MINUTE_S
+    return after - before > SILENT * max(kept_s, spacing_s)
 
 
 def _rounded(figure: float | None) -> float | None:

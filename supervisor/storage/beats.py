@@ -24,6 +24,7 @@ from supervisor.storage.tables import pulses, samples
 
 COARSE_MS = 600_000
 MIB = 2**20
+STEP_AT = 2  # in a point
 FIGURES_AT = 8  # of a point, where it has any
 
 

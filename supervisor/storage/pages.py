@@ -1,7 +1,8 @@
 """A page of runs, newest or oldest first, with counts from the same WHERE. All of it is of one instant.
 
 Keys and counts come from indexes alone: by status, or by label and status, each in the order of the keys. A page
-merges the newest of each status; only its own runs are read and decoded. SQL is built once for each shape of filter.
+merges the newest of each status; only its own runs are read and decoded. Where the filter names the runs themselves,
+they are looked up first. SQL is built once for each shape of filter.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ import sqlalchemy as sa
 from sqlalchemy import bindparam, func, literal_column
 
 from supervisor.domain.status import Status
-from supervisor.ports.store import RunFilter, RunPage
+from supervisor.ports.listing import RunPage
+from supervisor.ports.store import RunFilter
 from supervisor.storage import runs as run_rows
 from supervisor.storage.rows import MICRO
 from supervisor.storage.statements import Session, Statement, incoming
 from supervisor.storage.tables import labels, runs
 
 ALL = tuple(str(status) for status in Status)
+NAMED = "run_ids"  # the filter names its runs: they come in as rows
 LABELS = Statement(
     lambda dialect: sa.select(labels.c.run, labels.c.key, labels.c.value).join(
         wanted := incoming(dialect, labels.c.run), wanted.c.run == labels.c.run
@@ -38,6 +41,11 @@ class Shape:
     columns: tuple[str, ...]  # of `runs`, those that the filter names
     further: bool  # not the first page
     ascending: bool = False  # the oldest first
+
+    @property
+    def by_label(self) -> bool:
+        """Its keys come from the index of the labels."""
+        return _by_label(self.labels, self.columns)
 
 
 def page(session: Session, where: RunFilter, before_key: int | None, limit: int) -> RunPage:
@@ -75,6 +83,7 @@ def _params(where: RunFilter) -> dict[str, dict[str, Any]]:
         "owner": where.owner,
         "created_after": where.created_after,
         "part": where.text.lower() if where.text else None,
+        NAMED: json.dumps([[run_id] for run_id in where.run_ids]) if where.run_ids else None,
     }
     named = {f"name_{n}": name for n, (name, _) in enumerate(where.labels)}
     valued = {f"value_{n}": value for n, (_, value) in enumerate(where.labels)}
@@ -87,21 +96,21 @@ def _params(where: RunFilter) -> dict[str, dict[str, Any]]:
 @lru_cache(maxsize=256)
 def _keys(shape: Shape) -> Statement:
     """One more than the page holds, where there are more."""
-    by_label = shape.labels > 0
+    by_label, named = shape.by_label, NAMED in shape.columns
     key, status = (labels.c.run, labels.c.status) if by_label else (runs.c.key, runs.c.status)
 
     def newest(n: int, dialect: str) -> sa.Select[Any]:
         """Of one status; the oldest, where those come first."""
-        select = sa.select(key.label("key")).where(status == bindparam(f"status_{n}"))
+        select = sa.select(key.label("key")).where(_is(status, f"status_{n}", indexed=not named))
         if by_label:
             select = select.where(labels.c.key == bindparam("name_0"), labels.c.value == bindparam("value_0"))
-            select = select.where(*(_labelled(m, labels.c.run) for m in range(1, shape.labels)))
+        select = select.where(*(_labelled(m, key) for m in range(int(by_label), shape.labels)))
         if by_label and shape.columns:
             select = select.join(runs, runs.c.key == labels.c.run)
         if shape.further:
             before: sa.BindParameter[Any] = bindparam("before_key")
             select = select.where(key > before if shape.ascending else key < before)
-        select = select.where(*(_condition(name, dialect) for name in shape.columns))
+        select = select.where(*(_condition(name, dialect, indexed=not named) for name in shape.columns))
         in_order = key.asc() if shape.ascending else key.desc()
         return sa.select(select.order_by(in_order).limit(bindparam("more")).subquery().c.key)
 
@@ -116,8 +125,9 @@ def _keys(shape: Shape) -> Statement:
 @lru_cache(maxsize=256)
 def _counts(label_count: int, columns: tuple[str, ...]) -> Statement:
     def build(dialect: str) -> Any:
-        conditions = [_condition(name, dialect) for name in columns]
-        if not label_count:
+        conditions = [_condition(name, dialect, indexed=NAMED not in columns) for name in columns]
+        if not _by_label(label_count, columns):
+            conditions += [_labelled(n, runs.c.key) for n in range(label_count)]
             return sa.select(runs.c.status, func.count()).where(*conditions).group_by(runs.c.status)
         select = sa.select(labels.c.status, func.count()).group_by(labels.c.status)
         select = select.where(labels.c.key == bindparam("name_0"), labels.c.value == bindparam("value_0"))
@@ -141,14 +151,26 @@ def _usd_per_h(label_count: int, columns: tuple[str, ...]) -> Statement:
     return Statement(build)
 
 
+def _by_label(label_count: int, columns: tuple[str, ...]) -> bool:
+    return label_count > 0 and NAMED not in columns
+
+
 def _condition(name: str, dialect: str, indexed: bool = True) -> sa.ColumnElement[bool]:
     value: sa.BindParameter[Any] = bindparam(name)
+    if name == NAMED:
+        return runs.c.run_id.in_(sa.select(incoming(dialect, runs.c.run_id, name=NAMED).c.run_id))
     if name == "part":
         find = func.instr if dialect == "sqlite" else func.strpos
         return find(runs.c.run_id, value) > literal_column("0")
     if name == "created_after":
         return runs.c.created_at > value
-    return (runs.c[name] if indexed else func.coalesce(runs.c[name], "")) == value
+    return _is(runs.c[name], name, indexed)
+
+
+def _is(column: sa.ColumnElement[Any], name: str, indexed: bool) -> sa.ColumnElement[bool]:
+    """`indexed` False: no index of this column is to be used, another one finds fewer rows."""
+    value: sa.BindParameter[Any] = bindparam(name)
+    return (column if indexed else func.coalesce(column, "")) == value
 
 
 def _labelled(n: int, key: sa.Column[Any]) -> sa.ColumnElement[bool]:

@@ -134,9 +134,10 @@ def check(value: object) -> None:
         raise ValueError("a number is not finite and cannot be stored")
 
 
-def incoming(dialect: str, *columns: Column[Any]) -> Incoming:
-    """The rows of `Session.many`, each a list of values in the order of `columns`, under the columns' names."""
-    rows = bindparam("rows", type_=sa.Text)
+def incoming(dialect: str, *columns: Column[Any], name: str = "rows") -> Incoming:
+    """The rows of `Session.many`, each a list of values in the order of `columns`, under the columns' names. `name`: of
+    the parameter that holds them."""
+    rows = bindparam(name, type_=sa.Text)
     cells: list[sa.ColumnElement[Any]]
     if dialect == "sqlite":
         each = func.json_each(rows).table_valued("value", name="each")

@@ -16,6 +16,7 @@ from supervisor.domain.placement import OfferKey, ZoneRecord
 from supervisor.domain.run import Run
 from supervisor.ports.backlog import Backlog
 from supervisor.ports.history import StoredEvent
+from supervisor.ports.listing import RunPage, Step
 from supervisor.ports.store import (
     Change,
     KeptAnswer,
@@ -23,7 +24,6 @@ from supervisor.ports.store import (
     OutboxItem,
     PushedBeat,
     RunFilter,
-    RunPage,
     Sample,
 )
 from supervisor.storage import (
@@ -33,6 +33,7 @@ from supervisor.storage import (
     events,
     keys,
     leases,
+    lines,
     pages,
     pushed,
     retention,
@@ -244,6 +245,10 @@ class SqlStore:
     def samples(self, key: int, since: float, limit: int) -> list[Sample]:
         with self.database.reading() as session:
             return beats.of_run(session, key, since, limit)
+
+    def lines(self, keys: Sequence[int]) -> dict[int, list[Step]]:
+        with self.database.reading() as session:
+            return lines.of_runs(session, keys)
 
     def backlog(self) -> Backlog:
         with self.database.reading() as session:

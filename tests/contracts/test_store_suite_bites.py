@@ -11,7 +11,8 @@ import pytest
 import sqlalchemy as sa
 
 from supervisor.domain.run import Run
-from supervisor.ports.store import Change, Lease, PushedBeat, RunFilter, RunPage, Sample
+from supervisor.ports.listing import RunPage
+from supervisor.ports.store import Change, Lease, PushedBeat, RunFilter, Sample
 from supervisor.storage import attempts, runs
 from supervisor.storage import tokens as stored_tokens
 from supervisor.storage.statements import Statement, incoming, insert_incoming

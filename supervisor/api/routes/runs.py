@@ -10,10 +10,10 @@ from supervisor.api.answers import json_answer, run_unless_known
 from supervisor.api.bodies import (
     AllEventParameters,
     EventParameters,
-    ListParameters,
     LogParameters,
     NoParameters,
     RunEventParameters,
+    RunListParameters,
     SubmitBody,
     epoch,
     read_body,
@@ -53,9 +53,10 @@ async def submit_run(request: Request) -> Response:
 @router.get("/runs")
 async def list_runs(request: Request) -> Response:
     """List runs, newest first, with counts by status under the same filter."""
-    query = read_query(ListParameters, request)
+    query = read_query(RunListParameters, request)
     queries, where = services_of(request).queries, run_filter(query, caller_of(request))
-    return json_answer(await run_in_threadpool(queries.page, where, query.page_size, query.cursor))
+    page = (where, query.page_size, query.cursor, "sparkline" in query.include)
+    return json_answer(await run_in_threadpool(queries.page, *page))
 
 
 @router.get("/runs/{run_id}")
