@@ -7,10 +7,10 @@ metrics come from strangers. A name that a template misspells is an error, not a
 from __future__ import annotations
 
 import gzip
-import time
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.concurrency import run_in_threadpool
@@ -31,6 +31,7 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 THEMES = ("light", "dark")
+HTML = "text/html; charset=utf-8"
 PACKED_FROM = 1000  # bytes
 NAV = (
     ("runs", "/ui/runs", "Runs"),
@@ -70,12 +71,18 @@ async def page(request: Request, template: str, status: int = 200, **values: Any
 def of_every_page(request: Request) -> dict[str, Any]:
     theme = request.cookies.get("theme", "")
     return {
-        "now": time.time(),
-        "path": request.url.path,
-        "here": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
+        "now": request.app.state.now(),
+        "path": request.scope["path"],
+        "here": here(request),
         "theme": theme if theme in THEMES else "",
         "signed_in": session.token_of(request) != "",
     }
+
+
+def here(request: Request) -> str:
+    """The address of this page, below our host."""
+    path, query = quote(request.scope["path"]), request.scope["query_string"].decode("latin-1")
+    return f"{path}?{query}" if query else path
 
 
 def html(request: Request, text: str, status: int = 200) -> Response:
@@ -83,7 +90,7 @@ def html(request: Request, text: str, status: int = 200) -> Response:
     if len(body) >= PACKED_FROM and "gzip" in request.headers.get("accept-encoding", ""):
         body = gzip.compress(body, 4, mtime=0)
         headers["Content-Encoding"] = "gzip"
-    return Response(body, status, headers, "text/html; charset=utf-8")
+    return Response(body, status, headers, HTML)
 
 
 def go_to(address: str) -> Response:
