@@ -10,7 +10,9 @@ from collections.abc import Mapping
 
 from supervisor.api import (
     bodies,
+    log_query,
     schemas,
+    schemas_attempts,
     schemas_beats,
     schemas_changes,
     schemas_code,
@@ -20,6 +22,7 @@ from supervisor.api import (
     schemas_files,
     schemas_health,
     schemas_import,
+    schemas_logs,
     schemas_machines,
     schemas_plan,
     schemas_prices,
@@ -38,6 +41,7 @@ SPEC = (
 )
 
 BYTES = ("application/octet-stream",)
+TEXT = ("text/plain",)
 STREAM = ("text/event-stream",)
 RANGES = ("Range", "If-Range")
 FILE_HEADERS = ("ETag", "Accept-Ranges", "Content-Disposition", "Content-Range", "Repr-Digest")
@@ -84,7 +88,7 @@ OPERATIONS: Mapping[str, Operation] = {
         refuses="RUN_NOT_FOUND EVIDENCE_NOT_FOUND FILES_PURGED NOT_SUPPORTED",
     ),
     "show_facts": Operation({200: schemas_facts.RunFacts}, refuses="RUN_NOT_FOUND"),
-    "list_attempts": Operation({200: schemas.AttemptList}, refuses="RUN_NOT_FOUND"),
+    "list_attempts": Operation({200: schemas_attempts.AttemptList}, refuses="RUN_NOT_FOUND"),
     "list_beats": Operation(
         {200: schemas_beats.Series}, query=schemas_beats.SeriesParameters, refuses="RUN_NOT_FOUND"
     ),
@@ -104,10 +108,17 @@ OPERATIONS: Mapping[str, Operation] = {
         takes=("Last-Event-ID",),
     ),
     "read_log": Operation(
-        {200: schemas.LogText},
-        query=bodies.LogParameters,
+        {200: schemas_logs.LogText},
+        query=log_query.LogParameters,
+        also=schemas_logs.LogMatches,
         refuses="RUN_NOT_FOUND FILES_PURGED",
         sends=("X-Next-Offset",),
+    ),
+    "download_log": Operation(
+        {},
+        refuses="RUN_NOT_FOUND FILES_PURGED",
+        media={200: TEXT},
+        sends=("Content-Disposition",),
     ),
     "show_code": Operation({200: schemas_code.CodeShown}, refuses="CODE_NOT_FOUND"),
     "store_code": Operation(

@@ -69,6 +69,8 @@ class Attempt:
     # Billing ended: the machine ran no more. The platform's own word where there is one; None = until gone_at.
     stopped_at: float | None = None
     minimum_s: float = 0.0  # it is billed for at least so long
+    pull_at: float | None = None  # first beat in phase image: its image is being pulled
+    pulled_at: float | None = None  # first beat in another phase after that
 
     @property
     def ref(self) -> MachineRef:

@@ -33,6 +33,7 @@ from supervisor.lifecycle.liveness import (
     identified,
     machines_since,
     watched_since,
+    with_pull,
     with_times,
 )
 from supervisor.lifecycle.overriding import done_elsewhere, done_of, heed_marker
@@ -150,6 +151,8 @@ def _booting(run: Run, obs: Observation, beat: Seen[Beat] | None, world: World, 
     attempt = run.live_attempt
     assert attempt is not None
     seen = _seen_up(attempt, obs, now)
+    if beat is not None:
+        seen = with_pull(seen, beat.value, now)
     run = before = run if seen is attempt else replace(run, attempt=seen)
     if beat is not None:
         run = replace(run, pulse=follow(run.pulse, beat, now, world.knobs.poll_interval_s))

@@ -139,9 +139,19 @@ def _phase_limit_s(limits: StallLimits, phase: str) -> float | None:
 
 def with_times(attempt: Attempt, beat: Beat, now: float) -> Attempt:
     """The attempt with what only this beat's phase can tell for the first time; the same object otherwise."""
+    attempt = with_pull(attempt, beat, now)
     if attempt.running_at is None and beat.phase not in heartbeat.BEFORE_CLAIM:
         attempt = replace(attempt, running_at=now)
     trains = beat.phase not in (*heartbeat.BEFORE_CLAIM, heartbeat.RESTORE)
     if attempt.training_at is None and trains:
         attempt = replace(attempt, training_at=now, step_from=beat.resumed_from)
     return attempt
+
+
+def with_pull(attempt: Attempt, beat: Beat, now: float) -> Attempt:
+    """The attempt with when its image began and ended to be pulled; the same object when there is no news. A pull
+    between two looks leaves no trace: it counts as boot."""
+    if beat.phase == heartbeat.IMAGE:
+        return attempt if attempt.pull_at is not None else replace(attempt, pull_at=now)
+    pulling = attempt.pull_at is not None and attempt.pulled_at is None
+    return replace(attempt, pulled_at=now) if pulling else attempt

@@ -2,20 +2,22 @@
 
 `phase_s` splits an attempt's whole time: waiting (from the end of the attempt before, or the start of the generation,
 until the machine was obtained), boot, restore, training, and lost: the share of the training whose steps the next
-attempt had to do again.
+attempt had to do again. `spans` says the same in stretches on the clock (services/attempt_spans.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from supervisor.domain.attempt import Attempt, Try
 from supervisor.domain.run import Run
+from supervisor.domain.status import PLACING, Status
 from supervisor.lifecycle.limits import attempt_cost_usd
 from supervisor.lifecycle.sentences_attempt import kept_step
 from supervisor.services import rfc3339
+from supervisor.services.attempt_spans import attempt_spans, placing_spans
 from supervisor.services.run_view import Json, placement_json, usd
 
 TRIES_SHOWN = 50  # failed tries of one attempt: the newest
@@ -33,15 +35,33 @@ def attempts_json(run: Run, attempts: Sequence[Attempt], tries: Sequence[Try], n
         failed = _failed(by_attempt.pop(attempt.number, []))
         shown.append(_attempt(run, attempt, before, after, failed, now))
         before = attempt
-    number = max(by_attempt, default=0)
-    placing = {"number": number, "tries": _failed(by_attempt[number])} if number else None
+    placing = _placing(run, before, by_attempt, now)
     return {"run_id": run.run_id, "attempts": shown, "next": placing}
+
+
+def _placing(
+    run: Run, last: Attempt | None, by_attempt: Mapping[int, Sequence[Try]], now: float
+) -> Json | None:
+    """`by_attempt`: tries that belong to no attempt yet."""
+    number = max(by_attempt, default=0)
+    placed = run.status in PLACING or (run.status == Status.LAUNCHING and run.live_attempt is None)
+    if not number and not placed:
+        return None
+    since = run.generation_at
+    if last is not None and last.generation == run.generation and last.ended_at is not None:
+        since = last.ended_at
+    return {
+        "number": number or run.counters.attempts + 1,
+        "tries": _failed(by_attempt.get(number, ())),
+        "spans": placing_spans(since, run.open_try, now) if placed else [],
+    }
 
 
 def _attempt(
     run: Run, attempt: Attempt, before: Attempt | None, after: Attempt | None, failed: list[Json], now: float
 ) -> Json:
     lost = _steps_lost(run, attempt, after)
+    phases = _phases(run, attempt, before, lost, now)
     cost = attempt_cost_usd(attempt, now)
     return {
         "number": attempt.number,
@@ -56,7 +76,8 @@ def _attempt(
         "cause": attempt.cause,
         "evidence": attempt.evidence,
         "code": attempt.code,
-        "phase_s": _phases(run, attempt, before, lost, now),
+        "phase_s": phases,
+        "spans": attempt_spans(attempt, _waits_since(run, attempt, before), phases["lost"], now),
         "step_from": attempt.step_from,
         "step_last": _step_last(run, attempt),
         "step_kept": kept_step(attempt, after),

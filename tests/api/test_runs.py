@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.api import schemas, schemas_health, schemas_telemetry
+from supervisor.api import schemas, schemas_attempts, schemas_health, schemas_telemetry
 from supervisor.domain import runfiles
 from supervisor.domain.heartbeat import encode
 from supervisor.domain.run import Outcome
@@ -116,7 +116,7 @@ def test_attempts_events_and_logs(client: Client, bed: Bed) -> None:
     submit(client)
     bed.train("digits-7")
     bed.objects.put(runfiles.log_chunk("digits-7", 1, 1), b"hello\n")
-    told = schemas.AttemptList.model_validate(client.get("/v1/runs/digits-7/attempts").json())
+    told = schemas_attempts.AttemptList.model_validate(client.get("/v1/runs/digits-7/attempts").json())
     assert told.attempts[0].machine_id == "id-1"
     events = schemas.EventList.model_validate(client.get("/v1/runs/digits-7/events").json())
     assert [event.kind for event in events.events] == ["submitted"]
