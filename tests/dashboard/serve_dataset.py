@@ -1,0 +1,50 @@
+"""A server with thirty runs to look at: `python -m tests.dashboard.serve_dataset [--port 8900]`, on loopback, no token.
+
+Nothing happens there: no loop runs, and its clock stands still at the moment in which it was filled (`--now`: epoch
+seconds). Its data are gone when it ends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from supervisor.api import server
+from supervisor.dashboard.app import mount
+from supervisor.ports.endpoints import WEBHOOKS
+from supervisor.storage.store import open_store
+from tests.dashboard.dataset.fill import fill
+from tests.dashboard.dataset.house import House, open_house
+
+
+@contextmanager
+def filled(now: float) -> Iterator[House]:
+    """The house with all runs, in a folder that is gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="spot-look-") as folder:
+        store = open_store(f"sqlite:///{folder}/supervisor.db", migrate=True, channels=("log", WEBHOOKS))
+        try:
+            house = open_house(store, Path(folder), now)
+            fill(house)
+            yield house
+        finally:
+            store.close()
+
+
+def main() -> None:
+    reader = argparse.ArgumentParser()
+    reader.add_argument("--port", type=int, default=0)
+    reader.add_argument("--now", type=float, default=time.time())
+    asked = reader.parse_args()
+    with filled(asked.now) as house:
+        listener = server.bind("127.0.0.1", asked.port)
+        add = partial(mount, now=house.clock.now)
+        server.run(house.services, listener, lambda: print(server.url_of(listener), flush=True), add=add)  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
