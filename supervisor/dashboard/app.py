@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -19,8 +19,8 @@ from starlette.routing import Mount, Route
 from starlette.types import ASGIApp
 
 from supervisor.dashboard import relay, rendering, session
-from supervisor.dashboard.outside import Outside, problem
 from supervisor.dashboard.live import Pages
+from supervisor.dashboard.outside import Outside, problem
 from supervisor.dashboard.pages import charts, live, run, runs, sign_in, static
 from supervisor.dashboard.public_api import Api, Refused, SignInNeeded
 
@@ -41,12 +41,14 @@ PAGES: tuple[tuple[str, list[str], Page, str], ...] = (
 )
 
 
-def mount(app: Starlette) -> None:
-    """Lay the pages into the API's application, whose outer door then stands before them too."""
+def mount(app: Starlette, now: Clock = time.time) -> None:
+    """Lay the pages into the API's application, whose outer door then stands before them too. `now`: the time of day,
+    by which the pages tell how long ago something was."""
     app.router.routes += [
         *(Route(path, _named(_to_runs, "ui_home"), name="ui_home") for path in ("/", "/ui", "/ui/")),
-        Mount("/ui", _pages(app), name="ui"),
+        Mount("/ui", _pages(app, now), name="ui"),
     ]
+    app.state.now = now  # also of what the outer door refuses
     app.add_middleware(Outside)
 
 
@@ -54,7 +56,7 @@ async def _to_runs(request: Request) -> Response:
     return RedirectResponse("/ui/runs", 307)
 
 
-def _pages(api: ASGIApp) -> ASGIApp:
+def _pages(api: ASGIApp, now: Clock) -> ASGIApp:
     routes = [
         Route(path, _named(_page(api, show), name), methods=methods, name=name)
         for path, methods, show, name in PAGES
@@ -73,6 +75,7 @@ def _pages(api: ASGIApp) -> ASGIApp:
 
     app = Starlette(routes=routes, exception_handlers={HTTPException: unknown})  # type: ignore[dict-item]
     app.router.redirect_slashes = False
+    app.state.pages, app.state.now = Pages(), now
     return app
 
 
@@ -101,10 +104,23 @@ def _page(api: ASGIApp, show: Page) -> Answer:
         try:
             return await show(request, Api(api, request))
         except SignInNeeded:
-            back = session.page_to_come_back_to(request)
-            return rendering.go_to("/ui/sign-in" + (f"?next={quote(back)}" if back else ""))
+            back = _back(request)
+            address = "/ui/sign-in" + (f"?next={quote(back)}" if back else "")
+            # A script that followed a redirect would put the sign-in into the page: it is told to go there instead.
+            asks = request.headers.get("hx-request") == "true"
+            return rendering.to_sign_in(address) if asks else rendering.go_to(address)
         except Refused as refusal:
             told = refusal.problem
             return problem(request, refusal.status, refusal.code, str(told.get("detail", "")), told)
 
     return answer
+
+
+def _back(request: Request) -> str:
+    """The page to be shown after the sign-in; "" = none. A change is not repeated: its page is shown again."""
+    if request.method == "GET":
+        return rendering.here(request)
+    came = urlsplit(request.headers.get("referer", ""))
+    back = came.path + (f"?{came.query}" if came.query else "")
+    ours = came.netloc.lower() == request.headers.get("host", "").lower() and rendering.is_ours(back)
+    return back if ours else ""

@@ -17,12 +17,13 @@ import re
 from starlette.requests import Request
 from starlette.responses import Response
 
+from supervisor.domain.tokens import is_token
+
 KEPT_S = 7 * 86_400
-TOKEN_MAX = 255
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 OWN_SITES = ("same-origin", "none")  # Sec-Fetch-Site of our own pages, and of what a person typed
 SECURE_NAME = "__Host-spot"
-_LOOPBACK = re.compile(r"(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d+)?\Z")
+_LOOPBACK = re.compile(r"(localhost|127(\.\d{1,3}){3}|\[::1\])(:(?P<port>\d+))?\Z")
 
 
 class InTheClear(Exception):
@@ -31,36 +32,40 @@ class InTheClear(Exception):
 
 def token_of(request: Request) -> str:
     """The empty text = nobody has signed in here."""
-    token = request.cookies.get(SECURE_NAME) or (
-        request.cookies.get(_plain_name(request), "") if _is_loopback(request) else ""
-    )
-    plain = token.isascii() and token.isprintable() and " " not in token and len(token) <= TOKEN_MAX
-    return token if plain else ""
+    token = request.cookies.get(SECURE_NAME, "")
+    if not token and (name := _plain_name(request)):
+        token = request.cookies.get(name, "")
+    return token if is_token(token) else ""
 
 
 def sign_in(request: Request, response: Response, token: str) -> None:
     """Raises InTheClear."""
-    if not _over_tls(request) and not _is_loopback(request):
+    name = SECURE_NAME if _over_tls(request) else _plain_name(request)
+    if not name:
         raise InTheClear
-    _set(request, response, token, KEPT_S)
+    _set(response, name, token, KEPT_S)
 
 
 def sign_out(request: Request, response: Response) -> None:
-    _set(request, response, "", 0)
+    """Whichever cookie there is."""
+    for name in (SECURE_NAME, _plain_name(request)):
+        if name:
+            _set(response, name, "", 0)
 
 
-def _set(request: Request, response: Response, value: str, age_s: int) -> None:
-    secure = _over_tls(request)
-    name = SECURE_NAME if secure else _plain_name(request)
+def _set(response: Response, name: str, value: str, age_s: int) -> None:
+    secure = name == SECURE_NAME
     response.set_cookie(name, value, max_age=age_s, path="/", secure=secure, httponly=True, samesite="strict")
 
 
 def _plain_name(request: Request) -> str:
-    return f"spot-{request.url.port or 80}"
+    """ "" = the cookie would leave this computer in the clear."""
+    found = _LOOPBACK.match(_host(request))
+    return f"spot-{found['port'] or 80}" if found is not None else ""
 
 
-def _is_loopback(request: Request) -> bool:
-    return _LOOPBACK.match(request.headers.get("host", "").lower()) is not None
+def _host(request: Request) -> str:
+    return request.headers.get("host", "").lower()
 
 
 def _over_tls(request: Request) -> bool:
@@ -75,5 +80,7 @@ def is_from_our_pages(request: Request) -> bool:
     site = request.headers.get("sec-fetch-site")
     if site is not None:
         return site in OWN_SITES
-    origin = request.headers.get("origin", "").lower()
-    return origin.partition("://")[2] == request.headers.get("host", "").lower() != ""
+    scheme, _, name = request.headers.get("origin", "").lower().partition("://")
+    if SECURE_NAME in request.cookies and scheme != "https":
+        return False  # of our name, as whoever sits on the way can make it
+    return name == _host(request) != ""

@@ -8,39 +8,50 @@ from starlette.responses import Response
 from supervisor.dashboard import rendering, session
 from supervisor.dashboard.forms import first, read_form
 from supervisor.dashboard.public_api import Api, Refused, SignInNeeded
+from supervisor.domain.tokens import is_token
 
 YEAR_S = 365 * 86_400
+OVER = "The token that this browser kept is not valid any more: it has expired or was revoked."
+NOT_VALID = "This token is not valid here: it has expired, was revoked, or is another supervisor's."
+MISTYPED = (
+    "This is no whole token: it begins with sup_ and ends with its checksum; a letter is wrong or missing."
+)
+IN_THE_CLEAR = "Over plain http a token may be sent on this computer only. Put TLS in front (docs/access.md)."
 
 
 async def show(request: Request, api: Api) -> Response:
-    """The form; straight on to the page where no token is asked for."""
+    """The form; straight on to the page where no token is asked for, or the kept one is good."""
     following = _following(request.query_params.get("next", ""))
     try:
         await api.get("/v1/meta")
     except SignInNeeded:
-        return await _form(request, 200, following, "")
+        kept = session.token_of(request) != ""
+        response = await _form(request, 200, following, OVER if kept else "")
+        if kept:
+            session.sign_out(request, response)
+        return response
     except Refused as refusal:
-        return await _form(request, 200, following, str(refusal))
+        return await _refused(request, following, refusal)
     return rendering.go_to(following)
 
 
 async def enter(request: Request, api: Api) -> Response:
+    """Guesses are counted by the API, by the address that they come from. The token is repeated nowhere."""
     form = await read_form(request)
     token, following = first(form, "token"), _following(first(form, "next"))
+    whole = is_token(token)
     try:
-        await Api(api.app, request, token).get("/v1/meta")
+        await Api(api.app, request, token if whole else "").get("/v1/meta")
     except SignInNeeded:
-        return await _form(
-            request, 401, following, "This token is not valid here: mistyped, expired or revoked."
-        )
+        return await _form(request, 401, following, NOT_VALID if whole else MISTYPED)
     except Refused as refusal:
-        return await _form(request, refusal.status, following, str(refusal))
+        return await _refused(request, following, refusal)
     response = rendering.go_to(following)
-    try:
-        session.sign_in(request, response, token)
-    except session.InTheClear:
-        why = "Over plain http a token may be sent on this computer only. Put TLS in front (docs/operations.md)."
-        return await _form(request, 403, following, why)
+    if whole:
+        try:
+            session.sign_in(request, response, token)
+        except session.InTheClear:
+            return await _form(request, 403, following, IN_THE_CLEAR)
     return response
 
 
@@ -66,5 +77,14 @@ def _following(address: str) -> str:
     return address if rendering.is_ours(address) else "/ui/runs"
 
 
+async def _refused(request: Request, following: str, refusal: Refused) -> Response:
+    response = await _form(request, refusal.status, following, str(refusal))
+    if refusal.status == 429:
+        response.headers["Retry-After"] = str(refusal.problem.get("meta", {}).get("retry_after_s", 2))
+    return response
+
+
 async def _form(request: Request, status: int, following: str, why: str) -> Response:
-    return await rendering.page(request, "sign_in.html", status, following=following, why=why)
+    return await rendering.page(
+        request, "sign_in.html", status, following=following, why=why, signed_in=False
+    )
