@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from supervisor.domain.run import Run
 
+LINE_PARTS = 22  # into which a run's line of steps is cut: 23 points at most
+
 
 @dataclass(frozen=True, slots=True)
 class RunPage:

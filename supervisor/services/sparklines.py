@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from supervisor.domain.run import Run
-from supervisor.ports.listing import Step
+from supervisor.ports.listing import LINE_PARTS, Step
 from supervisor.services import rfc3339
 from supervisor.services.parts import Parts
 from supervisor.services.run_view import Json
@@ -64,7 +64,7 @@ class Sparklines:
 def points_of(line: Sequence[Step], now: float) -> list[Json]:
     """`gap`: no line leads here from the point before, because another attempt began or nothing was heard meanwhile."""
     told = [point for point in line if point.step is not None]
-    spacing_s = (line[-1].at - line[0].at) / max(1, len(line) - 1) if line else 0.0
+    spacing_s = (line[-1].at - line[0].at) / LINE_PARTS if line else 0.0
     return [
         {
             "at": rfc3339.text(point.at),

@@ -13,12 +13,11 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import bindparam, cast, func, literal_column
 
-from supervisor.ports.listing import Step
+from supervisor.ports.listing import LINE_PARTS, Step
 from supervisor.storage.beats import STEP_AT
 from supervisor.storage.statements import Session, Statement, in_chunks, incoming
 from supervisor.storage.tables import samples
 
-PARTS = 22  # so that there are 23 points at most
 RUNS = 200  # in one statement
 
 
@@ -60,7 +59,7 @@ def of_runs(session: Session, keys: Sequence[int]) -> dict[int, list[Step]]:
     found: dict[int, list[Step]] = {}
     for chunk in in_chunks(keys, RUNS):
         rows = json.dumps([[key] for key in chunk])
-        text = session.run(LINES, {"rows": rows, "parts": PARTS}).scalar() or ""
+        text = session.run(LINES, {"rows": rows, "parts": LINE_PARTS}).scalar() or ""
         for point in text.split(",") if text else ():
             key, at_ms, attempt, step = point.split(":")
             taken = Step(int(at_ms) / 1000, int(attempt), int(step) if step else None)

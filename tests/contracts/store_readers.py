@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.run import Run
@@ -76,6 +77,14 @@ class ReadersSuite:
         assert ids(store, created_after=NOW + 2) == ["e-over", "d-other"]
         assert ids(store, text="train") == ["b-train", "a-train"]
         assert ids(store, text="%") == []
+        assert ids(store, run_ids=("a-train", "e-over", "nobody", "a-train")) == ["e-over", "a-train"]
+        assert ids(store, run_ids=("d-other",), owner="local") == []
+        assert ids(store, run_ids=("c-test", "a-train"), labels=(("team", "vision"),)) == ["a-train"]
+        named = store.page(RunFilter(run_ids=("a-train", "d-other"), statuses=("running",)), None, 9)
+        assert ([run.run_id for run in named.runs], named.counts) == (
+            ["a-train"],
+            {"running": 1, "pending": 1},
+        )
         assert ids(store, text="train", labels=(("team", "vision"),), zone="zone-c") == ["b-train"]
         assert ids(store, zone="zone-b", owner="local", created_after=NOW, statuses=("completed",)) == [
             "e-over"
@@ -222,6 +231,21 @@ class ReadersSuite:
         with store.begin(NOW) as tx:
             assert tx.take_key("scope", "key", "other print", NOW) == answer
             assert tx.take_key("other scope", "key", "print", NOW) is None
+
+    def test_lines_of_steps_are_few_points_of_any_length(self, store: Store) -> None:
+        long, short, none = insert(store, a_run("long"), a_run("short"), a_run("none"))
+        told = [Sample(long.key, NOW + 60 * n, 1 + n // 500, a_pulse(n)) for n in range(1000)]
+        told += [Sample(short.key, NOW, 1, a_pulse(None)), Sample(short.key, NOW + 60, 2, a_pulse(7))]
+        store.write_pulses(told, lease_of(store))
+        found = store.lines([long.key, short.key, none.key, 10**6])
+        assert [(point.attempt, point.step) for point in found[short.key]] == [(1, None), (2, 7)]
+        line = found[long.key]
+        assert (line[0].step, line[-1].step, line[-1].attempt) == (0, 999, 2)
+        assert 20 <= len(line) <= 24
+        apart = [after.step - before.step for before, after in pairwise(line)]  # type: ignore[operator]
+        assert {45, 46} >= set(apart)
+        assert set(found) == {long.key, short.key}
+        assert store.lines([]) == {}
 
 
 def _to(run: Run, status: Status) -> Change:

@@ -6,7 +6,7 @@ import pytest
 
 from supervisor.domain.status import Status
 from supervisor.ports.store import Change, RunFilter, Sample
-from supervisor.storage import pages, runs
+from supervisor.storage import lines, pages, runs
 from supervisor.storage.statements import Statement
 from supervisor.storage.store import PART_MAX, SqlStore, open_store
 from tests.contracts.store_values import CELL, NOW, a_pulse, a_run, insert, lease_of
@@ -54,6 +54,30 @@ def test_counts_and_keys_come_from_an_index_alone(store: SqlStore, where: RunFil
         keys = plan(store, pages._keys(shape), before_key=3, **values)
         assert f"COVERING INDEX {index}" in keys
         assert "TEMP B-TREE" not in keys.split("COVERING INDEX")[0]
+
+
+def test_runs_that_are_named_are_looked_up(store: SqlStore) -> None:
+    values = {
+        "run_ids": '[["a-1"]]',
+        "owner": "x",
+        "name_0": "a",
+        "value_0": "b",
+        "status_0": "running",
+        "more": 5,
+    }
+    for columns in (("run_ids",), ("owner", "run_ids")):
+        shape = pages.Shape(1, 1, columns, False)
+        for statement in (pages._keys(shape), pages._counts(1, columns)):
+            found = plan(store, statement, **values)
+            assert "runs USING INDEX sqlite_autoindex_runs_1 (run_id=?)" in found
+            assert "SCAN runs" not in found
+
+
+def test_lines_of_steps_are_seeks_in_the_key(store: SqlStore) -> None:
+    found = plan(store, lines.LINES, rows="[[1]]", parts=22).splitlines()
+    of_samples = [line for line in found if "samples" in line]
+    assert len(of_samples) == 4
+    assert all(line.startswith("SEARCH samples USING PRIMARY KEY (run=?") for line in of_samples)
 
 
 def test_active_runs_of_an_owner_are_counted_in_an_index_alone(store: SqlStore) -> None:
