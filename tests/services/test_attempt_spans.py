@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -93,7 +94,7 @@ def test_the_stretches_follow_each_other_and_sum_up_to_the_figures(
     for span in spans:
         sums[parts.get(span["phase"], span["phase"])] += _at(span["until"]) - _at(span["since"])
     assert all(abs(sums[phase] - length) < 0.01 for phase, length in one["phase_s"].items())
-    assert all(a["until"] == b["since"] for a, b in zip(spans, spans[1:], strict=False))
+    assert all(a["until"] == b["since"] for a, b in pairwise(spans))
     assert all(span["since"] < span["until"] for span in spans)
 
 
