@@ -75,7 +75,7 @@ def _pages(api: ASGIApp, now: Clock) -> ASGIApp:
 
     app = Starlette(routes=routes, exception_handlers={HTTPException: unknown})  # type: ignore[dict-item]
     app.router.redirect_slashes = False
-    app.state.pages, app.state.now = Pages(), now
+    app.state.pages, app.state.now = Pages(now), now
     return app
 
 

@@ -41,8 +41,8 @@ class Wish:
 class Pages:
     """All open pages of this server. Used on the event loop only."""
 
-    def __init__(self) -> None:
-        self.rows = Rows()
+    def __init__(self, now: Callable[[], float]) -> None:
+        self.rows = Rows(now)
         self._open: Counter[str] = Counter()  # by the run that they show
 
     @contextmanager

@@ -7,8 +7,8 @@ the API, with its own token, and the others wait for what it gets. Where it gets
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import OrderedDict
+from collections.abc import Callable
 
 from starlette.concurrency import run_in_threadpool
 
@@ -22,7 +22,8 @@ TEMPLATE = "runs_row.html"
 class Rows:
     """Used on the event loop only."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
         self._made: OrderedDict[tuple[str, str], asyncio.Task[str]] = OrderedDict()
 
     async def made(self, api: Api, run_id: str, event_id: str) -> str:
@@ -34,19 +35,17 @@ class Rows:
                 return row
             if self._made.get(key) is making:
                 del self._made[key]
-        making = self._made[key] = asyncio.create_task(_make(api, run_id))
+        making = self._made[key] = asyncio.create_task(self._make(api, run_id))
         if len(self._made) > KEPT:
             self._made.popitem(last=False)
         return await asyncio.shield(making)
 
+    async def _make(self, api: Api, run_id: str) -> str:
+        try:
+            run = await api.get(f"/v1/runs/{run_id}")
+        except (Refused, SignInNeeded):
+            return ""
+        return await run_in_threadpool(self._rendered, run)
 
-async def _make(api: Api, run_id: str) -> str:
-    try:
-        run = await api.get(f"/v1/runs/{run_id}")
-    except (Refused, SignInNeeded):
-        return ""
-    return await run_in_threadpool(_rendered, run)
-
-
-def _rendered(run: Json) -> str:
-    return rendering.environment().get_template(TEMPLATE).render(run=run, now=time.time())
+    def _rendered(self, run: Json) -> str:
+        return rendering.environment().get_template(TEMPLATE).render(run=run, now=self._now())

@@ -1,0 +1,49 @@
+/* `<button type="button" class="scripted" data-copy="#id">Copy</button>`: the text of that element, or the value of that
+   field, goes to the clipboard, and the button says so. */
+(function () {
+  "use strict";
+  const SAID_MS = 2000;
+
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest("button[data-copy]");
+    if (!button) return;
+    const from = document.querySelector(button.dataset.copy);
+    if (!from || button.dataset.said) return;
+    const done = await copied("value" in from ? from.value : from.textContent);
+    say(button, done ? "Copied" : "Not copied: mark the text and copy it yourself");
+  });
+
+  async function copied(text) {
+    try {
+      await navigator.clipboard.writeText(text);
+      return true;
+    } catch {
+      return copiedByHand(text); // no clipboard over plain http, or not allowed
+    }
+  }
+
+  function copiedByHand(text) {
+    const focused = document.activeElement;
+    const field = document.createElement("textarea");
+    field.value = text;
+    field.className = "unseen";
+    document.body.append(field);
+    field.select();
+    const done = document.execCommand("copy");
+    field.remove();
+    if (focused) focused.focus();
+    return done;
+  }
+
+  function say(button, text) {
+    const before = button.textContent;
+    button.dataset.said = "1";
+    button.textContent = text;
+    const teller = document.getElementById("told");
+    if (teller) teller.textContent = text;
+    setTimeout(() => {
+      button.textContent = before;
+      delete button.dataset.said;
+    }, SAID_MS);
+  }
+})();

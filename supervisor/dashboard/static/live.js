@@ -1,0 +1,115 @@
+/* A page that keeps itself up to date, with htmx and its event streams; without them it is a plain page.
+
+   The page (layout.html): `main` has the stream (block `live`: `run=ID` or `runs=a,b,c`), one hidden element asks the
+   page itself again (block `parts`: ids of what changes) on `sse:look` and every 15 seconds, and rows with
+   `sse-swap="run-ID"` are pushed. Both kinds of news are put in by morph.js instead of htmx's own swap.
+   Here: that; the banner of a silent stream; no asking while hidden; what went wrong; what a screen reader is told. */
+(function () {
+  "use strict";
+  const SILENT_MS = 45000;
+  const DOWN_MS = 5000;
+  const POLL_MS = 12000; // no poll so soon after the last look
+  const ROWS_MOST = 100; // as pages/live.py
+  if (!window.htmx) return;
+  const { morph, sources } = window.spot;
+  const body = document.body;
+  const banner = document.getElementById("silent");
+  const notice = document.getElementById("notice");
+  const teller = document.getElementById("told");
+  let heardAt = Date.now();
+  let downAt = 0;
+  let lookedAt = Date.now();
+
+  /* --- how fresh the page is --- */
+  function heard() {
+    heardAt = Date.now();
+    downAt = 0;
+    banner.hidden = true;
+  }
+
+  function watch() {
+    if (document.hidden || !sources.size || !banner.hidden) return;
+    const silent = Date.now() - heardAt > SILENT_MS;
+    if (!silent && !(downAt && Date.now() - downAt > DOWN_MS)) return;
+    const why = silent ? "No news for 45 s" : "The connection is down";
+    banner.querySelector("span").textContent = `${why}: what you see may be old.`;
+    banner.hidden = false;
+  }
+
+  document.addEventListener("live:heard", heard);
+  document.addEventListener("live:up", heard);
+  document.addEventListener("live:down", () => (downAt = downAt || Date.now()));
+  document.addEventListener("visibilitychange", () => (heardAt = Date.now()));
+  setInterval(watch, 1000);
+
+  /* --- asking the page itself --- */
+  function asks(element) {
+    return element.matches("[hx-trigger*='sse:look']");
+  }
+
+  body.addEventListener("htmx:beforeRequest", (event) => {
+    if (!asks(event.detail.elt)) return;
+    const cause = event.detail.requestConfig.triggeringEvent;
+    const poll = cause && cause.type === "hx:poll:trigger";
+    if (document.hidden || (poll && Date.now() - lookedAt < POLL_MS)) event.preventDefault();
+    else lookedAt = Date.now();
+  });
+
+  body.addEventListener("htmx:afterRequest", (event) => {
+    if (!asks(event.detail.elt) || !event.detail.xhr) return;
+    const status = event.detail.xhr.status;
+    const failed = status === 0 || status >= 400;
+    notice.hidden = !failed || status === 401; // at 401 the browser is on its way to the sign-in
+    if (failed) notice.textContent = status ? `This page could not be refreshed (${status}).` : "The server cannot be reached.";
+  });
+
+  /* --- putting it in --- */
+  body.addEventListener("htmx:oobBeforeSwap", (event) => {
+    const wanted = event.detail.fragment.firstElementChild;
+    if (!wanted || wanted.id !== event.detail.target.id) return;
+    event.detail.shouldSwap = false;
+    put(event.detail.target, wanted);
+  });
+
+  body.addEventListener("htmx:sseBeforeMessage", (event) => {
+    const wanted = element(event.detail.data);
+    if (!wanted || wanted.id !== event.target.id) return;
+    event.preventDefault();
+    put(event.target, wanted);
+  });
+
+  function element(markup) {
+    const made = document.createElement("template");
+    made.innerHTML = markup;
+    return made.content.firstElementChild;
+  }
+
+  function put(old, wanted) {
+    const before = status();
+    const now = morph(old, wanted);
+    window.htmx.process(now);
+    if (status() !== before) announce();
+    rows();
+    document.dispatchEvent(new CustomEvent("live:changed", { detail: now }));
+  }
+
+  /* The stream has the rows that are shown. */
+  function rows() {
+    const shown = [...document.querySelectorAll('main [sse-swap^="run-"]')].slice(0, ROWS_MOST);
+    const names = shown.map((row) => row.getAttribute("sse-swap").slice(4)).sort();
+    for (const source of sources) {
+      if (source.address.searchParams.has("runs")) source.retarget("runs", names.join(","));
+    }
+  }
+
+  /* --- for those who listen --- */
+  function status() {
+    const chip = document.getElementById("run-chip");
+    return chip ? chip.textContent : "";
+  }
+
+  function announce() {
+    const sentence = document.getElementById("run-sentence");
+    if (sentence) teller.textContent = sentence.textContent;
+  }
+})();
