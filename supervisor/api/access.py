@@ -43,6 +43,7 @@ NEEDED: Mapping[str, Scope | None] = {
     "list_run_events": Scope.READ,
     "list_events": Scope.READ,
     "read_log": Scope.READ,
+    "download_log": Scope.READ,
     "show_code": Scope.READ,
     "store_code": Scope.WRITE,
     "list_costs": Scope.READ,

@@ -27,6 +27,7 @@ from supervisor.api.routes import (
     files,
     health,
     imports,
+    logs,
     machines,
     many,
     metrics,
@@ -44,8 +45,8 @@ from supervisor.services.health import full_disk
 
 LOG = logging.getLogger(__name__)
 ROUTERS = (
-    runs.router, facts.router, evidence.router, cost.router, files.router, actions.router, changes.router, many.router,
-    beats.router, code.router, imports.router, health.router, machines.router, prices.router, dev.router,
+    runs.router, logs.router, facts.router, evidence.router, cost.router, files.router, actions.router, changes.router,
+    many.router, beats.router, code.router, imports.router, health.router, machines.router, prices.router, dev.router,
     tokens.router, webhooks.router, metrics.router, zones.router,
 )  # fmt: skip
 

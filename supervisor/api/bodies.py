@@ -156,12 +156,6 @@ class RunEventParameters(EventParameters):
     )
 
 
-class LogParameters(_Parameters):
-    attempt: Annotated[int, Field(ge=1, le=10**9)] | None = None
-    offset: Annotated[int, Field(ge=0, le=2**62)] = 0
-    limit: Annotated[int, Field(ge=1, le=1_048_576)] = 262_144
-
-
 class ConsoleParameters(_Parameters):
     """`after`: from this offset on; negative: so many of the last bytes. `source=cloud_logging`: what the cloud's log
     service kept, `lines` at most, since the machine was asked for or since `since`."""
@@ -260,7 +254,7 @@ def _reason(error: Any, model: type[BaseModel]) -> str:
         return "is not known" + (f"; did you mean {near[0]}?" if near else "")
     if error["type"] == "string_pattern_mismatch":
         loc = error["loc"]
-        if loc and loc[-1] == "run_id":
+        if "run_id" in loc:
             return f"must be {RUN_ID_RULE}"
         if "secrets" in loc and loc[-1] != "[key]":
             return (

@@ -1,23 +1,27 @@
-"""The log of an attempt: its chunks in the object store, one after the other, read in bounded pieces.
+"""The log of an attempt, read in bounded pieces: from a byte or a line on, its end, or where a text stands in it.
 
-Chunks are numbered and only the last one may still grow, so sizes are remembered: a reader who follows the log costs
-a look at the last chunk and a question for the next one, not a listing of all that came before.
+However long a log is, one request reads at most COUNTED_BYTES of it and holds about LIMIT_MAX. Line numbers are known
+as far as lines were counted; where that is not far enough yet, the answer says null, and asking again counts on.
 """
 
 from __future__ import annotations
 
 import codecs
 import threading
-from bisect import bisect_right
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 from supervisor.domain import runfiles
 from supervisor.domain.attempt import Attempt
 from supervisor.domain.errors import NotFound, Unavailable
 from supervisor.domain.run import Run
-from supervisor.ports.objectstore import ObjectInfo, ObjectMissing, ObjectStore, StoreUnavailable
+from supervisor.ports.objectstore import ObjectMissing, StoreUnavailable
 from supervisor.services.heartbeat import BeatInbox
+from supervisor.services.log_chunks import Chunks, LogBytes
+from supervisor.services.log_lines import BREAK, Allowance, count_on, line_at, offset_of
+from supervisor.services.log_search import Search
 from supervisor.services.parts import Parts
 from supervisor.services.purge import refuse_purged
 from supervisor.services.queries import Queries
@@ -26,30 +30,37 @@ from supervisor.services.run_view import Json
 LIMIT_MAX = 1_048_576  # bytes of one answer
 CHUNKS_PER_ANSWER = 512
 LOGS_KEPT = 64
-RELIST_S = 30.0  # a gap in the numbers is noticed after this time
+COUNTED_BYTES, COUNTED_S = 256 << 20, 2.0  # of one request that cannot answer without counting lines
+COUNTED_ON_S = 0.3  # of one that can: it counts on for the next
+BACK_BYTES = 65_536  # the first step from the end to the last lines
 
 
-@dataclass(slots=True)
-class _Chunks:
-    """`ends[i]`: bytes of the log up to the end of chunk i. Guarded by `lock`: one reader refreshes, others wait."""
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Which part of a log is wanted: from `offset`, from the beginning of `line` (from 1 on), or the last `tail` lines
+    before byte `before` (None: before the end). `lines`: at most so many; then, and with `line` and `tail`, it ends
+    where a line ends, unless one alone is longer than `limit` bytes."""
 
-    keys: list[str] = field(default_factory=list)
-    ends: list[int] = field(default_factory=list)
-    listed_at: float = float("-inf")
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    offset: int = 0
+    limit: int = 262_144
+    line: int | None = None
+    tail: int | None = None
+    before: int | None = None
+    lines: int | None = None
 
     @property
-    def size(self) -> int:
-        return self.ends[-1] if self.ends else 0
+    def by_lines(self) -> bool:
+        return self.line is not None or self.tail is not None or self.lines is not None
 
-    def add(self, info: ObjectInfo) -> None:
-        end = self.size + info.size
-        self.keys.append(info.key)
-        self.ends.append(end)
 
-    def drop_last(self) -> None:
-        self.keys.pop()
-        self.ends.pop()
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """`over`: what it holds is all that there will be."""
+
+    run: Run
+    number: int
+    bytes: LogBytes
+    over: bool
 
 
 class Logs:
@@ -57,48 +68,113 @@ class Logs:
 
     def __init__(self, parts: Parts, queries: Queries, inbox: BeatInbox) -> None:
         self._parts, self._queries, self._inbox = parts, queries, inbox
-        self._known: OrderedDict[str, _Chunks] = OrderedDict()
+        self._known: OrderedDict[str, Chunks] = OrderedDict()
         self._lock = threading.Lock()
 
     def read(self, run_id: str, number: int | None, offset: int, limit: int) -> Json:
-        """Text of the log from byte `offset`, at most `limit` bytes; `number` None = the newest attempt. `complete`:
-        nothing will follow `next_offset`. Bytes that are not UTF-8 are replaced. Raises NotFound, FilesPurged,
-        Unavailable."""
+        return self.show(run_id, number, Part(offset, limit))
+
+    def show(self, run_id: str, number: int | None, part: Part) -> Json:
+        """Text of the log, at most `part.limit` bytes; `number` None = the newest attempt. `complete`: nothing will
+        follow `next_offset`. Bytes that are not UTF-8 are replaced. Raises NotFound, FilesPurged, Unavailable."""
         run = self._queries.find(run_id)
+        with self._answering(run):
+            opened = self._open(run, number)
+            if opened is None:
+                return _nothing(run, part.offset)
+            log = opened.bytes
+            offset, line = self._begin(log, part)
+            raw = b""
+            if offset is not None:
+                end = offset + min(part.limit, LIMIT_MAX)
+                if part.tail is not None:
+                    end = min(end, log.size if part.before is None else part.before)
+                raw = log.read(offset, end, CHUNKS_PER_ANSWER)
+                count_on(log, self._allowance(COUNTED_ON_S if part.by_lines else 0))
+            if part.by_lines:
+                raw = _whole_lines(raw, part.lines, cut=offset is not None and offset + len(raw) < log.size)
+        return {**self._told(opened, offset if offset is not None else log.lines.counted, raw), "line": line}
+
+    def search(self, run_id: str, number: int | None, text: str, ignore_case: bool, part: Part) -> Json:
+        """Lines in which `text` stands, from `part.offset` or `part.line` on, as many as an answer holds; `more`: what
+        is there now has not been searched to its end. Raises as `show`."""
+        run = self._queries.find(run_id)
+        with self._answering(run):
+            opened = self._open(run, number)
+            if opened is None:
+                told = _nothing(run, part.offset)
+                return {**told, "matches": [], "more": False}
+            log, allowance = opened.bytes, self._allowance(COUNTED_S)
+            at, line = self._begin(log, replace(part, lines=1))
+            if at is None:  # not counted that far
+                told = self._told(opened, log.lines.counted, b"")
+                return {**told, "line": None, "matches": [], "more": True}
+            search = Search(text, ignore_case, at, line)
+            search.run(log, allowance)
+        told = self._told(opened, at, b"")
+        more = search.at < log.size
+        ends = {"next_offset": search.at, "complete": opened.over and not more, "more": more}
+        return {**told, "line": line, **ends, "matches": search.matches}
+
+    def whole(self, run_id: str, number: str) -> Opened:
+        """All of it, to be streamed. `number`: of the attempt. Raises as `show`."""
+        run = self._queries.find(run_id)
+        with self._answering(run):
+            opened = self._open(run, int(number) if number.isdecimal() and len(number) < 10 else 0)
+        assert opened is not None, "an attempt with a number was found, or NotFound was raised"
+        return opened
+
+    def _begin(self, log: LogBytes, part: Part) -> tuple[int | None, int | None]:
+        """Offset and line number of the part's beginning. Offset None: not counted that far."""
+        if part.line is not None:
+            breaks = part.line - 1
+            count_on(log, self._allowance(COUNTED_S), lambda: log.lines.before_break(breaks) is not None)
+            offset = offset_of(log, part.line)
+            return offset, None if offset is None else line_at(log, offset)
+        offset = part.offset
+        if part.tail is not None:
+            offset = _tail_begin(log, part.tail, part.limit, part.before)
+        if not part.by_lines:
+            mark = log.lines.before(offset)
+            return offset, 1 + mark.breaks if mark is not None and mark.offset == offset else None
+        count_on(log, self._allowance(COUNTED_S), lambda: log.lines.counted >= min(offset, log.size))
+        return offset, line_at(log, offset) if offset <= log.size else None
+
+    def _told(self, opened: Opened, offset: int, raw: bytes) -> Json:
+        log, end = opened.bytes, offset + len(raw)
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        text = decoder.decode(raw, final=opened.over and end >= log.size)
+        next_offset = end - len(decoder.getstate()[0])
+        return {
+            "run_id": opened.run.run_id,
+            "attempt": opened.number,
+            "text": text,
+            "offset": offset,
+            "next_offset": next_offset,
+            "size": log.size,
+            "complete": opened.over and next_offset >= log.size,
+            "lines": log.lines.total(log.size),
+            "counted_bytes": min(log.lines.counted, log.size),
+        }
+
+    def _open(self, run: Run, number: int | None) -> Opened | None:
+        """None: no attempt was made yet."""
         attempt = self._attempt(run, number)
         if attempt is None:
-            answer = {
-                "run_id": run.run_id,
-                "attempt": None,
-                "text": "",
-                "offset": offset,
-                "next_offset": offset,
-            }
-            return {**answer, "size": 0, "complete": run.terminal}
+            return None
         refuse_purged(run, attempt)
         if run.live_attempt is not None:
             self._inbox.follow(run.run_id)
         # Before the read: what is over now cannot grow while we look.
         over = attempt.ended_at is not None and (attempt.gone_at is not None or run.terminal)
-        try:
-            raw, size = self._bytes(runfiles.logs(run.run_id, attempt.number), offset, min(limit, LIMIT_MAX))
-        except (StoreUnavailable, ObjectMissing) as error:
-            raise Unavailable(
-                f"The log of {run.run_id} cannot be read now. Try again.", {"run_id": run_id}
-            ) from error
-        decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        end = offset + len(raw)
-        text = decoder.decode(raw, final=over and end >= size)
-        next_offset = end - len(decoder.getstate()[0])
-        return {
-            "run_id": run.run_id,
-            "attempt": attempt.number,
-            "text": text,
-            "offset": offset,
-            "next_offset": next_offset,
-            "size": size,
-            "complete": over and next_offset >= size,
-        }
+        prefix = runfiles.logs(run.run_id, attempt.number)
+        chunks = self._chunks(prefix)
+        return Opened(
+            run,
+            attempt.number,
+            chunks.look(self._parts.objects, prefix, self._parts.clock.monotonic()),
+            over,
+        )
 
     def _attempt(self, run: Run, number: int | None) -> Attempt | None:
         if number is None or (run.attempt is not None and run.attempt.number == number):
@@ -108,58 +184,54 @@ class Logs:
                 return attempt
         raise NotFound(f"{run.run_id} has no attempt {number}.", {"run_id": run.run_id})
 
-    def _bytes(self, prefix: str, offset: int, limit: int) -> tuple[bytes, int]:
-        chunks = self._chunks(prefix)
-        with chunks.lock:
-            _refresh(chunks, self._parts.objects, prefix, self._parts.clock.monotonic())
-            size = chunks.size
-            first = bisect_right(chunks.ends, offset)
-            wanted = list(zip(chunks.keys, chunks.ends, strict=True))[first : first + CHUNKS_PER_ANSWER]
-            start = chunks.ends[first - 1] if first else 0
-        found = bytearray()
-        for key, end in wanted:
-            room = min(limit - len(found), end - max(start, offset))
-            if room <= 0:
-                break
-            piece = b"".join(self._parts.objects.read(key, max(0, offset - start), room))
-            found += piece
-            if len(piece) < room:
-                break  # shorter than it was told to be: the rest is asked for again
-            start = end
-        return bytes(found), size
-
-    def _chunks(self, prefix: str) -> _Chunks:
+    def _chunks(self, prefix: str) -> Chunks:
         with self._lock:
-            chunks = self._known.setdefault(prefix, _Chunks())
+            chunks = self._known.setdefault(prefix, Chunks())
             self._known.move_to_end(prefix)
             if len(self._known) > LOGS_KEPT:
                 self._known.popitem(last=False)
             return chunks
 
+    def _allowance(self, seconds: float) -> Allowance:
+        return Allowance(COUNTED_BYTES, seconds, self._parts.clock.monotonic)
 
-def _refresh(chunks: _Chunks, objects: ObjectStore, prefix: str, monotonic: float) -> None:
-    before = chunks.size
-    if chunks.keys:
-        last = chunks.keys[-1]
-        chunks.drop_last()
-        chunks.add(objects.stat(last))
-        while (info := _next(objects, last)) is not None:
-            chunks.add(info)
-            last = info.key
-    if chunks.size == before and monotonic - chunks.listed_at >= (RELIST_S if chunks.keys else 0.0):
-        listed = [info for page in objects.pages(prefix) for info in page.objects]
-        chunks.keys, chunks.ends = [], []
-        for info in listed:
-            chunks.add(info)
-        chunks.listed_at = monotonic
+    @contextmanager
+    def _answering(self, run: Run) -> Iterator[None]:
+        try:
+            yield
+        except (StoreUnavailable, ObjectMissing) as error:
+            raise Unavailable(
+                f"The log of {run.run_id} cannot be read now. Try again.", {"run_id": run.run_id}
+            ) from error
 
 
-def _next(objects: ObjectStore, key: str) -> ObjectInfo | None:
-    """The chunk after `key`, None when there is none yet."""
-    name = key.rpartition("/")[2].removesuffix(".log")
-    if not name.isdigit():
-        return None
-    try:
-        return objects.stat(key[: key.rindex("/") + 1] + f"{int(name) + 1:08d}.log")
-    except ObjectMissing:
-        return None
+def _nothing(run: Run, offset: int) -> Json:
+    answer = {"run_id": run.run_id, "attempt": None, "text": "", "offset": offset, "next_offset": offset}
+    return {**answer, "size": 0, "complete": run.terminal, "line": None, "lines": None, "counted_bytes": 0}
+
+
+def _tail_begin(log: LogBytes, lines: int, limit: int, before: int | None) -> int:
+    """Where the last `lines` lines before this byte begin, at most `limit` bytes earlier."""
+    end = log.size if before is None else min(before, log.size)
+    first, step = max(0, end - min(limit, LIMIT_MAX)), BACK_BYTES
+    while True:
+        begin = max(first, end - step)
+        data = log.read(begin, end)
+        at, found = len(data) - data.endswith(BREAK), 0
+        while found < lines and at >= 0:
+            at, found = data.rfind(BREAK, 0, at), found + 1
+        if at >= 0:
+            return begin + at + 1
+        if begin == first:  # not in the middle of a line, if there is another
+            whole = data.find(BREAK) + 1 if first else 0
+            return first + (whole if whole < len(data) else 0)
+        step *= 4
+
+
+def _whole_lines(raw: bytes, lines: int | None, cut: bool) -> bytes:
+    """At most so many lines of it; `cut`: it goes on behind `raw`."""
+    if lines is not None:
+        parts = raw.split(BREAK, lines)
+        if len(parts) > lines:
+            return raw[: len(raw) - len(parts[-1])]
+    return raw[: raw.rfind(BREAK) + 1] or raw if cut else raw

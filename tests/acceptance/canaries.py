@@ -91,6 +91,7 @@ def doors(daemon: Daemon) -> list[str]:
         for attempt in daemon.call("GET", f"{base}/attempts")["attempts"]:
             number = attempt["number"]
             paths += [f"{base}/logs?attempt={number}&limit=1048576", f"{base}/attempts/{number}/evidence"]
+            paths += [f"{base}/attempts/{number}/log.txt", f"{base}/logs?attempt={number}&tail=1000"]
         paths += [
             f"{base}/files?kind={kind}" for kind in ("results", "checkpoints", "logs", "evidence", "code")
         ]

@@ -75,10 +75,11 @@ def submits(bed: Bed, ask: Asking) -> None:
     bed.submit("digits-8")
     bed.train("digits-7")
     bed.train("digits-8")
-    for path in ("", "/attempts", "/events", "/cost", "/facts", "/logs"):
+    for path in ("", "/attempts", "/events", "/cost", "/facts"):
         ask("GET", RUN + path)
         ask("GET", "/v1/runs/digits-9" + path)
     ask("GET", "/v1/runs?page_size=1&status=running")
+    ask("GET", "/v1/runs?run_id=digits-8&include=sparkline")
     ask("GET", "/v1/runs?statuss=running")
     ask("GET", "/v1/runs?cursor=x")
     ask("GET", "/v1/events?limit=2")
@@ -106,6 +107,16 @@ def is_approved(bed: Bed, ask: Asking) -> None:
     outcome = Outcome("ab" * 32, 3, 412, bed.clock.now(), 1000)
     bed.end("digits-7", Status.AWAITING_TEARDOWN, outcome=outcome)
     ask("POST", RUN + "/approve", {"machine_id": "id-1", "results_sha256": "ab" * 32})
+
+
+def logs(bed: Bed, ask: Asking) -> None:
+    bed.submit("digits-7")
+    bed.train("digits-7")
+    bed.objects.put(runfiles.log_chunk("digits-7", 1, 0), b"epoch 1\nloss 0.91\nepoch 2\nloss 0.42\n")
+    ask("GET", RUN + "/logs?line=3&lines=1")
+    ask("GET", RUN + "/logs?line=3&tail=1")
+    ask("GET", RUN + "/attempts/1/log.txt")
+    ask("GET", RUN + "/attempts/2/log.txt")
 
 
 def beats(bed: Bed, ask: Asking) -> None:
@@ -214,6 +225,6 @@ def health(bed: Bed, ask: Asking) -> None:
 
 
 SCENES: tuple[Callable[[Bed, Asking], None], ...] = (
-    submits, ends, is_approved, beats, files, is_purged, leaves_evidence, takes_over, code, machines, prices,
+    submits, ends, is_approved, logs, beats, files, is_purged, leaves_evidence, takes_over, code, machines, prices,
     disasters, health, *scenes_people.SCENES,
 )  # fmt: skip

@@ -10,7 +10,6 @@ from supervisor.api.answers import json_answer, run_unless_known
 from supervisor.api.bodies import (
     AllEventParameters,
     EventParameters,
-    LogParameters,
     NoParameters,
     RunEventParameters,
     RunListParameters,
@@ -92,15 +91,6 @@ async def list_events(request: Request) -> Response:
     if wants_stream(request):
         return open_stream(request, query, None, caller_of(request).sees(query.owner))
     return await _events(request, None, query, owner=caller_of(request).sees(query.owner))
-
-
-@router.get("/runs/{run_id}/logs")
-async def read_log(request: Request, run_id: str) -> Response:
-    """Read the log of an attempt from a byte offset. Ask again from next_offset to follow it."""
-    query = read_query(LogParameters, request)
-    logs = services_of(request).logs
-    answer = await run_in_threadpool(logs.read, run_id, query.attempt, query.offset, query.limit)
-    return json_answer(answer, headers={"X-Next-Offset": str(answer["next_offset"])})
 
 
 async def _events(
