@@ -115,9 +115,7 @@ class Live(Response):
     async def _changed(self, heard: Told) -> list[bytes]:
         if len(heard.runs) > ROWS_MOST:
             return []
-        mine = [(run_id, event_id) for run_id, event_id in heard.runs.items() if run_id in self._wish.rows]
-        rows = [
-            (run_id, await self._pages.rows.made(self._api, run_id, event_id)) for run_id, event_id in mine
-        ]
+        mine = {run_id: event_id for run_id, event_id in heard.runs.items() if run_id in self._wish.rows}
+        rows = await self._pages.rows.made(self._api, mine)
         # Without an id: what is lost between here and the look is told again.
-        return [framed(f"run-{run_id}", row) for run_id, row in rows if row]
+        return [framed(f"run-{run_id}", row) for run_id, row in rows.items()]

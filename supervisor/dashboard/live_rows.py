@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from starlette.concurrency import run_in_threadpool
 
@@ -17,6 +17,7 @@ from supervisor.dashboard.public_api import Api, Json, Refused, SignInNeeded
 
 KEPT = 256
 TEMPLATE = "runs_row.html"
+Making = asyncio.Task[dict[str, str] | None]
 
 
 class Rows:
@@ -24,28 +25,41 @@ class Rows:
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self._made: OrderedDict[tuple[str, str], asyncio.Task[str]] = OrderedDict()
+        self._made: OrderedDict[tuple[str, str], Making] = OrderedDict()
 
-    async def made(self, api: Api, run_id: str, event_id: str) -> str:
-        """The row as it is after this event, or later; "" = it could not be had."""
-        key = run_id, event_id
-        while (making := self._made.get(key)) is not None:
-            # Shielded: it is made for all, whoever goes away meanwhile.
-            if row := await asyncio.shield(making):
-                return row
-            if self._made.get(key) is making:
-                del self._made[key]
-        making = self._made[key] = asyncio.create_task(self._make(api, run_id))
-        if len(self._made) > KEPT:
+    async def made(self, api: Api, changed: Mapping[str, str]) -> dict[str, str]:
+        """`changed`: run -> its last event. Run -> its row as it is after that event, or later; a run that is gone, or
+        that could not be had, is left out."""
+        rows: dict[str, str] = {}
+        for key in changed.items():
+            while key[0] not in rows and (making := self._made.get(key)) is not None:
+                # Shielded: it is made for all, whoever goes away meanwhile.
+                if (made := await asyncio.shield(making)) is not None:
+                    rows[key[0]] = made.get(key[0], "")
+                elif self._made.get(key) is making:
+                    del self._made[key]
+        missing = {run_id: event_id for run_id, event_id in changed.items() if run_id not in rows}
+        if missing:
+            rows |= await self._begin(api, missing) or {}
+        return {run_id: row for run_id, row in rows.items() if row}
+
+    async def _begin(self, api: Api, missing: Mapping[str, str]) -> dict[str, str] | None:
+        making = asyncio.create_task(self._make(api, list(missing)))
+        for key in missing.items():
+            self._made[key] = making
+        while len(self._made) > KEPT:
             self._made.popitem(last=False)
         return await asyncio.shield(making)
 
-    async def _make(self, api: Api, run_id: str) -> str:
+    async def _make(self, api: Api, run_ids: Sequence[str]) -> dict[str, str] | None:
+        """None: the API refused."""
+        asked = [("run_id", run_id) for run_id in run_ids]
         try:
-            run = await api.get(f"/v1/runs/{run_id}")
+            found = await api.get("/v1/runs", [*asked, ("include", "sparkline")])
         except (Refused, SignInNeeded):
-            return ""
-        return await run_in_threadpool(self._rendered, run)
+            return None
+        return await run_in_threadpool(self._rendered, found["runs"])
 
-    def _rendered(self, run: Json) -> str:
-        return rendering.environment().get_template(TEMPLATE).render(run=run, now=self._now())
+    def _rendered(self, runs: Sequence[Json]) -> dict[str, str]:
+        template, now = rendering.environment().get_template(TEMPLATE), self._now()
+        return {run["run_id"]: template.render(run=run, now=now) for run in runs}
