@@ -57,7 +57,7 @@ WRONG = (
     ("rect { fill: #fff", "rect { fill: #555", "light: contrast 2."),
     ("Words on", '<b style="font: 900px x">Words</b> on', "360 px: the page is"),
     ("display: inline-block; padding: 8px", "font-size: 9px; padding: 0", "is small beside"),
-    ("<header>", '<header style="margin-bottom: -9px">', "the header covers the beginning"),
+    ("<header>", '<header style="margin-bottom: -40px">', "the header covers the beginning"),
     ("<h1>", '<h1 style="position: fixed; inset: 0">', "covered in the header"),
 )
 
