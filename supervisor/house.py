@@ -142,17 +142,18 @@ def build(settings: Settings, store: Store, wakes: Wakes) -> House:
     )
     outbox = leader if alone else Leader(store, OUTBOX, owner, clock, alone, lambda: None)
     announcer = outlets.announcer_of(settings, store, clock, outbox, shared=alone)
+    others = {"retention": loop.housekeeper, "outbox": outbox}
     services = assemble(
         parts,
         inbox,
-        lambda: _loop_status(loop),
+        lambda: _loop_status(loop, others),
         surroundings(settings, adapters, store.supervisor_id),
         Dev(parts, adapters.disasters) if adapters.disasters is not None else None,
         lambda key: tick.runs.get(key) if leader.lease() is not None else None,
         settings_of.public_host(settings),
         _preview(parts, paces),
     )
-    asked = replace(_asked(settings, services), readings=_readings(settings, parts, loop, outbox))
+    asked = replace(_asked(settings, services), readings=_readings(settings, parts, loop, others))
     return House(asked, loop, handover, adapters, announcer)
 
 
@@ -161,7 +162,9 @@ def _asked(settings: Settings, services: Services) -> Services:
     rates = Rates(settings.rate_per_s, settings.rate_burst)
     asked = without_tokens(services) if settings.insecure_loopback else with_tokens(services, rates)
     streams = Limits(settings.streams_max, settings.streams_per_token)
-    return replace(asked, streams=streams, about=About(settings_digest.digest(settings)))
+    return replace(
+        asked, streams=streams, about=About(settings_digest.digest(settings), _kind_of_database(settings))
+    )
 
 
 def parts_of(
@@ -229,17 +232,22 @@ def _preview(parts: Parts, paces: Paces) -> Preview:
     return preview
 
 
-def _readings(settings: Settings, parts: Parts, loop: Loop, outbox: Leader) -> Mapping[str, Readings]:
+def _kind_of_database(settings: Settings) -> str:
+    return settings.database_url.partition(":")[0].partition("+")[0]
+
+
+def _readings(
+    settings: Settings, parts: Parts, loop: Loop, others: Mapping[str, Leader | None]
+) -> Mapping[str, Readings]:
     """What a scrape reads, by part."""
     most, tick = settings.metrics_per_run, loop.tick
-    others = {"retention": loop.housekeeper, "outbox": outbox}
 
     def runs() -> Iterable[Reading]:
         leads = most > 0 and loop.leader.lease() is not None
         return watching.runs(list(tick.runs.values()), most, parts.clock.now()) if leads else ()
 
     return {
-        "build": lambda: watching.build(parts, settings.database_url.partition(":")[0].partition("+")[0]),
+        "build": lambda: watching.build(parts, _kind_of_database(settings)),
         "loop": lambda: gauges.readings(loop, others),
         "runs": runs,
         "database": lambda: watching.database(parts),
@@ -282,9 +290,11 @@ def _tick(
     )
 
 
-def _loop_status(loop: Loop) -> LoopStatus:
+def _loop_status(loop: Loop, others: Mapping[str, Leader | None]) -> LoopStatus:
     last = loop.status.last_tick_at
     leads = loop.leader.lease() is not None
     follows = not leads and not loop.leader.alone
     age_s = None if last is None or follows else loop.clock.monotonic() - last
-    return LoopStatus(age_s, leader=leads, follower=follows)
+    held = {name: leader.lease() is not None for name, leader in others.items() if leader is not None}
+    status, leases = loop.status, {"cell": leads, **held}
+    return LoopStatus(age_s, leads, follows, status.last_tick_s, status.lag_s, status.ticks, leases)

@@ -27,6 +27,8 @@ NEEDED: Mapping[str, Scope | None] = {
     "ready": None,
     "push_beat": None,
     "show_meta": Scope.READ,
+    "show_loop": Scope.READ,
+    "show_asker": Scope.READ,
     "show_metrics": Scope.METRICS,
     "doctor": Scope.ADMIN,
     "submit_run": Scope.WRITE,

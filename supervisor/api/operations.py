@@ -209,6 +209,8 @@ OPERATIONS: Mapping[str, Operation] = {
         body_required=False,
     ),
     "show_meta": Operation({200: schemas_health.Meta}),
+    "show_loop": Operation({200: schemas_health.LoopShown}),
+    "show_asker": Operation({200: schemas_health.Asker}),
     "show_metrics": Operation(
         {}, query=bodies.NoParameters, media={200: ("text/plain", "application/openmetrics-text")}
     ),

@@ -9,7 +9,8 @@ from supervisor.api.schemas import Answer
 
 class Meta(Answer):
     """`features`: words that keep their meaning; clients must accept those that they do not know. `config_hash`: the
-    same for supervisors that are set alike, secrets left out. `limits`: by name, null where there is none.
+    same for supervisors that are set alike, secrets left out. `limits`: by name, null where there is none. `database`:
+    its kind, such as sqlite.
 
     `provider`: of a run that names none, with what it offers in the order of preference. `default_image`: of such a
     run, null where each must name its own or none is used. `project`: whose machines these are, null where they are
@@ -20,6 +21,7 @@ class Meta(Answer):
     features: list[str]
     config_hash: str | None
     limits: dict[str, float | None]
+    database: str | None
     provider: str
     zones: list[str]
     shapes: list[str]
@@ -42,6 +44,41 @@ class CheckShown(Answer):
 class Ready(Answer):
     ready: bool
     checks: list[CheckShown] = []
+
+
+class LeaseShown(Answer):
+    """`held`: by this process."""
+
+    name: str
+    held: bool
+
+
+class LoopShown(Answer):
+    """`ticking`: it looks as often as it should, or another replica does. `last_tick_age_s`: since the end of the last
+    look, null where there was none or another replica looks; it is late after `late_after_s`. `last_tick_late_s`: how
+    late that look began. `ticks`: since this process started."""
+
+    leader: bool
+    ticking: bool
+    poll_interval_s: float
+    late_after_s: float
+    ticks: int
+    last_tick_age_s: float | None
+    last_tick_took_s: float | None
+    last_tick_late_s: float
+    leases: list[LeaseShown]
+
+
+class Asker(Answer):
+    """`name`: stands in the history of what is done. `token_id`: null where nobody is asked for a token; `expires_at`:
+    null where it never does."""
+
+    name: str
+    owner: str
+    scopes: list[str]
+    token_id: str | None
+    expires_at: str | None
+    max_active_runs: int | None
 
 
 class FindingShown(Answer):

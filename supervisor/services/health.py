@@ -6,8 +6,8 @@ three intervals (or another replica leads). A fresh process is not ready before 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from supervisor.domain.errors import SchemaMismatch
 from supervisor.ports.store import StoreDown
@@ -20,11 +20,16 @@ TICKS_MISSED = 3
 @dataclass(frozen=True, slots=True)
 class LoopStatus:
     """`last_tick_age_s` on the monotonic clock, None before the first tick. `leader`: this process holds the lease;
-    `follower`: another replica does, so that no tick is expected here."""
+    `follower`: another replica does, so that no tick is expected here. `last_tick_s`: how long the last tick took;
+    `late_s`: how late it began; `ticks`: how many there were. `leases`: name -> whether this process holds it."""
 
     last_tick_age_s: float | None = None
     leader: bool = False
     follower: bool = False
+    last_tick_s: float | None = None
+    late_s: float = 0.0
+    ticks: int = 0
+    leases: Mapping[str, bool] = field(default_factory=dict)
 
 
 LoopView = Callable[[], LoopStatus]
@@ -53,6 +58,21 @@ def readiness_json(checks: list[Check]) -> Json:
     return {
         "ready": all(check.ok for check in checks),
         "checks": [{"name": check.name, "ok": check.ok, "fact": check.fact} for check in checks],
+    }
+
+
+def loop_json(loop: LoopStatus, poll_interval_s: float) -> Json:
+    """From memory alone."""
+    return {
+        "leader": loop.leader,
+        "ticking": ticks(loop, poll_interval_s),
+        "poll_interval_s": poll_interval_s,
+        "late_after_s": TICKS_MISSED * poll_interval_s,
+        "ticks": loop.ticks,
+        "last_tick_age_s": loop.last_tick_age_s,
+        "last_tick_took_s": loop.last_tick_s,
+        "last_tick_late_s": loop.late_s,
+        "leases": [{"name": name, "held": held} for name, held in loop.leases.items()],
     }
 
 

@@ -20,9 +20,11 @@ FEATURES = (
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """`config_hash`: of the settings, "" = there are none. `limits`: name -> bound, None = no limit."""
+    """`config_hash`: of the settings, "" = there are none. `limits`: name -> bound, None = no limit. `database`: its
+    kind, "" = not known."""
 
     config_hash: str = ""
+    database: str = ""
     limits: Mapping[str, float | None] = field(default_factory=dict)
 
 
@@ -36,6 +38,7 @@ def meta(parts: Parts, about: About) -> Json:
         "features": list(FEATURES),
         "config_hash": about.config_hash or None,
         "limits": dict(about.limits),
+        "database": about.database or None,
         "provider": parts.own_provider,
         "zones": list(dict.fromkeys(place.zone for place in places)),
         "shapes": list(dict.fromkeys(place.shape for place in places)),

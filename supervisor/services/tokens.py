@@ -88,6 +88,19 @@ def listing(parts: Parts) -> Json:
     return {"tokens": [token_json(token, now) for token in parts.store.tokens.newest(SHOWN)]}
 
 
+def asker_json(parts: Parts, caller: Caller) -> Json:
+    """Who asks. Raises StoreDown."""
+    token = parts.store.tokens.get(caller.token_id) if caller.token_id else None
+    return {
+        "name": caller.actor,
+        "owner": caller.owner,
+        "scopes": sorted(caller.scopes),
+        "token_id": caller.token_id or None,
+        "expires_at": None if token is None else rfc3339.maybe(token.expires_at),
+        "max_active_runs": caller.max_active_runs,
+    }
+
+
 def revoke(parts: Parts, identity: Identity, token_id: str, caller: Caller) -> Json:
     """The token as it is now. Raises TokenNotFound, StoreDown."""
     now = parts.clock.now()

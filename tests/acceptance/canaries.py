@@ -64,6 +64,8 @@ def doors(daemon: Daemon) -> list[str]:
         "/v1/events?limit=500",
         "/v1/doctor",
         "/v1/meta",
+        "/v1/loop",
+        "/v1/whoami",
         "/metrics",
         "/v1/cost",
         "/v1/machines?all=true",

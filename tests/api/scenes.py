@@ -219,7 +219,7 @@ def disasters(bed: Bed, ask: Asking) -> None:
 
 
 def health(bed: Bed, ask: Asking) -> None:
-    for path in ("/livez", "/readyz", "/v1/meta", "/v1/doctor"):
+    for path in ("/livez", "/readyz", "/v1/meta", "/v1/loop", "/v1/whoami", "/v1/doctor"):
         ask("GET", path + ("?verbose=true" if path == "/readyz" else ""))
         ask("GET", path + "?colour=red")
 

@@ -233,3 +233,21 @@ def test_a_database_that_is_away_lets_nobody_new_in(door: Door, monkeypatch: pyt
     assert (refused.status_code, refused.json()["code"]) == (503, "UNAVAILABLE")
     assert refused.headers["retry-after"]
     assert door.ask("GET", "/v1/meta", "mistyped").status_code == 401
+
+
+def test_who_asks_is_told_what_his_token_stands_for(bed: Bed) -> None:
+    made = create(bed.parts, TokenWish("ci", "vision", frozenset({Scope.READ}), 3600.0, 5), LOCAL)
+    asker = Client(with_tokens(bed.services)).get(
+        "/v1/whoami", headers={"Authorization": f"Bearer {made['token']}"}
+    )
+    assert asker.json() == {
+        "name": "ci",
+        "owner": "vision",
+        "scopes": ["runs:read"],
+        "token_id": made["token_id"],
+        "expires_at": made["expires_at"],
+        "max_active_runs": 5,
+    }
+    assert Client(with_tokens(bed.services)).get("/v1/whoami").status_code == 401
+    nobody_asked = Client(bed.services).get("/v1/whoami").json()
+    assert (nobody_asked["name"], nobody_asked["token_id"]) == ("local", None)

@@ -12,7 +12,7 @@ from supervisor.ports.provider import LaunchRequest, ProviderUnavailable
 from supervisor.ports.store import StoreDown
 from supervisor.services.dev import Dev
 from supervisor.services.doctor import Surroundings, examine
-from supervisor.services.health import LoopStatus, readiness
+from supervisor.services.health import LoopStatus, loop_json, readiness
 from tests.services.bed import COMMAND, PLACE, Bed
 
 
@@ -184,3 +184,19 @@ def test_a_stockout_of_known_zones(bed: Bed, dev: Dev) -> None:
     assert dev.stockout(["local-a"], 60.0)["zones"] == ["local-a"]
     with pytest.raises(InvalidRequest, match="local-a, local-b, local-c"):
         dev.stockout(["mars-a"], None)
+
+
+@pytest.mark.parametrize(("age_s", "ticking"), [(1.0, True), (90.0, False), (None, False)])
+def test_the_loop_tells_how_it_does(age_s: float | None, ticking: bool) -> None:
+    loop = LoopStatus(age_s, True, False, 0.25, 1.5, 7, {"cell": True, "outbox": False})
+    assert loop_json(loop, 30.0) == {
+        "leader": True,
+        "ticking": ticking,
+        "poll_interval_s": 30.0,
+        "late_after_s": 90.0,
+        "ticks": 7,
+        "last_tick_age_s": age_s,
+        "last_tick_took_s": 0.25,
+        "last_tick_late_s": 1.5,
+        "leases": [{"name": "cell", "held": True}, {"name": "outbox", "held": False}],
+    }

@@ -8,11 +8,12 @@ from fastapi.concurrency import run_in_threadpool
 from supervisor.api.access import Admitted
 from supervisor.api.answers import json_answer
 from supervisor.api.bodies import DoctorParameters, NoParameters, ReadyParameters, read_query
-from supervisor.api.deps import services_of
+from supervisor.api.deps import caller_of, services_of
 from supervisor.api.limits import limits_of
 from supervisor.services.doctor import examine
-from supervisor.services.health import readiness, readiness_json
+from supervisor.services.health import loop_json, readiness, readiness_json
 from supervisor.services.meta import meta
+from supervisor.services.tokens import asker_json
 
 router = APIRouter(tags=["health"], route_class=Admitted)
 
@@ -41,6 +42,22 @@ async def show_meta(request: Request) -> Response:
     read_query(NoParameters, request)
     services = services_of(request)
     return json_answer(meta(services.parts, limits_of(services)))
+
+
+@router.get("/v1/loop")
+async def show_loop(request: Request) -> Response:
+    """Tell how the loop does: when it last looked, how long that took, and which leases this process holds."""
+    read_query(NoParameters, request)
+    services = services_of(request)
+    return json_answer(loop_json(services.loop(), services.parts.knobs.poll_interval_s))
+
+
+@router.get("/v1/whoami")
+async def show_asker(request: Request) -> Response:
+    """Tell whom the token of this request stands for, and what it may do."""
+    read_query(NoParameters, request)
+    services, caller = services_of(request), caller_of(request)
+    return json_answer(await run_in_threadpool(asker_json, services.parts, caller))
 
 
 @router.get("/v1/doctor")
