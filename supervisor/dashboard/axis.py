@@ -14,7 +14,7 @@ from supervisor.lifecycle.figures import count_text, rate_text, size_text
 
 DAY_S = 86_400
 TIME_STEPS_S = (
-    1, 5, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200,
+    1, 5, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200,
     DAY_S, 2 * DAY_S, 7 * DAY_S, 14 * DAY_S, 28 * DAY_S, 91 * DAY_S, 364 * DAY_S,
 )  # fmt: skip
 SHORT = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))

@@ -62,12 +62,14 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """`path` "" = nothing to draw. `last`: the newest figure; `summary`: what the whole chart shows."""
+    """`path` "" = nothing to draw. `last`: the newest figure; `bounds`: lowest and highest; `summary`: what the whole
+    chart shows."""
 
     kind: Kind
     height: float
     path: str
     last: str
+    bounds: str
     summary: str
     across: tuple[Mark, ...]
     up: tuple[Mark, ...]
@@ -126,21 +128,23 @@ def _chart(
     apart = marks[1] - marks[0] if len(marks) > 1 else high - low
     up = tuple(Mark(frame.y(mark), axis.mark_text(mark, apart, kind.unit)) for mark in marks)
     last = axis.value_text(values[-1], kind.unit) if values else ""
-    return Chart(
-        kind, height, plot.path(frame, found), last, _summary(kind, values, len(found)), across, up, stretches
-    )
+    bounds, summary = _bounds(kind, values), _summary(kind, values, len(found))
+    return Chart(kind, height, plot.path(frame, found), last, bounds, summary, across, up, stretches)
+
+
+def _bounds(kind: Kind, values: Sequence[float]) -> str:
+    if not values:
+        return ""
+    lowest, highest = (axis.value_text(value, kind.unit) for value in (min(values), max(values)))
+    return "always the same" if lowest == highest else f"lowest {lowest}, highest {highest}"
 
 
 def _summary(kind: Kind, values: Sequence[float], stretches: int) -> str:
     if not values:
         return "Nothing was told in this time."
-    last, lowest, highest = (
-        axis.value_text(value, kind.unit) for value in (values[-1], min(values), max(values))
-    )
     cuts = f", with {plural(stretches - 1, 'gap')}" if stretches > 1 else ""
-    if lowest == highest:
-        return f"{last} all the time, {plural(len(values), 'point')}{cuts}."
-    return f"Last {last}, lowest {lowest}, highest {highest}, {plural(len(values), 'point')}{cuts}."
+    last = axis.value_text(values[-1], kind.unit)
+    return f"Last {last}, {_bounds(kind, values)}; {plural(len(values), 'point')}{cuts}."
 
 
 def _stretches(attempts: Sequence[Json], begin: float, end: float) -> tuple[Stretch, ...]:

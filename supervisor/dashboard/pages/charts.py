@@ -1,12 +1,11 @@
 """The charts of a run over wall time: a few on its overview, all of them on a page of their own.
 
 Which time is shown stands in the address: `?since=&until=` as the API has them, or `?last=hour|day`, which goes along
-with the clock.
+with the clock until the run is over.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -29,17 +28,22 @@ async def panel(api: Api, run: Json, attempts: Sequence[Json]) -> Json | None:
     if series is None or not series["points"]:
         return None
     points = series["points"]
-    few = charts.few(charts.kinds(points))
+    few, times = charts.few(charts.kinds(points)), _times(series, run, attempts, False)
     return {
-        "drawn": charts.draw(few, points, attempts, _times(series, run, attempts, False), charts.SMALL_PX),
+        "drawn": charts.draw(few, points, attempts, times, charts.SMALL_PX),
         "bands": bands(attempts),
+        "times": times,
+        "over": run["status"] in TERMINAL,
     }
 
 
 async def show(request: Request, api: Api) -> Response:
     """Raises SignInNeeded, Refused."""
     run = await run_page.of(request, api)
-    asked = _asked(request.query_params, time.time())
+    now = rendering.of_every_page(request)["now"]
+    asked = _asked(
+        request.query_params, epoch(run["status_since"]) or now if run["status"] in TERMINAL else now
+    )
     query = [(name, value) for name, value in asked.items() if name in ("since", "until") and value]
     series, answer = await api.together(
         api.get(_path(run), [*query, ("points", str(POINTS))]),
@@ -57,6 +61,8 @@ async def show(request: Request, api: Api) -> Response:
         bands=bands(attempts),
         asked=asked,
         series=series,
+        times=times,
+        over=run["status"] in TERMINAL,
         begin=_moment(times[0]),
         end=_moment(times[1]),
     )
@@ -67,11 +73,12 @@ def bands(attempts: Sequence[Json]) -> list[list[Any]]:
     return [[one["number"], epoch(one["started_at"]), epoch(one["ended_at"])] for one in attempts]
 
 
-def _asked(query: Mapping[str, str], now: float) -> dict[str, str]:
-    """`last`, `since`, `until` as the address has them, "" where it has not. An unknown `last` is none."""
+def _asked(query: Mapping[str, str], end: float) -> dict[str, str]:
+    """`last`, `since`, `until` as the address has them, "" where it has not. An unknown `last` is none. `end`: of the
+    run, else now."""
     last = query.get("last", "")
     if last in LASTS_S:
-        return {"last": last, "since": _moment(now - LASTS_S[last]), "until": ""}
+        return {"last": last, "since": _moment(end - LASTS_S[last]), "until": ""}
     return {"last": "", "since": query.get("since", ""), "until": query.get("until", "")}
 
 

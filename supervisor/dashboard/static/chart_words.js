@@ -1,0 +1,74 @@
+// Figures and times beside charts, in the words of the server (dashboard/axis.py): always with a unit, times in UTC.
+(() => {
+  "use strict";
+  const SHORT = [[1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]];
+  const SCIENTIFIC_FROM = 1e7, SCIENTIFIC_BELOW = 1e-4, DIGITS = 4;
+
+  const trimmed = (text) => (text.includes(".") ? text.replace(/0+$/, "").replace(/\.$/, "") : text);
+  const grouped = (value, decimals) =>
+    value.toLocaleString("en-US", { minimumFractionDigits: decimals, maximumFractionDigits: decimals });
+  const power = (text) => text.replace("e+", "e");
+
+  function decimals(value, step) {
+    return grouped(value, Math.max(0, Math.min(9, -Math.floor(Math.log10(step) + 1e-9))));
+  }
+
+  function shortened(value, step, unit) {
+    for (const [size, letter] of SHORT) {
+      if (Math.abs(value) >= size) return `${decimals(value / size, step / size)} ${letter}${unit}`;
+    }
+    return `${decimals(value, step)} ${unit}`.trim();
+  }
+
+  /** Beside an axis whose marks lie `step` apart. */
+  function markText(value, step, unit) {
+    if (unit === "percent") return `${decimals(value, step)} %`;
+    if (unit === "bytes") return value ? shortened(value, step, "B") : "0 B";
+    if (unit === "steps") return shortened(value, step, "").replace(" ", "");
+    if (value === 0) return "0";
+    if (Math.abs(value) >= SCIENTIFIC_FROM || step < SCIENTIFIC_BELOW) {
+      const digits = Math.floor(Math.log10(Math.abs(value))) - Math.floor(Math.log10(step));
+      return power(value.toExponential(Math.max(0, Math.min(12, digits))));
+    }
+    return decimals(value, step);
+  }
+
+  function metricText(value) {
+    const size = Math.abs(value);
+    if (size !== 0 && (size >= SCIENTIFIC_FROM || size < SCIENTIFIC_BELOW)) {
+      const [head, tail] = power(value.toExponential(DIGITS - 1)).split("e");
+      return `${trimmed(head)}e${tail}`;
+    }
+    const whole = size >= 1 ? String(Math.floor(size)).length : 0;
+    const leading = size > 0 && size < 1 ? -Math.floor(Math.log10(size)) - 1 : 0;
+    return trimmed(grouped(value, Math.max(0, DIGITS - whole) + leading));
+  }
+
+  function rateText(value) {
+    if (value > 0 && value < 0.1) return `${Math.floor(1 / value)} s per step`;
+    return `${grouped(value, 1)} steps/s`;
+  }
+
+  /** In words of its own: `12,300`, `3.1 steps/s`, `87.5 %`, `24.1 GB`, `0.3112`. */
+  function valueText(value, unit) {
+    if (unit === "steps") return grouped(value, 0);
+    if (unit === "rate") return rateText(value);
+    if (unit === "percent") return `${trimmed(value.toFixed(1))} %`;
+    if (unit === "bytes") return shortened(value, value >= 1000 ? 10 ** (3 * Math.floor(Math.log10(value) / 3) - 1) : 1, "B");
+    return metricText(value);
+  }
+
+  const day = (at) => new Date(at * 1000).toLocaleDateString("en-US", { month: "short", day: "numeric", timeZone: "UTC" });
+  const clock = (at, digits) => new Date(at * 1000).toISOString().slice(11, 11 + digits);
+
+  /** `Nov 22, 09:31:00 UTC` */
+  const timeText = (at) => `${day(at)}, ${clock(at, 8)} UTC`;
+
+  /** Beside an axis whose marks lie `step` seconds apart. */
+  const timeMark = (at, step) => (at % 86_400 === 0 ? day(at) : clock(at, step < 60 ? 8 : 5));
+
+  /** As the API wants a time: whole seconds. */
+  const moment = (at) => `${new Date(at * 1000).toISOString().slice(0, 19)}Z`;
+
+  window.spotChartWords = { markText, valueText, timeText, timeMark, moment };
+})();
