@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -18,9 +20,11 @@ ORIGIN = "http://127.0.0.1:8787"
 class Looking:
     """Pages of these services. `get` and `post` give the answer as it is; `page` the document of a 200."""
 
-    def __init__(self, services: Services, origin: str = ORIGIN) -> None:
+    def __init__(
+        self, services: Services, origin: str = ORIGIN, now: Callable[[], float] = time.time
+    ) -> None:
         app = create_app(services)
-        mount(app)
+        mount(app, now)
         self.origin, self.cookies = origin, httpx.Cookies()
         self.app = app
         self._transport = httpx.ASGITransport(app, raise_app_exceptions=False)

@@ -13,13 +13,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 from supervisor.api import server
 from supervisor.dashboard.app import mount
+from supervisor.domain.findings import OK, Finding
 from supervisor.ports.endpoints import WEBHOOKS
+from supervisor.services import doctor_local
 from supervisor.storage.store import open_store
 from tests.dashboard.dataset.fill import fill
 from tests.dashboard.dataset.house import House, open_house
+
+# What the doctor would say of the computer at hand is no part of the data.
+FACTS = {
+    "python": "Python 3.12.8 at /opt/spot/bin/python",
+    "disk": "41.6 GiB free at /var/lib/spot",
+    "inodes": "6,112,804 files can still be made at /var/lib/spot",
+    "agent": "148 KB, version 0.1.0",
+}
+COMPUTER = {name: lambda *_, name=name, fact=fact: Finding(name, OK, fact) for name, fact in FACTS.items()}
 
 
 @contextmanager
@@ -30,7 +42,8 @@ def filled(now: float) -> Iterator[House]:
         try:
             house = open_house(store, Path(folder), now)
             fill(house)
-            yield house
+            with patch.multiple(doctor_local, **COMPUTER):
+                yield house
         finally:
             store.close()
 

@@ -5,13 +5,14 @@ Everything goes through the real store. No loop runs: nobody but who looks at it
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from supervisor.api.deps import Services, assemble
+from supervisor.domain.events import Event
 from supervisor.domain.findings import OK, WARN, Check, Finding
 from supervisor.domain.placement import Offer, Placement
 from supervisor.domain.policies import Knobs, StallLimits
@@ -24,7 +25,7 @@ from supervisor.services.health import LoopStatus
 from supervisor.services.heartbeat import BeatInbox
 from supervisor.services.parts import Defaults, Parts
 from supervisor.services.policy import policy_from
-from tests.dashboard.dataset.story import Story
+from tests.dashboard.dataset.story import Step, Story
 from tests.fakes.clock import FakeClock
 from tests.fakes.courier import FakeCourier
 from tests.fakes.objectstore import MemoryStore
@@ -81,36 +82,35 @@ class House:
         self.objects.put(key, content)
         self.clock.step(stands - self.clock.now())
 
-    def write(self, stories: Iterable[Story]) -> None:
-        """All steps of all runs in the order of their times, then their series and last beats."""
-        steps = sorted((step for story in stories for step in story.steps), key=lambda step: step.at)
+    def write(self, stories: Sequence[Story], others: Sequence[tuple[float, Event]] = ()) -> None:
+        """All steps of all runs, and `others`, in the order of their times; then their series and last beats."""
         stored: dict[str, Run] = {}
-        for step in steps:
-            spec = self.told[step.run.run_id].spec
-            with self.store.begin(step.at) as tx:
-                before = stored.get(step.run.run_id)
-                if before is None:
-                    stored[step.run.run_id] = tx.insert(step.run, spec, spec.get("labels", {}), step.events)
-                    continue
-                after = replace(step.run, key=before.key, version=before.version)
-                hit = tx.apply(Change(before, after, step.events), step.at)
-                assert hit is not None
-                stored[step.run.run_id] = hit
+        told = [*others, *((step.at, step) for story in stories for step in story.steps)]
+        for at, one in sorted(told, key=lambda pair: pair[0]):
+            if isinstance(one, Event):
+                self.store.add_events(None, (one,), at)
+            else:
+                stored[one.run.run_id] = self._step(one, stored.get(one.run.run_id))
+        points = [
+            Sample(stored[story.run.run_id].key, point.at, point.attempt, point.pulse)
+            for story in stories
+            for point in story.points
+        ]
         lease = self.store.take_lease(CELL, "supervisor-1", 3600.0, self.clock.monotonic())
         assert lease is not None
-        self.store.write_pulses(
-            [
-                Sample(stored[story.run.run_id].key, point.at, point.attempt, point.pulse)
-                for story in stories
-                for point in story.points
-            ],
-            lease,
-        )
-        with self.store.begin(self.now) as tx:
-            for story in stories:
-                before = tx.find(story.run.run_id)
-                assert before is not None
-                tx.apply(Change(before, replace(story.run, key=before.key, version=before.version)), self.now)
+        self.store.write_pulses(points, lease)
+        for story in stories:
+            self._step(Step(self.now, story.run, ()), self.store.find(story.run.run_id))
+
+    def _step(self, step: Step, before: Run | None) -> Run:
+        with self.store.begin(step.at) as tx:
+            if before is None:
+                spec = self.told[step.run.run_id].spec
+                return tx.insert(step.run, spec, spec.get("labels", {}), step.events)
+            after = replace(step.run, key=before.key, version=before.version)
+            stored = tx.apply(Change(before, after, step.events), step.at)
+        assert stored is not None
+        return stored
 
 
 def open_house(store: Store, data_dir: Path, now: float = NOW) -> House:

@@ -9,11 +9,11 @@ from supervisor.domain.causes import Cause
 from supervisor.domain.heartbeat import Exit
 from supervisor.domain.status import Status
 from supervisor.lifecycle.limits import run_cost_usd
+from tests.dashboard.dataset import files
 from tests.dashboard.dataset.house import A100, EAST, House
 from tests.dashboard.dataset.runs_live import LOSS, NOTICE, spec
 from tests.dashboard.dataset.story import DAY_S, HOUR_S, Pace, Story
 
-SHA = "c0ffee" + "0" * 58
 HOSTILE = "<script>alert('label')</script>"
 RIGHT_TO_LEFT = "\u202egnp.exe \U0001f680 'quoted' \"twice\" &amp; </td>"
 
@@ -32,8 +32,8 @@ def _story(house: House, name: str, age_s: float, owner: str, image: str, **more
     )
 
 
-def _completed(story: Story, files: int = 3, size_bytes: int = 41_204_113) -> Story:
-    story.save().verified(files, size_bytes, SHA).lose(
+def _completed(story: Story) -> Story:
+    story.save().verified(3, files.RESULTS_BYTES, files.RESULTS_SHA).lose(
         Cause.FINISHED, "exit code 0", Exit(0, None, False, 3600.0)
     )
     return story.over(Status.COMPLETED, Cause.FINISHED)
@@ -52,7 +52,7 @@ def _long(house: House) -> None:
         )
         story.life(EAST[(number * 2) % 3], hours * HOUR_S, cause, words, 15 + 200 * (number % 3))
     story.wait(12).ask("us-east1-b").obtain().start().train(3.4 * HOUR_S)
-    _completed(story, 5, 6_120_441_223)
+    _completed(story)
 
 
 def _two_lives(house: House) -> None:
@@ -74,7 +74,7 @@ def _third(house: House) -> None:
     trained = (
         story.wait(9).ask("us-east1-b").obtain().start().train(5.2 * HOUR_S, Pace(1.6, 30_000, 500, LOSS))
     )
-    _completed(trained, 4, 967_112_004)
+    _completed(trained)
 
 
 def _partial(house: House) -> None:
@@ -84,7 +84,7 @@ def _partial(house: House) -> None:
     story.wait(9).ask("us-east1-b").obtain().start().train(
         2.1 * HOUR_S, Pace(1.2, 9_000, 500, {"mAP": (0.1, 0.41)})
     )
-    story.save().verified(1, 88_120, SHA, ("metrics.json",))
+    story.save().verified(1, files.PART[0].size, files.PART_SHA, ("metrics.json",))
     story.lose(Cause.FINISHED, "exit code 0").over(Status.PARTIAL, Cause.FINISHED, "metrics.json")
 
 
