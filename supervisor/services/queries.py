@@ -20,7 +20,7 @@ from supervisor.services import cursor as cursors
 from supervisor.services import rfc3339
 from supervisor.services.attempt_view import attempts_json
 from supervisor.services.changing import find_run
-from supervisor.services.health import LoopView
+from supervisor.services.health import LoopView, ticks
 from supervisor.services.heartbeat import BeatInbox
 from supervisor.services.machines import account_view
 from supervisor.services.parts import Parts
@@ -80,7 +80,7 @@ class Queries:
         limit = min(page_size or PAGE_SIZE, PAGE_MAX)
         before_key = None if cursor is None else cursors.read(store.secret, cursor, where)
         page = store.page(where, before_key, limit)
-        following = page.next_key
+        following, loop = page.next_key, self._loop()
         runs = [run_json(self._fresh(run), now, page.labels.get(run.key, {})) for run in page.runs]
         if sparklines:
             lines = self._sparklines.of(page.runs)
@@ -90,7 +90,8 @@ class Queries:
             "summary": {
                 "counts": page.counts,
                 "usd_per_h": usd(page.usd_per_h),
-                "last_tick_age_s": self._loop().last_tick_age_s,
+                "last_tick_age_s": loop.last_tick_age_s,
+                "tick_late": not ticks(loop, self._parts.knobs.poll_interval_s),
             },
             "next_cursor": None if following is None else cursors.make(store.secret, following, where),
         }
