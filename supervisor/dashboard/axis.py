@@ -19,6 +19,7 @@ TIME_STEPS_S = (
 )  # fmt: skip
 SHORT = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 SCIENTIFIC_FROM, SCIENTIFIC_BELOW = 1e7, 1e-4
+LONG_FROM = 1e9  # too long for an axis when written out
 DIGITS = 4  # that count, of a metric
 
 
@@ -63,7 +64,7 @@ def mark_text(value: float, step: float, unit: str) -> str:
         return _shortened(value, step, "").replace(" ", "")
     if value == 0:
         return "0"
-    if abs(value) >= SCIENTIFIC_FROM or step < SCIENTIFIC_BELOW:
+    if abs(value) >= LONG_FROM or step < SCIENTIFIC_BELOW:
         return _scientific(value, max(0, math.floor(math.log10(abs(value))) - math.floor(math.log10(step))))
     return _decimals(value, step)
 
@@ -81,7 +82,7 @@ def _decimals(value: float, step: float) -> str:
 
 
 def _scientific(value: float, decimals: int) -> str:
-    head, _, power = f"{value:.{min(12, decimals)}e}".partition("e")
+    head, _, power = f"{value:.{min(6, decimals)}e}".partition("e")
     return f"{head}e{int(power)}"
 
 

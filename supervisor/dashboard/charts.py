@@ -136,7 +136,11 @@ def _bounds(kind: Kind, values: Sequence[float]) -> str:
     if not values:
         return ""
     lowest, highest = (axis.value_text(value, kind.unit) for value in (min(values), max(values)))
-    return "always the same" if lowest == highest else f"lowest {lowest}, highest {highest}"
+    if lowest != highest:
+        return f"lowest {lowest}, highest {highest}"
+    if len(values) == 1:
+        return "one point"
+    return "always the same" if min(values) == max(values) else "nearly the same"
 
 
 def _summary(kind: Kind, values: Sequence[float], stretches: int) -> str:
@@ -144,7 +148,8 @@ def _summary(kind: Kind, values: Sequence[float], stretches: int) -> str:
         return "Nothing was told in this time."
     cuts = f", with {plural(stretches - 1, 'gap')}" if stretches > 1 else ""
     last = axis.value_text(values[-1], kind.unit)
-    return f"Last {last}, {_bounds(kind, values)}; {plural(len(values), 'point')}{cuts}."
+    many = f"; {plural(len(values), 'point')}" if len(values) > 1 else ""
+    return f"Last {last}, {_bounds(kind, values)}{many}{cuts}."
 
 
 def _stretches(attempts: Sequence[Json], begin: float, end: float) -> tuple[Stretch, ...]:

@@ -2,9 +2,10 @@
 // Colours are those that the picture of the server has: read from the same classes, so light and dark come by themselves.
 (() => {
   "use strict";
-  const { markText, timeMark, valueText } = window.spotChartWords;
+  const { boundsText, markText, timeMark, valueText } = window.spotChartWords;
   const METRIC = "metric ";
-  const MARK_PX = 62, TIMES_PX = 24;
+  const MARK_PX = 70, TIMES_PX = 24;
+  const ROUND = Array.from({ length: 600 }, (_, n) => [1, 2, 5].map((size) => Number(`${size}e${n - 300}`))).flat();
 
   const valueOf = (point, field) =>
     (field.startsWith(METRIC) ? point.metrics[field.slice(METRIC.length)] : point[field]) ?? null;
@@ -49,6 +50,7 @@
       ctx.clip();
       ctx.font = `600 ${11 * ratio}px ${font}`;
       ctx.textBaseline = "top";
+      ctx.textAlign = "left";
       for (const [number, begin, end] of bands()) {
         const left = Math.max(bbox.left, u.valToPos(begin, "x", true));
         const right = Math.min(bbox.left + bbox.width, u.valToPos(end ?? u.scales.x.max, "x", true));
@@ -99,11 +101,11 @@
       series: [{}, {
         label: figure.querySelector(".chart-title").textContent,
         stroke: colour.line, width: 1.75, spanGaps: false,
-        points: { show: (u, index, from, to) => to - from < 2 || undefined, size: 4, fill: colour.line },
+        points: { show: (u, index, from, to) => to - from < 2 || undefined, size: 5, fill: colour.line },
       }],
       axes: [
         { ...axis, size: TIMES_PX, space: 64, grid: { show: false }, values: (u, marks, index, space, step) => marks.map((mark) => timeMark(mark, step)) },
-        { ...axis, size: MARK_PX, space: 34, values: (u, marks) => marks.map((mark) => markText(mark, apart(marks), unit)) },
+        { ...axis, size: MARK_PX, space: 34, incrs: ROUND, values: (u, marks) => marks.map((mark) => markText(mark, apart(marks), unit)) },
       ],
       cursor: {
         y: false,
@@ -141,9 +143,7 @@
   function describe(plot) {
     const { figure } = plot.spot, { unit } = figure.dataset;
     const values = plot.data[1].filter((value) => value !== null);
-    const lowest = valueText(values.reduce((a, b) => Math.min(a, b), Infinity), unit);
-    const highest = valueText(values.reduce((a, b) => Math.max(a, b), -Infinity), unit);
-    plot.spot.bounds = !values.length ? "" : lowest === highest ? "always the same" : `lowest ${lowest}, highest ${highest}`;
+    plot.spot.bounds = boundsText(values, unit);
     figure.querySelector(".chart-last").textContent = values.length ? valueText(values.at(-1), unit) : "";
     if (plot.cursor.idx == null) figure.querySelector(".chart-reading").textContent = plot.spot.bounds;
   }

@@ -2,7 +2,7 @@
 (() => {
   "use strict";
   const SHORT = [[1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]];
-  const SCIENTIFIC_FROM = 1e7, SCIENTIFIC_BELOW = 1e-4, DIGITS = 4;
+  const SCIENTIFIC_FROM = 1e7, SCIENTIFIC_BELOW = 1e-4, LONG_FROM = 1e9, DIGITS = 4;
 
   const trimmed = (text) => (text.includes(".") ? text.replace(/0+$/, "").replace(/\.$/, "") : text);
   const grouped = (value, decimals) =>
@@ -26,9 +26,9 @@
     if (unit === "bytes") return value ? shortened(value, step, "B") : "0 B";
     if (unit === "steps") return shortened(value, step, "").replace(" ", "");
     if (value === 0) return "0";
-    if (Math.abs(value) >= SCIENTIFIC_FROM || step < SCIENTIFIC_BELOW) {
+    if (Math.abs(value) >= LONG_FROM || step < SCIENTIFIC_BELOW) {
       const digits = Math.floor(Math.log10(Math.abs(value))) - Math.floor(Math.log10(step));
-      return power(value.toExponential(Math.max(0, Math.min(12, digits))));
+      return power(value.toExponential(Math.max(0, Math.min(6, digits))));
     }
     return decimals(value, step);
   }
@@ -58,6 +58,15 @@
     return metricText(value);
   }
 
+  /** What a line shows besides its newest figure. */
+  function boundsText(values, unit) {
+    if (!values.length) return "";
+    const lowest = values.reduce((a, b) => Math.min(a, b)), highest = values.reduce((a, b) => Math.max(a, b));
+    const [low, high] = [valueText(lowest, unit), valueText(highest, unit)];
+    if (low !== high) return `lowest ${low}, highest ${high}`;
+    return values.length === 1 ? "one point" : lowest === highest ? "always the same" : "nearly the same";
+  }
+
   const day = (at) => new Date(at * 1000).toLocaleDateString("en-US", { month: "short", day: "numeric", timeZone: "UTC" });
   const clock = (at, digits) => new Date(at * 1000).toISOString().slice(11, 11 + digits);
 
@@ -67,8 +76,11 @@
   /** Beside an axis whose marks lie `step` seconds apart. */
   const timeMark = (at, step) => (at % 86_400 === 0 ? day(at) : clock(at, step < 60 ? 8 : 5));
 
+  /** Of the round lengths that a point may stand for. */
+  const ageText = (s) => (s < 3600 ? `${s / 60} min` : s <= 86_400 ? `${s / 3600} h` : `${s / 86_400} d`);
+
   /** As the API wants a time: whole seconds. */
   const moment = (at) => `${new Date(at * 1000).toISOString().slice(0, 19)}Z`;
 
-  window.spotChartWords = { markText, valueText, timeText, timeMark, moment };
+  window.spotChartWords = { ageText, boundsText, markText, valueText, timeText, timeMark, moment };
 })();

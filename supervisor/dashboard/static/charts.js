@@ -7,7 +7,7 @@
   const box = document.querySelector("[data-charts]");
   if (!box || !window.uPlot) return;
   const { make, refill, rescale, METRIC } = window.spotChartPlot;
-  const { valueText, timeText, moment } = window.spotChartWords;
+  const { ageText, valueText, timeText, moment } = window.spotChartWords;
   const { charts: run, page, points: most } = box.dataset;
   const figures = [...box.querySelectorAll("figure.chart")];
   const isOver = "over" in box.dataset, ahead = Number(box.dataset.now) - Date.now() / 1000; // of our clock
@@ -48,6 +48,7 @@
     const begin = seconds(series.since);
     shown = [begin, Math.max(begin + 1, isRanged() || !isOver ? seconds(series.until) : lastOf(series.points, told.attempts))];
     tellOfMore();
+    tellOfTime();
     if (plots.length) plots.forEach((plot) => refill(plot, series.points));
     else draw();
   }
@@ -129,12 +130,22 @@
       const query = new URLSearchParams(Object.entries(asked).filter(([, text]) => text));
       history.replaceState(history.state, "", page + (isRanged() ? `?${query}` : ""));
       box.querySelectorAll(".charts-head a").forEach((link) => link.removeAttribute("aria-current"));
-      if (isRanged()) for (const name of ["since", "until"]) box.querySelector(`#${name}`).value = asked[name];
-      else box.querySelector("[data-all]").setAttribute("aria-current", "true");
+      if (!isRanged()) box.querySelector("[data-all]").setAttribute("aria-current", "true");
     }
     if (isRanged()) plots.forEach(rescale);
     clearTimeout(soon);
     soon = setTimeout(refresh, WAIT_MS);
+  }
+
+  /** What the page says of the time that is shown. */
+  function tellOfTime() {
+    if (!page) return;
+    for (const [name, at] of [["since", shown[0]], ["until", shown[1]]]) {
+      const field = box.querySelector(`#${name}`);
+      if (field !== document.activeElement) field.value = moment(at);
+    }
+    box.querySelector("[data-every]").textContent = series.every_s ? `Each point stands for ${ageText(series.every_s)}.` : "";
+    box.querySelector("[data-json]").href = `/ui/v1/runs/${encodeURIComponent(run)}/beats?${question()}`;
   }
 
   /** A metric that was first told after the page was made. */
