@@ -130,7 +130,9 @@ class Logs:
             breaks = part.line - 1
             count_on(log, self._allowance(COUNTED_S), lambda: log.lines.before_break(breaks) is not None)
             offset = offset_of(log, part.line)
-            return offset, None if offset is None else line_at(log, offset)
+            if offset is None:
+                return None, None
+            return offset, part.line if offset < log.size else line_at(log, offset)
         offset = part.offset
         if part.tail is not None:
             offset = _tail_begin(log, part.tail, part.limit, part.before)
