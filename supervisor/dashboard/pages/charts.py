@@ -14,7 +14,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from supervisor.dashboard import charts, rendering
-from supervisor.dashboard.pages import run as run_page
 from supervisor.dashboard.public_api import Api, Json
 from supervisor.dashboard.words import TERMINAL, epoch
 
@@ -39,7 +38,7 @@ async def panel(api: Api, run: Json, attempts: Sequence[Json]) -> Json | None:
 
 async def show(request: Request, api: Api) -> Response:
     """Raises SignInNeeded, Refused."""
-    run = await run_page.of(request, api)
+    run: Json = await api.get(f"/v1/runs/{request.path_params['run_id']}")
     now = rendering.of_every_page(request)["now"]
     asked = _asked(
         request.query_params, epoch(run["status_since"]) or now if run["status"] in TERMINAL else now

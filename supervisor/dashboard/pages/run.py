@@ -6,12 +6,37 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from supervisor.dashboard import rendering
+from supervisor.dashboard.pages import charts
 from supervisor.dashboard.public_api import Api, Json
+from supervisor.dashboard.run_actions import DID
+from supervisor.dashboard.timeline import NEWEST, timeline
+
+RECENT = 12  # events
 
 
 async def show(request: Request, api: Api) -> Response:
-    run = await of(request, api)
-    return await rendering.page(request, "run.html", run=run, tab="overview")
+    """`?attempts=all`: every attempt, not the newest only; `?did=`: a change that was just made."""
+    run_id = request.path_params["run_id"]
+    newest_first = [("newest_first", "true"), ("limit", str(RECENT))]
+    run, attempts, history = await api.together(
+        of(request, api),
+        api.get(f"/v1/runs/{run_id}/attempts"),
+        api.get(f"/v1/runs/{run_id}/events", newest_first),
+    )
+    drawn = await charts.panel(api, run, attempts["attempts"])
+    every = rendering.of_every_page(request)
+    all_shown = request.query_params.get("attempts") == "all"
+    return await rendering.page(
+        request,
+        "run.html",
+        run=run,
+        tab="overview",
+        did=DID.get(request.query_params.get("did", "")),
+        timeline=timeline(run, attempts, every["now"], None if all_shown else NEWEST),
+        all_shown=all_shown and len(attempts["attempts"]) > NEWEST,
+        events=history["events"],
+        charts=drawn,
+    )
 
 
 async def of(request: Request, api: Api) -> Json:

@@ -4,7 +4,7 @@
   "use strict";
   const { boundsText, markText, timeMark, valueText } = window.spotChartWords;
   const METRIC = "metric ";
-  const MARK_PX = 70, TIMES_PX = 24;
+  const MARK_PX = 76, TIMES_PX = 24;
   const ROUND = Array.from({ length: 600 }, (_, n) => [1, 2, 5].map((size) => Number(`${size}e${n - 300}`))).flat();
 
   const valueOf = (point, field) =>
