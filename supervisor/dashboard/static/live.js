@@ -44,7 +44,7 @@
 
   /* --- asking the page itself --- */
   function asks(element) {
-    return element.matches("[hx-trigger*='sse:look']");
+    return element.matches("[hx-trigger*='every'][hx-select-oob]");
   }
 
   body.addEventListener("htmx:beforeRequest", (event) => {
