@@ -11,7 +11,16 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from supervisor.lifecycle.figures import DASH, age_text, count_text, money_text, plural, rate_text, size_text
+from supervisor.lifecycle.figures import (
+    DASH,
+    age_text,
+    count_text,
+    money_text,
+    plural,
+    rate_text,
+    short_digests,
+    size_text,
+)
 
 
 class Look(NamedTuple):
@@ -76,6 +85,11 @@ def rate(steps_per_s: float | None) -> str:
     return DASH if steps_per_s is None else rate_text(steps_per_s)
 
 
+def share(part_of_100: float) -> str:
+    """`88 %`; what is there but less than half of one is not 0."""
+    return "<1 %" if 0 < part_of_100 < 0.5 else f"{part_of_100:.0f} %"
+
+
 def percent(part: float | None, whole: float | None) -> float | None:
     """0 to 100, None where it cannot be told."""
     return None if part is None or not whole else min(100.0, max(0.0, 100.0 * part / whole))
@@ -127,7 +141,10 @@ FILTERS = {
     "duration": duration,
     "size": size,
     "rate": rate,
+    "share": share,
+    "short_digests": short_digests,
     "clock": clock,
+    "whole_time": whole_time,
     "plural": plural,
     "status_look": status_look,
 }
