@@ -1,4 +1,5 @@
-# `make` alone lists the targets. Everything runs inside .venv; nothing but Python >= 3.11 needs to be installed.
+# `make` alone lists the targets. Everything runs inside .venv; nothing but Python >= 3.11 needs to be installed. With
+# npm, too, the pages of the dashboard have their scripts.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
@@ -12,7 +13,7 @@ SHARED_WITH_AGENT := $(addprefix supervisor/domain/,baton.py beat_telemetry.py b
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-env: $(VENV)/.project-installed  ## Make or refresh the environment in .venv (at once when nothing changed)
+env: $(VENV)/.project-installed build/vendor/.fetched  ## Make or refresh the environment in .venv (at once when nothing changed)
 	@:
 
 $(VENV)/.lock-installed: requirements-dev.lock tools/make_venv.sh
@@ -24,7 +25,13 @@ $(VENV)/.project-installed: pyproject.toml $(VENV)/.lock-installed
 	@$(PY) -m pip --disable-pip-version-check --quiet install --no-deps --no-build-isolation --editable .
 	@touch $@
 
-check: check-style check-types check-imports check-agent check-caps check-lock check-links check-openapi  ## Every rule that a program can check (-k: do not stop at the first that fails)
+# Without npm there is no stamp, and each run says so in one line.
+build/vendor/.fetched: $(addprefix supervisor/dashboard/,package.json package-lock.json .npmrc) tools/fetch_assets.sh
+	@tools/fetch_assets.sh
+
+CHECKS := check-types check-style check-imports check-caps check-agent check-openapi check-lock check-links
+check: env  ## Every rule that a program can check (-k: do not stop at the first that fails)
+	@$(MAKE) --jobs=2 --output-sync=target $(CHECKS)
 
 check-style: env
 	$(BIN)/ruff check --quiet --output-format concise .
@@ -76,6 +83,9 @@ fuzz: env  ## The API under schemathesis, ten times as long as in `make test`, a
 agent: env  ## Build the agent: build/agent.pyz
 	@$(PY) -m tools.build_agent
 
+screenshots: env  ## Write docs/images/ again: each page of the dashboard, light and dark
+	@$(PY) -m tests.dashboard.screenshots $(ARGS)
+
 openapi: env  ## Write openapi/ again from the routes
 	@$(PY) -m tests.api.record_examples
 	@$(PY) -m tools.write_openapi
@@ -90,5 +100,5 @@ clean:  ## Remove what was built and cached; .venv stays
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
-.PHONY: help env check check-style check-types check-imports check-agent check-caps check-lock check-links check-openapi
-.PHONY: test demo demo-cloud bench campaign fuzz agent openapi release-openapi lock clean
+.PHONY: help env check $(CHECKS)
+.PHONY: test demo demo-cloud bench campaign fuzz agent screenshots openapi release-openapi lock clean

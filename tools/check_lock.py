@@ -1,19 +1,24 @@
-"""The lock: everything pinned and hashed, everything that pyproject.toml asks for, and no word on where it comes from.
+"""The locks: everything pinned and hashed, everything that is asked for, and no word on where it comes from. Those of
+Python packages by pyproject.toml, that of the dashboard's scripts by its package.json.
 
 Where packages are fetched from is the business of the machine that fetches them, so no file of the project names a
 package registry. The hosts are spelled in two halves here for that same reason.
 """
 
+import json
 import re
 import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from tools.project_files import ROOT, project_files, report
 
 DEV_LOCK = "requirements-dev.lock"
 IMAGE_LOCK = "deploy/server/requirements.lock"
+SCRIPTS = "supervisor/dashboard/package.json"
+SCRIPTS_LOCK = "supervisor/dashboard/package-lock.json"
 REGISTRIES = tuple(
     ".".join(halves)
     for halves in (
@@ -28,6 +33,8 @@ REGISTRIES = tuple(
 )
 PIN = re.compile(r"^(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)==(?P<version>[^\s;]+)")
 HASH = re.compile(r"--hash=sha256:[0-9a-f]{64}\b")
+INTEGRITY = re.compile(r"sha512-[A-Za-z0-9+/]{86}==")
+EXACT = re.compile(r"\d+\.\d+\.\d+")
 NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -76,6 +83,24 @@ def registries_named(root: Path) -> Iterator[str]:
                     yield f"{path.relative_to(root)}:{number}: names the package registry {host}"
 
 
+def problems_of_scripts(root: Path) -> Iterator[str]:
+    """What is wrong with the lock of the dashboard's scripts."""
+    asked = json.loads((root / SCRIPTS).read_text(encoding="utf-8"))["dependencies"]
+    text = (root / SCRIPTS_LOCK).read_text(encoding="utf-8")
+    if "://" in text:
+        yield f"{SCRIPTS_LOCK}: holds a URL (npm install --package-lock-only in that folder leaves them out)"
+    packages: dict[str, dict[str, Any]] = json.loads(text)["packages"]
+    if packages.pop("", {}).get("dependencies") != asked:
+        yield f"{SCRIPTS_LOCK}: was made for another package.json (npm install --package-lock-only)"
+    for place, package in packages.items():
+        if not INTEGRITY.fullmatch(package.get("integrity", "")):
+            yield f"{SCRIPTS_LOCK}: without a hash: {place}"
+    for name, version in asked.items():
+        locked = packages.get(f"node_modules/{name}", {}).get("version")
+        if not EXACT.fullmatch(version) or locked != version:
+            yield f"{SCRIPTS_LOCK}: {name} is asked for as {version} and locked as {locked}"
+
+
 def check(root: Path) -> list[str]:
     """Every problem of the locks, and every registry named anywhere."""
     pyproject = (root / "pyproject.toml").read_text(encoding="utf-8")
@@ -91,6 +116,7 @@ def check(root: Path) -> list[str]:
             for name, version in pins(image).items()
             if tested.get(name) != version
         ),
+        *problems_of_scripts(root),
         *registries_named(root),
     ]
 

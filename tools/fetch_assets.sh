@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# fetch_assets.sh - the scripts of others that the dashboard serves, into build/vendor; exact versions, by hash.
-# Without npm the pages work as they do without JavaScript: that is told, and a failure only where CI=true.
+# fetch_assets.sh - the scripts of others that the dashboard serves, with their licences, into build/vendor; exact
+# versions, by hash. Without npm the pages work as they do without JavaScript: that is told, and a failure only where
+# CI=true.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source=supervisor/dashboard work=build/npm vendor=build/vendor
@@ -15,7 +16,12 @@ cp "$source/package.json" "$source/package-lock.json" "$source/.npmrc" "$work/"
 npm ci --prefix "$work" --ignore-scripts --no-audit --no-fund --silent
 rm -rf "$vendor"
 mkdir -p "$vendor"
-cp "$work/node_modules/htmx.org/dist/htmx.min.js" \
-    "$work/node_modules/htmx-ext-sse/dist/sse.min.js" \
-    "$work/node_modules/uplot/dist/uPlot.iife.min.js" \
-    "$work/node_modules/uplot/dist/uPlot.min.css" "$vendor/"
+modules=$work/node_modules
+cp "$modules/htmx.org/dist/htmx.min.js" \
+    "$modules/htmx-ext-sse/dist/sse.min.js" \
+    "$modules/uplot/dist/uPlot.iife.min.js" \
+    "$modules/uplot/dist/uPlot.min.css" "$vendor/"
+for package in htmx.org htmx-ext-sse uplot; do
+    cp "$modules/$package/LICENSE" "$vendor/LICENSE.$package.txt"
+done
+touch "$vendor/.fetched"

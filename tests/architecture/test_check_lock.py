@@ -1,10 +1,13 @@
 """tools/check_lock.py: a lock that lacks something or says too much."""
 
+import json
+from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tools.check_lock import DEV_LOCK, REGISTRIES, check
+from tools.check_lock import DEV_LOCK, REGISTRIES, SCRIPTS, SCRIPTS_LOCK, check
 from tools.check_lock import IMAGE_LOCK as IMAGE
 
 HASH = "--hash=sha256:" + "0" * 64
@@ -29,11 +32,25 @@ image = []
 """
 
 
-def problems(root: Path, lock: str = GOOD_LOCK, image: str = IMAGE_LOCK, **others: str) -> list[str]:
+ASKED = {"htmx.org": "2.0.11"}
+NPM: dict[str, Any] = {
+    "packages": {
+        "": {"dependencies": ASKED},
+        "node_modules/htmx.org": {"version": "2.0.11", "integrity": f"sha512-{'A' * 86}=="},
+    }
+}
+
+
+def problems(
+    root: Path, lock: str = GOOD_LOCK, image: str = IMAGE_LOCK, npm: dict[str, Any] = NPM, **others: str
+) -> list[str]:
     (root / "requirements-dev.lock").write_text(lock)
     (root / "deploy/server").mkdir(parents=True)
     (root / "deploy/server/requirements.lock").write_text(image)
     (root / "pyproject.toml").write_text(PYPROJECT)
+    (root / SCRIPTS).parent.mkdir(parents=True)
+    (root / SCRIPTS).write_text(json.dumps({"dependencies": ASKED}))
+    (root / SCRIPTS_LOCK).write_text(json.dumps(npm))
     for name, text in others.items():
         (root / name).write_text(text)
     return check(root)
@@ -73,6 +90,31 @@ def test_a_bad_lock_of_the_image_is_found(tmp_path: Path, lock: str, complaint: 
     found = problems(tmp_path, image=lock)
     assert complaint in found[0]
     assert all(one.startswith(IMAGE) for one in found)
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "value", "complaint"),
+    [
+        ("", "dependencies", {"htmx.org": "2.0.10"}, "was made for another package.json"),
+        (
+            "node_modules/htmx.org",
+            "version",
+            "2.0.10",
+            "htmx.org is asked for as 2.0.11 and locked as 2.0.10",
+        ),
+        ("node_modules/htmx.org", "integrity", "sha1-short", "without a hash: node_modules/htmx.org"),
+        ("node_modules/htmx.org", "resolved", "https://example.invalid/htmx.tgz", "holds a URL"),
+        ("node_modules/more", "version", "1.0.0", "without a hash: node_modules/more"),
+    ],
+)
+def test_a_bad_lock_of_the_scripts_is_found(
+    tmp_path: Path, place: str, name: str, value: object, complaint: str
+) -> None:
+    npm = deepcopy(NPM)
+    npm["packages"].setdefault(place, {})[name] = value
+    (found,) = problems(tmp_path, npm=npm)
+    assert found.startswith(SCRIPTS_LOCK)
+    assert complaint in found
 
 
 @pytest.mark.parametrize("host", REGISTRIES)
