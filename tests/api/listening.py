@@ -60,10 +60,11 @@ class Serving:
 
 
 @contextmanager
-def serving(services: Services) -> Iterator[Serving]:
+def serving(services: Services, add: server.Add = server.nothing_more) -> Iterator[Serving]:
+    """`add`: lays what else is served into the application."""
     started = threading.Event()
     with server.bind("127.0.0.1", 0) as listener:
-        made = server.make(services, started.set)
+        made = server.make(services, started.set, add=add)
         thread = threading.Thread(target=made.run, args=([listener],))
         thread.start()
         assert started.wait(30)
@@ -116,7 +117,8 @@ class Listener:
             for line in self._lines():
                 name, _, value = line.partition(": ")
                 if line:
-                    setattr(block, name or "comment", value)
+                    before = f"{block.data}\n" if name == "data" and block.data else ""
+                    setattr(block, name or "comment", before + value)
                 else:
                     self.told.append(block)
                     block = Told()

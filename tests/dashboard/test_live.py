@@ -1,0 +1,281 @@
+"""What an open page is told: rows that changed, made once for all; when to look again; and by whose leave."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import pytest
+
+from supervisor.api import stream
+from supervisor.dashboard.app import mount
+from supervisor.dashboard.live import ROWS_MOST, SPACING_MS
+from supervisor.dashboard.live_rows import Rows
+from supervisor.dashboard.public_api import Api
+from supervisor.domain.callers import Caller, Scope
+from supervisor.domain.errors import Unauthorized
+from supervisor.domain.events import Event, EventKind
+from supervisor.services.submit import SubmitRequest, submit
+from tests.api.listening import QUICK, Listener, Serving, Told, serving
+from tests.dashboard.document import read
+from tests.dashboard.looking import Looking
+from tests.services.bed import COMMAND, Bed
+from tests.waiting import wait_for
+
+STARTED = Event(EventKind.STARTED, "It trains.")
+
+
+@pytest.fixture
+def served(bed: Bed) -> Iterator[Serving]:
+    with serving(replace(bed.services, streams=QUICK), mount) as one:
+        yield one
+
+
+def here(page: Listener) -> Listener:
+    assert page.status == 200
+    page.wait_until_here()
+    return page
+
+
+def looks(page: Listener) -> list[Told]:
+    return [block for block in page.told if block.event == "look"]
+
+
+def rows(page: Listener) -> list[str]:
+    return [block.event for block in page.told if block.event.startswith("run-")]
+
+
+def happens(bed: Bed, *run_ids: str) -> int:
+    """One event for each, in commits of their own; the id of the last."""
+    for run_id in run_ids:
+        bed.store.add_events(bed.run(run_id).key, [STARTED], bed.clock.now())
+    return bed.store.history.newest()
+
+
+def wait_look(page: Listener, event_id: int) -> None:
+    wait_for(lambda: any(block.id == str(event_id) for block in looks(page)), 20, f"the look for {event_id}")
+
+
+class Counted:
+    """Instead of asking and rendering: rows, and how often each was made."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, row: str = "<tr></tr>", refused: int = 0) -> None:
+        self.made: list[str] = []
+        self._row, self._refused = row, refused
+        monkeypatch.setattr(Rows, "_make", lambda rows, api, run_ids: self.make(api, run_ids))
+
+    async def make(self, api: Api, run_ids: Sequence[str]) -> dict[str, str] | None:
+        self.made += run_ids
+        if len(self.made) <= self._refused:
+            return None
+        return dict.fromkeys(run_ids, self._row)
+
+
+def test_a_page_gets_the_rows_that_it_shows_and_is_told_to_look_at_everything(
+    bed: Bed, served: Serving
+) -> None:
+    bed.submit("mine")
+    bed.submit("other")
+    page = here(served.listen("/ui/live?runs=mine,unknown"))
+    wait_look(page, happens(bed, "other"))
+    assert rows(page) == []
+    last = happens(bed, "mine")
+    wait_look(page, last)
+    assert rows(page) == ["run-mine"]
+    (told,) = [block for block in page.told if block.event == "run-mine"]
+    row = read(told.data).one("tr", id="run-mine")
+    assert "pending" in row.text
+    assert told.id == ""  # what is lost after it is told again
+    assert page.headers["Content-Type"] == "text/event-stream"
+    assert page.headers["Cache-Control"] == "no-store"
+    assert page.headers["X-Accel-Buffering"] == "no"
+    assert page.headers.get_all("X-Request-Id") is not None
+    assert len(page.headers.get_all("X-Request-Id", [])) == 1
+
+
+def test_the_page_of_one_run_hears_of_that_run_alone(bed: Bed, served: Serving) -> None:
+    bed.submit("mine")
+    bed.submit("other")
+    page = here(served.listen("/ui/live?run=mine"))
+    happens(bed, "other")
+    last = happens(bed, "mine")
+    wait_look(page, last)
+    assert [block.id for block in looks(page)] == [str(last)]
+    assert rows(page) == []  # it shows none
+
+
+def test_a_row_is_made_once_for_all_pages(bed: Bed, served: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = Counted(monkeypatch, "<tr>\r<td>a\nb</td></tr>")
+    bed.submit("mine")
+    pages = [here(served.listen("/ui/live?runs=mine")) for _ in range(12)]
+    for count in range(1, 4):
+        last = happens(bed, "mine")
+        for page in pages:
+            wait_look(page, last)
+            assert rows(page) == ["run-mine"] * count
+    assert counted.made == ["mine"] * 3
+    assert all(
+        block.data == "<tr>\n<td>a\nb</td></tr>" for block in pages[0].told if block.event == "run-mine"
+    )
+    # All of them hear the same, and spread what they ask.
+    assert {block.data for page in pages for block in looks(page)} == {str(11 * SPACING_MS)}
+
+
+def test_where_one_page_is_refused_the_next_one_asks(
+    bed: Bed, served: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = Counted(monkeypatch, refused=2)
+    bed.submit("mine")
+    pages = [here(served.listen("/ui/live?runs=mine")) for _ in range(4)]
+    last = happens(bed, "mine")
+    for page in pages:
+        wait_look(page, last)
+    assert counted.made == ["mine"] * 3
+    assert sorted(len(rows(page)) for page in pages) == [0, 0, 1, 1]
+
+
+def test_when_much_happens_at_once_pages_look_instead(
+    bed: Bed, served: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = Counted(monkeypatch)
+    names = [f"run-{number}" for number in range(ROWS_MOST + 1)]
+    for name in names:
+        bed.submit(name)
+    first = bed.store.history.newest()
+    last = happens(bed, *names)
+    page = served.listen(f"/ui/live?runs={','.join(names)}&after={first}")
+    wait_look(page, last)
+    assert (rows(page), counted.made) == ([], [])
+    page = served.listen(f"/ui/live?runs={','.join(names)}&after={first + 1}")
+    wait_look(page, last)
+    assert len(rows(page)) == ROWS_MOST
+
+
+def test_a_page_that_comes_back_hears_what_it_missed(bed: Bed, served: Serving) -> None:
+    bed.submit("mine")
+    first = bed.store.history.newest()
+    last = happens(bed, "mine")
+    page = served.listen("/ui/live?run=mine&after=0", Last_Event_ID=str(first))  # the header counts
+    wait_look(page, last)
+    assert len(looks(page)) == 1
+    lost = served.listen("/ui/live?runs=", Last_Event_ID="999")
+    wait_for(lambda: looks(lost), 20, "the page to look, because it cannot be told what it missed")
+
+
+def test_scripts_hear_that_the_stream_is_alive(bed: Bed, served: Serving) -> None:
+    page = here(served.listen("/ui/live?runs="))
+    wait_for(lambda: [block.event for block in page.told].count("ping") >= 2, 20)
+    assert all(block.data and block.id for block in page.told if block.event == "ping")
+    assert any(block.retry for block in page.told)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "run=a/../b",
+        "runs=Mine",
+        "run=mine&runs=other",
+        "rows=mine",
+        "runs=" + ",".join(["mine"] * 101),
+        "run=x%0Ay",
+    ],
+)
+def test_a_stream_of_nothing_is_refused(looking: Looking, query: str) -> None:
+    assert looking.get(f"/ui/live?{query}").status_code == 422
+
+
+def test_what_the_api_refuses_keeps_its_status(looking: Looking) -> None:
+    assert looking.get("/ui/live?run=nobody").status_code == 404
+    assert looking.get("/ui/live?runs=&after=x").status_code == 422
+
+
+ADA = Caller("ada", "ada", frozenset({Scope.READ}), "token-ada")
+BOB = Caller("bob", "bob", frozenset({Scope.READ}), "token-bob")
+
+
+class Tokens:
+    """Of two people, of whom one loses hers."""
+
+    revoked = False
+
+    def identify(self, authorization: str, request_id: str) -> Caller:
+        known = {"Bearer ada": ADA, "Bearer bob": BOB}
+        if authorization not in known or (self.revoked and authorization == "Bearer ada"):
+            raise Unauthorized("No.")
+        return known[authorization]
+
+
+def test_a_page_hears_what_its_token_may_see_for_as_long_as_it_is_valid(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted, tokens = Counted(monkeypatch), Tokens()
+    limits = replace(QUICK, each=1)
+    with serving(replace(bed.services, streams=limits, identify=tokens.identify), mount) as served:
+
+        def open_(who: str, query: str = "runs=hers") -> Listener:
+            address = f"127.0.0.1:{served.port}"
+            return served.listen(f"/ui/live?{query}", Host=address, Cookie=f"spot-{served.port}={who}")
+
+        ada, bob = here(open_("ada")), here(open_("bob"))
+        assert open_("bob").status == 429
+        assert open_("").status == 401
+        submit(bed.parts, SubmitRequest(COMMAND, "hers"), ADA)
+        wait_for(lambda: looks(ada), 20)
+        assert rows(ada) == ["run-hers"]
+        tokens.revoked = True
+        ada.wait_over()
+        happens(bed, "hers")
+        wait_for(lambda: len([block for block in bob.told if block.event == "ping"]) > 3, 20)
+        assert (rows(bob), looks(bob), bob.over, counted.made) == ([], [], False, ["hers"])
+        assert open_("ada").status == 401
+
+
+def test_the_end_of_the_server_does_not_wait_for_open_pages(bed: Bed) -> None:
+    with serving(bed.services, mount) as served:
+        pages = [here(served.listen("/ui/live?runs=")) for _ in range(20)]
+        began = time.monotonic()
+    assert time.monotonic() - began < 2.0
+    assert all(page.over for page in pages)
+
+
+def test_a_page_that_takes_nothing_is_cut_off(
+    bed: Bed, served: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Counted(monkeypatch, "<tr>" + "x" * 500_000)
+    monkeypatch.setattr(stream, "WAITING_MAX", 20)
+    bed.submit("mine")
+    lazy = socket.socket()
+    lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    lazy.connect(("127.0.0.1", served.port))
+    lazy.sendall(b"GET /ui/live?runs=mine HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    quick = here(served.listen("/ui/live?runs="))
+    wait_for(lambda: len(served.streams._joined) == 2, 20)
+
+    def tell() -> bool:
+        wait_look(quick, happens(bed, "mine"))
+        return len(served.streams._admitted) == 1
+
+    wait_for(tell, 30, "it to be cut off")
+    lazy.close()
+
+
+def test_a_script_that_asks_for_a_page_is_sent_to_the_sign_in_and_not_given_it(bed: Bed) -> None:
+    looking = Looking(replace(bed.services, identify=Tokens().identify))
+    answer = looking.get("/ui/runs?status=running", headers={"HX-Request": "true"})
+    assert (answer.status_code, answer.content) == (401, b"")
+    assert answer.headers["hx-redirect"] == "/ui/sign-in?next=/ui/runs%3Fstatus%3Drunning"
+    assert looking.get("/ui/runs").status_code == 303  # a reader's browser goes itself
+
+
+def test_the_page_has_what_makes_it_live(bed: Bed, looking: Looking) -> None:
+    bed.submit("mine")
+    page = looking.page("/ui/runs/mine")
+    main = page.one("main")
+    assert main.attributes["sse-connect"] == "/ui/live?run=mine"
+    asking = [one for one in main.all("div") if "hx-get" in one.attributes]
+    assert [one.attributes["hx-get"] for one in asking] == ["/ui/runs/mine"]
+    parts = asking[0].attributes["hx-select-oob"].split(",")
+    for part in parts:
+        assert len(page.all(id=part.removeprefix("#"))) == 1, part
