@@ -20,6 +20,7 @@ from starlette.responses import RedirectResponse, Response
 from supervisor.dashboard import session, words
 from supervisor.dashboard.assets import assets
 from supervisor.dashboard.run_actions import duty_of, run_actions
+from supervisor.dashboard.run_rows import row_of
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -55,6 +56,7 @@ def environment() -> Environment:
     made.filters.update(words.FILTERS)
     made.globals.update(asset=assets().urls.get, ago=words.ago, percent=words.percent, nav=NAV)
     made.globals.update(what_next=words.what_next, run_actions=run_actions, duty_of=duty_of)
+    made.globals.update(row_of=row_of)
     return made
 
 
