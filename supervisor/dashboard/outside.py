@@ -48,7 +48,7 @@ class Outside:
                     if scope["method"] != "HEAD":
                         told.append(message)
                         return
-                    headers["content-type"] = rendering.HTML
+                    headers["content-type"], headers["cache-control"] = rendering.HTML, "no-store"
                     del headers["content-length"]
             if not told:
                 await send(message)

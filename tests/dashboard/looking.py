@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import httpx
 
 from supervisor.api.app import create_app
 from supervisor.api.deps import Services
+from supervisor.api.door import LOOPBACK
 from supervisor.dashboard.app import mount
 from tests.dashboard.document import Element, read
 
@@ -21,9 +22,13 @@ class Looking:
     """Pages of these services. `get` and `post` give the answer as it is; `page` the document of a 200."""
 
     def __init__(
-        self, services: Services, origin: str = ORIGIN, now: Callable[[], float] = time.time
+        self,
+        services: Services,
+        origin: str = ORIGIN,
+        now: Callable[[], float] = time.time,
+        hosts: Collection[str] = LOOPBACK,
     ) -> None:
-        app = create_app(services)
+        app = create_app(services, hosts)
         mount(app, now)
         self.origin, self.cookies = origin, httpx.Cookies()
         self.app = app

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 import httpx
 import pytest
 from starlette.requests import Request
+from starlette.types import Send
 
 from supervisor.api.deps import with_tokens
 from supervisor.dashboard import relay
@@ -17,6 +18,7 @@ from supervisor.domain.baton import Done
 from supervisor.domain.callers import LOCAL, Scope
 from supervisor.services.tokens import TokenWish, create
 from tests.dashboard.looking import Looking
+from tests.dashboard.raw import raw
 from tests.services.bed import Bed
 from tests.services.test_files import ID, MODEL, entry, furnished, write_baton
 
@@ -30,31 +32,6 @@ def signed_in(bed: Bed) -> Looking:
     looking = Looking(with_tokens(bed.services))
     looking.sign_in(create(bed.parts, wish, LOCAL)["token"])
     return looking
-
-
-def raw(
-    looking: Looking, target: str, method: str = "GET", *headers: tuple[str, str]
-) -> tuple[int, str, bytes]:
-    """Status, content type and body of a request whose address is sent as it is written."""
-    path, _, query = target.partition("?")
-    got: list[dict[str, object]] = []
-    scope = {
-        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http",
-        "path": unquote(path), "raw_path": path.encode(), "query_string": query.encode(), "root_path": "",
-        "headers": [(b"host", b"127.0.0.1:8787"), *((k.encode(), v.encode()) for k, v in headers)],
-        "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 8787),
-    }  # fmt: skip
-
-    async def receive() -> dict[str, object]:
-        return {"type": "http.request", "body": b"", "more_body": False}
-
-    async def send(message: dict[str, object]) -> None:
-        got.append(message)
-
-    asyncio.run(looking.app(scope, receive, send))  # type: ignore[arg-type]
-    told = dict(got[0]["headers"])  # type: ignore[call-overload]
-    body = b"".join(bytes(one.get("body", b"")) for one in got[1:])  # type: ignore[call-overload]
-    return int(str(got[0]["status"])), told.get(b"content-type", b"").decode(), body
 
 
 def test_the_answer_is_that_of_the_api(bed: Bed, signed_in: Looking) -> None:
@@ -106,7 +83,7 @@ def test_every_answer_is_caged(bed: Bed, signed_in: Looking) -> None:
 def test_a_kind_of_answer_that_we_do_not_know_is_saved_and_not_shown(signed_in: Looking) -> None:
     """As if the API had an operation that answers in HTML."""
 
-    async def html(scope: object, receive: object, send: relay.Send) -> None:
+    async def html(scope: object, receive: object, send: Send) -> None:
         headers = [(b"content-type", b"text/html"), (b"set-cookie", b"a=b")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": HOSTILE})
@@ -139,9 +116,9 @@ ELSEWHERE = (
 
 
 def test_nothing_but_v1_is_reached(signed_in: Looking) -> None:
-    cookie = ("cookie", f"spot-8787={signed_in.cookies['spot-8787']}")
-    assert raw(signed_in, "/ui/v1/runs", "GET", cookie)[0] == 200
-    answers = {target: raw(signed_in, target, "GET", cookie)[0] for target in ELSEWHERE}
+    cookie = f"spot-8787={signed_in.cookies['spot-8787']}"
+    assert raw(signed_in, "/ui/v1/runs", cookie=cookie).status == 200
+    answers = {target: raw(signed_in, target, cookie=cookie).status for target in ELSEWHERE}
     assert {target: status for target, status in answers.items() if status != 404} == {}
 
 

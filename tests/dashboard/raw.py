@@ -1,0 +1,49 @@
+"""A request as it is written, byte for byte: what a client library would tidy up, or refuse to send."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from urllib.parse import unquote
+
+from tests.dashboard.looking import Looking
+
+HOST = "127.0.0.1:8787"
+
+
+@dataclass
+class Told:
+    status: int = 0
+    headers: dict[str, str] = field(default_factory=dict)
+    cookies: list[str] = field(default_factory=list)
+    body: bytes = b""
+
+
+def raw(looking: Looking, target: str, method: str = "GET", body: bytes = b"", **headers: str) -> Told:
+    """`headers`: `_` means `-`."""
+    path, _, query = target.partition("?")
+    told, given = Told(), {"host": HOST, "content-length": str(len(body)), **headers}
+    scope = {
+        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http",
+        "path": unquote(path), "raw_path": path.encode(), "query_string": query.encode(), "root_path": "",
+        "headers": [(name.replace("_", "-").encode(), value.encode("latin-1")) for name, value in given.items()],
+        "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 8787),
+    }  # fmt: skip
+
+    async def receive() -> dict[str, object]:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message: dict[str, object]) -> None:
+        if message["type"] == "http.response.start":
+            assert not told.status, "one answer"
+            told.status = int(str(message["status"]))
+            pairs = [(k.decode(), v.decode()) for k, v in message["headers"]]  # type: ignore[attr-defined]
+            told.headers = dict(pairs)
+            told.cookies = [value for name, value in pairs if name == "set-cookie"]
+            once = [name for name, _ in pairs if name != "set-cookie"]
+            assert len({*once}) == len(once), f"a header twice: {once}"
+        else:
+            told.body += bytes(message.get("body", b""))  # type: ignore[call-overload]
+
+    asyncio.run(looking.app(scope, receive, send))  # type: ignore[arg-type]
+    return told
