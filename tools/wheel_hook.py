@@ -3,7 +3,9 @@
     migrations/        -> supervisor/_migrations/
     build/agent.pyz    -> supervisor/_agent.pyz     (built here from the sources at hand)
     deploy/training-image -> supervisor/_training_image
+    build/vendor/      -> supervisor/dashboard/_vendor/  (scripts of others, as `make env` left them)
 
+Without those scripts the wheel is built all the same: its pages do everything, as plain pages.
 Code that needs one of them looks inside the package first, then at the checkout. An editable install has neither
 inside: it would otherwise go on using yesterday's copy.
 """
@@ -21,6 +23,7 @@ IN_WHEEL = {
     "build/agent.pyz": "supervisor/_agent.pyz",
     "deploy/training-image": "supervisor/_training_image",
 }
+SCRIPTS, IN_DASHBOARD = "build/vendor", "supervisor/dashboard/_vendor"
 
 
 class BesideThePackage(BuildHookInterface[WheelBuilderConfig]):
@@ -33,3 +36,10 @@ class BesideThePackage(BuildHookInterface[WheelBuilderConfig]):
         subprocess.run([sys.executable, "-m", "tools.build_agent"], cwd=self.root, check=True)
         for source, target in IN_WHEEL.items():
             build_data["force_include"][str(Path(self.root, source))] = target
+        scripts = sorted(path for path in Path(self.root, SCRIPTS).glob("*") if not path.name.startswith("."))
+        for path in scripts:
+            build_data["force_include"][str(path)] = f"{IN_DASHBOARD}/{path.name}"
+        if not scripts:
+            self.app.display_warning(
+                f"{SCRIPTS} is not there (tools/fetch_assets.sh fetches it): the dashboard will have no scripts"
+            )

@@ -38,6 +38,7 @@ def test_what_is_copied_is_enough_to_build_the_package(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel"]
     built = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stderr
+    assert "the dashboard will have no scripts" in built.stdout + built.stderr, "that is for its own step"
     assert len(list((tmp_path / "dist").glob("spot_supervisor-*.whl"))) == 1
 
 
@@ -55,6 +56,9 @@ def test_the_base_is_pinned_and_nobody_is_root() -> None:
     assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", said("USER")[-1]), "a number, so that an engine can check it"
     assert any("--require-hashes" in line for line in said("RUN"))
     assert any("compileall" in line for line in said("RUN"))
+    assert any("CI=true tools/fetch_assets.sh" in line for line in said("RUN")), (
+        "no image without its scripts"
+    )
 
 
 def test_its_environment_is_made_of_settings() -> None:
