@@ -76,5 +76,5 @@ def test_a_sound_page_passes(looker: Visitor) -> None:
 def test_every_wrong_is_found(looker: Visitor) -> None:
     for at, (old, new, fault) in enumerate(WRONG):
         assert old in SOUND
-        found = faults_of(looker, f"/p{at}")
+        found = faults_of(looker, f"/p{at}", 0)
         assert any(fault in one for one in found) if fault else not found, (new, found)

@@ -1,0 +1,113 @@
+"""A page that stays open: its stream rests while nobody looks, and it says so when no news can come."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from tests.browser.house import House
+from tests.browser.road import Road, road
+from tests.browser.visiting import Visitor
+from tests.waiting import wait_for
+
+pytestmark = pytest.mark.xdist_group("browser")
+# A tab in the background, for a browser that has no windows.
+HIDE = """(hidden) => {
+  const tell = (name, value) => Object.defineProperty(document, name, { configurable: true, get: () => value });
+  tell("hidden", hidden);
+  tell("visibilityState", hidden ? "hidden" : "visible");
+  document.dispatchEvent(new Event("visibilitychange"));
+}"""
+SILENCE_S = 45
+
+
+@pytest.fixture(scope="module")
+def quiet(house: House) -> str:
+    """A run that goes on and says nothing."""
+    house.daemon.submit("quiet", command=["sleep", "3600"])
+    house.daemon.wait_status("quiet", "running")
+    return "quiet"
+
+
+@pytest.fixture
+def way(house: House) -> Iterator[Road]:
+    with road(house.daemon.url) as found:
+        yield found
+
+
+@pytest.fixture
+def far(browser: Browser, house: House, way: Road, quiet: str) -> Iterator[Visitor]:
+    """Somebody at the end of a road, in front of a run's page."""
+    somebody = Visitor(browser, way.url)
+    somebody.sign_in(house.token, f"/ui/runs/{quiet}")
+    yield somebody
+    assert somebody.close() == []
+
+
+def streams(house: House) -> int:
+    """That are open, as the supervisor counts them."""
+    text = house.daemon.http.get(house.daemon.url + "/metrics").text
+    found = re.search(r"^spot_event_streams (\d+)", text, re.MULTILINE)
+    assert found, text
+    return int(found[1])
+
+
+def relabel(house: House, run_id: str, name: str) -> None:
+    """Something that happens to a run, and is told."""
+    url = f"{house.daemon.url}/v1/runs/{run_id}"
+    seen = {"If-Match": house.daemon.http.get(url).headers["etag"]}
+    answer = house.daemon.http.patch(url, json={"labels": {name: "set"}}, headers=seen)
+    assert answer.is_success, answer.text
+
+
+def banner(page: Page) -> Locator:
+    return page.locator("#silent")
+
+
+def test_a_hidden_page_hears_nothing_and_catches_up(house: House, far: Visitor, quiet: str) -> None:
+    before = streams(house) - 1
+    wait_for(lambda: streams(house) == before + 1, 30, "the stream to open")
+    far.page.evaluate(HIDE, True)
+    wait_for(lambda: streams(house) == before, 30, "the stream to close")
+    asked: list[str] = []
+    far.page.on("request", lambda request: asked.append(request.url))
+    relabel(house, quiet, "while-hidden")
+    far.page.wait_for_timeout(50)
+    assert asked == []
+    far.page.evaluate(HIDE, False)
+    wait_for(lambda: streams(house) == before + 1, 30, "the stream to open again")
+    expect(far.page.get_by_role("main")).to_contain_text("labels.while-hidden")
+
+
+def test_a_page_that_hears_nothing_says_so_until_it_does(house: House, far: Visitor, quiet: str) -> None:
+    page = far.page
+    page.add_init_script("document.addEventListener('live:up', () => { window.wasUp = true; });")
+    page.clock.install()
+    page.reload()
+    wait_for(lambda: page.evaluate("window.wasUp"), 30, "the stream to open")
+    page.clock.fast_forward((SILENCE_S - 5) * 1000)
+    page.clock.run_for(1000)
+    expect(banner(page)).to_be_hidden()
+
+    def silent() -> bool:
+        page.clock.run_for(10_000)
+        return banner(page).is_visible()
+
+    wait_for(silent, 30, "the page to say that it hears nothing")
+    expect(banner(page)).to_contain_text("may be old")
+    relabel(house, quiet, "heard-again")
+    expect(banner(page)).to_be_hidden()
+
+
+def test_a_page_whose_connection_is_cut_says_so_and_comes_back_by_itself(
+    house: House, far: Visitor, way: Road
+) -> None:
+    page = far.page
+    far.watch.expect("ERR_")
+    way.cut()
+    expect(banner(page)).to_contain_text("connection is down")
+    way.mend()
+    expect(banner(page)).to_be_hidden()
