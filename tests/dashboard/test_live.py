@@ -10,14 +10,15 @@ from dataclasses import replace
 import pytest
 
 from supervisor.api import stream
+from supervisor.api.deps import with_tokens
 from supervisor.dashboard.app import mount
 from supervisor.dashboard.live import ROWS_MOST, SPACING_MS
 from supervisor.dashboard.live_rows import Rows
 from supervisor.dashboard.public_api import Api
-from supervisor.domain.callers import Caller, Scope
-from supervisor.domain.errors import Unauthorized
+from supervisor.domain.callers import LOCAL, Caller, Scope
 from supervisor.domain.events import Event, EventKind
 from supervisor.services.submit import SubmitRequest, submit
+from supervisor.services.tokens import TokenWish, create, revoke
 from tests.api.listening import QUICK, Listener, Serving, Told, serving
 from tests.dashboard.document import read
 from tests.dashboard.looking import Looking
@@ -191,40 +192,24 @@ def test_what_the_api_refuses_keeps_its_status(looking: Looking) -> None:
     assert looking.get("/ui/live?runs=&after=x").status_code == 422
 
 
-ADA = Caller("ada", "ada", frozenset({Scope.READ}), "token-ada")
-BOB = Caller("bob", "bob", frozenset({Scope.READ}), "token-bob")
-
-
-class Tokens:
-    """Of two people, of whom one loses hers."""
-
-    revoked = False
-
-    def identify(self, authorization: str, request_id: str) -> Caller:
-        known = {"Bearer ada": ADA, "Bearer bob": BOB}
-        if authorization not in known or (self.revoked and authorization == "Bearer ada"):
-            raise Unauthorized("No.")
-        return known[authorization]
-
-
 def test_a_page_hears_what_its_token_may_see_for_as_long_as_it_is_valid(
     bed: Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    counted, tokens = Counted(monkeypatch), Tokens()
-    limits = replace(QUICK, each=1)
-    with serving(replace(bed.services, streams=limits, identify=tokens.identify), mount) as served:
+    counted, scopes = Counted(monkeypatch), frozenset({Scope.READ})
+    tokens = {who: create(bed.parts, TokenWish(who, who, scopes), LOCAL) for who in ("ada", "bob")}
+    with serving(with_tokens(replace(bed.services, streams=replace(QUICK, each=1))), mount) as served:
 
-        def open_(who: str, query: str = "runs=hers") -> Listener:
-            address = f"127.0.0.1:{served.port}"
-            return served.listen(f"/ui/live?{query}", Host=address, Cookie=f"spot-{served.port}={who}")
+        def open_(who: str) -> Listener:
+            name, kept = f"127.0.0.1:{served.port}", tokens[who]["token"] if who else ""
+            return served.listen("/ui/live?runs=hers", Host=name, Cookie=f"spot-{served.port}={kept}")
 
         ada, bob = here(open_("ada")), here(open_("bob"))
         assert open_("bob").status == 429
         assert open_("").status == 401
-        submit(bed.parts, SubmitRequest(COMMAND, "hers"), ADA)
+        submit(bed.parts, SubmitRequest(COMMAND, "hers"), Caller("ada", "ada", scopes))
         wait_for(lambda: looks(ada), 20)
         assert rows(ada) == ["run-hers"]
-        tokens.revoked = True
+        revoke(bed.parts, bed.services.identity, tokens["ada"]["token_id"], LOCAL)
         ada.wait_over()
         happens(bed, "hers")
         wait_for(lambda: len([block for block in bob.told if block.event == "ping"]) > 3, 20)
@@ -262,7 +247,7 @@ def test_a_page_that_takes_nothing_is_cut_off(
 
 
 def test_a_script_that_asks_for_a_page_is_sent_to_the_sign_in_and_not_given_it(bed: Bed) -> None:
-    looking = Looking(replace(bed.services, identify=Tokens().identify))
+    looking = Looking(with_tokens(bed.services))
     answer = looking.get("/ui/runs?status=running", headers={"HX-Request": "true"})
     assert (answer.status_code, answer.content) == (401, b"")
     assert answer.headers["hx-redirect"] == "/ui/sign-in?next=/ui/runs%3Fstatus%3Drunning"

@@ -96,10 +96,8 @@
   /* The stream has the rows that are shown. */
   function rows() {
     const shown = [...document.querySelectorAll('main [sse-swap^="run-"]')].slice(0, ROWS_MOST);
-    const names = shown.map((row) => row.getAttribute("sse-swap").slice(4)).sort();
-    for (const source of sources) {
-      if (source.address.searchParams.has("runs")) source.retarget("runs", names.join(","));
-    }
+    const names = shown.map((row) => row.getAttribute("sse-swap").slice(4));
+    for (const source of sources) if (!source.address.searchParams.has("run")) source.retarget(names);
   }
 
   /* --- for those who listen --- */

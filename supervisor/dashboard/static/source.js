@@ -92,9 +92,10 @@
     }
 
     /* Other rows are shown now. */
-    retarget(name, value) {
-      if (this.address.searchParams.get(name) === value) return;
-      this.address.searchParams.set(name, value);
+    retarget(names) {
+      const before = (this.address.searchParams.get("runs") || "").split(",").sort().join();
+      if (before === [...names].sort().join()) return;
+      this.address.searchParams.set("runs", names.join());
       if (!this.inner) return;
       this.inner.close();
       this.inner = null;
