@@ -1,0 +1,38 @@
+"""tools/install_browser.sh: installs what is missing, as root and where apt is; else nothing happens."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "tools" / "install_browser.sh"
+REAL = ("bash", "timeout", "env")
+
+
+@pytest.mark.parametrize(
+    ("there", "user", "asked", "installed"),
+    [
+        ((), "0", (), "npm chromium-headless-shell"),
+        (("npm",), "0", (), "chromium-headless-shell"),
+        ((), "0", ("npm",), "npm"),
+        ((), "0", ("chromium",), "chromium-headless-shell"),
+        (("chromium", "npm"), "0", (), ""),
+        ((), "1000", (), ""),
+    ],
+)
+def test_only_what_is_missing_is_installed(
+    tmp_path: Path, there: tuple[str, ...], user: str, asked: tuple[str, ...], installed: str
+) -> None:
+    told = tmp_path / "told"
+    programs = {"id": f"echo {user}", "apt-get": f'echo "$@" >> {told}', **dict.fromkeys(there, "true")}
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name, what in programs.items():
+        (folder / name).write_text(f"#!/bin/bash\n{what}\n")
+        (folder / name).chmod(0o755)
+    for name in REAL:
+        (folder / name).symlink_to(next(p for d in os.get_exec_path() if (p := Path(d, name)).exists()))
+    subprocess.run([SCRIPT, *asked], env={"PATH": str(folder)}, check=True, timeout=30)
+    calls = told.read_text().splitlines() if told.exists() else []
+    assert [call.rpartition("recommends ")[2] for call in calls] == ([installed] if installed else [])
