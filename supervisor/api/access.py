@@ -39,6 +39,8 @@ NEEDED: Mapping[str, Scope | None] = {
     "show_evidence": Scope.READ,
     "show_console": Scope.READ,
     "show_facts": Scope.READ,
+    "show_spec": Scope.READ,
+    "show_launch": Scope.READ,
     "list_attempts": Scope.READ,
     "list_beats": Scope.READ,
     "list_zones": Scope.READ,

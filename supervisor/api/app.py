@@ -33,6 +33,7 @@ from supervisor.api.routes import (
     metrics,
     prices,
     runs,
+    specs,
     tokens,
     webhooks,
     zones,
@@ -47,7 +48,7 @@ LOG = logging.getLogger(__name__)
 ROUTERS = (
     runs.router, logs.router, facts.router, evidence.router, cost.router, files.router, actions.router, changes.router,
     many.router, beats.router, code.router, imports.router, health.router, machines.router, prices.router, dev.router,
-    tokens.router, webhooks.router, metrics.router, zones.router,
+    tokens.router, webhooks.router, metrics.router, zones.router, specs.router,
 )  # fmt: skip
 
 

@@ -26,6 +26,7 @@ from supervisor.api import (
     schemas_machines,
     schemas_plan,
     schemas_prices,
+    schemas_specs,
     schemas_telemetry,
     schemas_tokens,
     schemas_webhooks,
@@ -87,6 +88,8 @@ OPERATIONS: Mapping[str, Operation] = {
         query=bodies.ConsoleParameters,
         refuses="RUN_NOT_FOUND EVIDENCE_NOT_FOUND FILES_PURGED NOT_SUPPORTED",
     ),
+    "show_spec": Operation({200: schemas_specs.RunSpecShown}, refuses="RUN_NOT_FOUND"),
+    "show_launch": Operation({200: schemas_specs.LaunchShown}, refuses="RUN_NOT_FOUND"),
     "show_facts": Operation({200: schemas_facts.RunFacts}, refuses="RUN_NOT_FOUND"),
     "list_attempts": Operation({200: schemas_attempts.AttemptList}, refuses="RUN_NOT_FOUND"),
     "list_beats": Operation(

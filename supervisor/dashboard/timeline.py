@@ -185,7 +185,7 @@ def _parts(spans: Sequence[Json], axis: _Axis) -> tuple[Part, ...]:
         since, until = _epoch(span["since"]), _epoch(span["until"])
         x = axis.at(since)
         width = round(axis.at(until) - x, 3)
-        name = PHASES.get(span["phase"], span["phase"])
+        name = str(PHASES.get(span["phase"], span["phase"]))
         title = f"{name} {age_text(until - since)}, from {whole_time(span['since'])}"
         part = Part(span["phase"], min(x, 100 - HAIR), max(width, HAIR), title)
         found.append(replace(part, name=name) if width >= NAMED_FROM else part)

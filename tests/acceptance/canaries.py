@@ -85,6 +85,8 @@ def doors(daemon: Daemon) -> list[str]:
             f"{base}/events?limit=500",
             f"{base}/attempts",
             f"{base}/facts",
+            f"{base}/spec",
+            f"{base}/launch",
             f"{base}/cost",
             f"{base}/beats",
         ]

@@ -75,7 +75,7 @@ def submits(bed: Bed, ask: Asking) -> None:
     bed.submit("digits-8")
     bed.train("digits-7")
     bed.train("digits-8")
-    for path in ("", "/attempts", "/events", "/cost", "/facts"):
+    for path in ("", "/attempts", "/events", "/cost", "/facts", "/spec", "/launch"):
         ask("GET", RUN + path)
         ask("GET", "/v1/runs/digits-9" + path)
     ask("GET", "/v1/runs?page_size=1&status=running")
