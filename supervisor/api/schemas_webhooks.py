@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints
 
@@ -74,6 +74,9 @@ class DeliveryParameters(NoParameters):
     page_size: Annotated[int, Field(ge=0, description="0 = 50; above 1000 is taken as 1000")] = 0
     cursor: Annotated[str, StringConstraints(max_length=255)] | None = None
     failed: Annotated[bool, Field(description="Only those that were given up.")] = False
+    state: Annotated[
+        Literal["pending", "delivered", "given_up"] | None, Field(description="Only those in this state.")
+    ] = None
 
 
 class WebhookShown(Answer):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from supervisor.domain.callers import Caller
 from supervisor.domain.events import EventKind
 from supervisor.domain.webhook_errors import DeliveryNotFound
-from supervisor.ports.endpoints import Delivery
+from supervisor.ports.endpoints import DELIVERED, GIVEN_UP, PENDING, Delivery
 from supervisor.ports.store import RunFilter
 from supervisor.services import cursor, rfc3339
 from supervisor.services.parts import Parts
@@ -17,14 +17,14 @@ REPLAY_S = 7 * 86_400.0  # how far back failed deliveries are repeated where no 
 
 
 def page(
-    parts: Parts, webhook_id: str, size: int, cursor_text: str | None, failed: bool, caller: Caller
+    parts: Parts, webhook_id: str, size: int, cursor_text: str | None, state: str, caller: Caller
 ) -> Json:
-    """Newest first; `failed`: only those that were given up. Raises WebhookNotFound, CursorInvalid, StoreDown."""
+    """Newest first; `state` "": of any. Raises WebhookNotFound, CursorInvalid, StoreDown."""
     found, key = find(parts, webhook_id, caller), parts.store.secret
-    where = RunFilter(text=f"deliveries {found.id} {failed}")
+    where = RunFilter(text=f"deliveries {found.id} {state}")
     before = None if cursor_text is None else cursor.read(key, cursor_text, where)
     size = min(size or PAGE, PAGE_MAX)
-    rows = parts.store.deliveries.page(found.id, before, size + 1, failed)
+    rows = parts.store.deliveries.page(found.id, before, size + 1, state=state)
     shown = rows[:size]
     more = cursor.make(key, shown[-1].event_id, where) if len(rows) > size else None
     return {"deliveries": [delivery_json(one) for one in shown], "next_cursor": more}
@@ -57,9 +57,8 @@ def _replay(parts: Parts, webhook_id: str, delivery_id: int | None, since: float
 
 
 def delivery_json(delivery: Delivery) -> Json:
-    state = (
-        "pending" if delivery.next_at is not None else "delivered" if delivery.delivered_at else "given_up"
-    )
+    over = DELIVERED if delivery.delivered_at else GIVEN_UP
+    state = PENDING if delivery.next_at is not None else over
     return {
         "delivery_id": delivery.id,
         "event_id": delivery.event_id,

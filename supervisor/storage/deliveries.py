@@ -17,7 +17,16 @@ from sqlalchemy import and_, bindparam, func, literal_column, or_
 
 from supervisor.domain.announcements import KINDS, announced
 from supervisor.domain.events import Event, EventKind
-from supervisor.ports.endpoints import WEBHOOKS, Delivery, Endpoint, Settled, Standing
+from supervisor.ports.endpoints import (
+    DELIVERED,
+    GIVEN_UP,
+    PENDING,
+    WEBHOOKS,
+    Delivery,
+    Endpoint,
+    Settled,
+    Standing,
+)
 from supervisor.storage import endpoints as stored_endpoints
 from supervisor.storage import events
 from supervisor.storage.database import Database
@@ -123,7 +132,14 @@ _PAGE = (
     .order_by(deliveries.c.event.desc())
     .limit(bindparam("limit_"))
 )
-PAGE, PAGE_FAILED = Statement(lambda _: _PAGE), Statement(lambda _: _PAGE.where(_GIVEN_UP))
+PAGES = {
+    "": Statement(lambda _: _PAGE),
+    PENDING: Statement(lambda _: _PAGE.where(deliveries.c.next_at.is_not(None))),
+    DELIVERED: Statement(
+        lambda _: _PAGE.where(deliveries.c.next_at.is_(None), deliveries.c.delivered_at.is_not(None))
+    ),
+    GIVEN_UP: Statement(lambda _: _PAGE.where(_GIVEN_UP)),
+}
 _AGAIN = (
     sa.update(deliveries)
     .values(tries=0, next_at=bindparam("now"), delivered_at=sa.null(), detail="")
@@ -186,12 +202,12 @@ class SqlDeliveries:
             )
 
     def page(
-        self, endpoint_id: str, before_event: int | None, limit: int, failed: bool = False
+        self, endpoint_id: str, before_event: int | None, limit: int, failed: bool = False, state: str = ""
     ) -> list[Delivery]:
         before = 2**62 if before_event is None else before_event
         params = {"endpoint": endpoint_id, "before": before, "limit_": limit}
         with self._database.reading() as session:
-            return [_delivery(row) for row in session.run(PAGE_FAILED if failed else PAGE, params)]
+            return [_delivery(row) for row in session.run(PAGES[GIVEN_UP if failed else state], params)]
 
     def replay(
         self, endpoint_id: str, delivery_id: int | None, since: float, event: Event, now: float

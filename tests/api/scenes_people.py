@@ -61,7 +61,7 @@ def webhooks(bed: Bed, ask: Asking) -> None:
     ask("GET", "/v1/webhooks")
     ask("GET", "/v1/webhooks?owner=vision")
     ask("GET", hook)
-    [delivery] = ask("GET", f"{hook}/deliveries").json()["deliveries"]
+    [delivery] = ask("GET", f"{hook}/deliveries?state=pending").json()["deliveries"]
     taken = Settled(delivery["delivery_id"], 0, True, None, 204, "")
     bed.store.deliveries.settle([taken], [], bed.clock.now())
     ask("PATCH", hook, {"kinds": ["completed"]})

@@ -173,6 +173,26 @@ class EndpointsSuite:
         (kept,) = told.deliveries.page("wh-1", None, 9)
         assert (kept.delivered_at, kept.next_at, kept.status) == (NOW, None, 204), "taken is taken"
 
+    def test_a_page_may_be_of_one_state(self, told: Store) -> None:
+        add(told, an_endpoint())
+        (run,) = insert(told, a_run())
+        told.add_events(run.key, [STARTED] * 4, NOW)
+        told.deliveries.spread(NOW, 9)
+        ((_, (first, second, third, fourth)),) = told.deliveries.due(NOW, 9)
+        taken = [Settled(one.id, 0, True, None, 204, "") for one in (first, fourth)]
+        told.deliveries.settle([*taken, Settled(second.id, 0, False, None, 500, "no")], [], NOW)
+        for state, ids in (
+            ("delivered", [fourth.id, first.id]),
+            ("pending", [third.id]),
+            ("given_up", [second.id]),
+            ("", [fourth.id, third.id, second.id, first.id]),
+        ):
+            assert [one.id for one in told.deliveries.page("wh-1", None, 9, state=state)] == ids
+        assert [one.id for one in told.deliveries.page("wh-1", fourth.event_id, 9, state="delivered")] == [
+            first.id
+        ]
+        assert [one.id for one in told.deliveries.page("wh-1", None, 9, failed=True)] == [second.id]
+
     def test_what_is_over_can_be_made_due_again(self, told: Store) -> None:
         add(told, an_endpoint())
         (run,) = insert(told, a_run())

@@ -17,6 +17,7 @@ from supervisor.api.schemas_webhooks import (
     ReplayBody,
 )
 from supervisor.domain.webhook_errors import DeliveryNotFound
+from supervisor.ports.endpoints import GIVEN_UP
 from supervisor.services import webhook_deliveries, webhooks
 from supervisor.services.webhooks import WebhookChange, WebhookWish
 
@@ -90,7 +91,8 @@ async def rotate_webhook(request: Request, webhook_id: str) -> Response:
 async def list_deliveries(request: Request, webhook_id: str) -> Response:
     """List what was sent to a webhook and what became of it, newest first."""
     query = read_query(DeliveryParameters, request)
-    wish = (webhook_id, query.page_size, query.cursor, query.failed, caller_of(request))
+    state = GIVEN_UP if query.failed else query.state or ""
+    wish = (webhook_id, query.page_size, query.cursor, state, caller_of(request))
     return json_answer(await run_in_threadpool(webhook_deliveries.page, services_of(request).parts, *wish))
 
 
