@@ -22,7 +22,7 @@ from starlette.types import ASGIApp
 from supervisor.dashboard import relay, rendering, session
 from supervisor.dashboard.live import Pages
 from supervisor.dashboard.outside import Outside, problem
-from supervisor.dashboard.pages import charts, live, many, run, runs, sign_in, static
+from supervisor.dashboard.pages import charts, live, log, many, run, runs, sign_in, static
 from supervisor.dashboard.public_api import Api, Refused, SignInNeeded
 
 Page = Callable[[Request, Api], Awaitable[Response]]
@@ -41,6 +41,8 @@ PAGES: tuple[tuple[str, list[str], Page, str], ...] = (
     ("/many/{deed}", POST, many.do, "ui_many_sent"),
     ("/runs/{run_id}", GET, run.show, "ui_run"),
     ("/runs/{run_id}/charts", GET, charts.show, "ui_charts"),
+    ("/runs/{run_id}/log", GET, log.show, "ui_log"),
+    ("/runs/{run_id}/log/lines", GET, log.lines, "ui_log_lines"),
 )
 
 

@@ -139,7 +139,8 @@ class Logs:
         if not part.by_lines:
             mark = log.lines.before(offset)
             return offset, 1 + mark.breaks if mark is not None and mark.offset == offset else None
-        count_on(log, self._allowance(COUNTED_S), lambda: log.lines.counted >= min(offset, log.size))
+        seconds = COUNTED_S if part.tail is None else COUNTED_ON_S  # the end is shown without a number, too
+        count_on(log, self._allowance(seconds), lambda: log.lines.counted >= min(offset, log.size))
         return offset, line_at(log, offset) if offset <= log.size else None
 
     def _told(self, opened: Opened, offset: int, raw: bytes) -> Json:

@@ -1,0 +1,136 @@
+/* A log that grows is followed: what is new is asked for as rows that the server made, and put below the others.
+
+   Only while the page is seen and Follow is pressed; whoever scrolls up pauses it, whoever scrolls down to the end goes
+   on. At most LINES_MOST rows stay in the page. A line that had no end yet is asked for again and replaced.
+   `#L123` in the address loads the part of the log in which that line stands. */
+(function () {
+  "use strict";
+  const PACE_MS = 1500;
+  const PATIENCE_MS = 15000; // after errors
+  const LINES_MOST = 5000;
+  const NEAR_PX = 40;
+  const log = document.getElementById("log");
+  if (!log) return;
+
+  /* --- a line in the address --- */
+  function show() {
+    const wanted = /^#L([1-9][0-9]{0,14})$/.exec(location.hash);
+    if (!wanted) return false;
+    const row = document.getElementById("L" + wanted[1]);
+    if (row) {
+      row.scrollIntoView({ block: "center" });
+      return true;
+    }
+    const there = new URL(log.dataset.here, location.href);
+    if (new URLSearchParams(location.search).get("line") === wanted[1]) return false; // there is no such line
+    there.searchParams.set("line", wanted[1]);
+    there.hash = wanted[0];
+    location.replace(there);
+    return true;
+  }
+  const led = show();
+  window.addEventListener("hashchange", show);
+
+  /* --- following --- */
+  const button = document.getElementById("log-follow");
+  if (!button || !log.dataset.lines) return;
+  let resume = log.dataset.resume;
+  let failures = 0;
+  let timer = 0;
+  let busy = false;
+  let over = false;
+
+  function pressed() {
+    return button.getAttribute("aria-pressed") === "true";
+  }
+
+  function press(on) {
+    button.setAttribute("aria-pressed", String(on));
+    if (on) soon(0);
+  }
+
+  function atEnd() {
+    return log.scrollHeight - log.scrollTop - log.clientHeight < NEAR_PX;
+  }
+
+  function toEnd() {
+    log.scrollTop = log.scrollHeight;
+  }
+
+  function soon(after) {
+    clearTimeout(timer);
+    timer = setTimeout(ask, after);
+  }
+
+  async function ask() {
+    if (busy || over || !pressed() || document.hidden) return;
+    busy = true;
+    let wait = PACE_MS;
+    try {
+      const answer = await fetch(`${log.dataset.lines}&${resume}`, { headers: { Accept: "text/html" } });
+      if (answer.status === 401 || answer.redirected) {
+        location.reload();
+        return;
+      }
+      if (!answer.ok) throw new Error(String(answer.status));
+      wait = put(await answer.text()) ? 0 : PACE_MS;
+      failures = 0;
+    } catch {
+      failures += 1;
+      wait = Math.min(PATIENCE_MS, PACE_MS * 2 ** failures);
+    } finally {
+      busy = false;
+    }
+    if (over) end();
+    else soon(wait);
+  }
+
+  /** True: there is more already. */
+  function put(text) {
+    const made = new DOMParser().parseFromString(text, "text/html").querySelector("[data-resume]");
+    if (!made) throw new Error("no rows");
+    const rows = [...made.querySelectorAll(".log-row")];
+    const end = atEnd();
+    if (rows.length) {
+      log.querySelectorAll(".log-row.open").forEach((row) => row.remove());
+      document.getElementById("log-empty")?.remove();
+      log.append(...rows.filter((row) => !row.id || !document.getElementById(row.id)));
+      tell("log-last", made.dataset.last);
+      tell("log-lines", made.dataset.lines);
+    }
+    const all = log.getElementsByClassName("log-row");
+    for (let extra = all.length - LINES_MOST; extra > 0; extra -= 1) all[0].remove();
+    resume = made.dataset.resume;
+    over = made.dataset.complete === "1";
+    if (end) toEnd();
+    return made.dataset.more === "1";
+  }
+
+  function tell(id, text) {
+    const place = document.getElementById(id);
+    if (place) place.textContent = text;
+  }
+
+  function end() {
+    button.setAttribute("aria-pressed", "false");
+    button.disabled = true;
+    button.textContent = "Complete";
+  }
+
+  button.addEventListener("click", () => {
+    const on = !pressed();
+    press(on);
+    if (on) toEnd();
+  });
+  log.addEventListener("scroll", () => {
+    if (over) return;
+    if (pressed() && !atEnd()) press(false);
+    else if (!pressed() && atEnd()) press(true);
+  });
+  document.addEventListener("visibilitychange", () => {
+    if (!document.hidden) soon(0);
+  });
+  if (led) press(false);
+  else toEnd();
+  soon(PACE_MS);
+})();
