@@ -12,7 +12,7 @@ _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _RULE = re.compile(r"([^{}]+)\{([^{}]*)\}")
 _PAIR = re.compile(r"light-dark\(\s*([^(),]+(?:\([^)]*\))?)\s*,\s*([^(),]+(?:\([^)]*\))?)\s*\)")
 _HEX = re.compile(r"#([0-9a-f]{6})\b", re.IGNORECASE)
-_VAR = re.compile(r"var\((--[a-z-]+)\)")
+VAR = re.compile(r"var\((--[a-z-]+)\)")
 
 Tokens = Mapping[str, str]
 
@@ -50,7 +50,7 @@ def colour(value: str, known: Tokens, look: str) -> str | None:
     pair = _PAIR.search(value)
     if pair is not None:
         return colour(pair[1 + LOOKS.index(look)], known, look)
-    for written in re.finditer(f"{_HEX.pattern}|{_VAR.pattern}", value, re.IGNORECASE):
+    for written in re.finditer(f"{_HEX.pattern}|{VAR.pattern}", value, re.IGNORECASE):
         return f"#{written[1].lower()}" if written[1] else known.get(written[2])
     return None
 
