@@ -14,7 +14,6 @@ from markupsafe import Markup
 
 from supervisor.dashboard.sparkline import Spark, spark
 from supervisor.dashboard.words import (
-    NOTHING,
     TERMINAL,
     Look,
     ago,
@@ -24,7 +23,7 @@ from supervisor.dashboard.words import (
     status_look,
     what_next,
 )
-from supervisor.lifecycle.figures import age_text, money_text, plural
+from supervisor.lifecycle.figures import DASH, age_text, money_text, plural
 
 LABELS_SHOWN = 3
 LABEL_CHARACTERS = 28  # of one label; the whole is in its title
@@ -42,7 +41,7 @@ class Label(NamedTuple):
 
 
 class Row(NamedTuple):
-    """`share`: percent done, "" = it cannot be told. `marked`: a class of the row where a person must act."""
+    """Empty = there is nothing to tell. `share`: percent done. `marked`: a class of the row where a person must act."""
 
     look: Look
     cause: str
@@ -82,7 +81,7 @@ def row_of(run: dict[str, Any], now: float) -> Row:
         steps=_steps(step, total),
         spark=_drawn(spark(run.get("sparkline", ()), now if run["beat"] is None and not over else None)),
         eta=_eta(progress.get("eta_s"), run["next_action"]["what"]),
-        next=what_next(run["next_action"], now),
+        next=what_next(run["next_action"], now) if run["next_action"]["what"] != DASH else Markup(""),
         person="needs you" if person and not over and run["next_action"]["what"] != "needs you" else "",
         marked="asks" if person and not over else "",
         attempts=count(counters["attempts"]) if counters["attempts"] else "",
@@ -125,6 +124,6 @@ def _drawn(line: Spark | None) -> Markup:
 
 def _beat(beat: dict[str, Any] | None, now: float) -> Markup:
     if beat is None:
-        return NOTHING
+        return Markup("")
     at = datetime.fromtimestamp(now - beat["age_s"], UTC)
     return ago(at.isoformat(timespec="milliseconds")[:-6] + "Z", now)
