@@ -22,7 +22,7 @@ from starlette.types import ASGIApp
 from supervisor.dashboard import relay, rendering, session
 from supervisor.dashboard.live import Pages
 from supervisor.dashboard.outside import Outside, problem
-from supervisor.dashboard.pages import charts, live, log, many, run, runs, sign_in, static
+from supervisor.dashboard.pages import charts, live, log, machines, many, run, runs, sign_in, static, zones
 from supervisor.dashboard.public_api import Api, Refused, SignInNeeded
 
 Page = Callable[[Request, Api], Awaitable[Response]]
@@ -43,6 +43,10 @@ PAGES: tuple[tuple[str, list[str], Page, str], ...] = (
     ("/runs/{run_id}/charts", GET, charts.show, "ui_charts"),
     ("/runs/{run_id}/log", GET, log.show, "ui_log"),
     ("/runs/{run_id}/log/lines", GET, log.lines, "ui_log_lines"),
+    ("/zones", GET, zones.show, "ui_zones"),
+    ("/machines", GET, machines.show, "ui_machines"),
+    ("/machines/release", GET, machines.ask, "ui_release"),
+    ("/machines/release", POST, machines.release, "ui_release_sent"),
 )
 
 

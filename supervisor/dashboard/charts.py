@@ -77,14 +77,18 @@ class Chart:
 
 
 def kinds(points: Sequence[Json]) -> list[Kind]:
-    """Those that any point tells of; metrics in the order of their names."""
-    names = sorted({name for point in points for name in point["metrics"]})
+    """Those that any point tells of; metrics in the order of their names, a loss first."""
+    names = sorted({name for point in points for name in point["metrics"]}, key=_loss_first)
     metrics = [Kind(METRIC + name, name, "") for name in names]
     return [
         kind
         for kind in (*STEPS, *metrics, *MACHINE)
         if any(_value(point, kind) is not None for point in points)
     ]
+
+
+def _loss_first(name: str) -> tuple[bool, str]:
+    return ("loss" not in name.lower(), name)
 
 
 def few(found: Sequence[Kind]) -> list[Kind]:

@@ -59,6 +59,16 @@ def money(usd: float | None) -> str:
     return DASH if usd is None else money_text(usd)
 
 
+def price(usd_per_h: float | None) -> str:
+    """Of an hour: small ones differ behind the cents. `$0.2871`, `$0.10`, `$34.20`."""
+    if usd_per_h is None:
+        return DASH
+    if not 0 < usd_per_h < 10:
+        return money_text(usd_per_h)
+    whole, _, cents = f"{usd_per_h:.4f}".partition(".")
+    return f"${whole}.{cents[:2]}{cents[2:].rstrip('0')}"
+
+
 def spent(cost: dict[str, object] | None) -> str:
     """Where a price is unknown, what is known of it as a lower bound; and nothing known is not $0."""
     usd = (cost or {}).get("usd")
@@ -136,6 +146,7 @@ def whole_time(moment: str) -> str:
 
 FILTERS = {
     "money": money,
+    "price": price,
     "spent": spent,
     "count": count,
     "duration": duration,

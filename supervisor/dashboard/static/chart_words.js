@@ -44,9 +44,20 @@
     return trimmed(grouped(value, Math.max(0, DIGITS - whole) + leading));
   }
 
+  /** A slow training takes long for a step; spot.age is that of static/ticking.js. */
   function rateText(value) {
-    if (value > 0 && value < 0.1) return `${Math.floor(1 / value)} s per step`;
-    return `${grouped(value, 1)} steps/s`;
+    if (value <= 0 || value >= 0.1) return `${grouped(value, 1)} steps/s`;
+    return `${window.spot?.age ? window.spot.age(1 / value) : `${Math.floor(1 / value)} s`} per step`;
+  }
+
+  function sizeText(bytes) {
+    const units = ["B", "kB", "MB", "GB", "TB"];
+    let amount = Math.round(bytes);
+    while (amount >= 1000 && units.length > 1) {
+      amount /= 1000;
+      units.shift();
+    }
+    return `${amount.toFixed(amount >= 100 || units[0] === "B" ? 0 : 1)} ${units[0]}`;
   }
 
   /** In words of its own: `12,300`, `3.1 steps/s`, `87.5 %`, `24.1 GB`, `0.3112`. */
@@ -54,7 +65,7 @@
     if (unit === "steps") return grouped(value, 0);
     if (unit === "rate") return rateText(value);
     if (unit === "percent") return `${trimmed(value.toFixed(1))} %`;
-    if (unit === "bytes") return shortened(value, value >= 1000 ? 10 ** (3 * Math.floor(Math.log10(value) / 3) - 1) : 1, "B");
+    if (unit === "bytes") return sizeText(value);
     return metricText(value);
   }
 
