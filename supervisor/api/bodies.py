@@ -139,6 +139,7 @@ def run_filter(query: ListParameters, caller: Caller) -> RunFilter:
 
 class EventParameters(_Parameters):
     after: Annotated[int, Field(ge=0, le=2**62)] = 0
+    before: Annotated[int | None, Field(ge=1, le=2**62, description="with an id below this one")] = None
     limit: Annotated[int, Field(ge=1, le=1000)] = 100
     newest_first: bool = False
     since: Moment | None = None

@@ -28,7 +28,7 @@ PAGE = 200
 AHEAD_S = 0.1  # another replica has told more than we have read: looked at again so often
 ID_MAX = 2**62
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-OF_LISTS = ("limit", "newest_first", "since", "cloud")
+OF_LISTS = ("before", "limit", "newest_first", "since", "cloud")
 OF_STREAMS = ("kind",)
 
 

@@ -271,8 +271,9 @@ class Store(Protocol):
         newest_first: bool = False,
         owner: str | None = None,
         actor: str | None = None,
+        before_id: int | None = None,
     ) -> list[StoredEvent]:
-        """None: of every run and of the supervisor itself; of every owner; of every actor."""
+        """None: of every run and of the supervisor itself; of every owner; of every actor; up to the newest."""
         ...
 
     def kept_answer(self, scope: str, key: str) -> KeptAnswer | None:

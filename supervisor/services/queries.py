@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from supervisor.domain import runfiles
 from supervisor.domain.attempt import Pulse
@@ -38,6 +38,18 @@ Live = Callable[[int], Run | None]
 def nobody_live(key: int) -> Run | None:
     """A `Live` where no loop runs."""
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class Only:
+    """Events of one owner's runs, of one actor, with an id below `before`; None = any."""
+
+    owner: str | None = None
+    actor: str | None = None
+    before: int | None = None
+
+
+EVERY = Only()
 
 
 class Queries:
@@ -108,15 +120,14 @@ class Queries:
         newest_first: bool,
         since: float | None,
         cloud: bool = False,
-        owner: str | None = None,
-        actor: str | None = None,
+        only: Only = EVERY,
     ) -> Json:
         """At most `limit` events with an id above `after`. `since` looks at the newest `limit` events only and gives
         those from that time on, oldest first; `complete` is False when there were more. `cloud`: with what the cloud
         itself recorded of the run's machines; `cloud_unread` says why that could not be read."""
         run = self.find(run_id) if run_id is not None else None
         backwards = newest_first or since is not None
-        found = self._parts.store.events(run_id, after, limit, backwards, owner, actor)
+        found = self._parts.store.events(run_id, after, limit, backwards, only.owner, only.actor, only.before)
         complete = len(found) < limit
         if since is not None:
             complete = complete or found[-1].at < since
@@ -125,16 +136,18 @@ class Queries:
             found.reverse()
         shown, unread = [event_json(stored) for stored in found], None
         if cloud and run is not None:
-            page = Page(found, complete, backwards, self._at(run.run_id, after), since or -math.inf)
+            after_at = self._at(run.run_id, after, -math.inf)
+            until = math.inf if only.before is None else self._at(run.run_id, only.before, math.inf)
+            page = Page(found, complete, backwards, after_at, since or -math.inf, until)
             shown, unread = with_cloud(self._parts, run, page, shown)
         if newest_first:
             shown.reverse()
         return {"events": shown, "complete": complete, "cloud_unread": unread}
 
-    def _at(self, run_id: str, event_id: int) -> float:
-        """The time of that event; -inf where there is none such any more."""
+    def _at(self, run_id: str, event_id: int, gone: float) -> float:
+        """The time of that event; `gone` where there is none such any more."""
         found = self._parts.store.events(run_id, event_id - 1, 1) if event_id > 0 else []
-        return found[0].at if found and found[0].id == event_id else -math.inf
+        return found[0].at if found and found[0].id == event_id else gone
 
     def _fresh(self, run: Run) -> Run:
         if run.live_attempt is None:

@@ -39,21 +39,23 @@ class Place:
 @dataclass(frozen=True, slots=True)
 class Page:
     """One page of our own events, oldest first. `complete`: nothing beyond it was left out. `backwards`: what was left
-    out is older. `after_at`: the time of the last event of the page before, -inf where there was none."""
+    out is older. `after_at`: the time of the last event of the page before, -inf where there was none. `until`: that of
+    the first event of the page after, inf where there was none."""
 
     own: Sequence[StoredEvent]
     complete: bool
     backwards: bool
     after_at: float
     since: float
+    until: float = math.inf
 
     def covers(self, at: float) -> bool:
-        first, last = self.after_at, math.inf
+        first, last = self.after_at, self.until
         if not self.complete and self.own:
             if self.backwards:
                 first = max(first, self.own[0].at)
             else:
-                last = self.own[-1].at
+                last = min(last, self.own[-1].at)
         return at >= self.since and first < at <= last
 
 

@@ -153,9 +153,10 @@ def page(
     newest_first: bool,
     owner: str | None = None,
     actor: str | None = None,
+    before_id: int | None = None,
 ) -> list[StoredEvent]:
-    """Of one run, or of all and the supervisor itself; with an id above `after_id`."""
-    asked = {"run_id": run_id, "owner": owner, "actor": actor}
+    """Of one run, or of all and the supervisor itself; with an id above `after_id` and below `before_id`."""
+    asked = {"run_id": run_id, "owner": owner, "actor": actor, "before": before_id}
     given = {name: value for name, value in asked.items() if value is not None}
     statement = _page(tuple(given), newest_first, actor == "supervisor")
     return [stored(row) for row in session.run(statement, {"after": after_id, "limit_": limit, **given})]
@@ -167,6 +168,8 @@ def _page(given: tuple[str, ...], newest_first: bool, by_supervisor: bool) -> St
     select = (
         sa.select(*STORED).outerjoin(runs, runs.c.key == events.c.run).where(events.c.id > bindparam("after"))
     )
+    if "before" in given:
+        select = select.where(events.c.id < bindparam("before"))
     order = events.c.id
     of_run = "run_id" in given
     for name in ("owner", "actor"):

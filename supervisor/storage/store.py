@@ -234,9 +234,10 @@ class SqlStore:
         newest_first: bool = False,
         owner: str | None = None,
         actor: str | None = None,
+        before_id: int | None = None,
     ) -> list[StoredEvent]:
         with self.database.reading() as session:
-            return events.page(session, run_id, after_id, limit, newest_first, owner, actor)
+            return events.page(session, run_id, after_id, limit, newest_first, owner, actor, before_id)
 
     def kept_answer(self, scope: str, key: str) -> KeptAnswer | None:
         with self.database.reading() as session:

@@ -169,6 +169,11 @@ class ReadersSuite:
         assert store.events("a-2", mine[2].id, 2) == mine[3:5]
         assert store.events("a-2", 0, 2, newest_first=True) == mine[:-3:-1]
         assert store.events("a-2", mine[5].id, 99, newest_first=True) == mine[:5:-1]
+        assert store.events("a-2", 0, 2, newest_first=True, before_id=mine[5].id) == mine[4:2:-1]
+        assert store.events("a-2", mine[1].id, 99, before_id=mine[4].id) == mine[2:4]
+        assert store.events(None, 0, 99, before_id=everything[3].id, actor="ops") == [
+            one for one in everything[:3] if one.event.actor == "ops"
+        ]
         assert store.events(None, everything[-1].id, 9) == []
         assert store.events(None, 0, 1, newest_first=True) == everything[-1:]
 

@@ -144,3 +144,15 @@ def test_a_clock_that_was_set_back_leaves_ours_in_their_order(bed: Bed, start: f
         )
     own = [event["text"] for event in ask(bed)["events"] if event["source"] == "supervisor"]
     assert own[-6:] == [f"ours {n}" for n in range(6)]
+
+
+def test_pages_read_backwards_hold_each_once(bed: Bed, start: float) -> None:
+    found, before, pages = [], 1 << 60, 0
+    while True:
+        page = ask(bed, newest_first="true", limit=2, before=before)
+        found, pages = found + texts(page), pages + 1
+        ours = [event["id"] for event in page["events"] if event["id"] is not None]
+        if page["complete"]:
+            break
+        before = min(ours)
+    assert (found, pages) == (BOTH[::-1], 4)

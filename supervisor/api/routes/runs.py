@@ -24,6 +24,7 @@ from supervisor.api.keys import key_of, replied
 from supervisor.api.stream_answer import open_stream, refuse_of_streams, wants_stream
 from supervisor.api.submit_query import SubmitParameters
 from supervisor.services.plan import plan
+from supervisor.services.queries import Only
 from supervisor.services.submit import SubmitRequest, submit
 
 router = APIRouter(prefix="/v1", tags=["runs"], route_class=Admitted)
@@ -103,4 +104,5 @@ async def _events(
     refuse_of_streams(query)
     events, since = services_of(request).queries.events, epoch(query.since)
     page = (run_id, query.after, query.limit, query.newest_first, since)
-    return json_answer(await run_in_threadpool(events, *page, cloud, owner, query.actor))
+    only = Only(owner, query.actor, query.before)
+    return json_answer(await run_in_threadpool(events, *page, cloud, only))
