@@ -22,6 +22,7 @@ from tests.benchmarks import (
     growth,
     idling,
     listing,
+    live_pages,
     packing,
     scraping,
     streaming,
@@ -34,6 +35,7 @@ from tests.benchmarks.row import FULL, QUICK, Bench, dumps
 THEMES = (
     boot, submit, listing, ticking, agents, agent_cost, idling, growth, evidence, packing, scraping, uploading,
     cloud_ticking, cloud_idling, cloud_reinserting, delivering, streaming,
+    live_pages,
 )  # fmt: skip
 ALL: tuple[Bench, ...] = tuple(bench for theme in THEMES for bench in theme.BENCHES)
 

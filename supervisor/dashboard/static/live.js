@@ -44,7 +44,7 @@
 
   /* --- asking the page itself --- */
   function asks(element) {
-    return element.matches("[hx-trigger*='every'][hx-select-oob]");
+    return element.hasAttribute("hx-select-oob");
   }
 
   body.addEventListener("htmx:beforeRequest", (event) => {
