@@ -22,7 +22,23 @@ from starlette.types import ASGIApp
 from supervisor.dashboard import relay, rendering, session
 from supervisor.dashboard.live import Pages
 from supervisor.dashboard.outside import Outside, problem
-from supervisor.dashboard.pages import charts, live, log, machines, many, run, runs, sign_in, static, zones
+from supervisor.dashboard.pages import (
+    alerts,
+    charts,
+    console,
+    evidence,
+    files,
+    live,
+    log,
+    machines,
+    many,
+    run,
+    runs,
+    sign_in,
+    static,
+    system,
+    zones,
+)
 from supervisor.dashboard.public_api import Api, Refused, SignInNeeded
 
 Page = Callable[[Request, Api], Awaitable[Response]]
@@ -43,10 +59,21 @@ PAGES: tuple[tuple[str, list[str], Page, str], ...] = (
     ("/runs/{run_id}/charts", GET, charts.show, "ui_charts"),
     ("/runs/{run_id}/log", GET, log.show, "ui_log"),
     ("/runs/{run_id}/log/lines", GET, log.lines, "ui_log_lines"),
+    ("/runs/{run_id}/console", GET, console.show, "ui_console"),
+    ("/runs/{run_id}/console/lines", GET, console.lines, "ui_console_lines"),
+    ("/runs/{run_id}/evidence/{attempt}", GET, evidence.show, "ui_evidence"),
+    ("/runs/{run_id}/files", GET, files.show, "ui_files"),
     ("/zones", GET, zones.show, "ui_zones"),
     ("/machines", GET, machines.show, "ui_machines"),
     ("/machines/release", GET, machines.ask, "ui_release"),
     ("/machines/release", POST, machines.release, "ui_release_sent"),
+    ("/alerts", GET, alerts.show, "ui_alerts"),
+    ("/alerts/add", POST, alerts.add, "ui_alert_added"),
+    ("/alerts/{webhook_id}", GET, alerts.one, "ui_alert"),
+    ("/alerts/{webhook_id}/{deed}", POST, alerts.change, "ui_alert_changed"),
+    ("/alerts/{webhook_id}/deliveries/{delivery_id}/replay", POST, alerts.replay, "ui_alert_replayed"),
+    ("/system", GET, system.show, "ui_system"),
+    ("/system/alert-test", POST, system.alert_test, "ui_alert_tested"),
 )
 
 

@@ -1,0 +1,71 @@
+"""What this supervisor is and how it does: fit for work, the loop, the doctor's checks, versions, and who looks.
+
+The doctor may take seconds, so he is asked by a second request: `?doctor=1`, which scripts send by themselves and a
+person by a link.
+"""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from supervisor.dashboard import rendering
+from supervisor.dashboard.assets import assets
+from supervisor.dashboard.public_api import Api, Json, Query, Refused
+from supervisor.dashboard.words import Look
+
+LOOKS = {
+    "ok": Look("✔", "good", "ok"),
+    "warn": Look("!", "wait", "look at it"),
+    "fail": Look("✗", "bad", "broken"),
+}
+GROUPS = {"local": "This computer", "google": "Google Cloud", "alerts": "Alerts", "orphans": "Stray machines"}
+
+
+async def show(request: Request, api: Api) -> Response:
+    return await _page(request, api, request.query_params.get("doctor") == "1", [])
+
+
+async def alert_test(request: Request, api: Api) -> Response:
+    """One marked message goes to the alert address of the settings."""
+    return await _page(request, api, True, [("alert_test", "true")])
+
+
+async def _page(request: Request, api: Api, examined: bool, query: Query) -> Response:
+    meta, loop, ready, asker = await api.together(
+        api.get("/v1/meta"), api.get("/v1/loop"), _readiness(api), api.get("/v1/whoami")
+    )
+    admin = "admin" in asker["scopes"]
+    report = await api.get("/v1/doctor", query) if examined else None
+    return await rendering.page(
+        request,
+        "system.html",
+        meta=meta,
+        loop=loop,
+        ready=ready,
+        asker=asker,
+        admin=admin,
+        report=report,
+        groups=_grouped(report),
+        looks=LOOKS,
+        missing=assets().missing,
+    )
+
+
+async def _readiness(api: Api) -> Json:
+    """503 is an answer here, and not a refusal."""
+    try:
+        answer: Json = await api.get("/readyz", [("verbose", "true")])
+    except Refused as refusal:
+        if "checks" not in refusal.problem:
+            raise
+        return refusal.problem
+    return answer
+
+
+def _grouped(report: Json | None) -> list[tuple[str, list[Json]]]:
+    """In the order of the report; a group that we do not know is shown by its own name."""
+    found: dict[str, list[Json]] = {}
+    for check in report["checks"] if report is not None else ():
+        found.setdefault(check["group"], []).append(check)
+    return [(GROUPS.get(name, name), checks) for name, checks in found.items()]
