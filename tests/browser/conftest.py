@@ -30,6 +30,14 @@ def house(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield found
 
 
+@pytest.fixture(scope="package")
+def quiet(house: House) -> str:
+    """A run of the admin's that goes on and says nothing. No test ends it."""
+    house.daemon.submit("quiet", command=["sleep", "3600"])
+    house.daemon.wait_status("quiet", "running")
+    return "quiet"
+
+
 @pytest.fixture
 def visit(browser: Browser, house: House) -> Iterator[Visit]:
     """Somebody who comes with an empty browser. At the end nothing may have been complained about."""

@@ -42,6 +42,13 @@ class House:
         assert answer.is_success, answer.text
         return answer.json()
 
+    def relabel(self, run_id: str, name: str) -> None:
+        """Something that happens to a run, and is told: a label of this name is set."""
+        url = f"{self.daemon.url}/v1/runs/{run_id}"
+        seen = {"If-Match": self.daemon.http.get(url).headers["etag"]}
+        answer = self.daemon.http.patch(url, json={"labels": {name: "set"}}, headers=seen)
+        assert answer.is_success, answer.text
+
 
 @contextmanager
 def opened(folder: Path) -> Iterator[House]:

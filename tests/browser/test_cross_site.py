@@ -51,7 +51,7 @@ def port(house: House) -> Iterator[int]:
     root = house.daemon.url
     form, leave = (
         f'{HEAD}<form method=post action="{root}{action}"><input name=confirm value=yes><button>Win</button></form>'
-        for action in ("/ui/runs/mine/stop", "/ui/sign-out")
+        for action in ("/ui/runs/quiet/stop", "/ui/sign-out")
     )
     with pages(
         empty=HEAD, form=form, leave=leave, frame=f'{HEAD}<iframe src="{root}/ui/runs"></iframe>'
@@ -59,16 +59,9 @@ def port(house: House) -> Iterator[int]:
         yield found
 
 
-@pytest.fixture(scope="module")
-def mine(house: House) -> str:
-    house.daemon.submit("mine", command=["sleep", "3600"])
-    house.daemon.wait_status("mine", "running")
-    return "mine"
-
-
 @pytest.mark.parametrize("name", ["localhost", "127.0.0.1"])
 def test_a_stranger_changes_nothing_and_reads_nothing(
-    house: House, visit: Visit, port: int, mine: str, name: str
+    house: House, visit: Visit, port: int, quiet: str, name: str
 ) -> None:
     somebody = visit()
     page = somebody.sign_in(house.token)
@@ -80,11 +73,11 @@ def test_a_stranger_changes_nothing_and_reads_nothing(
     page.wait_for_load_state()
     answered.clear()
     paths = [
-        f"/ui/runs/{mine}/stop",
-        f"/v1/runs/{mine}/stop",
+        f"/ui/runs/{quiet}/stop",
+        f"/v1/runs/{quiet}/stop",
         "/ui/theme",
         "/ui/sign-out",
-        f"/v1/runs/{mine}",
+        f"/v1/runs/{quiet}",
     ]
     got = page.evaluate(ASK, [somebody.root, paths])
     assert len(got) == 50
@@ -92,7 +85,7 @@ def test_a_stranger_changes_nothing_and_reads_nothing(
     changing = {status for method, status in answered if method != "GET"}
     assert changing
     assert changing <= {401, 403, 405}
-    run = house.daemon.run(mine)
+    run = house.daemon.run(quiet)
     assert (run["status"], run["stop"]) == ("running", None)
     page.goto("/ui/runs")
     expect(page.get_by_role("heading", level=1)).to_have_text("Runs")
@@ -101,7 +94,7 @@ def test_a_stranger_changes_nothing_and_reads_nothing(
 
 @pytest.mark.parametrize("name", ["localhost", "127.0.0.1"])
 def test_a_form_of_a_stranger_is_refused_with_a_reason(
-    house: House, visit: Visit, port: int, mine: str, name: str
+    house: House, visit: Visit, port: int, quiet: str, name: str
 ) -> None:
     somebody = visit()
     page = somebody.sign_in(house.token)
@@ -111,7 +104,7 @@ def test_a_form_of_a_stranger_is_refused_with_a_reason(
         page.goto(f"http://{name}:{port}/{form}")
         page.get_by_role("button").click()
         expect(page.locator("body")).to_contain_text("ORIGIN_REFUSED")
-    assert house.daemon.run(mine)["status"] == "running"
+    assert house.daemon.run(quiet)["status"] == "running"
     page.goto("/ui/runs")
     expect(page.get_by_role("heading", level=1)).to_have_text("Runs")
 

@@ -24,14 +24,6 @@ HIDE = """(hidden) => {
 SILENCE_S = 45
 
 
-@pytest.fixture(scope="module")
-def quiet(house: House) -> str:
-    """A run that goes on and says nothing."""
-    house.daemon.submit("quiet", command=["sleep", "3600"])
-    house.daemon.wait_status("quiet", "running")
-    return "quiet"
-
-
 @pytest.fixture
 def way(house: House) -> Iterator[Road]:
     with road(house.daemon.url) as found:
@@ -55,14 +47,6 @@ def streams(house: House) -> int:
     return int(found[1])
 
 
-def relabel(house: House, run_id: str, name: str) -> None:
-    """Something that happens to a run, and is told."""
-    url = f"{house.daemon.url}/v1/runs/{run_id}"
-    seen = {"If-Match": house.daemon.http.get(url).headers["etag"]}
-    answer = house.daemon.http.patch(url, json={"labels": {name: "set"}}, headers=seen)
-    assert answer.is_success, answer.text
-
-
 def banner(page: Page) -> Locator:
     return page.locator("#silent")
 
@@ -74,7 +58,7 @@ def test_a_hidden_page_hears_nothing_and_catches_up(house: House, far: Visitor, 
     wait_for(lambda: streams(house) == before, 30, "the stream to close")
     asked: list[str] = []
     far.page.on("request", lambda request: asked.append(request.url))
-    relabel(house, quiet, "while-hidden")
+    house.relabel(quiet, "while-hidden")
     far.page.wait_for_timeout(50)
     assert asked == []
     far.page.evaluate(HIDE, False)
@@ -98,7 +82,7 @@ def test_a_page_that_hears_nothing_says_so_until_it_does(house: House, far: Visi
 
     wait_for(silent, 30, "the page to say that it hears nothing")
     expect(banner(page)).to_contain_text("may be old")
-    relabel(house, quiet, "heard-again")
+    house.relabel(quiet, "heard-again")
     expect(banner(page)).to_be_hidden()
 
 
