@@ -1,0 +1,63 @@
+"""A spec as text to copy: YAML, a command of the command line, a request with curl.
+
+Shells are given the text as a quoted here-document, in which nothing means anything to them. What comes back out of
+each of the three is the very same spec; tests submit it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import yaml
+
+Spec = dict[str, Any]
+DOTS = "•••"
+END = "SPEC"  # of a here-document
+WIDTH = 110
+
+
+class _Dumper(yaml.SafeDumper):
+    """Texts of several lines stand as blocks; nothing refers to anything else."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in value else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def as_yaml(spec: Spec) -> str:
+    return yaml.dump(spec, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=WIDTH)
+
+
+def masked(value: Any) -> Any:
+    """The same with dots for every value of an environment, wherever one stands."""
+    if isinstance(value, dict):
+        return {
+            name: dict.fromkeys(inner, DOTS) if name == "env" and isinstance(inner, dict) else masked(inner)
+            for name, inner in value.items()
+        }
+    return [masked(item) for item in value] if isinstance(value, list) else value
+
+
+def as_command(spec: Spec) -> str:
+    """For the command line, which puts the present folder where no `workdir` is named: none was, so it says so."""
+    return _fed("spot submit -", as_yaml(spec if "workdir" in spec else {**spec, "workdir": None}))
+
+
+def as_curl(spec: Spec) -> str:
+    asked = 'curl -sS "$SPOT_URL/v1/runs" -H "Authorization: Bearer $SPOT_TOKEN" --json @-'
+    return _fed(asked, json.dumps({"spec": spec}, indent=2, ensure_ascii=False) + "\n")
+
+
+def _fed(command: str, text: str) -> str:
+    lines, end = set(text.split("\n")), END
+    while end in lines:
+        end += "_"
+    return f"{command} <<'{end}'\n{text}{end}\n"
