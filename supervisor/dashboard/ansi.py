@@ -42,13 +42,15 @@ class _Look(NamedTuple):
 def shown(line: str, mark: re.Pattern[str] | None = None, limit: int = LINE_CHARS) -> Markup:
     """One line, without its end. `mark`: what is marked in it. At most `limit` characters, and how many more there
     are."""
-    pieces, left, more = [], limit, 0
+    pieces: list[tuple[_Look, str]] = []
+    left, more = limit, 0
     for look, text in _pieces(line.rstrip("\r").rpartition("\r")[2]):
         pieces.append((look, text[:left]))
         more += max(0, len(text) - left)
         left = max(0, left - len(text))
     marked = list(_marked("".join(text for _, text in pieces), mark))
-    out, at = [], 0
+    out: list[Markup] = []
+    at = 0
     for look, text in pieces:
         out += _piece(look, text, at, marked)
         at += len(text)

@@ -13,7 +13,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from supervisor.dashboard import ansi, log_view, rendering
-from supervisor.dashboard.pages import run as run_page
 from supervisor.dashboard.public_api import Api, Json, Refused
 
 TAIL_LINES = 15
@@ -32,7 +31,8 @@ async def show(request: Request, api: Api) -> Response:
     """Raises SignInNeeded, Refused."""
     asked = {name: value for name, value in request.query_params.items() if value}
     run, told = await api.together(
-        run_page.of(request, api), api.get(f"/v1/runs/{request.path_params['run_id']}/attempts")
+        api.get(f"/v1/runs/{request.path_params['run_id']}"),
+        api.get(f"/v1/runs/{request.path_params['run_id']}/attempts"),
     )
     attempts = told["attempts"]
     page: Json = {
@@ -112,7 +112,7 @@ class Link:
 
     def __call__(self, asked: Json | None = None, **where: object) -> str:
         along = {name: asked[name] for name in ("q", "case") if name in asked} if asked else {}
-        query = urlencode({**self._base, **along, **where})
+        query = urlencode([*self._base.items(), *along.items(), *where.items()])
         return f"{self.path}?{query}" if query else self.path
 
     @property

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from supervisor.dashboard import rendering
-from supervisor.dashboard.pages import charts
+from supervisor.dashboard.pages import charts, evidence, log
 from supervisor.dashboard.public_api import Api, Json
 from supervisor.dashboard.run_actions import DID
 from supervisor.dashboard.timeline import NEWEST, timeline
@@ -23,7 +23,11 @@ async def show(request: Request, api: Api) -> Response:
         api.get(f"/v1/runs/{run_id}/attempts"),
         api.get(f"/v1/runs/{run_id}/events", newest_first),
     )
-    drawn = await charts.panel(api, run, attempts["attempts"])
+    drawn, why, said = await api.together(
+        charts.panel(api, run, attempts["attempts"]),
+        evidence.panel(api, run, attempts["attempts"]),
+        log.tail(api, run),
+    )
     every = rendering.of_every_page(request)
     all_shown = request.query_params.get("attempts") == "all"
     return await rendering.page(
@@ -36,6 +40,8 @@ async def show(request: Request, api: Api) -> Response:
         all_shown=all_shown and len(attempts["attempts"]) > NEWEST,
         events=history["events"],
         charts=drawn,
+        evidence=why,
+        log=said,
     )
 
 

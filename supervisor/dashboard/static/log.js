@@ -5,12 +5,12 @@
    `#L123` in the address loads the part of the log in which that line stands. */
 (function () {
   "use strict";
-  const PACE_MS = 1500;
   const PATIENCE_MS = 15000; // after errors
   const LINES_MOST = 5000;
   const NEAR_PX = 40;
   const log = document.getElementById("log");
   if (!log) return;
+  const PACE_MS = Number(log.dataset.pace || 1500);
 
   /* --- a line in the address --- */
   function show() {
@@ -21,6 +21,7 @@
       row.scrollIntoView({ block: "center" });
       return true;
     }
+    if (!log.dataset.here) return false;
     const there = new URL(log.dataset.here, location.href);
     if (new URLSearchParams(location.search).get("line") === wanted[1]) return false; // there is no such line
     there.searchParams.set("line", wanted[1]);
@@ -91,6 +92,7 @@
     if (!made) throw new Error("no rows");
     const rows = [...made.querySelectorAll(".log-row")];
     const end = atEnd();
+    if (made.dataset.whole) log.replaceChildren();
     if (rows.length) {
       log.querySelectorAll(".log-row.open").forEach((row) => row.remove());
       document.getElementById("log-empty")?.remove();
