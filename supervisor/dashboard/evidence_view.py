@@ -90,16 +90,17 @@ def _signal(number: object) -> str:
 
 
 def _memory(kept: Json, agent: Mapping[str, Any], end: Mapping[str, Any]) -> str:
-    if not end and not agent:
-        return ""
     kills = end.get("oom_kills", agent.get("oom_kills"))
-    told = "kills for memory: " + (str(kills) if isinstance(kills, int) else "not countable here")
+    killed = end.get("signal") is not None or end.get("code") == 137
+    told = []
+    if isinstance(kills, int) or killed:
+        told.append("kills for memory: " + (str(kills) if isinstance(kills, int) else "not countable here"))
     telemetry = _mapping(_mapping(kept.get("beat")).get("telemetry")) or _mapping(agent.get("telemetry"))
     group = _mapping(telemetry.get("cgroup"))
     used, most = group.get("memory_bytes"), group.get("memory_max_bytes")
     if isinstance(used, int | float) and isinstance(most, int | float):
-        told += f"; {gib_text(used)} of {gib_text(most)} GiB at the last look"
-    return told
+        told.append(f"{gib_text(used)} of {gib_text(most)} GiB at the last look")
+    return "; ".join(told)
 
 
 def _disk(end: Mapping[str, Any], agent: Mapping[str, Any]) -> str:

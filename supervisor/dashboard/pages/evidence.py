@@ -20,7 +20,8 @@ async def panel(api: Api, run: Json, attempts: Sequence[Json]) -> Json | None:
     kept = await api.get_or_none(f"/v1/runs/{run['run_id']}/attempts/{failed['number']}/evidence")
     shown = evidence_view.view(kept) if kept is not None else None
     first = attempts[-1]["ended_at"] is not None and run["status"] != "completed"
-    return {"of": failed, "shown": shown, "first": first}
+    newest = failed["number"] == attempts[-1]["number"]
+    return {"of": failed, "shown": shown, "first": first, "newest": newest}
 
 
 async def show(request: Request, api: Api) -> Response:

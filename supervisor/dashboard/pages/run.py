@@ -41,7 +41,7 @@ async def show(request: Request, api: Api) -> Response:
         events=history["events"],
         charts=drawn,
         evidence=why,
-        log=said,
+        log=None if why and why["newest"] and why["shown"] else said,  # its last lines are there already
     )
 
 
