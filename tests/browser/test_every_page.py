@@ -27,7 +27,10 @@ WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 360, "height": 740}
 ADDRESSES: dict[str, tuple[str, ...]] = {
     "ui_runs": ("/ui/runs", "/ui/runs?q=nothing-is-called-so", "/ui/runs?status=failed"),
     "ui_run": ("/ui/runs/llm-a", "/ui/runs/xss-probe"),
-    "ui_charts": ("/ui/runs/llm-a/charts",),
+    "ui_charts": ("/ui/runs/llm-a/charts", "/ui/runs/xss-probe/charts?last=day"),
+    "ui_zones": ("/ui/zones", "/ui/zones?state=cooling"),
+    "ui_machines": ("/ui/machines?all=true",),
+    "ui_release": ("/ui/machines/release",),
 }
 SETTLES_S = 2.0
 # What is asked for by scripts, or is a file; and the form, which the gallery does not show.

@@ -105,7 +105,7 @@
       }],
       axes: [
         { ...axis, size: TIMES_PX, space: 64, grid: { show: false }, values: (u, marks, index, space, step) => marks.map((mark) => timeMark(mark, step)) },
-        { ...axis, size: MARK_PX, space: 34, incrs: ROUND, values: (u, marks) => marks.map((mark) => markText(mark, apart(marks), unit)) },
+        { ...axis, size: MARK_PX, space: 28, incrs: ROUND, values: (u, marks) => marks.map((mark) => markText(mark, apart(marks), unit)) },
       ],
       cursor: {
         y: false,
