@@ -28,6 +28,7 @@ from supervisor.lifecycle.figures import DASH, age_text, money_text, plural
 LABELS_SHOWN = 3
 LABEL_CHARACTERS = 28  # of one label; the whole is in its title
 TO_BE_SEEN = frozenset({"partial", "failed"})  # ends for which the cause is worth a word
+NEEDS_YOU = "needs you"  # also a next action of the API
 SVG = Markup(  # as large as sparkline.py draws
     '<svg class="spark" viewBox="0 0 96 24" width="96" height="24" role="img" aria-label="{}">'
     '<title>{}</title><path class="band" d="{}"/><path class="line" d="{}"/></svg>'
@@ -68,7 +69,8 @@ def row_of(run: dict[str, Any], now: float) -> Row:
     """`run` as the API lists it. Without `sparkline` there is no line."""
     status, over = run["status"], run["status"] in TERMINAL
     progress, place = run["progress"] or {}, run["placement"] or {}
-    counters, stall, person = run["counters"], run["stall"], run["needs_person"]
+    counters, stall, what = run["counters"], run["stall"], run["next_action"]["what"]
+    person = not over and (run["needs_person"] or what == NEEDS_YOU)
     labels = [_label(name, value) for name, value in sorted(run["labels"].items())]
     step, total = progress.get("step"), progress.get("total")
     price = run["price_usd_per_h"]
@@ -80,10 +82,10 @@ def row_of(run: dict[str, Any], now: float) -> Row:
         share=_share(status, step, total),
         steps=_steps(step, total),
         spark=_drawn(spark(run.get("sparkline", ()), now if run["beat"] is None and not over else None)),
-        eta=_eta(progress.get("eta_s"), run["next_action"]["what"]),
-        next=what_next(run["next_action"], now) if run["next_action"]["what"] != DASH else Markup(""),
-        person="needs you" if person and not over and run["next_action"]["what"] != "needs you" else "",
-        marked="asks" if person and not over else "",
+        eta=_eta(progress.get("eta_s"), what),
+        next=Markup("") if what in (DASH, NEEDS_YOU) else what_next(run["next_action"], now),
+        person=NEEDS_YOU if person else "",
+        marked="asks" if person else "",
         attempts=count(counters["attempts"]) if counters["attempts"] else "",
         preemptions=plural(counters["preemptions"], "preemption") if counters["preemptions"] else "",
         zone=place.get("zone", ""),
