@@ -29,6 +29,14 @@ def test_the_filters_of_the_list(labelled: Bed, client: Client) -> None:
     )
 
 
+def test_runs_that_are_named(labelled: Bed, client: Client) -> None:
+    told = client.post("/v1/runs/stop?run_id=a-1&run_id=b-1&run_id=nobody", json={"expect": 2}).json()
+    assert (told["matched"], told["runs"], told["more"]) == (2, ["b-1", "a-1"], False)
+    assert labelled.run("a-2").stop is None
+    told = client.post("/v1/runs/stop?run_id=nobody").json()
+    assert (told["matched"], told["changed"]) == (0, 0)
+
+
 # query, body, what the refusal tells
 NOT_MEANT: tuple[tuple[str, Any, str], ...] = (
     ("", {}, "a filter is needed"),
@@ -36,6 +44,10 @@ NOT_MEANT: tuple[tuple[str, Any, str], ...] = (
     ("?page_size=2&sort=created", {}, "a filter is needed"),
     ("?all=false", {}, "a filter is needed"),
     ("?all=true&q=a", {}, "contradict"),
+    ("?all=true&run_id=a-1", {}, "contradict"),
+    ("?run_id=", {}, "must be"),
+    ("?run_id=" + "&run_id=".join(f"r-{n}" for n in range(201)), {}, "at most 200"),
+    ("?q=a&include=sparkline", {}, "not known"),
     ("?lable=team=vision", {}, "did you mean label?"),
     ("?status=runing", {}, "did you mean running?"),
     ("?q=a&q=b", {}, "is given twice"),
