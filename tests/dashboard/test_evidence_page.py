@@ -1,0 +1,128 @@
+"""Why an attempt ended: first on the overview of a run that does not go on, whole on a page, believed in nothing."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from supervisor.dashboard import evidence_view
+from supervisor.domain import runfiles
+from supervisor.domain.causes import Cause
+from supervisor.domain.heartbeat import Exit
+from supervisor.domain.status import Status
+from supervisor.reconciler import evidence
+from tests.dashboard.looking import Looking
+from tests.services.bed import Bed
+
+RUN = "digits-7"
+OVERVIEW, PAGE = f"/ui/runs/{RUN}", f"/ui/runs/{RUN}/evidence/1"
+PART: dict[str, Any] = {
+    "version": 1, "when": "end", "launch_id": "1.1.1", "log_tail": ["<b>", "\x1b[31mKilled\x1b[0m"],
+    "stall": {"threads": [{"pid": 7, "how": "faulthandler", "command": "python <x>", "text": "Thread 1\n  in <lock>"}]},
+    "processes": [{"pid": 7, "state": "S", "rss_bytes": 1e9, "command": "python train.py"}],
+    "telemetry": {"gpus": ["\u202e"]}, "boot": {"at_start": "a", "now": "b"}, "disks": {"scratch": {"free_bytes": 5e9}},
+}  # fmt: skip
+
+
+@pytest.fixture
+def failed(bed: Bed) -> Bed:
+    bed.submit(RUN)
+    bed.train(RUN)
+    attempt = bed.run(RUN).attempt
+    assert attempt is not None
+    over = replace(
+        attempt,
+        ended_at=bed.clock.now(),
+        cause=Cause.HOST_OOM,
+        evidence="memory limit hit (certain)",
+        exit=Exit(None, 9, False, 40.0, "Killed <i>", oom_kills=2),
+    )
+    bed.end(RUN, Status.FAILED, attempt=over)
+    return bed
+
+
+def keep(bed: Bed, part: object) -> None:
+    bed.objects.put(runfiles.agent_evidence(RUN, 1), json.dumps(part).encode())
+    run = bed.run(RUN)
+    assert run.attempt is not None
+    evidence.keep(bed.objects, run, run.attempt, bed.clock.monotonic, ("listing: up",))
+
+
+def test_a_failed_run_begins_with_why(failed: Bed, looking: Looking) -> None:
+    keep(failed, PART)
+    page = looking.page(OVERVIEW)
+    panel = page.one("section", id="evidence")
+    assert "Why attempt 1 ended" in panel.text
+    assert "SIGKILL, not sent by us, after 40 s" in panel.text
+    assert "kills for memory: 2" in panel.text
+    assert [row.text for row in panel.all("div", class_="log-row")][:2] == ["<b>", "Killed"]
+    assert "in <lock>" in panel.one("details", id="evidence-stacks").text
+    headings = [one.text for one in page.all("h2")]
+    assert headings.index("Why attempt 1 ended") < headings.index("Attempts")
+    assert any(one.attributes["href"] == PAGE for one in panel.all("a"))
+
+
+def test_a_run_that_goes_on_does_not_begin_with_it(failed: Bed, looking: Looking) -> None:
+    keep(failed, PART)
+    failed.change(RUN, status=Status.RECOVERING)
+    failed.train(RUN, number=2)
+    headings = [one.text for one in looking.page(OVERVIEW).all("h2")]
+    assert headings.index("Why attempt 1 ended") > headings.index("Attempts")
+
+
+def test_an_end_that_nobody_asks_about_is_not_shown(bed: Bed, looking: Looking) -> None:
+    bed.submit(RUN)
+    bed.train(RUN)
+    attempt = bed.run(RUN).attempt
+    assert attempt is not None
+    over = replace(attempt, ended_at=bed.clock.now(), cause=Cause.PREEMPTED)
+    bed.end(RUN, Status.RECOVERING, attempt=over)
+    assert looking.page(OVERVIEW).all("section", id="evidence") == []
+
+
+def test_without_what_was_kept_the_cause_is_shown(failed: Bed, looking: Looking) -> None:
+    panel = looking.page(OVERVIEW).one("section", id="evidence")
+    assert "memory limit hit (certain)" in panel.text
+    assert "More is not kept, or not yet." in panel.text
+    assert "is not kept yet: ask again in a moment" in looking.page(PAGE).text
+    assert looking.get(f"/ui/runs/{RUN}/evidence/2").status_code == 404
+
+
+def test_all_of_it_on_its_page(failed: Bed, looking: Looking) -> None:
+    keep(failed, PART)
+    page = looking.page(PAGE)
+    for text in (
+        "listing: up",
+        "python <x>",
+        "scratch: 4.7 GiB free",
+        "the machine was rebooted",
+        "⟨U+202E⟩",
+    ):
+        assert text in page.text, text
+    assert page.one("table").all("td")[2].text == "1.0 GB"
+    assert page.one("a", download="").attributes["href"] == f"/ui/v1/runs/{RUN}/files/evidence/a1.json"
+    assert looking.get(f"/ui/v1/runs/{RUN}/files/evidence/a1.json").json()["attempt"] == 1
+
+
+WRONG = (
+    None,
+    5,
+    "x\ud800",
+    [],
+    [5, None, {"a": []}],
+    {"text": 5, "pid": [], "rss_bytes": "x", "threads": "x"},
+    True,
+)
+
+
+@pytest.mark.parametrize("field", [*PART, "exit", "oom_kills", "left", "signals_sent", "trimmed"])
+def test_an_agent_is_believed_in_nothing(field: str) -> None:
+    """Any field may be anything, or missing."""
+    for wrong in WRONG:
+        kept = {"attempt": 1, "cause": None, "agent": {**PART, field: wrong}, field: wrong}
+        shown = evidence_view.view(kept)
+        assert "\ud800" not in repr(shown).replace("\\ud800", "\ud800"), field
+    assert evidence_view.view({"attempt": 1})["cause"] == "unknown"
