@@ -187,6 +187,24 @@ def test_a_stream_of_nothing_is_refused(looking: Looking, query: str) -> None:
     assert looking.get(f"/ui/live?{query}").status_code == 422
 
 
+def test_no_page_of_another_site_holds_a_stream_and_a_head_has_an_end(looking: Looking) -> None:
+    answer = looking.get("/ui/live?runs=", headers={"Sec-Fetch-Site": "same-site"})
+    assert answer.status_code == 403
+    answer = looking.request("HEAD", "/ui/live?runs=")
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "text/event-stream")
+
+
+def test_a_page_that_is_closed_leaves_nothing_behind(bed: Bed, served: Serving) -> None:
+    bed.submit("mine")
+    pages = [here(served.listen("/ui/live?runs=mine")) for _ in range(3)]
+    pages.pop().close()
+    wait_for(lambda: len(served.streams._admitted) == 2, 20)
+    last = happens(bed, "mine")
+    for page in pages:
+        wait_look(page, last)
+    assert {block.data for page in pages for block in looks(page)} == {str(SPACING_MS)}
+
+
 def test_what_the_api_refuses_keeps_its_status(looking: Looking) -> None:
     assert looking.get("/ui/live?run=nobody").status_code == 404
     assert looking.get("/ui/live?runs=&after=x").status_code == 422

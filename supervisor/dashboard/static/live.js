@@ -8,6 +8,7 @@
   "use strict";
   const SILENT_MS = 45000;
   const DOWN_MS = 5000;
+  const RENEW_MS = 20000;
   const POLL_MS = 12000; // no poll so soon after the last look
   const ROWS_MOST = 100; // as pages/live.py
   if (!window.htmx) return;
@@ -18,6 +19,7 @@
   const teller = document.getElementById("told");
   let heardAt = Date.now();
   let downAt = 0;
+  let renewedAt = 0;
   let lookedAt = Date.now();
 
   /* --- how fresh the page is --- */
@@ -28,8 +30,13 @@
   }
 
   function watch() {
-    if (document.hidden || !sources.size || !banner.hidden) return;
+    if (document.hidden || !sources.size) return;
     const silent = Date.now() - heardAt > SILENT_MS;
+    if (silent && Date.now() - renewedAt > RENEW_MS) {
+      renewedAt = Date.now();
+      for (const source of sources) source.renew();
+    }
+    if (!banner.hidden) return;
     if (!silent && !(downAt && Date.now() - downAt > DOWN_MS)) return;
     const why = silent ? "No news for 45 s" : "The connection is down";
     banner.querySelector("span").textContent = `${why}: what you see may be old.`;
@@ -64,17 +71,21 @@
   });
 
   /* --- putting it in --- */
+  const pushed = new WeakMap(); // row -> when
+
   body.addEventListener("htmx:oobBeforeSwap", (event) => {
     const wanted = event.detail.fragment.firstElementChild;
     if (!wanted || wanted.id !== event.detail.target.id) return;
     event.detail.shouldSwap = false;
-    put(event.detail.target, wanted);
+    // A row that was pushed while the page was asked is newer than what the page says of it.
+    put(event.detail.target, wanted, (element) => pushed.get(element) >= lookedAt);
   });
 
   body.addEventListener("htmx:sseBeforeMessage", (event) => {
     const wanted = element(event.detail.data);
     if (!wanted || wanted.id !== event.target.id) return;
     event.preventDefault();
+    pushed.set(event.target, Date.now());
     put(event.target, wanted);
   });
 
@@ -84,9 +95,9 @@
     return made.content.firstElementChild;
   }
 
-  function put(old, wanted) {
+  function put(old, wanted, keeps) {
     const before = status();
-    const now = morph(old, wanted);
+    const now = morph(old, wanted, keeps);
     window.htmx.process(now);
     if (status() !== before) announce();
     rows();

@@ -7,14 +7,15 @@
   "use strict";
   const KEPT = new Set(["open", "tabindex", "data-here"]);
 
-  function morph(old, wanted) {
+  /* `keeps`, where given, tells which elements are left as they are. */
+  function morph(old, wanted, keeps) {
     if (old.nodeName !== wanted.nodeName) {
       old.replaceWith(wanted);
       return wanted;
     }
-    if (old.hasAttribute("data-keep")) return old;
+    if (old.hasAttribute("data-keep") || (keeps && keeps(old))) return old;
     attributes(old, wanted);
-    children(old, wanted);
+    children(old, wanted, keeps);
     return old;
   }
 
@@ -27,7 +28,7 @@
     }
   }
 
-  function children(old, wanted) {
+  function children(old, wanted, keeps) {
     const ids = new Set([...wanted.children].map((child) => child.id).filter(Boolean));
     let here = old.firstChild;
     for (const child of [...wanted.childNodes]) {
@@ -37,7 +38,7 @@
       } else {
         if (found === here) here = here.nextSibling;
         else move(old, found, here);
-        if (found.nodeType === Node.ELEMENT_NODE) morph(found, child);
+        if (found.nodeType === Node.ELEMENT_NODE) morph(found, child, keeps);
         else text(found, child.data);
       }
     }

@@ -19,6 +19,8 @@
       this.failures = 0;
       this.lookedAt = 0;
       this.restedAt = 0;
+      this.spread = 0;
+      this.rested = false; // because nobody looked, not because the connection was lost
       this.over = false;
       if (!document.hidden) this.open();
     }
@@ -55,9 +57,10 @@
       for (const name of this.names) this.hear(inner, name);
       inner.onopen = () => {
         tell("live:up");
-        // What changed while nothing was heard is seen by asking once.
-        if (this.restedAt) this.lookSoon(0);
+        // What changed while nothing was heard is seen by asking once; after a restart all pages come back together.
+        if (this.restedAt) this.lookSoon(this.rested ? 0 : this.spread);
         this.restedAt = 0;
+        this.rested = false;
       };
       inner.onerror = () => this.failed(inner);
     }
@@ -80,8 +83,21 @@
       clearTimeout(this.looking);
       this.looking = 0;
       this.restedAt = this.restedAt || Date.now();
+      this.rested = true;
+      this.drop();
+    }
+
+    drop() {
       if (this.inner) this.inner.close();
       this.inner = null;
+    }
+
+    /* A connection may be dead without a word, after the computer has slept. */
+    renew() {
+      if (!this.inner) return; // it waits for its next try
+      this.restedAt = this.restedAt || Date.now();
+      this.drop();
+      this.open();
     }
 
     /* Of an element that is gone: htmx calls it. */
@@ -97,12 +113,12 @@
       if (before === [...names].sort().join()) return;
       this.address.searchParams.set("runs", names.join());
       if (!this.inner) return;
-      this.inner.close();
-      this.inner = null;
+      this.drop();
       this.open();
     }
 
     lookSoon(spread) {
+      this.spread = spread;
       if (this.looking) return;
       const due = this.lookedAt + Math.max(PACE_MS, spread) - Date.now();
       this.looking = setTimeout(() => {
