@@ -24,7 +24,7 @@ async def show(request: Request, api: Api) -> Response:
     run, told, launch = await api.together(
         run_page.of(request, api), api.get(f"{path}/spec"), api.get(f"{path}/launch")
     )
-    spec = told["spec"]
+    spec, (script, rest) = told["spec"], _launch_texts(launch["launch"])
     return await rendering.page(
         request,
         "run_spec.html",
@@ -40,18 +40,16 @@ async def show(request: Request, api: Api) -> Response:
             ("yaml", "YAML", spec_text.as_yaml(spec)),
         ),
         launch=launch,
-        **_launch_texts(launch["launch"]),
+        script=script,
+        rest=rest,
     )
 
 
-def _launch_texts(launch: Json | None) -> dict[str, str]:
-    """`script`: the start-up script; "" = a machine of this kind has none. `rest`: all else, as JSON."""
+def _launch_texts(launch: Json | None) -> tuple[str, str]:
+    """(the start-up script, "" = a machine of this kind has none; all else as JSON)"""
     if launch is None:
-        return {"script": "", "rest": ""}
+        return "", ""
     metadata: dict[str, Any] = dict(launch.get("metadata") or {})
     script = str(metadata.pop(SCRIPT, ""))
     rest = {**launch, **({"metadata": metadata} if metadata else {})}
-    return {
-        "script": script,
-        "rest": json.dumps(spec_text.masked(rest), indent=2, ensure_ascii=False),
-    }
+    return script, json.dumps(spec_text.masked(rest), indent=2, ensure_ascii=False)
