@@ -146,7 +146,11 @@ async def _made(request: Request, webhook: Json, what: str) -> Response:
 
 def look_of(webhook: Json) -> Look:
     if not webhook["enabled"]:
-        return Look("■", "still", "off") if "person" in webhook["disabled_why"] else Look("✗", "bad", "off")
+        return (
+            Look("■", "still", "off")
+            if webhook["disabled_why"].endswith("by a person")
+            else Look("✗", "bad", "off")
+        )
     return Look("◐", "wait", "failing") if webhook["failing_since"] else Look("✔", "good", "on")
 
 

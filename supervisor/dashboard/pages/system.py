@@ -37,6 +37,7 @@ async def _page(request: Request, api: Api, examined: bool, query: Query) -> Res
     )
     admin = "admin" in asker["scopes"]
     report = await api.get("/v1/doctor", query) if examined else None
+    checks: list[Json] = [] if report is None else report["checks"]
     return await rendering.page(
         request,
         "system.html",
@@ -46,7 +47,8 @@ async def _page(request: Request, api: Api, examined: bool, query: Query) -> Res
         asker=asker,
         admin=admin,
         report=report,
-        groups=_grouped(report),
+        troubles=[check for check in checks if check["result"] != "ok"],
+        groups=_grouped(checks),
         looks=LOOKS,
         missing=assets().missing,
     )
@@ -63,9 +65,9 @@ async def _readiness(api: Api) -> Json:
     return answer
 
 
-def _grouped(report: Json | None) -> list[tuple[str, list[Json]]]:
+def _grouped(checks: list[Json]) -> list[tuple[str, list[Json]]]:
     """In the order of the report; a group that we do not know is shown by its own name."""
     found: dict[str, list[Json]] = {}
-    for check in report["checks"] if report is not None else ():
+    for check in checks:
         found.setdefault(check["group"], []).append(check)
     return [(GROUPS.get(name, name), checks) for name, checks in found.items()]
