@@ -23,6 +23,7 @@ from tests.benchmarks import (
     idling,
     listing,
     live_pages,
+    long_logs,
     packing,
     scraping,
     streaming,
@@ -35,7 +36,7 @@ from tests.benchmarks.row import FULL, QUICK, Bench, dumps
 THEMES = (
     boot, submit, listing, ticking, agents, agent_cost, idling, growth, evidence, packing, scraping, uploading,
     cloud_ticking, cloud_idling, cloud_reinserting, delivering, streaming,
-    live_pages,
+    live_pages, long_logs,
 )  # fmt: skip
 ALL: tuple[Bench, ...] = tuple(bench for theme in THEMES for bench in theme.BENCHES)
 
