@@ -99,6 +99,7 @@
       log.append(...rows.filter((row) => !row.id || !document.getElementById(row.id)));
       tell("log-last", made.dataset.last);
       tell("log-lines", made.dataset.lines);
+      tell("log-size", made.dataset.size);
     }
     const all = log.getElementsByClassName("log-row");
     for (let extra = all.length - LINES_MOST; extra > 0; extra -= 1) all[0].remove();
