@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import math
 import re
+from types import SimpleNamespace
 
 import pytest
 
+from supervisor.dashboard.pages import charts
 from supervisor.domain.status import Status
 from supervisor.services import rfc3339
 from tests.dashboard.document import Element
@@ -142,4 +144,22 @@ def test_the_overview_has_a_few_of_them_or_none(trained: Looking, bed: Bed) -> N
     ]  # fmt: skip
     assert "data-page" not in panel.attributes
     bed.submit("fresh")
+    fresh = trained.page("/ui/runs/fresh").one(id="charts")
+    assert "No figures yet" in fresh.text
+    bed.change("fresh", status=Status.STOPPED)
     assert not trained.page("/ui/runs/fresh").all(id="charts")
+
+
+def test_a_page_that_asks_itself_again_leaves_the_charts_to_its_scripts(
+    trained: Looking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("uPlot.iife.min.js", "uPlot.min.css")
+    asked = {"HX-Request": "true"}
+    for found, figures in ((dict.fromkeys(names, "/x"), 0), ({}, 8)):
+        monkeypatch.setattr(charts, "assets", lambda found=found: SimpleNamespace(urls=found))
+        answer = trained.get("/ui/runs/digits-7/charts", headers=asked)
+        assert answer.status_code == 200
+        assert "run-sentence" in answer.text
+        assert answer.text.count("<figure") == figures
+        overview = trained.get("/ui/runs/digits-7", headers=asked)
+        assert ("charts-title" in overview.text) == (figures > 0)

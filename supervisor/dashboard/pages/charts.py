@@ -14,17 +14,21 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from supervisor.dashboard import charts, rendering
+from supervisor.dashboard.assets import assets
 from supervisor.dashboard.public_api import Api, Json
 from supervisor.dashboard.words import TERMINAL, epoch
 
 POINTS = 240  # as many as a line that nobody can point at needs
+SCRIPTS = ("uPlot.iife.min.js", "uPlot.min.css")
 LASTS_S = {"hour": 3600.0, "day": 86_400.0}
 
 
-async def panel(api: Api, run: Json, attempts: Sequence[Json]) -> Json | None:
-    """What `charts_panel.html` shows as `charts`; None where there is nothing to draw. Raises SignInNeeded."""
+async def panel(api: Api, run: Json, attempts: Sequence[Json], request: Request) -> Json | None:
+    """What `charts_panel.html` shows as `charts`; None where there will be nothing to draw. Raises SignInNeeded."""
+    if are_kept(request):
+        return None
     series = await api.get_or_none(_path(run), [("points", str(POINTS))])
-    if series is None or not series["points"]:
+    if series is None or not (series["points"] or run["status"] not in TERMINAL):
         return None
     points = series["points"]
     few, times = charts.few(charts.kinds(points)), _times(series, run, attempts, False)
@@ -39,6 +43,8 @@ async def panel(api: Api, run: Json, attempts: Sequence[Json]) -> Json | None:
 async def show(request: Request, api: Api) -> Response:
     """Raises SignInNeeded, Refused."""
     run: Json = await api.get(f"/v1/runs/{request.path_params['run_id']}")
+    if are_kept(request):
+        return await rendering.page(request, "charts_kept.html", run=run)
     now = rendering.of_every_page(request)["now"]
     asked = _asked(
         request.query_params, epoch(run["status_since"]) or now if run["status"] in TERMINAL else now
@@ -65,6 +71,11 @@ async def show(request: Request, api: Api) -> Response:
         begin=_moment(times[0]),
         end=_moment(times[1]),
     )
+
+
+def are_kept(request: Request) -> bool:
+    """The page asks itself what has changed, and scripts that have drawn its charts look after them."""
+    return "hx-request" in request.headers and set(SCRIPTS) <= assets().urls.keys()
 
 
 def bands(attempts: Sequence[Json]) -> list[list[Any]]:

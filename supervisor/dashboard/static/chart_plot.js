@@ -153,5 +153,5 @@
     plot.setScale("x", { min, max });
   }
 
-  window.spotChartPlot = { make, refill, rescale, METRIC };
+  window.spotChartPlot = { make, refill, rescale, columns, METRIC };
 })();

@@ -9,7 +9,7 @@
   const { make, refill, rescale, METRIC } = window.spotChartPlot;
   const { ageText, valueText, timeText, moment } = window.spotChartWords;
   const { charts: run, page, points: most } = box.dataset;
-  const figures = [...box.querySelectorAll("figure.chart")];
+  let figures = [...box.querySelectorAll("figure.chart")];
   const isOver = "over" in box.dataset, ahead = Number(box.dataset.now) - Date.now() / 1000; // of our clock
   const LASTS_S = { hour: 3600, day: 86_400 };
 
@@ -37,19 +37,20 @@
   /** Where this fails what is drawn stays: that nothing comes any more is told by the page's own banner. */
   async function refresh() {
     const mine = ++turn;
-    let told;
+    let found, told;
     try {
-      [series, told] = await Promise.all([get(`beats?${question()}`), get("attempts")]);
+      [found, told] = await Promise.all([get(`beats?${question()}`), get("attempts")]);
     } catch {
       return;
     }
     if (mine !== turn) return; // another time was asked for meanwhile
+    series = found;
     bands = told.attempts.map((one) => [one.number, seconds(one.started_at), one.ended_at && seconds(one.ended_at)]);
     const begin = seconds(series.since);
     shown = [begin, Math.max(begin + 1, isRanged() || !isOver ? seconds(series.until) : lastOf(series.points, told.attempts))];
-    tellOfMore();
     tellOfTime();
-    if (plots.length) plots.forEach((plot) => refill(plot, series.points));
+    if (isNew()) await adopt().catch(() => {});
+    else if (plots.length) plots.forEach((plot) => refill(plot, series.points));
     else draw();
   }
 
@@ -67,7 +68,7 @@
       reach(figure, plot);
       return plot;
     });
-    box.querySelectorAll(".charts-hint").forEach((hint) => { hint.hidden = false; });
+    box.querySelectorAll(".charts-hint").forEach((hint) => { hint.hidden = !figures.length; });
   }
 
   /** By keyboard, and for whoever hears the page: what the picture said. */
@@ -148,11 +149,23 @@
     box.querySelector("[data-json]").href = `/ui/v1/runs/${encodeURIComponent(run)}/beats?${question()}`;
   }
 
-  /** A metric that was first told after the page was made. */
-  function tellOfMore() {
+  /** Whether a figure is told that the page had no picture of when it was made. */
+  function isNew() {
     const drawn = new Set(figures.map((figure) => figure.dataset.field));
-    const more = series.points.some((point) => (point.step !== null && !figures.length) || Object.keys(point.metrics).some((name) => !drawn.has(METRIC + name)));
-    box.querySelectorAll("[data-more]").forEach((notice) => { notice.hidden = !more; });
+    const isDrawn = (name) => drawn.has(METRIC + name);
+    if (!page && figures.length) return false; // an overview shows a few of them
+    return series.points.some((point) => !figures.length || Object.keys(point.metrics).some((name) => !isDrawn(name)));
+  }
+
+  /** The pictures as the server makes them now. */
+  async function adopt() {
+    const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
+    if (!answer.ok) return;
+    const made = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("#charts .charts-grid");
+    if (!made) return;
+    box.querySelector(".charts-grid").replaceWith(document.adoptNode(made));
+    figures = [...box.querySelectorAll("figure.chart")];
+    draw();
   }
 
   new ResizeObserver(() => plots.forEach((plot) => {
