@@ -24,7 +24,7 @@ async def show(request: Request, api: Api) -> Response:
         api.get(f"/v1/runs/{run_id}/events", newest_first),
     )
     drawn, why, said = await api.together(
-        charts.panel(api, run, attempts["attempts"]),
+        charts.panel(api, run, attempts["attempts"], request),
         evidence.panel(api, run, attempts["attempts"]),
         log.tail(api, run),
     )
