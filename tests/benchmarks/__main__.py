@@ -24,6 +24,7 @@ from tests.benchmarks import (
     listing,
     live_pages,
     long_logs,
+    looking,
     packing,
     scraping,
     streaming,
@@ -36,7 +37,7 @@ from tests.benchmarks.row import FULL, QUICK, Bench, dumps
 THEMES = (
     boot, submit, listing, ticking, agents, agent_cost, idling, growth, evidence, packing, scraping, uploading,
     cloud_ticking, cloud_idling, cloud_reinserting, delivering, streaming,
-    live_pages, long_logs,
+    live_pages, long_logs, looking,
 )  # fmt: skip
 ALL: tuple[Bench, ...] = tuple(bench for theme in THEMES for bench in theme.BENCHES)
 

@@ -1,6 +1,6 @@
 """Clients as a process of their own, so that their work is not the server's: closed loops over kept connections.
 
-    python -m tests.benchmarks.client submit|beat|get PORT CONNECTIONS SECONDS FIRST COUNT PATH
+    python -m tests.benchmarks.client submit|beat|get|look PORT CONNECTIONS SECONDS FIRST COUNT PATH
 
 Every connection sends its next request when its answer has come. FIRST and COUNT are the runs that `beat` speaks for,
 FIRST also keeps the keys of two clients apart. One JSON line tells what came of it: `statuses`, and of each request
@@ -114,10 +114,18 @@ def gets(_first: int, _count: int, path: str) -> Iterator[bytes]:
         yield _request("GET", path)
 
 
+def looks(_first: int, _count: int, path: str) -> Iterator[bytes]:
+    """As a browser asks for a page, with the token in its cookie (the plain one of an address without a port)."""
+    cookie = f"Cookie: spot-80={os.environ[TOKEN]}\r\nAccept-Encoding: gzip\r\n"
+    while True:
+        yield f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{cookie}\r\n".encode()
+
+
 REQUESTS: dict[str, Callable[[int, int, str], Iterator[bytes]]] = {
     "submit": submits,
     "beat": beats,
     "get": gets,
+    "look": looks,
 }
 
 
