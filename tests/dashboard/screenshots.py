@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
@@ -38,13 +39,13 @@ SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 @dataclass(frozen=True, slots=True)
 class Shot:
-    """`tall`: so many pixels of the page at most, from its top. `guarded`: where everybody is asked who he is."""
+    """`tall`: so many pixels of the page at most, from its top. `stranger`: of somebody who has not signed in."""
 
     name: str
     path: str
     size: tuple[int, int] = WIDE
     tall: int = 1250
-    guarded: bool = False
+    stranger: bool = False
 
 
 SHOTS = (
@@ -54,12 +55,13 @@ SHOTS = (
     Shot("log", "/ui/runs/llm-a/log", tall=900),
     Shot("charts", "/ui/runs/llm-a/charts"),
     Shot("events", "/ui/runs/digits-7/events", tall=900),
-    Shot("spec", "/ui/runs/llm-a/spec", tall=900),
+    Shot("spec", "/ui/runs/llm-a/spec"),
     Shot("zones", "/ui/zones", tall=1000),
     Shot("machines", "/ui/machines", tall=1000),
     Shot("alerts", "/ui/alerts", tall=1000),
+    Shot("alert", "/ui/alerts/wh-1b0a7db0a7d0", tall=1000),
     Shot("system", "/ui/system", tall=1100),
-    Shot("sign-in", "/ui/sign-in", (1280, 480), guarded=True),
+    Shot("sign-in", "/ui/sign-in", (1280, 480), stranger=True),
     Shot("runs-narrow", "/ui/runs", NARROW, tall=1000),
     Shot("run-narrow", "/ui/runs/llm-b", NARROW, tall=1000),
 )
@@ -73,16 +75,13 @@ def main(names: Sequence[str]) -> None:
     FOLDER.mkdir(exist_ok=True)
     with ExitStack() as stack:
         house = stack.enter_context(filled(NOW))
-        roots = {
-            guarded: stack.enter_context(served(house, with_tokens(house.services) if guarded else house.services))
-            for guarded in (False, True)
-        }  # fmt: skip
+        root = stack.enter_context(served(house, with_tokens(house.services)))
         playwright = stack.enter_context(sync_playwright())
         browser = playwright.chromium.launch(executable_path=path, args=[*ARGUMENTS, *LETTERS])
         stack.callback(browser.close)
         for shot in shots:
             for look in LOOKS:
-                picture = taken(browser, roots[shot.guarded] + shot.path, shot, look)
+                picture = taken(browser, root, shot, look, "" if shot.stranger else house.token)
                 (FOLDER / f"{shot.name}-{look}.png").write_bytes(picture)
                 print(f"{len(picture) / 1000:6.0f} kB  {shot.name}-{look}.png", flush=True)  # noqa: T201
 
@@ -103,7 +102,8 @@ def served(house: House, services: Services) -> Iterator[str]:
         listener.close()
 
 
-def taken(browser: Browser, address: str, shot: Shot, look: str) -> bytes:
+def taken(browser: Browser, root: str, shot: Shot, look: str, token: str) -> bytes:
+    """`token`: of whoever looks; "" = nobody who is known."""
     width, height = shot.size
     context = browser.new_context(
         viewport={"width": width, "height": height},
@@ -113,11 +113,13 @@ def taken(browser: Browser, address: str, shot: Shot, look: str) -> bytes:
         locale="en-GB",
     )
     try:
+        if token:
+            context.add_cookies([{"name": f"spot-{urlsplit(root).port}", "value": token, "url": root}])
         page = context.new_page()
         page.clock.set_fixed_time(int(NOW * 1000))
-        answer = page.goto(address)
+        answer = page.goto(root + shot.path)
         assert answer is not None
-        assert answer.status == 200, f"{address}: {answer.status}"
+        assert answer.status == 200, f"{shot.path}: {answer.status}"
         page.wait_for_timeout(SETTLED_MS)
         picture = page.screenshot(clip=_clip(page, shot), full_page=True, animations="disabled")
         page.goto("about:blank")  # what follows is no business of the page's

@@ -5,17 +5,34 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from supervisor.domain.callers import LOCAL, Scope
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.machine import Machine, MachineState
 from supervisor.domain.placement import ZoneRecord
 from supervisor.ports.endpoints import Delivery, Endpoint, Form, Secret, Settled, Standing
 from supervisor.ports.platform import PlatformEvent
+from supervisor.services.tokens import TokenWish, create
 from tests.dashboard.dataset import logs
 from tests.dashboard.dataset.house import A100, CELL, EAST, H100, L4, WEST, House
 from tests.dashboard.dataset.story import DAY_S, HOUR_S, MINUTE_S, Story
 
 MOST = 20
+TOKENS = (("ops-laptop", Scope.ADMIN), ("ci-nightly", Scope.WRITE), ("notebook-anna", Scope.WRITE))
 OPS, LAB, OLD = "wh-0a55e7c0ffee", "wh-1b0a7db0a7d0", "wh-2dead0beef00"
+
+
+def put_tokens(house: House) -> str:
+    """That of an administrator."""
+    stands = house.clock.now()
+    house.clock.step(-9.2 * DAY_S)
+    texts = []
+    for number, (name, scope) in enumerate(TOKENS):
+        wish = TokenWish(name, "local", frozenset({scope}))
+        texts.append(
+            create(house.parts, wish, LOCAL, lambda count, n=number: bytes([n + 1]) * count)["token"]
+        )
+    house.clock.step(stands - house.clock.now())
+    return str(texts[0])
 
 
 def put_webhooks(house: House) -> None:

@@ -16,6 +16,7 @@ def fill(house: House) -> None:
     ended_runs(house)
     stories = list(house.told.values())
     assert len(stories) == RUNS, len(stories)
+    house.token = around.put_tokens(house)
     around.put_webhooks(house)
     house.write(stories, around.house_events(house))
     for story in stories:

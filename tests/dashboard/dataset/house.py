@@ -23,6 +23,7 @@ from supervisor.ports.store import Change, Sample, Store
 from supervisor.services.doctor import Surroundings
 from supervisor.services.health import LoopStatus
 from supervisor.services.heartbeat import BeatInbox
+from supervisor.services.meta import About
 from supervisor.services.parts import Defaults, Parts
 from supervisor.services.policy import policy_from
 from tests.dashboard.dataset.story import Step, Story
@@ -48,7 +49,7 @@ IMAGE = "us-east1-docker.pkg.dev/acme-ml-prod/training/%s"
 
 @dataclass
 class House:
-    """`told`: the stories so far, by run id."""
+    """`told`: the stories so far, by run id. `token`: of an administrator, for services that ask for one."""
 
     store: Store
     clock: FakeClock
@@ -58,6 +59,7 @@ class House:
     parts: Parts
     services: Services
     told: dict[str, Story]
+    token: str = ""
 
     @property
     def now(self) -> float:
@@ -136,6 +138,7 @@ def open_house(store: Store, data_dir: Path, now: float = NOW) -> House:
     inbox = BeatInbox(store, clock, parts.wake, knobs.beat_push_s)
     around = Surroundings(data_dir, None, checks=_google)
     services = assemble(parts, inbox, lambda: LoopStatus(6.2, leader=True), around)
+    services = replace(services, about=About("9f2c1e07b4d8", "SQLite"))
     return House(store, clock, objects, provider, platform, parts, services, {})
 
 
@@ -155,7 +158,7 @@ def _google() -> list[Check]:
         Finding("permissions", OK, "all 17 are held", group="google"),
         Finding(
             "quota", WARN, "PREEMPTIBLE_NVIDIA_H100_GPUS in us-east1 is 0", "runs on a3-highgpu-1g will wait there",
-            "ask for more: gcloud alpha quotas preferences create …", "google",
+            "gcloud alpha quotas preferences create --project=acme-ml-prod --preferred-value=4", "google",
         ),
         Finding("bucket", OK, "gs://acme-ml-prod-spot answers in 31 ms, us-east1", group="google"),
     )  # fmt: skip

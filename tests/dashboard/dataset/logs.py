@@ -65,12 +65,14 @@ def _lines(story: Story, attempt: Attempt, points: list[Point]) -> Iterator[str]
     yield "\x1b[1mTorch 2.8.0, CUDA 12.8, 1 card\x1b[0m"
     if story.run.run_id == "xss-probe":
         yield from HOSTILE
-    for point in points[-LINES_MOST // 3 :]:
-        yield from _point(point)
+    saved = attempt.step_from
+    for point in points[-LINES_MOST // 2 :]:
+        yield from _point(point, saved)
+        saved = point.pulse.checkpoint_step or saved
     yield from _end(attempt)
 
 
-def _point(point: Point) -> Iterator[str]:
+def _point(point: Point, saved: int | None) -> Iterator[str]:
     pulse = point.pulse
     clock = datetime.fromtimestamp(point.at, UTC).strftime("%H:%M:%S")
     if pulse.step is None:
@@ -78,9 +80,10 @@ def _point(point: Point) -> Iterator[str]:
         return
     told = " ".join(f"{name}={figure:.4f}" for name, figure in pulse.metrics.items())
     yield f"{clock} \x1b[36mINFO\x1b[0m step {pulse.step}/{pulse.total} {told}"
-    share = pulse.step * 20 // (pulse.total or 1)
-    yield f"{'█' * share}{'░' * (20 - share)} {100 * pulse.step // (pulse.total or 1)} %\r" + "next batch"
-    if pulse.checkpoint_step and pulse.step - pulse.checkpoint_step < 60:
+    if pulse.sequence % 5 == 0:
+        bars = (f"eval: {10 * n:3d}%|{'█' * n}{' ' * (10 - n)}| {6 * n}/60" for n in (2, 6, 10))
+        yield "\r".join(bars)
+    if pulse.checkpoint_step is not None and pulse.checkpoint_step != saved:
         yield f"{clock} \x1b[33mcheckpoint\x1b[0m {pulse.checkpoint_step} saved"
 
 

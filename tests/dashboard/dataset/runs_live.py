@@ -7,6 +7,7 @@ from typing import Any
 
 from supervisor.domain.causes import Cause
 from supervisor.domain.status import Status
+from tests.dashboard.dataset import files
 from tests.dashboard.dataset.house import A100, EAST, H100, IMAGE, L4, WEST, House
 from tests.dashboard.dataset.story import DAY_S, HOUR_S, MINUTE_S, Pace, Story
 
@@ -253,7 +254,7 @@ def _to_approve(house: House) -> None:
     )  # fmt: skip
     story.wait(15).ask("us-east1-b").obtain().start()
     story.train(1.4 * HOUR_S, Pace(4.0, 20_160, 1000, {"bleu": (3.0, 31.5)})).save().verified(
-        3, 41_204_113, "ab" * 32
+        3, files.RESULTS_BYTES, files.RESULTS_SHA
     )
     story.lose(Cause.FINISHED, "exit code 0", status=Status.AWAITING_TEARDOWN)
     story.becomes(cause=None).keeps_machine(house.now + 20 * HOUR_S, "kept until a person agrees")
