@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.browser.chromium import chromium
+from tests.browser.gallery import gallery
 from tests.browser.house import House, opened
 from tests.browser.visiting import SLOWEST_MS, Visitor
 
@@ -27,6 +28,13 @@ def browser() -> Iterator[Browser]:
 def house(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     """After the browser: without one there is nothing to start."""
     with opened(tmp_path_factory.mktemp("browser")) as found:
+        yield found
+
+
+@pytest.fixture(scope="package")
+def pictures(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where the pages of the thirty runs answer. No test changes anything there."""
+    with gallery(tmp_path_factory.mktemp("gallery")) as found:
         yield found
 
 
