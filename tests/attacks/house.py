@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from supervisor.api.document import document
+from supervisor.dashboard.app import PAGES
 from tests.acceptance.canaries import forms
 from tests.acceptance.daemon import QUICK, Daemon, running
 from tests.api.listening import Listener
@@ -24,6 +25,11 @@ from tests.cloud.web import Request, Response, WebServer
 from tests.waiting import wait_for
 
 HOSTILE = "<script>alert(1)</script> <!channel> & \u202egnp.exe \x1b[2J"
+RUNS = b"<script>alert(1)"
+# A stream, what leads on, questions about a choice, and parts of a page.
+APART = (
+    "ui_live", "ui_sign_in", "ui_many", "ui_release", "ui_run_change", "ui_log_lines", "ui_console_lines",
+)  # fmt: skip
 SAFE_HERE = HOSTILE.replace("\x1b", "")  # where control characters are refused
 SHOUT = "import os, sys; print('x' * 5000); sys.exit(os.environ['TEXT'])"
 NOWHERE = {"command": "true", "zones": ["local-c"]}  # where nothing is to be had
@@ -39,6 +45,7 @@ class House:
         self.daemon, self.receiver, self.said = daemon, receiver, said
         self.port = int(daemon.url.rpartition(":")[2])
         self.admin = daemon.token
+        self.cookie = f"Cookie: spot-80={self.admin}"  # under the name without a port
         self.tokens: dict[str, str] = {}
         self.ids: dict[str, str] = {}
         for name, owner, scopes in (
@@ -108,22 +115,39 @@ class House:
         logs = self.daemon.call("GET", f"{run}/files?kind=logs")["files"]
         files = [f"{run}/files/{logs[0]['path']}"]
         of_run = ["", "/events?limit=500", "/attempts", "/attempts/1/evidence", "/console", "/facts", "/cost"]
-        of_run += ["/beats", "/logs?attempt=1", "/files"]
+        of_run += ["/beats", "/logs?attempt=1", "/files", "/attempts/1/log.txt", "/spec", "/launch"]
         return [
-            "/livez", "/readyz?verbose=true", "/metrics", "/v1/meta", "/v1/cost", "/v1/machines?all=true",
-            "/v1/prices", "/v1/zones", "/v1/tokens", "/v1/runs?page_size=1000", f"/v1/code/{self.bundle}",
-            "/v1/webhooks", f"/v1/webhooks/{self.webhook}", f"/v1/webhooks/{self.webhook}/deliveries",
-            "/v1/events?newest_first=true&limit=500", *[run + more for more in of_run], *files,
-            f"/v1/runs/{self.theirs}", "/v1/doctor",
+            "/livez", "/readyz?verbose=true", "/metrics", "/v1/meta", "/v1/loop", "/v1/whoami", "/v1/cost",
+            "/v1/machines?all=true", "/v1/prices", "/v1/zones", "/v1/tokens", "/v1/runs?page_size=1000",
+            f"/v1/code/{self.bundle}", "/v1/webhooks", f"/v1/webhooks/{self.webhook}",
+            f"/v1/webhooks/{self.webhook}/deliveries", "/v1/events?newest_first=true&limit=500", *files,
+            *[run + more for more in of_run], f"/v1/runs/{self.theirs}", *self.pages(), "/v1/doctor",
         ]  # fmt: skip
+
+    def pages(self) -> list[str]:
+        """Of the dashboard, with what strangers wrote on them."""
+        values = {"{run_id}": self.mine, "{webhook_id}": self.webhook, "{attempt}": "1"}
+        found = []
+        for template, methods, _, name in PAGES:
+            path = re.sub(r"\{\w+\}", lambda word: values.get(word.group(), "{"), template)
+            if methods == ["GET"] and "{" not in path and name not in APART:
+                found.append("/ui" + path)
+        return found
 
     def look(self, paths: list[str]) -> list[str]:
         """What is wrong with the house: a reader that does not answer, a secret that was told, an unforeseen error."""
-        answers = together(self.port, [ask("GET", path, token=self.admin) for path in paths])
+        lines = [[self.cookie] if path.startswith("/ui/") else [] for path in paths]
+        asked = [ask("GET", path, *more, token=self.admin) for path, more in zip(paths, lines, strict=True)]
+        answers = together(self.port, asked)
         wrong = [
             f"GET {path}: {answer.told}"
             for path, answer in zip(paths, answers, strict=True)
             if answer.told not in ("200", GONE.get(path.rpartition("/")[2]))
+        ]
+        wrong += [
+            f"GET {path}: what a stranger wrote would run"
+            for path, answer in zip(paths, answers, strict=True)
+            if answer.headers.get("content-type", "").startswith("text/html") and RUNS in answer.body
         ]
         logged = self._logged()
         told = b"".join(answer.body for answer in answers) + logged
