@@ -25,7 +25,9 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-    style = "|" if "\n" in value else None
+    """What cannot be seen, line breaks of other alphabets among it, stands in quotes, where it has names."""
+    seen = value.replace("\n", "").isprintable()
+    style = '"' if not seen else "|" if "\n" in value else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
 

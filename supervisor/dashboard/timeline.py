@@ -17,7 +17,8 @@ from supervisor.lifecycle.figures import DASH, age_text, count_text
 
 Json = Mapping[str, Any]
 NEWEST = 12  # bars that are shown where nobody asks for all
-MARKS = 6
+MARKS = 5
+EDGE = 4.0  # percent: no mark so near to an end, where its text would be cut off
 HAIR = 0.25  # percent
 NAMED_FROM = 9.0  # percent: a part as wide as this has room for its name
 SHORTEST_S = 1.0  # of an axis
@@ -106,7 +107,7 @@ def timeline(run: Json, told: Json, now: float, newest: int | None = NEWEST) -> 
     whole = sum(sums.values())
     return Timeline(
         tuple(bars),
-        tuple((axis.at(at), text) for at, text in time_marks(axis.begin, axis.end, MARKS)),
+        tuple((x, text) for x, text in _marks(axis) if EDGE <= x <= 100 - EDGE),
         axis.at(now) if run["status"] not in TERMINAL else None,
         len(every) - len(shown),
         tuple((phase, PHASES.get(phase, phase), 100 * length / whole) for phase, length in sums.items() if length),
@@ -120,6 +121,10 @@ def _axis(run: Json, attempts: Sequence[Json], now: float) -> _Axis:
     begin = min(moments, default=_epoch(run["created_at"]))
     until = _epoch(run["status_since"]) if run["status"] in TERMINAL else now
     return _Axis(begin, max([until, *moments, begin + SHORTEST_S]))
+
+
+def _marks(axis: _Axis) -> list[tuple[float, str]]:
+    return [(axis.at(at), text) for at, text in time_marks(axis.begin, axis.end, MARKS)]
 
 
 def _moments(attempt: Json) -> list[float]:

@@ -5,6 +5,7 @@ Times are relative, with the absolute one beside them for whoever points at them
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -144,7 +145,12 @@ def whole_time(moment: str) -> str:
     return datetime.fromisoformat(moment).astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
+def pretty_json(value: object) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False)
+
+
 FILTERS = {
+    "pretty_json": pretty_json,
     "money": money,
     "price": price,
     "spent": spent,
