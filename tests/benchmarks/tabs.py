@@ -39,6 +39,8 @@ class Tab:
     opened: asyncio.Event = field(default_factory=asyncio.Event)
     _looked: float = -PACE_S
     _due: asyncio.Task[None] | None = None
+    _asking: asyncio.Task[None] | None = None
+    _again: bool = False
 
     async def live(self) -> None:
         reader, writer = await self._connect(self.stream, "Accept: text/event-stream\r\n")
@@ -63,14 +65,20 @@ class Tab:
         wait_s = self._looked + max(PACE_S, spread_s) - time.monotonic()
         await asyncio.sleep(max(0.0, wait_s) + random.random() * spread_s)
         self._due = None
-        await self._ask()
+        self._begin()
 
     async def _poll(self) -> None:
         await asyncio.sleep(random.random() * POLL_S)
         while True:
             if time.monotonic() - self._looked >= POLL_REST_S:
-                await self._ask()
+                self._begin()
             await asyncio.sleep(POLL_S)
+
+    def _begin(self) -> None:
+        """One request at a time; of those that come meanwhile one is sent afterwards."""
+        self._again = self._asking is not None
+        if self._asking is None:
+            self._asking = asyncio.create_task(self._ask())
 
     async def _ask(self) -> None:
         began = self._looked = time.monotonic()
@@ -81,6 +89,9 @@ class Tab:
         assert b" 200 " in answer.split(b"\r\n", 1)[0], answer[:300]
         self.told.took.append(time.monotonic() - began)
         self.told.bytes += len(answer)
+        self._asking = None
+        if self._again:
+            self._begin()
 
     async def _connect(self, path: str, more: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
