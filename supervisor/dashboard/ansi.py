@@ -17,15 +17,15 @@ from markupsafe import Markup
 from supervisor.lifecycle.figures import count_text
 
 LINE_CHARS = 2000  # of one line that are shown
-MARKS = 200  # in one line
+MOST = 200  # marks, looks and signs of one line: a page of it stays bounded, whatever it holds
 _SEQUENCE = re.compile(
     r"(?:\x1b\[|\x9b)([0-?]*)[ -/]*([@-~])"  # a control sequence; `m` is a look
     r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d\x9e\x9f])[^\x00-\x1f\x7f-\x9f]*(?:\x07|\x1b\\|\x9c)"  # a string, such as a title
     r"|\x1b[ -/]*[0-Z\\`-~]"  # a short one; not [ ] ^ _ that begin a long one which has no end
 )
-_CONTROL = re.compile(
+_CONTROLS = re.compile(
     "([\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff"
-    "\U000e0000-\U000e007f])"
+    "\U000e0000-\U000e007f]+)"
 )
 _COLOURS = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
 
@@ -44,8 +44,12 @@ def shown(line: str, mark: re.Pattern[str] | None = None, limit: int = LINE_CHAR
     are."""
     pieces: list[tuple[_Look, str]] = []
     left, more = limit, 0
-    for look, text in _pieces(line.rstrip("\r").rpartition("\r")[2]):
-        pieces.append((look, text[:left]))
+    for told, text in _pieces(line.rstrip("\r").rpartition("\r")[2]):
+        look = told if len(pieces) < MOST else _Look()
+        if pieces and pieces[-1][0] == look:
+            pieces[-1] = (look, pieces[-1][1] + text[:left])
+        else:
+            pieces.append((look, text[:left]))
         more += max(0, len(text) - left)
         left = max(0, left - len(text))
     marked = list(_marked("".join(text for _, text in pieces), mark))
@@ -125,7 +129,7 @@ def _nearest(red: int, green: int, blue: int) -> str:
 
 def _marked(text: str, mark: re.Pattern[str] | None) -> Iterator[tuple[int, int]]:
     for number, found in enumerate(mark.finditer(text) if mark is not None else ()):
-        if number == MARKS:
+        if number == MOST:
             return
         yield found.span()
 
@@ -145,14 +149,15 @@ def _piece(look: _Look, text: str, at: int, marked: list[tuple[int, int]]) -> It
 
 
 def _signs(text: str) -> Markup:
-    parts = _CONTROL.split(text)
-    signs = [Markup('<span class="ctl">{}</span>').format(_sign(ord(one))) for one in parts[1::2]]
-    return Markup("").join(
-        part for pair in zip(parts[::2], [*signs, Markup("")], strict=True) for part in pair
-    )
+    *parts, rest = _CONTROLS.split(text, MOST)
+    out: list[str] = []
+    for plain, controls in zip(parts[::2], parts[1::2], strict=True):
+        out += (plain, Markup('<span class="ctl">{}</span>').format("".join(map(_sign, controls))))
+    return Markup("").join([*out, _CONTROLS.sub(lambda found: "".join(map(_sign, found[0])), rest)])
 
 
-def _sign(code: int) -> str:
+def _sign(control: str) -> str:
+    code = ord(control)
     if code < 0x20:
         return chr(0x2400 + code)
     return "\u2421" if code == 0x7F else f"⟨U+{code:04X}⟩"

@@ -79,7 +79,7 @@ class Logs:
         follow `next_offset`. Bytes that are not UTF-8 are replaced. Raises NotFound, FilesPurged, Unavailable."""
         run = self._queries.find(run_id)
         with self._answering(run):
-            opened = self._open(run, number)
+            opened = self._open(run, number, follow=part.tail is None)
             if opened is None:
                 return _nothing(run, part.offset)
             log = opened.bytes
@@ -160,13 +160,14 @@ class Logs:
             "counted_bytes": min(log.lines.counted, log.size),
         }
 
-    def _open(self, run: Run, number: int | None) -> Opened | None:
-        """None: no attempt was made yet."""
+    def _open(self, run: Run, number: int | None, follow: bool = False) -> Opened | None:
+        """None: no attempt was made yet. `follow`: the reader wants what comes next, too; a look at the end is made by
+        every open page of a run, which shall not make its agent write all day."""
         attempt = self._attempt(run, number)
         if attempt is None:
             return None
         refuse_purged(run, attempt)
-        if run.live_attempt is not None:
+        if follow and run.live_attempt is not None:
             self._inbox.follow(run.run_id)
         # Before the read: what is over now cannot grow while we look.
         over = attempt.ended_at is not None and (attempt.gone_at is not None or run.terminal)

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from supervisor.domain import runfiles
+from supervisor.domain.heartbeat import encode
 from supervisor.services import log_lines, logs
 from supervisor.services.log_lines import SPACING, LineIndex
 from supervisor.services.logs import Part
-from tests.services.bed import Bed
+from tests.services.bed import Bed, beat
 
 RUN = "digits-7"
 
@@ -73,6 +74,14 @@ def test_a_growing_log_is_counted_on(trained: Bed) -> None:
     assert (told["text"], told["line"], told["lines"]) == ("three\nfour\n", 3, 4)
     assert show(trained, offset=8)["line"] is None, "a plain piece is not worth a count"
     assert show(trained, offset=told["size"])["line"] == 5
+
+
+def test_a_look_at_the_end_does_not_make_the_agent_write_faster(trained: Bed) -> None:
+    """Broken variant: an overview that was left open cost a write to the bucket every two seconds."""
+    show(trained, tail=15)
+    assert not trained.inbox.receive(RUN, encode(beat(RUN, 9))).follow_logs
+    show(trained, line=1)
+    assert trained.inbox.receive(RUN, encode(beat(RUN, 10))).follow_logs
 
 
 def test_what_was_replaced_is_counted_anew(trained: Bed) -> None:
