@@ -1,8 +1,9 @@
 """A page of runs, newest or oldest first, with counts from the same WHERE. All of it is of one instant.
 
 Keys and counts come from indexes alone: by status, or by label and status, each in the order of the keys. A page
-merges the newest of each status; only its own runs are read and decoded. Where the filter names the runs themselves,
-they are looked up first. SQL is built once for each shape of filter.
+merges the newest of each status; only its own runs are read and decoded. Where the filter names the runs themselves, or
+a part of their ids that few have, they are found first, in the index of the ids. SQL is built once for each shape of
+filter.
 """
 
 from __future__ import annotations
@@ -24,10 +25,32 @@ from supervisor.storage.statements import Session, Statement, incoming
 from supervisor.storage.tables import labels, runs
 
 ALL = tuple(str(status) for status in Status)
-NAMED = "run_ids"  # the filter names its runs: they come in as rows
+NAMED = "keys"  # the runs that can match are known: they come in as rows
+FEW = 1000  # runs that have a part of an id: more are faster met on the way than named
+PART = "part"
 LABELS = Statement(
     lambda dialect: sa.select(labels.c.run, labels.c.key, labels.c.value).join(
         wanted := incoming(dialect, labels.c.run), wanted.c.run == labels.c.run
+    )
+)
+
+
+def _listed(select: sa.Select[Any]) -> Any:
+    """The keys as one text."""
+    found = select.subquery()
+    return sa.select(func.aggregate_strings(sa.cast(found.c.key, sa.Text), ","))
+
+
+BY_ID = Statement(
+    lambda dialect: _listed(
+        sa.select(runs.c.key).join(
+            wanted := incoming(dialect, runs.c.run_id), wanted.c.run_id == runs.c.run_id
+        )
+    )
+)
+BY_PART = Statement(
+    lambda dialect: _listed(
+        sa.select(runs.c.key).where(_condition(PART, dialect)).limit(literal_column(str(FEW + 1)))
     )
 )
 
@@ -51,7 +74,7 @@ class Shape:
 def page(session: Session, where: RunFilter, before_key: int | None, limit: int) -> RunPage:
     """At most `limit` runs, after the one of `before_key` in the filter's order; counts and cost leave the filter's
     statuses out."""
-    params = _params(where)
+    params = _params(session, where)
     shape = Shape(
         statuses=len(where.statuses or ALL),
         labels=len(where.labels),
@@ -77,13 +100,15 @@ def page(session: Session, where: RunFilter, before_key: int | None, limit: int)
     )
 
 
-def _params(where: RunFilter) -> dict[str, dict[str, Any]]:
+def _params(session: Session, where: RunFilter) -> dict[str, dict[str, Any]]:
+    part = where.text.lower() if where.text else None
+    known = _known(session, where, part)
     columns = {
         "zone": where.zone,
         "owner": where.owner,
         "created_after": where.created_after,
-        "part": where.text.lower() if where.text else None,
-        NAMED: json.dumps([[run_id] for run_id in where.run_ids]) if where.run_ids else None,
+        PART: part if known is None or where.run_ids else None,
+        NAMED: None if known is None else json.dumps([[key] for key in known]),
     }
     named = {f"name_{n}": name for n, (name, _) in enumerate(where.labels)}
     valued = {f"value_{n}": value for n, (_, value) in enumerate(where.labels)}
@@ -93,15 +118,29 @@ def _params(where: RunFilter) -> dict[str, dict[str, Any]]:
     }
 
 
+def _known(session: Session, where: RunFilter, part: str | None) -> list[int] | None:
+    """The keys of all runs that can match; None = they are too many to be named."""
+    text: str | None = ""
+    if where.run_ids:
+        text = session.run(BY_ID, {"rows": json.dumps([[name] for name in set(where.run_ids)])}).scalar()
+    elif part is not None:
+        text = session.run(BY_PART, {PART: part}).scalar()
+    else:
+        return None
+    keys = [int(key) for key in text.split(",")] if text else []
+    return keys if where.run_ids or len(keys) <= FEW else None
+
+
 @lru_cache(maxsize=256)
 def _keys(shape: Shape) -> Statement:
     """One more than the page holds, where there are more."""
     by_label, named = shape.by_label, NAMED in shape.columns
     key, status = (labels.c.run, labels.c.status) if by_label else (runs.c.key, runs.c.status)
 
-    def newest(n: int, dialect: str) -> sa.Select[Any]:
-        """Of one status; the oldest, where those come first."""
-        select = sa.select(key.label("key")).where(_is(status, f"status_{n}", indexed=not named))
+    def newest(which: range, dialect: str) -> sa.Select[Any]:
+        """Of these statuses; the oldest, where those come first."""
+        of_status = sa.or_(*(_is(status, f"status_{n}", indexed=not named) for n in which))
+        select = sa.select(key.label("key")).where(of_status)
         if by_label:
             select = select.where(labels.c.key == bindparam("name_0"), labels.c.value == bindparam("value_0"))
         select = select.where(*(_labelled(m, key) for m in range(int(by_label), shape.labels)))
@@ -115,7 +154,9 @@ def _keys(shape: Shape) -> Statement:
         return sa.select(select.order_by(in_order).limit(bindparam("more")).subquery().c.key)
 
     def build(dialect: str) -> Any:
-        merged = sa.union_all(*(newest(n, dialect) for n in range(shape.statuses)))
+        if named:
+            return newest(range(shape.statuses), dialect)
+        merged = sa.union_all(*(newest(range(n, n + 1), dialect) for n in range(shape.statuses)))
         first: sa.ColumnElement[Any] = literal_column("1")
         return merged.order_by(first.asc() if shape.ascending else first.desc()).limit(bindparam("more"))
 
@@ -158,8 +199,8 @@ def _by_label(label_count: int, columns: tuple[str, ...]) -> bool:
 def _condition(name: str, dialect: str, indexed: bool = True) -> sa.ColumnElement[bool]:
     value: sa.BindParameter[Any] = bindparam(name)
     if name == NAMED:
-        return runs.c.run_id.in_(sa.select(incoming(dialect, runs.c.run_id, name=NAMED).c.run_id))
-    if name == "part":
+        return runs.c.key.in_(sa.select(incoming(dialect, runs.c.key, name=NAMED).c.key))
+    if name == PART:
         find = func.instr if dialect == "sqlite" else func.strpos
         return find(runs.c.run_id, value) > literal_column("0")
     if name == "created_after":

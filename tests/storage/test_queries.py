@@ -58,19 +58,48 @@ def test_counts_and_keys_come_from_an_index_alone(store: SqlStore, where: RunFil
 
 def test_runs_that_are_named_are_looked_up(store: SqlStore) -> None:
     values = {
-        "run_ids": '[["a-1"]]',
+        "keys": "[[1]]",
         "owner": "x",
         "name_0": "a",
         "value_0": "b",
         "status_0": "running",
         "more": 5,
     }
-    for columns in (("run_ids",), ("owner", "run_ids")):
+    for statement in (pages.BY_ID, pages.BY_PART):
+        assert "COVERING INDEX sqlite_autoindex_runs_1" in plan(store, statement, rows="[]", part="a")
+    for columns in (("keys",), ("owner", "keys")):
         shape = pages.Shape(1, 1, columns, False)
         for statement in (pages._keys(shape), pages._counts(1, columns)):
             found = plan(store, statement, **values)
-            assert "runs USING INDEX sqlite_autoindex_runs_1 (run_id=?)" in found
+            assert "runs USING INTEGER PRIMARY KEY" in found
             assert "SCAN runs" not in found
+
+
+@pytest.mark.parametrize("database", ["sqlite", "postgres"])
+def test_few_and_many_with_a_part_of_an_id_are_found_alike(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, database: str
+) -> None:
+    store = request.getfixturevalue("store") if database == "sqlite" else None
+    opened = store or open_store(request.getfixturevalue("postgres_database"), migrate=True)
+    made = insert(opened, *(a_run(f"{team}-{n}") for n in range(4) for team in "ab"))
+    pending = (str(Status.PENDING),)
+    asked = [
+        (RunFilter(text="a-", oldest_first=oldest, statuses=statuses), before)
+        for oldest in (False, True)
+        for statuses in ((), pending, (str(Status.RUNNING), *pending))
+        for before in (None, made[2].key, made[5].key)
+    ]
+    named = [opened.page(where, before, 2) for where, before in asked]
+    monkeypatch.setattr(pages, "FEW", 0)
+    assert [opened.page(where, before, 2) for where, before in asked] == named
+    assert [[run.run_id for run in page.runs] for page in named[:3]] == [
+        ["a-3", "a-2"],
+        ["a-0"],
+        ["a-2", "a-1"],
+    ]
+    assert named[0].counts == {"pending": 4}
+    if store is None:
+        opened.close()
 
 
 def test_lines_of_steps_are_seeks_in_the_key(store: SqlStore) -> None:
