@@ -119,3 +119,11 @@ def test_without_scripts_of_others_pages_are_whole_and_name_none(bare: Looking, 
         named = [one.attributes.get("src", "") for one in page.all("script")]
         assert not [address for address in named if re.search(r"htmx|sse\.min|uPlot", address)]
         assert page.one("h1").text
+    told = bare.page("/ui/system").text
+    assert "Scripts of others are not installed" in told
+    assert all(name in told for name in OF_OTHERS)
+
+
+def test_with_scripts_of_others_nothing_is_said_of_them(bed: Bed) -> None:
+    require_component("npm's share of the dashboard", SCRIPTS.is_dir(), "make env, where npm is installed")
+    assert "not installed" not in Looking(bed.services).page("/ui/system").text
