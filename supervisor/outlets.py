@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from supervisor import adapters, settings_alerts
+from supervisor import adapters, settings_access, settings_alerts
 from supervisor.notifiers.guard import Guard
 from supervisor.notifiers.log import LogNotifier
 from supervisor.notifiers.webhook import WebhookCourier
@@ -21,7 +21,9 @@ OWNER = "local"
 
 
 def courier_of(settings: Settings, store: Store) -> WebhookCourier:
-    return WebhookCourier(store.supervisor_id, Guard(settings.webhook_allow_hosts))
+    return WebhookCourier(
+        store.supervisor_id, Guard(settings.webhook_allow_hosts), run_page=settings_access.run_page(settings)
+    )
 
 
 def announcer_of(settings: Settings, store: Store, clock: Clock, leader: Leader, shared: bool) -> Announcer:

@@ -7,12 +7,14 @@ where nobody else can reach it.
 from __future__ import annotations
 
 import ipaddress
+import re
 from dataclasses import dataclass
 
 from supervisor.domain.errors import SettingsRefused
-from supervisor.settings_values import is_loopback
+from supervisor.settings_values import check_own_url, is_loopback
 
 ANYWHERE = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound
+PLAIN_URL = re.compile(r"[\w.:/\[\]~%-]{0,200}", re.ASCII)
 NO_TOKENS = (
     "insecure_loopback is on: no token is asked for. Every program and every user of this computer can start commands "
     "through this supervisor."
@@ -23,7 +25,8 @@ NO_TOKENS = (
 class AccessSettings:
     """`insecure_loopback`: no token is asked for. `allowed_hosts`: names, beside those of this computer, under which
     requests may come; a numeric `host` is one of them by itself. `rate_per_s`: requests of one token, 0 = no limit;
-    `rate_burst` at once. `streams_max`: open event streams, of which one token may have `streams_per_token`."""
+    `rate_burst` at once. `streams_max`: open event streams, of which one token may have `streams_per_token`.
+    `dashboard_url`: under which people reach this supervisor; "" = messages to them have no links."""
 
     host: str = "127.0.0.1"
     port: int = 8787
@@ -33,6 +36,7 @@ class AccessSettings:
     rate_burst: int = 200
     streams_max: int = 500
     streams_per_token: int = 100
+    dashboard_url: str = ""
 
 
 def check(s: AccessSettings) -> None:
@@ -44,6 +48,17 @@ def check(s: AccessSettings) -> None:
             "itself, other computers get one by `spot token create`), or listen on 127.0.0.1",
             {"host": s.host},
         )
+    check_own_url("dashboard_url", s.dashboard_url)
+    if not PLAIN_URL.fullmatch(s.dashboard_url):
+        raise SettingsRefused(
+            "dashboard_url: it stands in messages, so at most 200 letters, digits and . : / [ ] ~ % _ - may be in it",
+            {"name": "dashboard_url"},
+        )
+
+
+def run_page(s: AccessSettings) -> str:
+    """Where the page of a run lies, before its id; "" = nobody has told."""
+    return f"{s.dashboard_url.rstrip('/')}/ui/runs/" if s.dashboard_url else ""
 
 
 def warnings(s: AccessSettings) -> tuple[str, ...]:

@@ -19,16 +19,10 @@ LOG_FORMATS = ("plain", "json")
 ENDPOINT = "_endpoint"  # names that end so are addresses; empty = the service's own
 EMPTY_ALLOWED = frozenset(
     {
-        "alert_url",
-        "alert_secret",
-        "public_url",
-        "default_image",
-        "gce_subnet",
-        "gce_data_disk",
-        "gce_data_disk_zone",
-        "gce_min_cpu_platform",
+        "alert_url", "alert_secret", "public_url", "dashboard_url", "default_image", "gce_subnet", "gce_data_disk",
+        "gce_data_disk_zone", "gce_min_cpu_platform",
     }
-)
+)  # fmt: skip
 ZERO_ALLOWED = frozenset(
     {
         "gpu_timeout_s",

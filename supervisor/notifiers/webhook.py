@@ -41,7 +41,8 @@ def form_of(url: str) -> Form:
 
 
 class WebhookCourier:
-    """`sender` makes the ids of two supervisors differ. `certificates` None: those that everybody trusts."""
+    """`sender` makes the ids of two supervisors differ. `certificates` None: those that everybody trusts. `run_page`:
+    where the page of a run lies, before its id; "" = messages to people have no links."""
 
     def __init__(
         self,
@@ -49,7 +50,9 @@ class WebhookCourier:
         guard: Guard | None = None,
         wall: Callable[[], float] = time.time,
         certificates: ssl.SSLContext | None = None,
+        run_page: str = "",
     ) -> None:
+        self._run_page = run_page
         self._sender, self._wall, self._certificates = sender, wall, certificates
         self._guard = Guard() if guard is None else guard
 
@@ -72,7 +75,7 @@ class WebhookCourier:
 
     def _post(self, target: Target, message_id: str, batch: Sequence[Notification], within_s: float) -> int:
         host = (urlsplit(target.url).hostname or "").lower()
-        body = body_of(target.form, batch)
+        body = body_of(target.form, batch, self._run_page)
         headers = {"content-type": "application/json", "user-agent": "spot-supervisor"}
         headers |= standard.headers(message_id, body, target.secrets, self._wall())
         try:
@@ -130,10 +133,10 @@ class WebhookNotifier:
         self._courier.send_test(self.target, now, timeout_s)
 
 
-def body_of(form: Form, batch: Sequence[Notification]) -> str:
+def body_of(form: Form, batch: Sequence[Notification], run_page: str = "") -> str:
     if form is Form.DISCORD:
-        return discord.body(batch)
-    return slack.body(batch) if form is Form.SLACK else standard.body(batch[0])
+        return discord.body(batch, run_page)
+    return slack.body(batch, run_page) if form is Form.SLACK else standard.body(batch[0])
 
 
 def _parts_of(url: str) -> list[str]:

@@ -188,6 +188,16 @@ def test_discord_gets_what_it_takes_and_nobody_is_pinged(batch: list[Notificatio
         assert 0 < len(embed["description"]) <= 4096
 
 
+def test_discord_links_to_the_run_that_a_message_is_about() -> None:
+    page = "https://spot.example/ui/runs/"
+    assert json.loads(discord.body([PREEMPTED], page))["content"].endswith(f" <{page}llm-a>")
+    for unlinked in (discord.body([PREEMPTED]), discord.body([note("patrol", "All is well.", "")], page)):
+        assert "<" not in json.loads(unlinked)["content"]
+    long = json.loads(discord.body([note("failed", "x" * 9000)], "https://" + "a" * 200))["content"]
+    assert len(long) <= 2000
+    assert long.endswith("llm-a>")
+
+
 def test_discord_tells_each_of_fifty() -> None:
     batch = [
         note(

@@ -185,6 +185,16 @@ def test_while_a_secret_is_replaced_both_sign(receiver: Receiver) -> None:
         Webhook(b"third").verify(request.body, dict(request.headers))
 
 
+@pytest.mark.parametrize("form", [Form.SLACK, Form.DISCORD])
+def test_a_message_to_people_links_to_its_run_where_that_is_known(receiver: Receiver, form: Form) -> None:
+    target, page = Target(receiver.url, form, trusted=True), "https://spot.example/ui/runs/"
+    WebhookCourier(run_page=page).send(target, [TOLD])
+    WebhookCourier().send(target, [TOLD])
+    linked, plain = [request.body.decode() for request in receiver.requests]
+    assert f"<{page}{TOLD.run_id}" in linked
+    assert "/ui/runs/" not in plain
+
+
 def test_only_410_says_for_good_that_a_receiver_is_gone(receiver: Receiver) -> None:
     assert refusal(receiver, Response(410)).gone
     assert not refusal(receiver, Response(404)).gone

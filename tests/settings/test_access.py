@@ -5,7 +5,7 @@ import pytest
 from supervisor import settings
 from supervisor.domain.errors import SettingsRefused
 from supervisor.settings import Settings
-from supervisor.settings_access import NO_TOKENS, own_names
+from supervisor.settings_access import NO_TOKENS, own_names, run_page
 
 
 def load(**environ: str) -> Settings:
@@ -46,3 +46,32 @@ def test_the_names_it_answers_to(host: str, allowed: str, names: set[str]) -> No
     """A wildcard is no name: whoever listens everywhere says under which names."""
     given = {"ALLOWED_HOSTS": allowed} if allowed else {}
     assert own_names(load(HOST=host, **given)) == names
+
+
+@pytest.mark.parametrize(
+    ("url", "page"),
+    [
+        ("", ""),
+        ("https://spot.lab.example", "https://spot.lab.example/ui/runs/"),
+        ("https://spot.lab.example:8443/", "https://spot.lab.example:8443/ui/runs/"),
+        ("http://127.0.0.1:8787", "http://127.0.0.1:8787/ui/runs/"),
+    ],
+)
+def test_messages_link_to_the_address_that_people_use(url: str, page: str) -> None:
+    assert run_page(load(DASHBOARD_URL=url)) == page
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "spot.lab.example",
+        "http://spot.lab.example",
+        "https://eve@spot.lab.example",
+        "https://spot.lab.example/?a=b",
+        "https://spot.lab.example/a|b",
+        "https://spot.lab.example/" + "a" * 200,
+    ],
+)
+def test_an_address_that_no_message_may_hold_is_refused(url: str) -> None:
+    with pytest.raises(SettingsRefused, match="dashboard_url"):
+        load(DASHBOARD_URL=url)
