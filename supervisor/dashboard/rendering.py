@@ -78,6 +78,7 @@ def of_every_page(request: Request) -> dict[str, Any]:
         "here": here(request),
         "theme": theme if theme in THEMES else "",
         "signed_in": session.token_of(request) != "",
+        "who": session.name_of(request),
     }
 
 

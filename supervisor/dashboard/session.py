@@ -17,12 +17,13 @@ import re
 from starlette.requests import Request
 from starlette.responses import Response
 
-from supervisor.domain.tokens import is_token
+from supervisor.domain.tokens import NAME, is_token
 
 KEPT_S = 7 * 86_400
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 OWN_SITES = ("same-origin", "none")  # Sec-Fetch-Site of our own pages, and of what a person typed
 SECURE_NAME = "__Host-spot"
+WHO = "-who"  # ends the name of the cookie beside it, which says whose token that is
 _LOOPBACK = re.compile(r"(localhost|127(\.\d{1,3}){3}|\[::1\])(:(?P<port>\d+))?\Z")
 
 
@@ -38,23 +39,34 @@ def token_of(request: Request) -> str:
     return token if is_token(token) else ""
 
 
-def sign_in(request: Request, response: Response, token: str) -> None:
-    """Raises InTheClear."""
-    name = SECURE_NAME if _over_tls(request) else _plain_name(request)
-    if not name:
+def name_of(request: Request) -> str:
+    """Of the token, as it was told at the sign-in: to be shown, and for nothing else. "" = not known."""
+    for kept in (SECURE_NAME, _plain_name(request)):
+        if kept in request.cookies:
+            name = request.cookies.get(kept + WHO, "")
+            return name if NAME.match(name) else ""
+    return ""
+
+
+def sign_in(request: Request, response: Response, token: str, name: str) -> None:
+    """`name`: of the token. Raises InTheClear."""
+    kept = SECURE_NAME if _over_tls(request) else _plain_name(request)
+    if not kept:
         raise InTheClear
-    _set(response, name, token, KEPT_S)
+    _set(response, kept, token, KEPT_S)
+    _set(response, kept + WHO, name, KEPT_S)
 
 
 def sign_out(request: Request, response: Response) -> None:
     """Whichever cookie there is."""
-    for name in (SECURE_NAME, _plain_name(request)):
-        if name:
-            _set(response, name, "", 0)
+    for kept in (SECURE_NAME, _plain_name(request)):
+        if kept:
+            _set(response, kept, "", 0)
+            _set(response, kept + WHO, "", 0)
 
 
 def _set(response: Response, name: str, value: str, age_s: int) -> None:
-    secure = name == SECURE_NAME
+    secure = name.startswith(SECURE_NAME)
     response.set_cookie(name, value, max_age=age_s, path="/", secure=secure, httponly=True, samesite="strict")
 
 

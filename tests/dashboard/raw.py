@@ -19,7 +19,14 @@ class Told:
     body: bytes = b""
 
 
-def raw(looking: Looking, target: str, method: str = "GET", body: bytes = b"", **headers: str) -> Told:
+def raw(
+    looking: Looking,
+    target: str,
+    method: str = "GET",
+    body: bytes = b"",
+    peer: str = "127.0.0.1",
+    **headers: str,
+) -> Told:
     """`headers`: `_` means `-`."""
     path, _, query = target.partition("?")
     told, given = Told(), {"host": HOST, "content-length": str(len(body)), **headers}
@@ -27,7 +34,7 @@ def raw(looking: Looking, target: str, method: str = "GET", body: bytes = b"", *
         "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http",
         "path": unquote(path), "raw_path": path.encode(), "query_string": query.encode(), "root_path": "",
         "headers": [(name.replace("_", "-").encode(), value.encode("latin-1")) for name, value in given.items()],
-        "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 8787),
+        "client": (peer, 1), "server": ("127.0.0.1", 8787),
     }  # fmt: skip
 
     async def receive() -> dict[str, object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from urllib.parse import quote
 
 import httpx
@@ -12,15 +13,18 @@ from starlette.types import Send
 
 from supervisor.api.deps import with_tokens
 from supervisor.dashboard import relay
+from supervisor.dashboard.app import mount
 from supervisor.dashboard.public_api import Api
 from supervisor.domain import runfiles
 from supervisor.domain.baton import Done
 from supervisor.domain.callers import LOCAL, Scope
 from supervisor.services.tokens import TokenWish, create
+from tests.api.listening import QUICK, serving
 from tests.dashboard.looking import Looking
 from tests.dashboard.raw import raw
 from tests.services.bed import Bed
 from tests.services.test_files import ID, MODEL, entry, furnished, write_baton
+from tests.waiting import wait_for
 
 FILE = f"/ui/v1/runs/{ID}/files/results/g1/model.npz"
 HOSTILE = b"<script>alert(1)</script>"
@@ -105,6 +109,18 @@ def test_without_a_token_it_is_the_apis_401_and_no_page(bed: Bed) -> None:
     answer = Looking(with_tokens(bed.services)).get("/ui/v1/runs")
     assert (answer.status_code, answer.json()["code"]) == (401, "UNAUTHORIZED")
     assert "sandbox" in answer.headers["content-security-policy"]
+
+
+def test_a_stream_comes_as_it_goes_and_ends_with_its_listener(bed: Bed) -> None:
+    with serving(replace(bed.services, streams=QUICK), mount) as served:
+        listener = served.listen("/ui/v1/events")
+        listener.wait_until_here()
+        bed.submit("run-1")
+        listener.wait(1)
+        assert listener.events[0].event == "submitted"
+        assert "sandbox" in listener.headers["Content-Security-Policy"]
+        listener.close()
+        wait_for(lambda: not served.streams._admitted, 10, "the stream that nobody listens to")
 
 
 ELSEWHERE = (

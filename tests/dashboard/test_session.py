@@ -52,12 +52,14 @@ def looking(bed: Bed) -> Looking:
 def test_under_which_name_it_is_kept(bed: Bed, looking: Looking, origin: str, cookie: str) -> None:
     token, host = made(bed)["token"], origin.partition("://")[2]
     told = entering(looking, token, origin=origin, host=host)
-    assert told.cookies == ([cookie.format(token)] if cookie else [])
+    who = cookie.replace("={}", "-who=eve")
+    assert told.cookies == ([cookie.format(token), who] if cookie else [])
     if not cookie:
         assert (told.status, "plain http" in told.body.decode()) == (403, True)
         return
-    kept = cookie.partition(";")[0].format(token)
-    assert raw(looking, "/ui/runs", host=host, cookie=kept).status == 200
+    kept = f"{cookie.partition(';')[0].format(token)}; {who.partition(';')[0]}"
+    runs = raw(looking, "/ui/runs", host=host, cookie=kept)
+    assert (runs.status, read(runs.body.decode()).one("a", class_="who").text) == (200, "eve")
     out = raw(looking, "/ui/sign-out", "POST", host=host, cookie=kept, origin=origin)
     names = [one.partition("=")[0] for one in out.cookies]
     assert cookie.partition("=")[0] in names
@@ -153,3 +155,14 @@ def test_the_form_is_one_that_browsers_and_their_keepers_of_passwords_know(looki
     assert page.one("label", for_="token").text == "Token"
     assert field.get("value", "") == ""
     assert page.one("form", action="/ui/sign-in").attributes["method"] == "post"
+
+
+def test_the_name_that_is_shown_cannot_be_anything(bed: Bed, looking: Looking) -> None:
+    token = made(bed)["token"]
+    for name in ("<b>", "a b", "", "x" * 64, '"eve"; x=y'):
+        told = raw(looking, "/ui/runs", cookie=f"spot-8787={token}; spot-8787-who={name}")
+        assert told.status == 200
+        assert [one.text for one in read(told.body.decode()).all("a", class_="who")] in ([], ["eve"])
+    assert not read(raw(looking, "/ui/sign-in", cookie="spot-8787-who=eve").body.decode()).all(
+        "a", class_="who"
+    )

@@ -41,7 +41,7 @@ async def enter(request: Request, api: Api) -> Response:
     token, following = first(form, "token"), _following(first(form, "next"))
     whole = is_token(token)
     try:
-        await Api(api.app, request, token if whole else "").get("/v1/meta")
+        asker = await Api(api.app, request, token if whole else "").get("/v1/whoami")
     except SignInNeeded:
         return await _form(request, 401, following, NOT_VALID if whole else MISTYPED)
     except Refused as refusal:
@@ -49,7 +49,7 @@ async def enter(request: Request, api: Api) -> Response:
     response = rendering.go_to(following)
     if whole:
         try:
-            session.sign_in(request, response, token)
+            session.sign_in(request, response, token, asker["name"])
         except session.InTheClear:
             return await _form(request, 403, following, IN_THE_CLEAR)
     return response
