@@ -69,7 +69,7 @@
   if (!skip.matches(".skip") || !document.querySelector(skip.getAttribute("href"))) faults.push("no skip link first");
   const frame = "header, main, footer, nav, aside, dialog, script, template, .skip, [role=status], [role=alert]";
   for (const one of document.body.children)
-    if (seen(one) && one.textContent.trim() && !one.matches(frame)) faults.push(`outside of all landmarks: ${told(one)}`);
+    if (seen(one) && (one.innerText ?? "").trim() && !one.matches(frame)) faults.push(`outside of all landmarks: ${told(one)}`);
 
   for (const table of all("table").filter(seen)) {
     const heads = [...table.querySelectorAll("th")];

@@ -6,13 +6,20 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from tests.acceptance.daemon import QUICK, Daemon, running
 from tests.acceptance.stories import Stories
 
-PAGES_OF_ALL = ("/ui/runs", "/ui/zones", "/ui/machines", "/ui/alerts", "/ui/system")
 TALKING = Path(__file__).with_name("talking.py")
+FULL_ZONE = "local-full"  # has room for nothing: runs that are asked to be there wait
+AT_HOME = {
+    **QUICK,
+    "SPOT_COOLDOWN_MIN_S": "0.5",
+    "SPOT_COOLDOWN_MAX_S": "1",
+    "SPOT_LOCAL_ZONES": f"local-a,local-b,local-c,{FULL_ZONE}",
+    "SPOT_LOCAL_CAPACITY": f"{FULL_ZONE}=0",
+    "SPOT_WEBHOOK_ALLOW_HOSTS": "127.0.0.1",
+}
 
 
 class House:
@@ -34,13 +41,16 @@ class House:
         wish = {"name": name, "owner": name, "scopes": list(scopes or ("runs:read", "runs:write"))}
         return str(self.daemon.call("POST", "/v1/tokens", wish)["token"])
 
-    def talks(self, run_id: str, token: str = "", **spec: object) -> Any:
-        """Submit a training that writes lines and steps until it is ended; for whose token this is."""
-        body = {"run_id": run_id, "spec": {"command": [sys.executable, "-S", "-u", str(TALKING)], **spec}}
-        headers = {"Authorization": f"Bearer {token or self.token}"}
-        answer = self.daemon.http.post(self.daemon.url + "/v1/runs", json=body, headers=headers, auth=None)
+    def submit(self, run_id: str, token: str, **spec: object) -> None:
+        """In the name of whose token this is."""
+        headers = {"Authorization": f"Bearer {token}"}
+        wish = {"run_id": run_id, "spec": spec}
+        answer = self.daemon.http.post(f"{self.daemon.url}/v1/runs", json=wish, headers=headers, auth=None)
         assert answer.is_success, answer.text
-        return answer.json()
+
+    def talks(self, run_id: str, token: str, **spec: object) -> None:
+        """Submit a training that writes lines and steps until it is ended."""
+        self.submit(run_id, token, command=[sys.executable, "-S", "-u", str(TALKING)], **spec)
 
     def relabel(self, run_id: str, name: str) -> None:
         """Something that happens to a run, and is told: a label of this name is set."""
@@ -52,11 +62,5 @@ class House:
 
 @contextmanager
 def opened(folder: Path) -> Iterator[House]:
-    environ = {
-        **QUICK,
-        "SPOT_WEBHOOK_ALLOW_HOSTS": "127.0.0.1",
-        "SPOT_COOLDOWN_MIN_S": "0.5",
-        "SPOT_COOLDOWN_MAX_S": "1",
-    }
-    with running(folder / "data", environ) as daemon:
+    with running(folder / "data", AT_HOME) as daemon:
         yield House(Stories(daemon, folder))

@@ -56,17 +56,28 @@
     for (let one = element; one; one = one.parentElement) found.push([one, getComputedStyle(one).backgroundColor, 1]);
     return found;
   };
-  const groundOf = (element) => {
+  // Of a pattern the part that is the worst ground for this ink.
+  const paintOf = (text, ink) => {
+    const [, id] = /^url\("#(.*)"\)/.exec(text) || [];
+    if (!id) return colour(text);
+    const parts = [...document.getElementById(id).querySelectorAll("*")].map((one) => colour(getComputedStyle(one).fill));
+    return parts.sort((one, other) => ratio(ink, one) - ratio(ink, other))[0];
+  };
+  const groundOf = (element, ink) => {
     let ground = [0, 0, 0, 0];
     for (const [one, text, strength] of layersOf(element)) {
       if (ground[3] > 0.999) break;
       if (getComputedStyle(one).backgroundImage !== "none") throw new Error(`text on a picture: ${told(element)}`);
       if (text === "none") continue;
-      const layer = colour(text);
+      const layer = paintOf(text, ink);
       ground = over(ground, [...layer.slice(0, 3), layer[3] * strength * Number(getComputedStyle(one).opacity)]);
     }
     return over(ground, canvas);
   };
+
+  // A ring of paint around its letters is what a text is read on.
+  const ringOf = (element, style) =>
+    element.closest("svg") && style.paintOrder.startsWith("stroke") && parseFloat(style.strokeWidth) >= 3 ? colour(style.stroke) : null;
 
   const texts = () => {
     const found = new Set();
@@ -84,7 +95,7 @@
     for (const element of texts()) {
       const style = getComputedStyle(element);
       const ink = colour(element.closest("svg") ? style.fill : style.color);
-      const ground = groundOf(element);
+      const ground = ringOf(element, style) || groundOf(element, ink);
       const shown = over([...ink.slice(0, 3), ink[3] * faded(element)], ground);
       const found = ratio(shown, ground);
       if (found < LEAST_CONTRAST - 0.005) judged.set(`${shown}/${ground}`, `contrast ${found.toFixed(2)}: ${told(element)}`);
@@ -94,6 +105,8 @@
 
   const targets = () => [...document.querySelectorAll(
     "a[href], button, input:not([type=hidden]), select, textarea, summary")].filter(seen).filter((one) => one.getBoundingClientRect().right > 0);
+  // Numbers of the lines of a log are as high as the lines; the field that asks for a line leads to the same place.
+  const isLineNumber = (element) => element.matches(".log-row > a");
   // In a sentence a link is as high as its line.
   const inText = (element) => element.localName === "a" && getComputedStyle(element).display === "inline" &&
     [...element.parentElement.childNodes].some((one) => one.nodeType === Node.TEXT_NODE && /[\p{L}\p{N}]/u.test(one.data));
@@ -111,12 +124,12 @@
       }
     }
     for (const one of reachable) {
-      if (inText(one) || boxesOf(one).some((box) => !small(box))) continue;
+      if (inText(one) || isLineNumber(one) || boxesOf(one).some((box) => !small(box))) continue;
       // Far enough from every other, a small one is hit all the same (WCAG 2.2, 2.5.8: a circle of 24 px).
       const mine = one.getBoundingClientRect();
       const x = mine.x + mine.width / 2, y = mine.y + mine.height / 2;
       const near = reachable.find((other) => {
-        if (other === one || one.contains(other) || other.contains(one)) return false;
+        if (other === one || isLineNumber(other) || one.contains(other) || other.contains(one)) return false;
         const box = other.getBoundingClientRect();
         const dx = Math.max(box.left - x, 0, x - box.right), dy = Math.max(box.top - y, 0, y - box.bottom);
         return Math.hypot(dx, dy) < LEAST_TARGET_PX / 2;

@@ -15,6 +15,7 @@ from playwright.sync_api import Browser, Page
 from supervisor.dashboard.app import PAGES
 from tests.browser.conftest import Visit
 from tests.browser.gallery import gallery
+from tests.browser.house import House
 from tests.browser.visiting import Visitor
 
 pytestmark = pytest.mark.xdist_group("browser")
@@ -25,16 +26,43 @@ WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 360, "height": 740}
 # name of a page in PAGES -> its addresses. Among the runs: one that has lived much, one that failed, one whose labels
 # are hostile, one with the longest name.
 ADDRESSES: dict[str, tuple[str, ...]] = {
-    "ui_runs": ("/ui/runs", "/ui/runs?q=nothing-is-called-so", "/ui/runs?status=failed"),
-    "ui_run": ("/ui/runs/llm-a", "/ui/runs/xss-probe"),
-    "ui_charts": ("/ui/runs/llm-a/charts", "/ui/runs/xss-probe/charts?last=day"),
-    "ui_zones": ("/ui/zones", "/ui/zones?state=cooling"),
-    "ui_machines": ("/ui/machines?all=true",),
+    "ui_runs": (
+        "/ui/runs",
+        "/ui/runs?q=nothing-is-called-so",
+        "/ui/runs?status=failed&sort=created",
+    ),
+    "ui_many": ("/ui/many/stop?status=running", "/ui/many/resume?all=true", "/ui/many/stop"),
+    "ui_run": (
+        "/ui/runs/llm-a",
+        "/ui/runs/xss-probe",
+        "/ui/runs/vit-l-finetune",
+        "/ui/runs/probe-2",
+        "/ui/runs/gpu-box-eval",
+    ),
+    "ui_run_events": ("/ui/runs/llm-a/events",),
+    "ui_run_spec": ("/ui/runs/xss-probe/spec",),
+    "ui_charts": ("/ui/runs/llm-a/charts",),
+    "ui_log": ("/ui/runs/llm-a/log", "/ui/runs/llm-a/log?q=loss", "/ui/runs/probe-2/log"),
+    "ui_console": ("/ui/runs/vit-l-finetune/console",),
+    "ui_evidence": ("/ui/runs/vit-l-finetune/evidence/1",),
+    "ui_files": ("/ui/runs/llm-a/files", "/ui/runs/probe-2/files"),
+    "ui_run_change": (
+        "/ui/runs/llm-a/stop",
+        "/ui/runs/vit-l-finetune/resume",
+        "/ui/runs/vit-l-finetune/purge",
+        "/ui/runs/gpu-box-eval/approve",
+        "/ui/runs/llm-a/change",
+    ),
+    "ui_zones": ("/ui/zones",),
+    "ui_machines": ("/ui/machines",),
     "ui_release": ("/ui/machines/release",),
+    "ui_alerts": ("/ui/alerts",),
+    "ui_alert": ("/ui/alerts/{webhook}",),
+    "ui_system": ("/ui/system", "/ui/system?doctor=1"),
 }
 SETTLES_S = 2.0
 # What is asked for by scripts, or is a file; and the form, which the gallery does not show.
-NO_PAGES = {"ui_sign_in", "ui_static", "ui_relay", "ui_live"}
+NO_PAGES = {"ui_sign_in", "ui_static", "ui_relay", "ui_live", "ui_log_lines", "ui_console_lines"}
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +82,7 @@ def faults_of(visitor: Visitor, address: str, settles_s: float = SETTLES_S) -> l
     watch.faults.clear()
     page.emulate_media(color_scheme="light")
     page.set_viewport_size(WIDE)
-    page.goto(address)
+    page.goto(address.format(webhook=webhook_of(visitor) if "{" in address else ""))
     page.wait_for_load_state()
     found = page.evaluate(ACCESSIBILITY)
     for scheme in ("light", "dark"):
@@ -64,6 +92,10 @@ def faults_of(visitor: Visitor, address: str, settles_s: float = SETTLES_S) -> l
         page.set_viewport_size(size)
         found += [f"{size['width']} px: {fault}" for fault in settled_places(page, settles_s)]
     return [*found, *watch.faults]
+
+
+def webhook_of(visitor: Visitor) -> str:
+    return str(visitor.context.request.get("/v1/webhooks").json()["webhooks"][0]["webhook_id"])
 
 
 def settled_places(page: Page, settles_s: float) -> list[str]:
@@ -79,9 +111,11 @@ def test_a_page_is_sound(looker: Visitor, address: str) -> None:
     assert not found, "\n".join(found)
 
 
-def test_the_form_and_a_refusal_are_sound(visit: Visit) -> None:
+def test_the_form_and_refusals_are_sound(house: House, visit: Visit) -> None:
     somebody = visit()
     assert faults_of(somebody, "/ui/sign-in") == []
-    found = faults_of(somebody, "/ui/there-is-no-such-page")
-    assert [one for one in found if "404" not in one] == []
+    somebody.sign_in(house.token)
+    for address, status in (("/ui/there-is-no-such-page", "404"), ("/ui/runs?nonsense=1", "422")):
+        found = faults_of(somebody, address)
+        assert [one for one in found if status not in one] == []
     somebody.watch.faults.clear()

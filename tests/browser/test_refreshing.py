@@ -41,7 +41,7 @@ def test_rows_change_below_what_was_chosen_opened_and_typed(house: House, visit:
 
 def test_a_run_page_keeps_its_focus(house: House, visit: Visit, quiet: str) -> None:
     page = visit().sign_in(house.token, f"/ui/runs/{quiet}")
-    link = page.locator("#attempts").get_by_role("link", name="log of attempt 1")
+    link = page.get_by_role("link", name="log of attempt 1", exact=True)
     link.focus()
     page.evaluate(MARK)
     house.relabel(quiet, "seen-on-page")

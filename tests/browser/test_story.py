@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -53,10 +55,10 @@ def test_a_run_from_its_submit_to_its_stop(house: House, visit: Visit) -> None:
     stays(page)
     house.daemon.call("POST", "/v1/dev/stockout", {"zones": [ZONE], "for_s": 0})
     expect(page.locator("#run-chip")).to_contain_text("running")
-    attempts = page.locator("#attempts tbody tr")
+    attempts = page.locator("table.attempts tbody tr")
     expect(attempts).to_have_count(2)
     expect(attempts.filter(has_text="preempted")).to_have_count(1)
-    expect(page.locator("#attempts .tl-row").filter(has_text="preempted")).to_have_count(1)
+    expect(page.locator(".timeline .tl-row").filter(has_text="preempted")).to_have_count(1)
     assert stayed(page)
 
     # Its log follows.
@@ -75,6 +77,6 @@ def test_a_run_from_its_submit_to_its_stop(house: House, visit: Visit) -> None:
     page.get_by_role("main").get_by_role("button", name="Stop").click()
     expect(page.locator("#run-chip")).to_contain_text("stopped")
     page.get_by_role("link", name="Events", exact=True).click()
-    asked = page.get_by_role("listitem").filter(has_text="Stop asked for by ops-laptop.")
+    asked = page.get_by_role("listitem").filter(has_text=re.compile(r"Stop asked for by ops-laptop\."))
     expect(asked).to_have_count(1)
     expect(asked).to_contain_text("by ops-laptop")
