@@ -61,6 +61,7 @@ def daemon(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield served
     finally:
         served.kill()
+        served.http.close()
 
 
 def test_the_wheel_that_was_built_from_the_archive_of_the_source_has_everything(installed: Path) -> None:
@@ -73,15 +74,23 @@ def test_the_wheel_that_was_built_from_the_archive_of_the_source_has_everything(
         assert {path.name for path in (inside / part).iterdir()} == {path.name for path in own.iterdir()}
 
 
+def named_by(page: httpx.Response) -> Iterator[str]:
+    """Addresses of styles, scripts and icons."""
+    assert page.status_code == 200
+    document = read(page.text)
+    yield from (one.attributes["href"] for one in document.all("link"))
+    yield from (one.attributes["src"] for one in document.all("script"))
+
+
 def test_what_is_installed_serves_its_pages_with_all_they_name(daemon: Daemon) -> None:
     with httpx.Client(base_url=daemon.url, trust_env=False) as browser:
-        page = browser.get("/ui/sign-in")
-        assert page.status_code == 200
-        document = read(page.text)
-        named = [one.attributes["href"] for one in document.all("link")]
-        named += [one.attributes["src"] for one in document.all("script")]
+        named = set(named_by(browser.get("/ui/sign-in")))
+        assert named
+        form = {"token": daemon.token}
+        assert browser.post("/ui/sign-in", data=form, headers={"Origin": daemon.url}).status_code == 303
+        named |= set(named_by(browser.get("/ui/runs")))
         assert any("htmx.min." in address for address in named)
-        for address in named:
+        for address in sorted(named):
             answer = browser.get(address)
             assert answer.status_code == 200, address
             assert answer.headers["cache-control"] == "public, max-age=31536000, immutable"

@@ -9,6 +9,7 @@ import pytest
 
 from supervisor.api.deps import with_tokens
 from supervisor.dashboard.app import PAGES
+from supervisor.domain.status import Status
 from tests.dashboard.dataset.house import NOW, House
 from tests.dashboard.document import read
 from tests.dashboard.looking import Looking
@@ -48,6 +49,12 @@ def pages(house: House) -> dict[str, str]:
     refused = {address: code for address, code in codes.items() if code not in (200, 409)}
     assert refused == {}
     return {address: answer.text for address, answer in answers.items()}
+
+
+def test_the_thirty_runs_are_in_all_conditions(house: House) -> None:
+    listed = Looking(house.services, now=house.clock.now).get("/v1/runs?page_size=100").json()
+    assert {run["status"] for run in listed["runs"]} == {str(status) for status in Status}
+    assert sum(listed["summary"]["counts"].values()) == len(listed["runs"]) == len(house.told) == 30
 
 
 def test_every_page_is_well_made(pages: dict[str, str]) -> None:
