@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from supervisor.dashboard import offers
+from supervisor.dashboard.words import price
 from supervisor.domain.placement import ZoneRecord
+from supervisor.lifecycle.figures import DASH
 from tests.dashboard.document import Element
 from tests.dashboard.looking import Looking
 from tests.services.bed import Bed
@@ -96,3 +98,11 @@ def test_orders() -> None:
     }
     assert orders == {"": "edcbaf", "price": "fcdeba", "provider": "abcdef", "nonsense": "edcbaf"}
     assert offers.look("frozen").text == "frozen"
+
+
+@pytest.mark.parametrize(
+    ("usd_per_h", "expected"),
+    [(None, DASH), (0.0, "$0.00"), (0.2871, "$0.2871"), (0.1, "$0.10"), (1.5, "$1.50"), (34.2, "$34.20")],
+)
+def test_prices_of_an_hour(usd_per_h: float | None, expected: str) -> None:
+    assert price(usd_per_h) == expected

@@ -94,7 +94,7 @@
     const plot = new uPlot({
       width: Math.max(120, room.clientWidth),
       height: Number(height) + TIMES_PX + 8,
-      padding: [8, 6, 0, 0],
+      padding: [8, 18, 0, 0],
       tzDate: (at) => uPlot.tzDate(new Date(at * 1000), "Etc/UTC"),
       legend: { show: false },
       scales: { x: { time: true, range: () => times() }, y: { range: range(bound(figure.dataset.floor), bound(figure.dataset.ceiling)) } },
