@@ -262,23 +262,3 @@ def test_a_page_that_takes_nothing_is_cut_off(
 
     wait_for(tell, 30, "it to be cut off")
     lazy.close()
-
-
-def test_a_script_that_asks_for_a_page_is_sent_to_the_sign_in_and_not_given_it(bed: Bed) -> None:
-    looking = Looking(with_tokens(bed.services))
-    answer = looking.get("/ui/runs?status=running", headers={"HX-Request": "true"})
-    assert (answer.status_code, answer.content) == (401, b"")
-    assert answer.headers["hx-redirect"] == "/ui/sign-in?next=/ui/runs%3Fstatus%3Drunning"
-    assert looking.get("/ui/runs").status_code == 303  # a reader's browser goes itself
-
-
-def test_the_page_has_what_makes_it_live(bed: Bed, looking: Looking) -> None:
-    bed.submit("mine")
-    page = looking.page("/ui/runs/mine")
-    main = page.one("main")
-    assert main.attributes["sse-connect"] == "/ui/live?run=mine"
-    asking = [one for one in main.all("div") if "hx-get" in one.attributes]
-    assert [one.attributes["hx-get"] for one in asking] == ["/ui/runs/mine"]
-    parts = asking[0].attributes["hx-select-oob"].split(",")
-    for part in parts:
-        assert len(page.all(id=part.removeprefix("#"))) == 1, part
