@@ -7,7 +7,7 @@ with the same status and code; where it wants a token, the browser is sent to th
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from urllib.parse import quote, urlsplit
 
@@ -47,6 +47,7 @@ from supervisor.dashboard.public_api import Api, Refused, SignInNeeded
 Page = Callable[[Request, Api], Awaitable[Response]]
 Clock = Callable[[], float]
 GET, POST = ["GET"], ["POST"]
+METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
 PAGES: tuple[tuple[str, list[str], Page, str], ...] = (
     ("/static/{name}", GET, static.show, "ui_static"),
     ("/sign-in", GET, sign_in.show, "ui_sign_in"),
@@ -88,15 +89,17 @@ def mount(app: Starlette, now: Clock = time.time) -> None:
     """Lay the pages into the API's application, whose outer door then stands before them too. `now`: the time of day,
     by which the pages tell how long ago something was."""
     app.router.routes += [
-        *(Route(path, _named(_to_runs, "ui_home"), name="ui_home") for path in ("/", "/ui", "/ui/")),
+        *(Route(path, _named(_home, "ui_home"), methods=METHODS) for path in ("/", "/ui", "/ui/")),
         Mount("/ui", _pages(app), name="ui"),
     ]
     app.state.pages, app.state.now = Pages(now), now
     app.add_middleware(Outside)
 
 
-async def _to_runs(request: Request) -> Response:
-    return RedirectResponse("/ui/runs", 307)
+async def _home(request: Request) -> Response:
+    if request.method in session.SAFE:
+        return RedirectResponse("/ui/runs", 307)
+    return _not_allowed(request, {"GET", "HEAD"})
 
 
 def _pages(api: ASGIApp) -> ASGIApp:
@@ -113,12 +116,16 @@ def _pages(api: ASGIApp) -> ASGIApp:
             return problem(request, error.status_code, "NOT_FOUND", "There is no such page.")
         inner = request.scope["path"].removeprefix("/ui")
         allowed = {name for regex, names in paths if regex.match(inner) for name in names}
-        refusal = problem(request, 405, "METHOD_NOT_ALLOWED", "This page cannot be asked that way.")
-        refusal.headers["Allow"] = ", ".join(sorted(allowed))
-        return refusal
+        return _not_allowed(request, allowed)
 
     pages = Router(routes, redirect_slashes=False)
     return ExceptionMiddleware(pages, handlers={HTTPException: unknown})  # type: ignore[dict-item]
+
+
+def _not_allowed(request: Request, allowed: Collection[str]) -> Response:
+    refusal = problem(request, 405, "METHOD_NOT_ALLOWED", "This page cannot be asked that way.")
+    refusal.headers["Allow"] = ", ".join(sorted(allowed))
+    return refusal
 
 
 Answer = Callable[[Request], Awaitable[Response]]
@@ -159,10 +166,12 @@ def _page(api: ASGIApp, show: Page) -> Answer:
 
 
 def _back(request: Request) -> str:
-    """The page to be shown after the sign-in; "" = none. A change is not repeated: its page is shown again."""
-    if request.method == "GET":
+    """The page to be shown after the sign-in; "" = none. A change is not repeated, and a part is none: the page that
+    sent it is shown again."""
+    part = request.headers.get("hx-current-url")
+    if request.method == "GET" and not part:
         return rendering.here(request)
-    came = urlsplit(request.headers.get("referer", ""))
+    came = urlsplit(part or request.headers.get("referer", ""))
     back = came.path + (f"?{came.query}" if came.query else "")
     ours = came.netloc.lower() == request.headers.get("host", "").lower() and rendering.is_ours(back)
     return back if ours else ""

@@ -149,7 +149,7 @@ ANSWERS = (
     ("DELETE", "/ui/sign-in", 405), ("BREW", "/ui/sign-in", 405), ("POST", "/ui/sign-in", 403),
     ("GET", "/ui/v1/runs", 401), ("GET", "/ui/v1/..", 404), ("POST", "/ui/v1/runs", 405), ("HEAD", "/ui/sign-in", 200),
     ("HEAD", "/ui/nothing", 404), ("GET", "/ui/bug", 500), ("GET", "/ui/runs/", 404),
-    ("GET", "/ui/" + "x" * 17_000, 431),
+    ("GET", "/ui/" + "x" * 17_000, 431), ("POST", "/", 405), ("DELETE", "/ui", 405),
 )  # fmt: skip
 
 
@@ -172,6 +172,7 @@ def test_every_answer_carries_the_headers(with_a_bug: Looking) -> None:
         assert "frame-ancestors 'none'" in policy
         assert "unsafe" not in policy
         assert "access-control-allow-origin" not in told.headers
+        assert (told.headers.get("allow") or "none").startswith("GET, HEAD" if status == 405 else "none")
         if status >= 400 and not target.startswith("/ui/v1"):
             assert told.headers["content-type"] == rendering.HTML, target[:30]
             assert told.headers["cache-control"] == "no-store"

@@ -112,6 +112,9 @@ def test_a_change_without_a_valid_token_leads_back_to_its_page(looking: Looking)
     ):
         told = raw(looking, "/ui/alerts/settings/replay", "POST", referer=referer, **ours)
         assert (told.status, told.headers["location"]) == (303, "/ui/sign-in" + following)
+    asks = {"hx_request": "true", "hx_current_url": "http://127.0.0.1:8787/ui/runs?q=a"}
+    told = raw(looking, "/ui/runs/digits-7/log/lines?after=3", **asks)
+    assert told.headers["hx-redirect"] == "/ui/sign-in?next=/ui/runs%3Fq%3Da"
 
 
 ELSEWHERE = (
