@@ -63,6 +63,16 @@ def test_a_zoom_stands_in_the_address_and_stays(page: Page) -> None:
     expect(page.locator("#since")).to_have_value(whole)
 
 
+def test_a_change_of_the_run_brings_new_points(page: Page) -> None:
+    with page.expect_response("**/beats?*"):
+        page.evaluate(
+            """() => {
+              document.getElementById('run-chip').textContent = 'recovering';
+              document.dispatchEvent(new CustomEvent('live:changed', { detail: document.body }));
+            }"""
+        )
+
+
 def test_by_keyboard(page: Page) -> None:
     room = page.locator(".chart-room").nth(2)
     assert (room.get_attribute("aria-label") or "").startswith("loss: Last ")

@@ -16,7 +16,11 @@
   let asked = { last: box.dataset.last ?? "", since: box.dataset.since ?? "", until: box.dataset.until ?? "" };
   let bands = JSON.parse(box.dataset.bands);
   let shown = [Number(box.dataset.begin), Number(box.dataset.end)];
-  let series = null, plots = [], turn = 0, soon = 0;
+  let series = null, plots = [], turn = 0, soon = 0, status = chip();
+
+  function chip() {
+    return document.getElementById("run-chip")?.textContent;
+  }
 
   const isRanged = () => Boolean(asked.last || asked.since || asked.until);
 
@@ -173,6 +177,11 @@
     plot.setSize({ width: Math.max(120, room.clientWidth), height: plot.height });
   })).observe(box);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { if (series) draw(); });
+  document.addEventListener("live:changed", () => {
+    if (chip() === status) return;
+    status = chip();
+    refresh(); // an attempt has begun or ended
+  });
   document.addEventListener("visibilitychange", () => { if (!document.hidden) refresh(); });
   setInterval(() => { if (!document.hidden && !isOver) refresh(); }, EVERY_MS);
   refresh();
