@@ -8,13 +8,14 @@ from supervisor.ports.objectstore import ObjectMissing, ObjectStore
 from supervisor.services.parts import Parts
 from supervisor.services.queries import Queries
 from supervisor.services.run_view import Json
+from supervisor.services.spec_secrets import shown_spec
 
 
 def show_facts(parts: Parts, queries: Queries, run_id: str) -> Json:
     """`facts` of an attempt: as its agent wrote them, null when it wrote none (yet). Only the newest ones carry the
     list of packages, the others its hash. Raises NotFound, StoreUnavailable."""
     run = queries.find(run_id)
-    spec = parts.store.spec(run.key)
+    spec = shown_spec(parts.store.spec(run.key))
     attempts = parts.store.attempts(run.key)[-known_facts.ATTEMPTS_READ :]
     known = [_read(parts.objects, run.run_id, attempt.number) for attempt in attempts]
     newest = max((at for at, facts in enumerate(known) if facts is not None), default=None)

@@ -95,6 +95,11 @@ def hidden(spec: Mapping[str, Any]) -> dict[str, Any]:
     return {**of("#/spec", {**spec, "secrets": {}}), "secrets": dict(spec.get("secrets", {}))}
 
 
+def shown_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The same with no field that the spec has not: what a submit takes."""
+    return {name: value for name, value in hidden(spec).items() if name in spec}
+
+
 def _check_names(spec: Mapping[str, Any]) -> None:
     env = spec.get("env", {})
     found = []

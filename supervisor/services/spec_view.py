@@ -17,17 +17,16 @@ from supervisor.services import rfc3339
 from supervisor.services.parts import Parts
 from supervisor.services.plan import Preview
 from supervisor.services.plan_view import MADE_AT_LAUNCH
-from supervisor.services.policy import Spec
 from supervisor.services.queries import Queries
 from supervisor.services.run_view import Json, placement_json
-from supervisor.services.spec_secrets import hidden
+from supervisor.services.spec_secrets import hidden, shown_spec
 
 
 def show_spec(parts: Parts, queries: Queries, run_id: str) -> Json:
     """`withheld`: JSON pointers of values that are dots here. Raises NotFound."""
     run = queries.find(run_id)
     stored = parts.store.spec(run.key)
-    shown = _hidden(stored)
+    shown = shown_spec(stored)
     withheld = list(_differing("#", stored, shown))
     return {"run_id": run.run_id, "generation": run.generation, "spec": shown, "withheld": withheld}
 
@@ -58,11 +57,6 @@ def _launch(parts: Parts, preview: Preview, run: Run, newest: Try | None) -> tup
         return dict(preview(run, newest, hidden(parts.store.spec(run.key)))), ""
     except (LaunchRejected, NotSupported) as error:
         return None, str(error)
-
-
-def _hidden(spec: Spec) -> Json:
-    shown = hidden(spec)
-    return shown if "secrets" in spec else {name: value for name, value in shown.items() if name != "secrets"}
 
 
 def _differing(pointer: str, stored: Any, shown: Any) -> Iterator[str]:

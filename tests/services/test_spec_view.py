@@ -11,6 +11,7 @@ from supervisor.domain.attempt import Try
 from supervisor.domain.errors import NotFound
 from supervisor.domain.run import Run
 from supervisor.ports.provider import LaunchRejected
+from supervisor.services.facts import show_facts
 from supervisor.services.plan import Preview, nothing_sent
 from supervisor.services.policy import Spec
 from supervisor.services.spec_view import show_launch, show_spec
@@ -48,6 +49,7 @@ def test_what_looks_like_a_secret_is_left_out_and_named(bed: Bed) -> None:
     assert KEY not in str(told)
     assert told["withheld"] == ["#/command/2", "#/env/API_TOKEN"]
     assert told["spec"]["env"]["LR"] == "0.1"
+    assert KEY not in str(show_facts(bed.parts, bed.services.queries, "digits-7"))
     bed.train("digits-7")
     assert launch(bed)["launch"] == {"name": "m-a1", "env": {"LR": "0.1", "API_TOKEN": "•••"}, "nonce": "***"}
 
