@@ -64,7 +64,7 @@ def test_a_zoom_stands_in_the_address_and_stays(page: Page) -> None:
 
 
 def test_a_change_of_the_run_brings_new_points(page: Page) -> None:
-    with page.expect_response("**/beats?*"):
+    with page.expect_response("**/beats?*", timeout=15_000):  # by itself it looks every 30 s
         page.evaluate(
             """() => {
               document.getElementById('run-chip').textContent = 'recovering';
