@@ -8,6 +8,7 @@ otherwise (an agent that began again), what was counted of the changed part is f
 from __future__ import annotations
 
 import threading
+from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -59,13 +60,18 @@ class LogBytes:
 
 @dataclass(slots=True)
 class Chunks:
-    """What is remembered of one log. Guarded by `lock`: one reader refreshes, others wait."""
+    """What is remembered of one log: about a hundred bytes for each chunk. Guarded by `lock`: one reader refreshes,
+    others wait."""
 
-    _known: list[ObjectInfo] = field(default_factory=list)
-    _ends: list[int] = field(default_factory=list)
+    _keys: list[str] = field(default_factory=list)
+    _ends: array[int] = field(default_factory=lambda: array("Q"))
+    _contents: array[int] = field(default_factory=lambda: array("q"))  # hashes of their generations
     _listed_at: float = float("-inf")
     _lines: LineIndex = field(default_factory=LineIndex)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __len__(self) -> int:
+        return len(self._keys)
 
     def look(self, objects: ObjectStore, prefix: str, monotonic: float) -> LogBytes:
         """StoreUnavailable, ObjectMissing (what was known is forgotten then)."""
@@ -75,20 +81,18 @@ class Chunks:
             except ObjectMissing:
                 self._replace([], float("-inf"))
                 raise
-            keys = tuple(info.key for info in self._known)
-            return LogBytes(objects, keys, tuple(self._ends), self._lines, self._lines.epoch)
+            return LogBytes(objects, tuple(self._keys), tuple(self._ends), self._lines, self._lines.epoch)
 
     def _refresh(self, objects: ObjectStore, prefix: str, monotonic: float) -> None:
         before = self._size
-        if self._known:
+        if self._keys:
             last = self._renew_last(objects)
             while (info := _next(objects, last)) is not None:
                 self._renew_last(objects)  # it may have grown between its look and the next one's birth
                 self._add(info)
                 last = info.key
-        if self._size == before and monotonic - self._listed_at >= (RELIST_S if self._known else 0.0):
-            listed = [info for page in objects.pages(prefix) for info in page.objects]
-            self._replace(listed, monotonic)
+        if self._size == before and monotonic - self._listed_at >= (RELIST_S if self._keys else 0.0):
+            self._replace([info for page in objects.pages(prefix) for info in page.objects], monotonic)
 
     @property
     def _size(self) -> int:
@@ -96,27 +100,30 @@ class Chunks:
 
     def _add(self, info: ObjectInfo) -> None:
         self._ends.append(self._size + info.size)
-        self._known.append(info)
+        self._keys.append(info.key)
+        self._contents.append(hash(info.generation))
 
     def _renew_last(self, objects: ObjectStore) -> str:
-        info = objects.stat(self._known[-1].key)
-        before = self._known.pop()
-        self._ends.pop()
-        if info.size < before.size:
+        info = objects.stat(self._keys[-1])
+        end = self._ends.pop()
+        self._keys.pop()
+        self._contents.pop()
+        if self._size + info.size < end:
             self._lines.forget(self._size)
         self._add(info)
         return info.key
 
     def _replace(self, listed: list[ObjectInfo], monotonic: float) -> None:
-        same = 0
-        for known, found in zip(self._known, listed, strict=False):
-            grown = known is self._known[-1] and found.size >= known.size
-            if known.key != found.key or (known.generation != found.generation and not grown):
+        same, start = 0, 0
+        for key, end, content, found in zip(self._keys, self._ends, self._contents, listed, strict=False):
+            grown = same + 1 == len(self._keys) and start + found.size >= end
+            if key != found.key or (content != hash(found.generation) and not grown):
                 break
-            same += 1
-        if same < len(self._known):
-            self._lines.forget(self._ends[same - 1] if same else 0)
-        self._known, self._ends, self._listed_at = [], [], monotonic
+            same, start = same + 1, end
+        if same < len(self._keys):
+            self._lines.forget(start)
+        self._listed_at = monotonic
+        self._keys, self._ends, self._contents = [], array("Q"), array("q")
         for info in listed:
             self._add(info)
 

@@ -29,7 +29,7 @@ from supervisor.services.run_view import Json
 
 LIMIT_MAX = 1_048_576  # bytes of one answer
 CHUNKS_PER_ANSWER = 512
-LOGS_KEPT = 64
+LOGS_KEPT, CHUNKS_KEPT = 64, 200_000  # remembered; the logs asked for last
 COUNTED_BYTES, COUNTED_S = 256 << 20, 2.0  # of one request that cannot answer without counting lines
 COUNTED_ON_S = 0.3  # of one that can: it counts on for the next
 BACK_BYTES = 65_536  # the first step from the end to the last lines
@@ -192,9 +192,12 @@ class Logs:
         with self._lock:
             chunks = self._known.setdefault(prefix, Chunks())
             self._known.move_to_end(prefix)
-            if len(self._known) > LOGS_KEPT:
+            while len(self._known) > 1 and not self._few():
                 self._known.popitem(last=False)
             return chunks
+
+    def _few(self) -> bool:
+        return len(self._known) <= LOGS_KEPT and sum(map(len, self._known.values())) <= CHUNKS_KEPT
 
     def _allowance(self, seconds: float) -> Allowance:
         return Allowance(COUNTED_BYTES, seconds, self._parts.clock.monotonic)

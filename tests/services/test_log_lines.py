@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from typing import Any
 
 import pytest
@@ -142,6 +143,45 @@ def test_long_lines_and_the_limit(trained: Bed) -> None:
     assert show(trained, line=1, limit=1000)["text"] == "a" * 1000, "unless one alone is longer"
     assert show(trained, tail=5, limit=66_000)["line"] == 2, "it begins with a line"
     assert show(trained, tail=5, limit=2)["text"] == "d\n"
+
+
+def test_only_so_much_is_remembered(trained: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest log alone may have more chunks than all shall have."""
+    monkeypatch.setattr(logs, "CHUNKS_KEPT", 5)
+    for run_id in ("a-1", "a-2", "a-3"):
+        trained.submit(run_id)
+        trained.train(run_id)
+        for sequence in range(3):
+            trained.objects.put(runfiles.log_chunk(run_id, 1, sequence), b"x\n")
+        assert trained.services.logs.show(run_id, None, Part(tail=1))["lines"] == 3
+    assert trained.services.logs.show("a-3", None, Part(line=2))["text"] == "x\nx\n"
+    assert sum(map(len, trained.services.logs._known.values())) <= 6
+
+
+def test_many_readers_of_a_growing_log_agree(trained: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Broken variant: two who counted the same bytes counted them twice."""
+    monkeypatch.setattr(log_lines, "SPACING", 64)
+    wrong: list[object] = []
+
+    def read() -> None:
+        chance = random.Random(threading.get_ident())
+        for _ in range(60):
+            line = chance.randrange(1, 400)
+            told = show(trained, line=line, lines=1)
+            if told["text"] and (told["text"], told["line"]) != (f"line {line}\n", line):
+                wrong.append(told)
+
+    readers = [threading.Thread(target=read) for _ in range(4)]
+    whole = [f"line {number}\n".encode() for number in range(1, 401)]
+    for reader in readers:
+        reader.start()
+    for at in range(0, 400, 20):
+        chunk(trained, at // 100, b"".join(whole[at // 100 * 100 : at + 20]))
+    for reader in readers:
+        reader.join()
+    assert wrong == []
+    trained.clock.advance(60)
+    assert show(trained, line=400)["lines"] == 400
 
 
 def test_the_index_takes_bytes_in_order_only() -> None:
