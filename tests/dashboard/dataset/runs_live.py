@@ -6,7 +6,9 @@ import re
 from typing import Any
 
 from supervisor.domain.causes import Cause
+from supervisor.domain.events import EventKind
 from supervisor.domain.status import Status
+from supervisor.lifecycle.limits import run_cost_usd
 from tests.dashboard.dataset import files
 from tests.dashboard.dataset.house import A100, EAST, H100, IMAGE, L4, WEST, House
 from tests.dashboard.dataset.story import DAY_S, HOUR_S, MINUTE_S, Pace, Story
@@ -104,7 +106,7 @@ def _digits(house: House) -> None:
 def _llm(house: House) -> None:
     """Nine attempts on A100, near the end of its budget."""
     story = house.story(
-        "llm-a", 2.1 * DAY_S, "research", "ops-laptop",
+        "llm-a", 2.2 * DAY_S, "research", "ops-laptop",
         **spec(
             "llm:2026-11-14", "--config", "configs/1b.yaml", shape=A100, env={"WANDB_PROJECT": "llm-a", "SEED": "17"},
             labels={"team": "research", "size": "1b"}, limits={"budget_usd": 80.0}, expect_runtime_s=180_000.0,
@@ -119,12 +121,25 @@ def _llm(house: House) -> None:
     story.pace = Pace(0.62, 120_000, 250, metrics)
     hours = (6.1, 3.4, 0.4, 9.2, 5.0, 7.7, 2.9, 4.6)
     for number, trained_h in enumerate(hours):
+        if number == 4:
+            _wait_for_room(story)
         zone = (*EAST, WEST)[number % 3]
         cause, words = (
             (Cause.PREEMPTED, NOTICE % (30 - number)) if number != 2 else (Cause.HOST_ERROR, "hostError")
         )
         story.life(zone, trained_h * HOUR_S, cause, words, 40 + 130 * (number % 4))
     story.wait(70).ask("us-east1-d").obtain().start(150, 48).train()
+    spent_usd = run_cost_usd(story.run, story.now)
+    text = f"{100 * spent_usd / 80:.0f} % of its budget is spent: ${spent_usd:.2f} of $80.00. Then it saves and ends."
+    story.tell(EventKind.BUDGET_WARNING, text, spent_usd=round(spent_usd, 2))
+
+
+def _wait_for_room(story: Story) -> None:
+    """Two hours and a half without a machine anywhere."""
+    for zone in EAST * 2:
+        story.wait(25 * MINUTE_S).ask(zone).refused(
+            Cause.NO_CAPACITY, STOCK_OUT.replace("g2-standard-8", A100) % zone
+        )
 
 
 def _plain(house: House) -> None:

@@ -141,12 +141,11 @@ class Story:
         attempt, began = self._attempt, self.run.checkpoint_step
         running = self.at + boot_s
         self.wait(boot_s + restore_s)
-        self.becomes(
-            Status.RUNNING,
-            attempt=replace(
-                attempt, up_at=attempt.started_at + boot_s / 4, running_at=running, training_at=self.at, step_from=began
-            ),
+        told = replace(
+            attempt, up_at=attempt.started_at + boot_s / 4, pull_at=attempt.started_at + boot_s / 2,
+            pulled_at=running - 4.0, running_at=running, training_at=self.at, step_from=began,
         )  # fmt: skip
+        self.becomes(Status.RUNNING, attempt=told)
         zone = attempt.placement.zone
         if attempt.number == 1:
             return self.tell(EventKind.STARTED, f"Training in {zone}.", zone=zone)
