@@ -36,13 +36,13 @@
   }
 
   function say(button, text) {
-    const before = button.textContent;
+    const before = [...button.childNodes];
     button.dataset.said = "1";
-    button.textContent = text;
+    button.replaceChildren(text);
     const teller = document.getElementById("told");
     if (teller) teller.textContent = text;
     setTimeout(() => {
-      button.textContent = before;
+      button.replaceChildren(...before);
       delete button.dataset.said;
     }, SAID_MS);
   }

@@ -11,6 +11,7 @@
   const RENEW_MS = 20000;
   const POLL_MS = 12000; // no poll so soon after the last look
   const ROWS_MOST = 100; // as pages/live.py
+  const WRONG = { 0: "The server cannot be reached.", 404: "What this page shows is gone." };
   if (!window.htmx) return;
   const { morph, sources } = window.spot;
   const body = document.body;
@@ -67,7 +68,7 @@
     const status = event.detail.xhr.status;
     const failed = status === 0 || status >= 400;
     notice.hidden = !failed || status === 401; // at 401 the browser is on its way to the sign-in
-    if (failed) notice.textContent = status ? `This page could not be refreshed (${status}).` : "The server cannot be reached.";
+    if (failed) notice.textContent = WRONG[status] || `This page could not be refreshed (${status}).`;
   });
 
   /* --- putting it in --- */

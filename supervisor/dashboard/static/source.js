@@ -18,11 +18,11 @@
       this.lastId = "";
       this.failures = 0;
       this.lookedAt = 0;
-      this.restedAt = 0;
       this.spread = 0;
-      this.rested = false; // because nobody looked, not because the connection was lost
+      this.rested = document.hidden; // because nobody looked, not because the connection was lost
+      this.restedAt = this.rested ? Date.now() : 0;
       this.over = false;
-      if (!document.hidden) this.open();
+      if (!this.rested) this.open();
     }
 
     get readyState() {
