@@ -30,8 +30,8 @@ LABEL_CHARACTERS = 28  # of one label; the whole is in its title
 TO_BE_SEEN = frozenset({"partial", "failed"})  # ends for which the cause is worth a word
 NEEDS_YOU = "needs you"  # also a next action of the API
 SVG = Markup(  # as large as sparkline.py draws
-    '<svg class="spark" viewBox="0 0 96 24" width="96" height="24" role="img" aria-label="{}">'
-    '<title>{}</title><path class="band" d="{}"/><path class="line" d="{}"/></svg>'
+    '<svg class="spark" viewBox="0 0 96 24" width="96" height="24" role="img" aria-label="%s">'
+    '<title>%s</title><path class="band" d="%s"/><path class="line" d="%s"/></svg>'
 )
 
 
@@ -121,7 +121,7 @@ def _eta(eta_s: float | None, what: str) -> str:
 
 
 def _drawn(line: Spark | None) -> Markup:
-    return Markup("") if line is None else SVG.format(line.text, line.text, line.bands, line.line)
+    return Markup("") if line is None else SVG % (line.text, line.text, line.bands, line.line)
 
 
 def _beat(beat: dict[str, Any] | None, now: float) -> Markup:

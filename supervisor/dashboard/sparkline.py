@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from supervisor.lifecycle.figures import age_text, count_text, plural
 
 WIDTH, HEIGHT = 96, 24
 EDGE = 2.0  # so that the line's own width is not cut off
+SOON_S = 30.0  # how exact an end is that moves on
 BAND_MIN = 1.5  # a gap that is shorter than a pixel is seen all the same
 
 Point = tuple[float, float]
@@ -31,13 +33,19 @@ def spark(points: Sequence[dict[str, Any]], until: float | None = None) -> Spark
     is over. None where there is nothing to draw."""
     if not points:
         return None
-    told = [(datetime.fromisoformat(point["at"]).timestamp(), point["step"]) for point in points]
+    line = tuple((point["at"], point["step"], point["gap"]) for point in points)
+    return _spark(line, None if until is None else until // SOON_S * SOON_S)
+
+
+@lru_cache(1024)  # lines stay the same for a minute, and all pages show the same
+def _spark(points: tuple[tuple[str, int, bool], ...], until: float | None) -> Spark:
+    told = [(datetime.fromisoformat(at).timestamp(), step) for at, step, _ in points]
     first, last = told[0][0], max(told[-1][0], until or 0.0)
     low, high = min(step for _, step in told), max(step for _, step in told)
     across = (WIDTH - 2 * EDGE) / max(1.0, last - first)
     up = (HEIGHT - 2 * EDGE) / max(1, high - low)
     drawn = [(EDGE + (at - first) * across, HEIGHT - EDGE - (step - low) * up) for at, step in told]
-    gaps = [False, *(bool(point["gap"]) for point in points[1:])]
+    gaps = [False, *(gap for _, _, gap in points[1:])]
     bands = [
         _band(before[0], x) for before, (x, _), gap in zip(drawn, drawn[1:], gaps[1:], strict=False) if gap
     ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import NamedTuple
 
 from markupsafe import Markup
@@ -116,10 +117,12 @@ def ago(moment: str | None, now: float) -> Markup:
     at = epoch(moment)
     if moment is None or at is None:
         return NOTHING
-    text = f"in {age_text(at - now)}" if at > now else f"{age_text(now - at)} ago"
-    return Markup('<time datetime="{}" title="{}" data-tick>{}</time>').format(
-        moment, whole_time(moment), text
-    )
+    return _ticking(moment, f"in {age_text(at - now)}" if at > now else f"{age_text(now - at)} ago")
+
+
+@lru_cache(4096)  # a list shows three for each row, and a minute later mostly the same
+def _ticking(moment: str, text: str) -> Markup:
+    return Markup('<time datetime="%s" title="%s" data-tick>%s</time>') % (moment, whole_time(moment), text)
 
 
 def what_next(action: dict[str, object], now: float) -> Markup:
