@@ -70,7 +70,7 @@ class LineIndex:
         with self._lock:
             self.epoch += 1
             if offset < self._counted.offset:
-                kept = offset // SPACING
+                kept = max(0, offset - 1) // SPACING  # so that something is counted again, and its end known
                 del self._marks[kept + 1 :]
                 self._counted, self._open = Mark(kept * SPACING, self._marks[kept]), True
 
