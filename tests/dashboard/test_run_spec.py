@@ -115,7 +115,11 @@ def test_what_looks_like_a_secret_is_named_and_not_shown(bed: Bed, looking: Look
 def preview(run: Run, try_: Try, spec: Spec) -> Mapping[str, object]:
     return {
         "kind": "compute.instances.insert",
-        "metadata": {"startup-script": "#!/bin/sh\necho begin </pre><b>\n", "spot-run-id": run.run_id},
+        "metadata": {
+            "startup-script": "#!/bin/sh\necho begin </pre><b>\n",
+            "spot-run-id": run.run_id,
+            "spot-job": "YS1xdWlldA==",
+        },
         "unpacked": {"spot-job": {"env": dict(spec.get("env", {})), "nonce": "***"}},
     }
 
@@ -133,6 +137,7 @@ def test_the_start_up_script_and_the_rest_of_the_request(bed: Bed) -> None:
     assert '"PLACE": "•••"' in rest.text
     assert '"spot-run-id": "digits-7"' in rest.text
     assert "startup-script" not in rest.text
+    assert "YS1xdWlldA==" not in rest.text, "what is packed is shown unpacked only"
 
 
 def test_a_provider_without_a_script_shows_what_its_machine_gets_instead(bed: Bed) -> None:

@@ -7,7 +7,6 @@ without them another run would begin.
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -49,7 +48,8 @@ def _launch_texts(launch: Json | None) -> tuple[str, str]:
     """(the start-up script, "" = a machine of this kind has none; all else as JSON)"""
     if launch is None:
         return "", ""
-    metadata: dict[str, Any] = dict(launch.get("metadata") or {})
+    packed = launch.get("unpacked") or {}  # shown unpacked, and not a second time
+    metadata = {name: value for name, value in (launch.get("metadata") or {}).items() if name not in packed}
     script = str(metadata.pop(SCRIPT, ""))
     rest = {**launch, **({"metadata": metadata} if metadata else {})}
     return script, json.dumps(spec_text.masked(rest), indent=2, ensure_ascii=False)
