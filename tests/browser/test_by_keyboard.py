@@ -67,7 +67,7 @@ def test_from_the_sign_in_to_the_end_of_a_run(house: House, visit: Visit) -> Non
 
 
 @pytest.mark.parametrize(
-    "address", ["/ui/runs", "/ui/runs/quiet", "/ui/runs/quiet/log", "/ui/alerts", "/ui/system"]
+    "address", ["/ui/runs", "/ui/runs/quiet", "/ui/runs/quiet/log", "/ui/alerts", "/ui/system?doctor=1"]
 )
 def test_tab_goes_through_a_page_in_its_order(house: House, visit: Visit, quiet: str, address: str) -> None:
     page = visit().sign_in(house.token, address)

@@ -14,7 +14,6 @@ from playwright.sync_api import Browser, Page
 
 from supervisor.dashboard.app import PAGES
 from tests.browser.conftest import Visit
-from tests.browser.gallery import gallery
 from tests.browser.house import House
 from tests.browser.visiting import Visitor
 
@@ -66,9 +65,10 @@ NO_PAGES = {"ui_sign_in", "ui_static", "ui_relay", "ui_live", "ui_log_lines", "u
 
 
 @pytest.fixture(scope="module")
-def looker(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Visitor]:
-    with gallery(tmp_path_factory.mktemp("gallery")) as root:
-        yield Visitor(browser, root, color_scheme="light")
+def looker(browser: Browser, pictures: str) -> Iterator[Visitor]:
+    found = Visitor(browser, pictures, color_scheme="light")
+    yield found
+    found.context.close()
 
 
 def test_no_page_is_forgotten_here() -> None:

@@ -66,7 +66,9 @@ WRONG = (
 def looker(browser: Browser) -> Iterator[Visitor]:
     texts = {f"p{at}": SOUND.replace(old, new, 1) for at, (old, new, _) in enumerate(WRONG)}
     with pages(sound=SOUND, **texts) as port:
-        yield Visitor(browser, f"http://127.0.0.1:{port}")
+        found = Visitor(browser, f"http://127.0.0.1:{port}")
+        yield found
+        found.context.close()
 
 
 def test_a_sound_page_passes(looker: Visitor) -> None:
