@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 from supervisor.domain.causes import Cause
@@ -82,6 +83,9 @@ def _launching(house: House) -> None:
     story.life("us-east1-c", 2.2 * HOUR_S, Cause.PREEMPTED, NOTICE % 27)
     story.life("us-east1-b", 1.4 * HOUR_S, Cause.PREEMPTED, NOTICE % 30)
     story.until_ago(110).ask("us-east1-d").obtain()
+    assert story.run.attempt is not None
+    began = story.run.attempt.started_at
+    story.becomes(attempt=replace(story.run.attempt, up_at=began + 20, pull_at=house.now - 50))
     story.beats(
         sequence=3, phase="image", phase_since=house.now - 50, message="driver installed, pulling image (4.1 GB)",
         step=None, telemetry="",
@@ -137,9 +141,7 @@ def _llm(house: House) -> None:
 def _wait_for_room(story: Story) -> None:
     """Two hours and a half without a machine anywhere."""
     for zone in EAST * 2:
-        story.wait(25 * MINUTE_S).ask(zone).refused(
-            Cause.NO_CAPACITY, STOCK_OUT.replace("g2-standard-8", A100) % zone
-        )
+        story.wait(25 * MINUTE_S).ask(zone).refused(Cause.NO_CAPACITY, STOCK_OUT.replace(L4, A100) % zone)
 
 
 def _plain(house: House) -> None:
@@ -221,8 +223,16 @@ def _lost(house: House, name: str, cause: Cause, words: str, ago_s: float, next_
     given = spec("llm:2026-11-14", shape=A100, labels={"team": "research"}, limits={"budget_usd": 120.0})
     story = house.story(name, 9 * HOUR_S, "research", "ops-laptop", **given)
     story.pace = Pace(0.9, 100_000, 200, {"loss": (9.1, 2.9)})
-    story.life("us-east1-d", 3.2 * HOUR_S, Cause.PREEMPTED, NOTICE % 30)
-    story.wait(25).ask("us-east1-c").obtain().start().train(house.now - ago_s - story.at).lose(cause, words)
+    story.life("us-east1-d", 1.7 * HOUR_S, Cause.PREEMPTED, NOTICE % 30)
+    for zone in ("us-east1-c", "us-east1-b"):
+        story.wait(9 * MINUTE_S).ask(zone).refused(Cause.NO_CAPACITY, STOCK_OUT.replace(L4, A100) % zone)
+    story.wait(7 * MINUTE_S).ask("us-east1-b").obtain(48).start(520, 170).train(0.9 * HOUR_S)
+    story.lose(Cause.HOST_ERROR, "compute.instances.hostError: the host failed")
+    story.wait(40).ask("us-east1-d").obtain().start(410, 95).train(1.2 * HOUR_S).lose(
+        Cause.PREEMPTED, NOTICE % 30
+    )
+    story.wait(25).ask("us-east1-c").obtain().start(430, 90)
+    story.train(house.now - ago_s - story.at).lose(cause, words)
     return story.becomes(next_at=house.now + next_s)
 
 
