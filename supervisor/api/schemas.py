@@ -139,8 +139,9 @@ class SubmittedRun(Run):
 
 
 class Summary(Answer):
-    """Counts by status under the same filter, without its `status`. `last_tick_age_s`: since this process last looked at
-    its runs, null: it has not. `tick_late`: it is too long ago (as in /readyz), and no other replica does it instead."""
+    """Counts by status under the same filter, without its `status`. `last_tick_age_s`: since this process last looked
+    at its runs, null: it has not. `tick_late`: it is too long ago (as in /readyz), and no other replica does it
+    instead."""
 
     counts: dict[str, int]
     usd_per_h: float
