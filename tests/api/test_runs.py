@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.api import schemas, schemas_attempts, schemas_health, schemas_telemetry
+from supervisor.api import schemas, schemas_attempts, schemas_health, schemas_logs, schemas_telemetry
 from supervisor.domain import runfiles
 from supervisor.domain.heartbeat import encode
 from supervisor.domain.run import Outcome
@@ -122,7 +122,7 @@ def test_attempts_events_and_logs(client: Client, bed: Bed) -> None:
     assert [event.kind for event in events.events] == ["submitted"]
     assert len(client.get("/v1/events", params={"newest_first": "true"}).json()["events"]) == 1
     log = client.get("/v1/runs/digits-7/logs", params={"attempt": 1, "offset": 1})
-    assert schemas.LogText.model_validate(log.json()).text == "ello\n"
+    assert schemas_logs.LogText.model_validate(log.json()).text == "ello\n"
     assert log.headers["x-next-offset"] == "6"
 
 
