@@ -232,6 +232,15 @@ def test_guesses_are_limited_by_the_address_they_come_from(bed: Bed, token: str)
         assert sign_in(looking, bad, **OURS).status in (401, 429)
 
 
+def test_who_asks_too_often_is_told_when_to_come_back(bed: Bed, token: str) -> None:
+    looking = Looking(with_tokens(bed.services, Rates(0.5, 2.0)))
+    told = [raw(looking, "/ui/v1/meta", cookie=f"spot-8787={token}") for _ in range(2)]
+    assert [one.status for one in told] == [200, 200]
+    page = raw(looking, "/ui/alerts", cookie=f"spot-8787={token}")
+    assert (page.status, page.headers["retry-after"]) == (429, "2")
+    assert "Repeat this one in 2 s" in read(page.body.decode()).one("p", role="alert").text
+
+
 def test_the_token_is_told_nowhere(asked: Services, token: str, caplog: pytest.LogCaptureFixture) -> None:
     looking = Looking(asked)
     with caplog.at_level(logging.DEBUG):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import closing
 from dataclasses import replace
+from http.client import HTTPConnection
 from urllib.parse import quote
 
 import httpx
@@ -119,6 +121,12 @@ def test_a_stream_comes_as_it_goes_and_ends_with_its_listener(bed: Bed) -> None:
         listener.wait(1)
         assert listener.events[0].event == "submitted"
         assert "sandbox" in listener.headers["Content-Security-Policy"]
+        with closing(HTTPConnection("127.0.0.1", served.port, timeout=10)) as asking:
+            asking.request("HEAD", "/ui/v1/events", headers={"Accept": "text/event-stream"})
+            looked = asking.getresponse()
+            assert (looked.status, looked.read()) == (200, b"")
+            asking.request("GET", "/livez")
+            assert asking.getresponse().status == 200, "the one before has ended"
         listener.close()
         wait_for(lambda: not served.streams._admitted, 10, "the stream that nobody listens to")
 
