@@ -16,9 +16,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from urllib.parse import urlsplit
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, StorageState, sync_playwright
 
 from supervisor.api import server
 from supervisor.api.deps import Services, with_tokens
@@ -79,9 +78,10 @@ def main(names: Sequence[str]) -> None:
         playwright = stack.enter_context(sync_playwright())
         browser = playwright.chromium.launch(executable_path=path, args=[*ARGUMENTS, *LETTERS])
         stack.callback(browser.close)
+        known = signed_in(browser, root, house.token)
         for shot in shots:
             for look in LOOKS:
-                picture = taken(browser, root, shot, look, "" if shot.stranger else house.token)
+                picture = taken(browser, root, shot, look, None if shot.stranger else known)
                 (FOLDER / f"{shot.name}-{look}.png").write_bytes(picture)
                 print(f"{len(picture) / 1000:6.0f} kB  {shot.name}-{look}.png", flush=True)  # noqa: T201
 
@@ -102,10 +102,25 @@ def served(house: House, services: Services) -> Iterator[str]:
         listener.close()
 
 
-def taken(browser: Browser, root: str, shot: Shot, look: str, token: str) -> bytes:
-    """`token`: of whoever looks; "" = nobody who is known."""
+def signed_in(browser: Browser, root: str, token: str) -> StorageState:
+    """What a browser keeps of that."""
+    context = browser.new_context()
+    try:
+        page = context.new_page()
+        page.goto(f"{root}/ui/sign-in")
+        page.fill("#token", token)
+        page.click("main button")
+        page.wait_for_url("**/ui/runs**")
+        return context.storage_state()
+    finally:
+        context.close()
+
+
+def taken(browser: Browser, root: str, shot: Shot, look: str, known: StorageState | None) -> bytes:
+    """`known`: what the browser of whoever looks has kept; None = nothing."""
     width, height = shot.size
     context = browser.new_context(
+        storage_state=known,
         viewport={"width": width, "height": height},
         color_scheme="dark" if look == "dark" else "light",
         reduced_motion="reduce",
@@ -113,8 +128,6 @@ def taken(browser: Browser, root: str, shot: Shot, look: str, token: str) -> byt
         locale="en-GB",
     )
     try:
-        if token:
-            context.add_cookies([{"name": f"spot-{urlsplit(root).port}", "value": token, "url": root}])
         page = context.new_page()
         page.clock.set_fixed_time(int(NOW * 1000))
         answer = page.goto(root + shot.path)
