@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -171,7 +171,4 @@ def _back(request: Request) -> str:
     part = request.headers.get("hx-current-url")
     if request.method == "GET" and not part:
         return rendering.here(request)
-    came = urlsplit(part or request.headers.get("referer", ""))
-    back = came.path + (f"?{came.query}" if came.query else "")
-    ours = came.netloc.lower() == request.headers.get("host", "").lower() and rendering.is_ours(back)
-    return back if ours else ""
+    return rendering.ours(request, part or request.headers.get("referer", ""))

@@ -10,7 +10,7 @@ import gzip
 from functools import cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.concurrency import run_in_threadpool
@@ -83,9 +83,23 @@ def of_every_page(request: Request) -> dict[str, Any]:
 
 
 def here(request: Request) -> str:
-    """The address of this page, below our host."""
+    """The address of this page, below our host; of the answer to a form, which cannot be asked for again, the page that
+    sent it."""
+    if request.method not in session.SAFE:
+        return ours(request, request.headers.get("referer", "")) or "/ui/runs"
     path, query = quote(request.scope["path"]), request.scope["query_string"].decode("latin-1")
     return f"{path}?{query}" if query else path
+
+
+def ours(request: Request, address: str) -> str:
+    """Of a whole address of this dashboard what is below our host; "" of any other."""
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        return ""
+    below = parts.path + (f"?{parts.query}" if parts.query else "")
+    known = parts.netloc.lower() == request.headers.get("host", "").lower() and is_ours(below)
+    return below if known else ""
 
 
 def html(request: Request, text: str, status: int = 200) -> Response:

@@ -203,6 +203,11 @@ def test_a_test_message_says_whether_it_was_taken(told: Bed, looking: Looking) -
     here = f"/ui/alerts/{hook(told)}"
     answer = read(looking.post(f"{here}/test").text)
     assert answer.one("p", id="result", class_="good").text.startswith("The test message was taken")
+    [asks] = [
+        element.attributes["hx-get"] for element in answer.all() if "hx-select-oob" in element.attributes
+    ]
+    assert asks == here, "the answer to a form cannot be asked for again: its page is"
+    assert answer.all("input", name="next")[0].attributes["value"] == here
     courier = told.parts.courier
     assert isinstance(courier, FakeCourier)
     courier.answer = failing(500)

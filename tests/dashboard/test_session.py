@@ -169,3 +169,16 @@ def test_the_name_that_is_shown_cannot_be_anything(bed: Bed, looking: Looking) -
     assert not read(raw(looking, "/ui/sign-in", cookie="spot-8787-who=eve").body.decode()).all(
         "a", class_="who"
     )
+
+
+def test_the_answer_to_a_form_leads_back_to_its_page(bed: Bed) -> None:
+    looking = Looking(bed.services)
+    for referer, following in (
+        ("http://127.0.0.1:8787/ui/alerts?a=b", "/ui/alerts?a=b"),
+        ("http://evil.example/ui/alerts", "/ui/runs"),
+        ("http://[evil/ui/alerts", "/ui/runs"),
+        ("", "/ui/runs"),
+    ):
+        told = raw(looking, "/ui/alerts/none/test", "POST", origin="http://127.0.0.1:8787", referer=referer)
+        assert told.status == 404
+        assert read(told.body.decode()).one("input", name="next").attributes["value"] == following

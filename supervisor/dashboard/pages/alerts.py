@@ -98,6 +98,7 @@ async def _all(request: Request, api: Api, status: int, wish: Json) -> Response:
         request,
         "alerts.html",
         status,
+        here="/ui/alerts",
         webhooks=[{**webhook, "look": look_of(webhook)} for webhook in found["webhooks"]],
         persons=persons,
         more=runs["next_cursor"] is not None,
@@ -125,6 +126,7 @@ async def _one(request: Request, api: Api, told: Json) -> Response:
     return await rendering.page(
         request,
         "alert.html",
+        here=rendering.here(request) if request.method == "GET" else f"/ui/alerts/{webhook_id}",
         webhook={**webhook, "look": look_of(webhook)},
         deliveries=page["deliveries"],
         following=page["next_cursor"],
@@ -141,7 +143,9 @@ async def _one(request: Request, api: Api, told: Json) -> Response:
 
 
 async def _made(request: Request, webhook: Json, what: str) -> Response:
-    return await rendering.page(request, "alert_made.html", webhook=webhook, what=what)
+    return await rendering.page(
+        request, "alert_made.html", here=f"/ui/alerts/{webhook['webhook_id']}", webhook=webhook, what=what
+    )
 
 
 def look_of(webhook: Json) -> Look:

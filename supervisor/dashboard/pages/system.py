@@ -41,6 +41,7 @@ async def _page(request: Request, api: Api, examined: bool, query: Query) -> Res
     return await rendering.page(
         request,
         "system.html",
+        here="/ui/system?doctor=1" if examined else "/ui/system",
         meta=meta,
         loop=loop,
         ready=ready,
