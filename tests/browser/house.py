@@ -54,9 +54,8 @@ class House:
 
     def relabel(self, run_id: str, name: str) -> None:
         """Something that happens to a run, and is told: a label of this name is set."""
-        url = f"{self.daemon.url}/v1/runs/{run_id}"
-        seen = {"If-Match": self.daemon.http.get(url).headers["etag"]}
-        answer = self.daemon.http.patch(url, json={"labels": {name: "set"}}, headers=seen)
+        url, whatever = f"{self.daemon.url}/v1/runs/{run_id}", {"If-Match": "*"}
+        answer = self.daemon.http.patch(url, json={"labels": {name: "set"}}, headers=whatever)
         assert answer.is_success, answer.text
 
 
