@@ -1,15 +1,18 @@
 """A spec as text to copy: YAML, a command of the command line, a request with curl.
 
-Shells are given the text as a quoted here-document, in which nothing means anything to them. What comes back out of
-each of the three is the very same spec; tests submit it.
+Shells are given quoted words, or the text as a quoted here-document, in which nothing means anything to them. What
+comes back out of each of the three is the very same spec; tests submit it.
 """
 
 from __future__ import annotations
 
 import json
+import shlex
 from typing import Any
 
 import yaml
+
+from supervisor.dashboard.spec_flags import as_words
 
 Spec = dict[str, Any]
 DOTS = "•••"
@@ -50,12 +53,27 @@ def masked(value: Any) -> Any:
 
 def as_command(spec: Spec) -> str:
     """For the command line, which puts the present folder where no `workdir` is named: none was, so it says so."""
+    words = as_words(spec)
+    if words is not None:
+        return _typed(words)
     return _fed("spot submit -", as_yaml(spec if "workdir" in spec else {**spec, "workdir": None}))
 
 
 def as_curl(spec: Spec) -> str:
     asked = 'curl -sS "$SPOT_URL/v1/runs" -H "Authorization: Bearer $SPOT_TOKEN" --json @-'
     return _fed(asked, json.dumps({"spec": spec}, indent=2, ensure_ascii=False) + "\n")
+
+
+def _typed(words: list[str]) -> str:
+    """An option a line, then the command."""
+    at = words.index("--") if "--" in words else len(words)
+    parts = ["spot submit"]
+    for word in words[:at]:
+        option, sign, value = word.partition("=")
+        parts.append(option + sign + (shlex.quote(value) if sign else ""))
+    if at < len(words):
+        parts.append(shlex.join(words[at:]))
+    return " \\\n  ".join(parts) + "\n"
 
 
 def _fed(command: str, text: str) -> str:

@@ -16,8 +16,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from supervisor.cli import submit
 from supervisor.cli.specfile import read_spec
-from supervisor.dashboard import spec_text
+from supervisor.dashboard import spec_flags, spec_text
 from supervisor.domain.attempt import Try
 from supervisor.domain.run import Run
 from supervisor.services.policy import Spec
@@ -41,17 +42,17 @@ def stored(bed: Bed, run_id: str) -> Spec:
 
 
 def fed(text: str, name: str, folder: Path) -> tuple[str, str]:
-    """(arguments, standard input) that a shell gives to the program of this name."""
+    """(arguments, each with a NUL behind it; standard input) that a shell gives to the program of this name."""
     program = folder / name
-    program.write_text('#!/bin/sh\nprintf "%s\\n" "$@" > arguments\ncat > input\n')
+    program.write_text('#!/bin/sh\nprintf "%s\\0" "$@" > arguments\ncat > input < /dev/stdin\n')
     program.chmod(0o755)
     path = f"{folder}{os.pathsep}{os.environ['PATH']}"
     environment = {"PATH": path, "SPOT_URL": "http://127.0.0.1:8787", "SPOT_TOKEN": "sup_x"}
-    subprocess.run(["sh", "-c", text], cwd=folder, env=environment, check=True)
+    subprocess.run(["sh", "-c", text], cwd=folder, env=environment, check=True, stdin=subprocess.DEVNULL)
     return (folder / "arguments").read_text(), (folder / "input").read_text()
 
 
-@pytest.mark.parametrize("spec", [HOSTILE, {"command": ["python", "train.py"], "workdir": "/data"}])
+@pytest.mark.parametrize("spec", [HOSTILE, {"command": ["python", "train.py"]}])
 def test_each_text_that_is_copied_submits_the_same_spec(
     bed: Bed, looking: Looking, spec: Spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -61,7 +62,7 @@ def test_each_text_that_is_copied_submits_the_same_spec(
     client = Client(bed.services)
 
     arguments, given_ = fed(cli, "spot", tmp_path)
-    assert arguments.split() == ["submit", "-"]
+    assert arguments == "submit\0-\0"
     monkeypatch.setattr("sys.stdin", io.StringIO(given_))
     run_id, read = read_spec("-")
     assert run_id is None
@@ -69,13 +70,90 @@ def test_each_text_that_is_copied_submits_the_same_spec(
     assert stored(bed, "by-cli") == stored(bed, "digits-7")
 
     arguments, given_ = fed(curl, "curl", tmp_path)
-    assert "http://127.0.0.1:8787/v1/runs\n-H\nAuthorization: Bearer sup_x\n" in arguments
+    assert "http://127.0.0.1:8787/v1/runs\0-H\0Authorization: Bearer sup_x\0" in arguments
     body = json.loads(given_)
     assert client.post("/v1/runs", json={**body, "run_id": "by-curl"}).status_code == 201
     assert stored(bed, "by-curl") == stored(bed, "digits-7")
 
     assert yaml.safe_load(plain) == stored(bed, "digits-7")
     assert not (tmp_path / "pwned").exists()
+
+
+SAYABLE: Mapping[str, Any] = {
+    "command": ["sh", "-c", "echo 'it''s' \"$HOME\" `id` $(touch pwned) \\ !! # é", "--", "-x=1", ""],
+    "workdir": "/data/set 1",
+    "env": {"A": "  'hi' = $B", "EMPTY": ""},
+    "labels": {"team": "-vision", "n": "0x1f"},
+    "zones": ["local-b", "local-a"],
+    "limits": {
+        "budget_usd": 12.5,
+        "max_runtime_s": 1e7,
+        "max_attempts": 3,
+        "deadline": "2040-01-31T08:00:00Z",
+    },
+    "results": [{"path": "*.npz"}],
+    "spot": False,
+    "stop_grace_s": 45.0,
+    "keep_s": 600.0,
+    "on_failure": "keep",
+}
+PINNED = {"command": "cd /x && ./run.sh 'a b'", "provider": "local", "workdir": "/x", "shapes": ["cpu"]}
+
+
+def typed(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Spec:
+    """The spec that the command line makes of it."""
+    arguments, _ = fed(text, "spot", folder)
+    made: list[Spec] = []
+
+    def keep(client: object, body: Any, file: object) -> None:
+        made.append(body["spec"])
+        raise SystemExit(0)
+
+    monkeypatch.setattr(submit, "_send", keep)
+    monkeypatch.setattr(
+        submit, "machines_here", lambda client, flag: lambda named: (flag or "local") == "local"
+    )
+    monkeypatch.setenv("SPOT_URL", "http://127.0.0.1:1")
+    with pytest.raises(SystemExit):
+        submit.submit.main(arguments.split("\0")[1:-1], "spot", standalone_mode=False)
+    return made[0]
+
+
+@pytest.mark.parametrize("spec", [SAYABLE, PINNED])
+def test_what_options_can_say_is_a_command_that_people_type(
+    bed: Bed, looking: Looking, spec: Spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bed.submit("digits-7", spec)
+    text = "".join(looking.page(PAGE).one(id="copy-cli").children)
+    assert text.startswith("spot submit \\\n  --")
+    assert "<<" not in text
+    made = typed(text, tmp_path, monkeypatch)
+    assert Client(bed.services).post("/v1/runs", json={"run_id": "typed", "spec": made}).status_code == 201
+    assert stored(bed, "typed") == stored(bed, "digits-7")
+    assert not (tmp_path / "pwned").exists()
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"stall": {"polls": 3}},
+        {"results": [{"path": "*", "min_count": 2}]},
+        {"keep_s": 0.5},
+        {"workdir": "data"},
+        {"workdir": "/data/../x"},
+        {"command": ["sh", "-c", "a\nb"]},
+        {"code": "ab" * 32},
+    ],
+)
+def test_what_options_cannot_say_is_a_file(more: Spec) -> None:
+    assert spec_text.as_command({**PINNED, **more}).startswith("spot submit - <<'SPEC'\n")
+
+
+def test_every_option_is_one_of_the_command_line() -> None:
+    known = {name for parameter in submit.submit.params for name in parameter.opts}
+    words = spec_flags.as_words({**SAYABLE, "provider": "gce", "image": "i", "secrets": {"A": "env:B"}})
+    assert words is not None
+    assert {word.partition("=")[0] for word in words[: words.index("--")]} <= known
 
 
 texts = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]), max_size=40)
