@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
@@ -14,7 +15,7 @@ from supervisor.api.access import NEEDED
 from supervisor.api.deps import Services, with_tokens
 from supervisor.api.rates import Rates
 from supervisor.dashboard import app as dashboard
-from supervisor.dashboard import rendering
+from supervisor.dashboard import rendering, session
 from supervisor.dashboard.public_api import Api
 from supervisor.domain.callers import LOCAL, Scope
 from supervisor.domain.tokens import write
@@ -71,6 +72,22 @@ def test_only_our_own_pages_change_something(asked: Services, token: str) -> Non
         assert ("set-cookie" in told.headers) is (expected == 303), name
         out = raw(looking, "/ui/sign-out", "POST", cookie=f"spot-8787={token}", **headers)
         assert (name, out.status) == (name, expected)
+
+
+def test_the_tables_bite(asked: Services, token: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where pages believe whoever asks, and where cookies count at the API, the answers above are others."""
+    monkeypatch.setattr(session, "is_from_our_pages", lambda request: True)
+    assert sign_in(Looking(asked), token).status == 303
+    looking, cookie = Looking(asked), f"spot-8787={token}"
+
+    async def believing(scope: Any, receive: Any, send: Any) -> None:
+        told = dict(scope["headers"]).get(b"cookie", b"").partition(b"=")[2]
+        await looking_app(
+            {**scope, "headers": [*scope["headers"], (b"authorization", b"Bearer " + told)]}, receive, send
+        )
+
+    looking_app, looking.app = looking.app, believing  # type: ignore[assignment]
+    assert raw(looking, "/v1/runs", cookie=cookie).status == 200
 
 
 def test_every_change_below_ui_asks_where_it_comes_from(asked: Services, token: str) -> None:
