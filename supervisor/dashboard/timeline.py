@@ -20,7 +20,7 @@ NEWEST = 12  # bars that are shown where nobody asks for all
 MARKS = 5
 EDGE = 4.0  # percent: no mark so near to an end, where its text would be cut off
 HAIR = 0.25  # percent
-NAMED_FROM = 9.0  # percent: a part as wide as this has room for its name
+LETTER = 1.8  # percent of a bar that a letter takes at most where names are shown (static/run.css)
 SHORTEST_S = 1.0  # of an axis
 EFFECTIVE = "training"
 PHASES = {  # in the order of the legend
@@ -193,7 +193,7 @@ def _parts(spans: Sequence[Json], axis: _Axis) -> tuple[Part, ...]:
         name = str(PHASES.get(span["phase"], span["phase"]))
         title = f"{name} {age_text(until - since)}, from {whole_time(span['since'])}"
         part = Part(span["phase"], min(x, 100 - HAIR), max(width, HAIR), title)
-        found.append(replace(part, name=name) if width >= NAMED_FROM else part)
+        found.append(replace(part, name=name) if width >= LETTER * len(name) else part)
     return tuple(sorted(found, key=lambda part: -part.width))
 
 
