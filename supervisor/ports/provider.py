@@ -111,6 +111,11 @@ class Provider(Protocol):
         """Every placement that may be asked for, in the order of preference given by the settings. No network."""
         ...
 
+    def gpus(self, shape: str) -> str:
+        """What a machine of this shape has for the training, as people say it: `L4`, `8 × A100 80GB`; "" = none, or not
+        known. Of any shape, also of one that is not offered any more, or that never was. Asks nobody."""
+        ...
+
     def launch(self, request: LaunchRequest) -> Machine:
         """Start this machine, or find it: a repeated request (same name, same launch id) gives the machine that the
         first one made. While the platform still looks for room the machine is ASKED in the listing; StillLooking when

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 from uuid import uuid4
@@ -17,6 +17,7 @@ class Subject(ABC):
     """One provider under test."""
 
     provider: Any
+    gpus: Mapping[str, str] = {}  # shape -> what its machines have, as the provider must say it
 
     def __init__(self) -> None:
         self.token = uuid4().hex[:8]  # machines of other tests on this computer are none of ours

@@ -33,6 +33,16 @@ class ProviderContract:
         assert offers
         assert all(offer.placement.provider == subject.provider.name for offer in offers)
 
+    def test_what_a_machine_has_for_the_training_is_said_in_a_few_words(self, subject: Subject) -> None:
+        shapes = {offer.placement.shape for offer in subject.provider.offers()} | set(subject.gpus)
+        told = {shape: subject.provider.gpus(shape) for shape in shapes}
+        assert {shape: words for shape, words in told.items() if shape in subject.gpus} == subject.gpus
+        assert all(words == " ".join(words.split()) and len(words) <= 40 for words in told.values())
+        for never in ("", "never-offered", "0x!/+1x", "ä" * 300):
+            assert subject.provider.gpus(never) == ""
+        with subject.all_unreadable():
+            assert {shape: subject.provider.gpus(shape) for shape in shapes} == told
+
     def test_a_digest_is_its_own_pin_and_what_is_no_image_is_missing(self, subject: Subject) -> None:
         exact = f"127.0.0.1:9/train@sha256:{'b' * 64}"
         pinned = subject.provider.pin(exact)

@@ -23,6 +23,8 @@ class FakeSubject(Subject):
         super().__init__()
         self.clock = FakeClock()
         self.provider = make(self.clock)
+        self.gpus = {"cpu": "", "l4x2": "2 × L4"}  # the second is not offered any more
+        self.provider.gpu_words = {"l4x2": "2 × L4"}
         self.provider.boot_s = 3.0
         self.provider.release_delay_s = 2.0
 

@@ -125,11 +125,39 @@ class AsksForSecretsAgain(FakeProvider):
         return super().launch(request)
 
 
+class KnowsOnlyItsOffers(FakeProvider):
+    """A run of before has a shape that is offered no more."""
+
+    def gpus(self, shape: str) -> str:
+        offered = any(offer.placement.shape == shape for offer in self.offered)
+        return super().gpus(shape) if offered else ""
+
+
+class StumblesOverAStrangeShape(FakeProvider):
+    def gpus(self, shape: str) -> str:
+        return super().gpus(shape) if shape.partition("-")[0].isalnum() else super().gpus(shape.split("x")[9])
+
+
+class AsksThePlatformWhatItHas(FakeProvider):
+    def gpus(self, shape: str) -> str:
+        self._refuse_if_down()
+        return super().gpus(shape)
+
+
+class SaysTheMachineTypeForTheGpu(FakeProvider):
+    def gpus(self, shape: str) -> str:
+        return shape
+
+
 _numbers = itertools.count(2)
 P, D = ProviderContract, DisastersContract
 Promise = Callable[..., None]
 
 CAUGHT: list[tuple[type[FakeProvider], Promise]] = [
+    (KnowsOnlyItsOffers, P.test_what_a_machine_has_for_the_training_is_said_in_a_few_words),
+    (StumblesOverAStrangeShape, P.test_what_a_machine_has_for_the_training_is_said_in_a_few_words),
+    (AsksThePlatformWhatItHas, P.test_what_a_machine_has_for_the_training_is_said_in_a_few_words),
+    (SaysTheMachineTypeForTheGpu, P.test_what_a_machine_has_for_the_training_is_said_in_a_few_words),
     (ReleasesByName, P.test_a_release_leaves_a_machine_with_another_id_alone),
     (FindsByName, P.test_find_asks_for_one_machine_by_name_and_id),
     (UnreadableIsEmpty, P.test_what_cannot_be_read_is_unknown_not_absent),

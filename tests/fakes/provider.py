@@ -68,6 +68,7 @@ class FakeProvider(Misfortunes, KeptSecrets):
         self.quota: set[str] = set()  # zones that answer QuotaExceeded
         self.unreachable: set[str] = set()
         self.down = False
+        self.gpu_words: dict[str, str] = {}  # shape -> what gpus() says of it; absent = none
         self.boot_s = 0.0
         self.room_s = 0.0
         self.quota_scope = "zone"
@@ -98,6 +99,9 @@ class FakeProvider(Misfortunes, KeptSecrets):
 
     def offers(self) -> tuple[Offer, ...]:
         return self.offered
+
+    def gpus(self, shape: str) -> str:
+        return self.gpu_words.get(shape, "")
 
     def launch(self, request: LaunchRequest) -> Machine:
         with self._lock:

@@ -46,6 +46,8 @@ class TickingClock:
 class GceSubject(Subject):
     """`violations`: what Google's discovery document does not allow, of all exchanges."""
 
+    gpus = {"t4": "T4", "l4": "L4", "a2-ultragpu-8g": "8 × A100 80GB", "n1-standard-8": ""}  # two of before
+
     def __init__(self, folder: Path, config: GceConfig | None = None, per_try_s: float = 5.0) -> None:
         super().__init__()
         self.clock, self.violations = TickingClock(), list[str]()

@@ -9,17 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from supervisor.domain.findings import FAIL, OK, WARN, Finding
+from supervisor.providers.gce.cards import card_type
 from supervisor.providers.gce.config import GceConfig, Shape
 from supervisor.providers.gce.errors import ApiError
 
 Read = Callable[..., Mapping[str, Any]]
-# Cards that machine types bring along -> their type. https://cloud.google.com/compute/docs/gpus
-OWN_CARDS = {
-    "g2-": "nvidia-l4",
-    "a2-highgpu-": "nvidia-tesla-a100",
-    "a2-megagpu-": "nvidia-tesla-a100",
-    "a2-ultragpu-": "nvidia-a100-80gb",
-}
 
 
 def zones(config: GceConfig, read: Read) -> Finding:
@@ -79,7 +73,7 @@ def quotas(config: GceConfig, read: Read, project: Mapping[str, Any]) -> Finding
         for region in config.regions:
             limits = _limits(read(f"regions/{region}", fields="quotas"))
             for shape in config.shapes.values():
-                card = _card_type(shape)
+                card = card_type(shape)
                 metric = _metric(card)
                 if not shape.gpus or metric is None or metric not in limits:
                     continue
@@ -219,11 +213,6 @@ def _cards(shape: Shape, machine: Mapping[str, Any]) -> int:
 
 def _zones(config: GceConfig) -> tuple[str, ...]:
     return config.zones if config.data_disk is None else (config.data_disk.zone,)
-
-
-def _card_type(shape: Shape) -> str:
-    own = (card for prefix, card in OWN_CARDS.items() if shape.machine_type.startswith(prefix))
-    return shape.gpu_type or next(own, "")
 
 
 def _metric(card: str) -> str | None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from supervisor.ports.provider import (
 from supervisor.providers.gce import secrets
 from supervisor.providers.gce.advice import Advice
 from supervisor.providers.gce.answering import clear_answers
+from supervisor.providers.gce.cards import gpus
 from supervisor.providers.gce.clients import Compute
 from supervisor.providers.gce.config import GCE, GceConfig
 from supervisor.providers.gce.errors import ApiError
@@ -74,6 +76,9 @@ class GceProvider:
     ) -> None:
         self._config, self._offers = config, tuple(offers)
         self._shape_names = shape_names(config.shapes)
+        self._gpus = lru_cache(
+            partial(gpus, config.shapes)
+        )  # a list of runs asks for the same few again and again
         self.priced: Callable[[Sequence[Offer]], tuple[Offer, ...]] = tuple
         retry = Retry(per_try_s=per_try_s, monotonic=clock.monotonic, sleep=pause)
         self._compute = compute = Compute(config, retry, credentials)
@@ -107,6 +112,9 @@ class GceProvider:
 
     def offers(self) -> tuple[Offer, ...]:
         return self.priced(self._advice.ordered())
+
+    def gpus(self, shape: str) -> str:
+        return self._gpus(shape)
 
     def launch(self, request: LaunchRequest) -> Machine:
         if not any(offer.placement == request.placement for offer in self._offers):

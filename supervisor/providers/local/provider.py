@@ -85,6 +85,9 @@ class LocalProvider:
     def offers(self) -> tuple[Offer, ...]:
         return self._offers
 
+    def gpus(self, shape: str) -> str:
+        return ""  # of which kind the cards are is known to their driver's tools only, and nobody may be asked here
+
     def launch(self, request: LaunchRequest) -> Machine:
         with clear_answers(f"launch of {request.name}"):
             try:
@@ -136,11 +139,10 @@ class LocalProvider:
     def ask_to_stop(self, ref: MachineRef) -> None:
         with clear_answers(f"stop of {ref.name}"):
             folder = self._folder(ref)
-            agent = folder.agent()
-            if agent is not None and self._is_there(folder, ref):
-                process = processes.find(agent, processes.boot_id())
-                if process is not None:
-                    processes.send(process, SIGTERM)
+            if (agent := folder.agent()) is None or not self._is_there(folder, ref):
+                return
+            if (process := processes.find(agent, processes.boot_id())) is not None:
+                processes.send(process, SIGTERM)
 
     def console(self, ref: MachineRef, max_bytes: int = 65536) -> bytes:
         with clear_answers(f"console of {ref.name}"):
@@ -256,11 +258,9 @@ class LocalProvider:
         with self._folders.locked():
             if not self._may_start(folder):
                 return None
-            last_words = folder.console(300).decode(errors="replace").strip()
+            last_words = folder.console(300).decode(errors="replace").strip() or "it said nothing"
             self._folders.archive(folder)
-        raise LaunchRejected(
-            f"the agent of {folder.name} ended before it began: {last_words or 'it said nothing'}"
-        )
+        raise LaunchRejected(f"the agent of {folder.name} ended before it began: {last_words}")
 
     def _put_away(self, over: Sequence[Folder]) -> None:
         """Archive machines that ended long ago and that nobody released."""
