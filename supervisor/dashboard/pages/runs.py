@@ -12,7 +12,7 @@ from supervisor.dashboard.public_api import Api, Json, Refused
 from supervisor.dashboard.run_filter import LIVE, Wanted, counted, resumable, stoppable, wanted_of
 from supervisor.dashboard.words import STATUS_LOOKS, TERMINAL, Look, status_look
 
-SIZES = ("25", "50", "100", "200")
+SIZES = ("25", "50", "100")  # the ids of a whole page fit into one address
 PAGE_SIZE = "50"
 ROWS_LIVE = 100  # as many as a stream takes
 WRONG_ADDRESS = (400, 422)  # an unknown or misspelt filter, a cursor of another list
