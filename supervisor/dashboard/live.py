@@ -21,7 +21,7 @@ from supervisor.dashboard.live_frames import Told, framed, look, told
 from supervisor.dashboard.live_rows import Rows
 from supervisor.dashboard.public_api import Api, Query
 
-ROWS_MOST = 20  # changed runs in one piece; with more of them the page as a whole is quicker
+CHANGED_MOST = 20  # changed runs in one piece; with more of them the page as a whole is quicker
 SPACING_MS = 50  # between two pages that look again because of the same event
 HEADERS = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
@@ -110,12 +110,13 @@ class Live(Response):
         if not heard.looks:
             return heard.aside
         frames = await self._changed(heard)
-        return heard.aside + b"".join(frames) + look(heard.last_id, self._pages.spread_ms(self._wish.run))
+        frames.append(look(heard.last_id, self._pages.spread_ms(self._wish.run)))
+        return b"".join(frames) + heard.aside
 
     async def _changed(self, heard: Told) -> list[bytes]:
-        if len(heard.runs) > ROWS_MOST:
+        if len(heard.runs) > CHANGED_MOST:
             return []
         mine = {run_id: event_id for run_id, event_id in heard.runs.items() if run_id in self._wish.rows}
         rows = await self._pages.rows.made(self._api, mine)
-        # Without an id: what is lost between here and the look is told again.
+        # Ids come behind: of what is cut off in between, everything is told again.
         return [framed(f"run-{run_id}", row) for run_id, row in rows.items()]

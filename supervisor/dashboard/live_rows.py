@@ -7,6 +7,7 @@ the API, with its own token, and the others wait for what it gets. Where it gets
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 
@@ -15,6 +16,7 @@ from starlette.concurrency import run_in_threadpool
 from supervisor.dashboard import rendering
 from supervisor.dashboard.public_api import Api, Json, Refused, SignInNeeded
 
+LOG = logging.getLogger(__name__)
 KEPT = 256
 TEMPLATE = "runs_row.html"
 Making = asyncio.Task[dict[str, str] | None]
@@ -52,13 +54,17 @@ class Rows:
         return await asyncio.shield(making)
 
     async def _make(self, api: Api, run_ids: Sequence[str]) -> dict[str, str] | None:
-        """None: the API refused."""
+        """None: the API refused. Raises nothing: a row that cannot be shown would end the streams of all pages, again
+        and again, as they come back; they look instead, and the page says what is wrong."""
         asked = [("run_id", run_id) for run_id in run_ids]
         try:
             found = await api.get("/v1/runs", [*asked, ("include", "sparkline")])
+            return await run_in_threadpool(self._rendered, found["runs"])
         except (Refused, SignInNeeded):
             return None
-        return await run_in_threadpool(self._rendered, found["runs"])
+        except Exception:
+            LOG.exception("The rows of changed runs cannot be made.")
+            return {}
 
     def _rendered(self, runs: Sequence[Json]) -> dict[str, str]:
         template, now = rendering.environment().get_template(TEMPLATE), self._now()

@@ -11,8 +11,9 @@ import pytest
 
 from supervisor.api import stream
 from supervisor.api.deps import with_tokens
+from supervisor.dashboard import live_rows
 from supervisor.dashboard.app import mount
-from supervisor.dashboard.live import ROWS_MOST, SPACING_MS
+from supervisor.dashboard.live import CHANGED_MOST, SPACING_MS
 from supervisor.dashboard.live_rows import Rows
 from supervisor.dashboard.public_api import Api
 from supervisor.domain.callers import LOCAL, Caller, Scope
@@ -137,11 +138,24 @@ def test_where_one_page_is_refused_the_next_one_asks(
     assert sorted(len(rows(page)) for page in pages) == [0, 0, 1, 1]
 
 
+def test_a_row_that_cannot_be_shown_ends_no_stream(
+    bed: Bed, served: Serving, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(live_rows, "TEMPLATE", "gone.html")
+    bed.submit("mine")
+    pages = [here(served.listen("/ui/live?runs=mine")) for _ in range(3)]
+    last = happens(bed, "mine")
+    for page in pages:
+        wait_look(page, last)
+        assert (rows(page), page.over) == ([], False)
+    assert len([one for one in caplog.records if "cannot be made" in one.message]) == 1
+
+
 def test_when_much_happens_at_once_pages_look_instead(
     bed: Bed, served: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted = Counted(monkeypatch)
-    names = [f"run-{number}" for number in range(ROWS_MOST + 1)]
+    names = [f"run-{number}" for number in range(CHANGED_MOST + 1)]
     for name in names:
         bed.submit(name)
     first = bed.store.history.newest()
@@ -151,7 +165,7 @@ def test_when_much_happens_at_once_pages_look_instead(
     assert (rows(page), counted.made) == ([], [])
     page = served.listen(f"/ui/live?runs={','.join(names)}&after={first + 1}")
     wait_look(page, last)
-    assert len(rows(page)) == ROWS_MOST
+    assert len(rows(page)) == CHANGED_MOST
 
 
 def test_a_page_that_comes_back_hears_what_it_missed(bed: Bed, served: Serving) -> None:

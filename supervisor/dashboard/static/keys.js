@@ -53,7 +53,8 @@
     const all = rows();
     if (!all.length) return false;
     const at = all.indexOf(here());
-    place = at < 0 && place < 0 ? (by > 0 ? 0 : all.length - 1) : (at < 0 ? place : at) + (at < 0 ? 0 : by);
+    if (at >= 0) place = at + by;
+    else if (place < 0) place = by > 0 ? 0 : all.length - 1;
     place = Math.min(all.length - 1, Math.max(0, place));
     all[place].tabIndex = -1;
     all[place].focus({ preventScroll: true });

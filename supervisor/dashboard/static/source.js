@@ -42,7 +42,7 @@
         if (event.lastEventId) this.lastId = event.lastEventId;
         this.failures = 0;
         tell("live:heard");
-        if (name === "look") this.lookSoon(Number(event.data) || 0);
+        if (name === "look") this.lookSoon((this.spread = Number(event.data) || 0));
         else this.dispatchEvent(new MessageEvent(name, { data: event.data }));
       });
     }
@@ -75,7 +75,7 @@
       this.inner = null;
       const wait = AGAIN_MS[Math.min(this.failures++, AGAIN_MS.length - 1)];
       this.again = setTimeout(() => document.hidden || this.open(), wait * (0.5 + Math.random()));
-      this.lookSoon(0); // the page's own answer says why: perhaps a sign-in is needed
+      this.lookSoon(this.spread); // the page's own answer says why: perhaps a sign-in is needed
     }
 
     rest() {
@@ -118,7 +118,6 @@
     }
 
     lookSoon(spread) {
-      this.spread = spread;
       if (this.looking) return;
       const due = this.lookedAt + Math.max(PACE_MS, spread) - Date.now();
       this.looking = setTimeout(() => {
