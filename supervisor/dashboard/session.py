@@ -86,10 +86,12 @@ def _over_tls(request: Request) -> bool:
 
 
 def is_from_our_pages(request: Request) -> bool:
-    """Whether this request may change something."""
-    if request.method in SAFE:
-        return True
+    """Whether this request may do what its method is for. A page of another site may lead here by a link, and neither
+    frame us, load what we have, nor send us anything."""
     site = request.headers.get("sec-fetch-site")
+    if request.method in SAFE:
+        by_link = request.headers.get("sec-fetch-mode"), request.headers.get("sec-fetch-dest")
+        return site is None or site in OWN_SITES or by_link == ("navigate", "document")
     if site is not None:
         return site in OWN_SITES
     scheme, _, name = request.headers.get("origin", "").lower().partition("://")

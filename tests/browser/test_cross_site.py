@@ -115,6 +115,7 @@ def test_a_stranger_cannot_frame_us(house: House, visit: Visit, port: int, name:
     page = somebody.sign_in(house.token)
     somebody.watch.expect("frame-ancestors")
     somebody.watch.expect("ui/runs: net::ERR_BLOCKED_BY_RESPONSE")
+    somebody.watch.expect("403")  # the server refuses already what the browser would
     page.goto(f"http://{name}:{port}/frame")
     page.wait_for_load_state()
     frame = page.frames[-1]

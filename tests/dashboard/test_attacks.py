@@ -74,6 +74,25 @@ def test_only_our_own_pages_change_something(asked: Services, token: str) -> Non
         assert (name, out.status) == (name, expected)
 
 
+def test_pages_of_others_may_link_to_us_and_nothing_else(asked: Services, token: str) -> None:
+    looking, cookie = Looking(asked), f"spot-8787={token}"
+    for site in ("cross-site", "same-site"):
+        for mode, dest, status in (
+            ("navigate", "document", 200), ("navigate", "iframe", 403), ("navigate", "object", 403),
+            ("cors", "empty", 403), ("no-cors", "script", 403), ("no-cors", "image", 403),
+            ("cors", "", 403), ("", "", 403),
+        ):  # fmt: skip
+            headers = {"sec_fetch_site": site, "sec_fetch_mode": mode, "sec_fetch_dest": dest}
+            for target in ("/ui/alerts", "/ui/sign-in?next=/ui/alerts"):
+                told = raw(looking, target, cookie=cookie, **headers)
+                wanted = 303 if status == 200 and "sign-in" in target else status
+                assert (site, mode, dest, told.status) == (site, mode, dest, wanted)
+    assert (
+        raw(looking, "/ui/live", sec_fetch_site="same-site", sec_fetch_mode="cors", cookie=cookie).status
+        == 403
+    )
+
+
 def test_the_tables_bite(asked: Services, token: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where pages believe whoever asks, and where cookies count at the API, the answers above are others."""
     monkeypatch.setattr(session, "is_from_our_pages", lambda request: True)
