@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
+from supervisor.dashboard import rendering
+from supervisor.dashboard.public_api import Api
 from supervisor.domain.status import Status
 from tests.dashboard.document import Element
 from tests.dashboard.looking import Looking
@@ -244,3 +247,28 @@ def test_rows_have_names_for_those_who_do_not_see_them(bed: Bed, look: Looking) 
     ]:
         hidden = field.attributes.get("type") == "hidden"
         assert hidden or field.attributes.get("id") in labelled or field in inside, field
+
+
+def test_a_page_is_one_question_to_the_api(bed: Bed, look: Looking, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked for again and again by everybody who has it open."""
+    asked: list[str] = []
+    real = Api.call
+
+    async def call(self: Api, method: str, path: str, *more: Any, **named: Any) -> Any:
+        asked.append(f"{method} {path}")
+        return await real(self, method, path, *more, **named)
+
+    monkeypatch.setattr(Api, "call", call)
+    for number in range(3):
+        bed.submit(f"a-{number}")
+    look.page("/ui/runs?status=pending")
+    assert asked == ["GET /v1/runs"]
+
+
+def test_a_row_that_is_pushed_is_the_row_of_the_page(bed: Bed, look: Looking) -> None:
+    bed.submit("digits-7", {**COMMAND, "labels": {"team": "vision"}})
+    bed.train("digits-7")
+    (run,) = look.get("/v1/runs?run_id=digits-7&include=sparkline").json()["runs"]
+    row = rendering.environment().get_template("runs_row.html").render(run=run, now=bed.clock.now())
+    assert row.startswith('<tr role="row" id="run-digits-7" sse-swap="run-digits-7">')
+    assert row.strip() in look.get("/ui/runs").text
