@@ -17,7 +17,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from supervisor.dashboard.live_frames import Told, framed, look, told
+from supervisor.dashboard.live_frames import Told, look, told
 from supervisor.dashboard.live_rows import Rows
 from supervisor.dashboard.public_api import Api, Query
 
@@ -117,6 +117,5 @@ class Live(Response):
         if len(heard.runs) > CHANGED_MOST:
             return []
         mine = {run_id: event_id for run_id, event_id in heard.runs.items() if run_id in self._wish.rows}
-        rows = await self._pages.rows.made(self._api, mine)
         # Ids come behind: of what is cut off in between, everything is told again.
-        return [framed(f"run-{run_id}", row) for run_id, row in rows.items()]
+        return list((await self._pages.rows.made(self._api, mine)).values())

@@ -14,12 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 from starlette.concurrency import run_in_threadpool
 
 from supervisor.dashboard import rendering
+from supervisor.dashboard.live_frames import framed
 from supervisor.dashboard.public_api import Api, Json, Refused, SignInNeeded
 
 LOG = logging.getLogger(__name__)
-KEPT = 256
+KEPT, FRESH_S = 256, 2.0
 TEMPLATE = "runs_row.html"
-Making = asyncio.Task[dict[str, str] | None]
+Making = asyncio.Task[dict[str, bytes] | None]
 
 
 class Rows:
@@ -27,33 +28,38 @@ class Rows:
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self._made: OrderedDict[tuple[str, str], Making] = OrderedDict()
+        self._made: OrderedDict[tuple[str, str], tuple[Making, float]] = OrderedDict()
 
-    async def made(self, api: Api, changed: Mapping[str, str]) -> dict[str, str]:
-        """`changed`: run -> its last event. Run -> its row as it is after that event, or later; a run that is gone, or
-        that could not be had, is left out."""
-        rows: dict[str, str] = {}
+    async def made(self, api: Api, changed: Mapping[str, str]) -> dict[str, bytes]:
+        """`changed`: run -> its last event. Run -> the event with its row as it is after that, or later; a run
+        that is gone, or that could not be had, is left out."""
+        rows: dict[str, bytes] = {}
         for key in changed.items():
-            while key[0] not in rows and (making := self._made.get(key)) is not None:
+            while key[0] not in rows and (making := self._fresh(key)) is not None:
                 # Shielded: it is made for all, whoever goes away meanwhile.
                 if (made := await asyncio.shield(making)) is not None:
-                    rows[key[0]] = made.get(key[0], "")
-                elif self._made.get(key) is making:
+                    rows[key[0]] = made.get(key[0], b"")
+                elif self._fresh(key) is making:
                     del self._made[key]
         missing = {run_id: event_id for run_id, event_id in changed.items() if run_id not in rows}
         if missing:
             rows |= await self._begin(api, missing) or {}
         return {run_id: row for run_id, row in rows.items() if row}
 
-    async def _begin(self, api: Api, missing: Mapping[str, str]) -> dict[str, str] | None:
+    def _fresh(self, key: tuple[str, str]) -> Making | None:
+        """A page that comes back is told of events of before: the row of then may be old."""
+        making, begun = self._made.get(key, (None, 0.0))
+        return making if asyncio.get_running_loop().time() - begun < FRESH_S else None
+
+    async def _begin(self, api: Api, missing: Mapping[str, str]) -> dict[str, bytes] | None:
         making = asyncio.create_task(self._make(api, list(missing)))
         for key in missing.items():
-            self._made[key] = making
+            self._made[key] = making, asyncio.get_running_loop().time()
         while len(self._made) > KEPT:
             self._made.popitem(last=False)
         return await asyncio.shield(making)
 
-    async def _make(self, api: Api, run_ids: Sequence[str]) -> dict[str, str] | None:
+    async def _make(self, api: Api, run_ids: Sequence[str]) -> dict[str, bytes] | None:
         """None: the API refused. Raises nothing: a row that cannot be shown would end the streams of all pages, again
         and again, as they come back; they look instead, and the page says what is wrong."""
         asked = [("run_id", run_id) for run_id in run_ids]
@@ -66,6 +72,7 @@ class Rows:
             LOG.exception("The rows of changed runs cannot be made.")
             return {}
 
-    def _rendered(self, runs: Sequence[Json]) -> dict[str, str]:
+    def _rendered(self, runs: Sequence[Json]) -> dict[str, bytes]:
         template, now = rendering.environment().get_template(TEMPLATE), self._now()
-        return {run["run_id"]: template.render(run=run, now=now) for run in runs}
+        rows = ((run["run_id"], template.render(run=run, now=now)) for run in runs)
+        return {run_id: framed(f"run-{run_id}", row) for run_id, row in rows}

@@ -14,6 +14,7 @@ from supervisor.api.deps import with_tokens
 from supervisor.dashboard import live_rows
 from supervisor.dashboard.app import mount
 from supervisor.dashboard.live import CHANGED_MOST, SPACING_MS
+from supervisor.dashboard.live_frames import framed
 from supervisor.dashboard.live_rows import Rows
 from supervisor.dashboard.public_api import Api
 from supervisor.domain.callers import LOCAL, Caller, Scope
@@ -68,11 +69,11 @@ class Counted:
         self._row, self._refused = row, refused
         monkeypatch.setattr(Rows, "_make", lambda rows, api, run_ids: self.make(api, run_ids))
 
-    async def make(self, api: Api, run_ids: Sequence[str]) -> dict[str, str] | None:
+    async def make(self, api: Api, run_ids: Sequence[str]) -> dict[str, bytes] | None:
         self.made += run_ids
         if len(self.made) <= self._refused:
             return None
-        return dict.fromkeys(run_ids, self._row)
+        return {run_id: framed(f"run-{run_id}", self._row) for run_id in run_ids}
 
 
 def test_a_page_gets_the_rows_that_it_shows_and_is_told_to_look_at_everything(
@@ -123,6 +124,17 @@ def test_a_row_is_made_once_for_all_pages(bed: Bed, served: Serving, monkeypatch
     )
     # All of them hear the same, and spread what they ask.
     assert {block.data for page in pages for block in looks(page)} == {str(11 * SPACING_MS)}
+
+
+def test_a_row_of_before_is_made_again(bed: Bed, served: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two events a run goes on, and a page that comes back is told of the one before."""
+    monkeypatch.setattr(live_rows, "FRESH_S", 0.0)
+    counted = Counted(monkeypatch)
+    bed.submit("mine")
+    last = happens(bed, "mine")
+    for count in (1, 2):
+        wait_look(served.listen(f"/ui/live?runs=mine&after={last - 1}"), last)
+        assert counted.made == ["mine"] * count
 
 
 def test_where_one_page_is_refused_the_next_one_asks(
