@@ -58,6 +58,12 @@
     log.scrollTop = log.scrollHeight;
   }
 
+  /** The newest line may be below the window though it is at the end of its box. */
+  function intoSight() {
+    toEnd();
+    log.scrollIntoView({ block: "nearest" });
+  }
+
   function soon(after) {
     clearTimeout(timer);
     timer = setTimeout(ask, after);
@@ -123,7 +129,7 @@
   button.addEventListener("click", () => {
     const on = !pressed();
     press(on);
-    if (on) toEnd();
+    if (on) intoSight();
   });
   log.addEventListener("scroll", () => {
     if (over) return;
@@ -134,6 +140,6 @@
     if (!document.hidden) soon(0);
   });
   if (led) press(false);
-  else toEnd();
+  else intoSight();
   soon(PACE_MS);
 })();
