@@ -75,6 +75,8 @@ def test_allow_names_every_method(digits: Bed, client: Client, path: str, allowe
     ("query", "pointer"),
     [
         ("page_size=-1", "?page_size"),
+        ("include=sparklines", "?include"),
+        ("run_id=Not-An-Id", "?run_id"),
         ("page_size=1.5", "?page_size"),
         ("page_size=1&page_size=2", "?page_size"),
         ("sort=cost", "?sort"),

@@ -198,3 +198,13 @@ def test_disasters(client: Client, bed: Bed) -> None:
     told = client.post("/v1/dev/stockout", json={"zones": ["local-a"], "for_s": 60})
     assert schemas_health.Stockout.model_validate(told.json()).zones == ["local-a"]
     assert client.post("/v1/dev/stockout", json={"zones": ["mars-a"]}).status_code == 422
+
+
+def test_a_list_of_named_runs_with_their_lines(bed: Bed, client: Client) -> None:
+    for name in ("a-1", "a-2", "a-3"):
+        bed.submit(name)
+    told = client.get("/v1/runs?run_id=a-3&run_id=a-1&run_id=nobody&include=sparkline").json()
+    schemas.RunList.model_validate(told)
+    assert [(run["run_id"], run["sparkline"]) for run in told["runs"]] == [("a-3", []), ("a-1", [])]
+    assert told["summary"]["counts"] == {"pending": 2}
+    assert "sparkline" not in client.get("/v1/runs").json()["runs"][0]
