@@ -13,21 +13,15 @@ from supervisor.domain.callers import LOCAL, Scope
 from supervisor.services.tokens import TokenWish, create, revoke
 from tests.dashboard.document import read
 from tests.dashboard.looking import Looking
-from tests.dashboard.raw import Told, raw
+from tests.dashboard.raw import FORM, raw, sign_in
 from tests.services.bed import Bed
 
-FORM = "application/x-www-form-urlencoded"
 NAME = "spot.lab.example"
 
 
 def made(bed: Bed, *scopes: Scope, **wish: float) -> dict[str, str]:
     asked = TokenWish(name="eve", owner="eve", scopes=frozenset(scopes or (Scope.ADMIN,)), **wish)  # type: ignore[arg-type]
     return create(bed.parts, asked, LOCAL)
-
-
-def entering(looking: Looking, token: str, following: str = "", **headers: str) -> Told:
-    body = urlencode({"token": token, "next": following}).encode()
-    return raw(looking, "/ui/sign-in", "POST", body, content_type=FORM, **headers)
 
 
 @pytest.fixture
@@ -51,7 +45,7 @@ def looking(bed: Bed) -> Looking:
 )
 def test_under_which_name_it_is_kept(bed: Bed, looking: Looking, origin: str, cookie: str) -> None:
     token, host = made(bed)["token"], origin.partition("://")[2]
-    told = entering(looking, token, origin=origin, host=host)
+    told = sign_in(looking, token, origin=origin, host=host)
     who = cookie.replace("={}", "-who=eve")
     assert told.cookies == ([cookie.format(token), who] if cookie else [])
     if not cookie:
@@ -127,7 +121,7 @@ def test_the_sign_in_never_leads_away(bed: Bed, looking: Looking) -> None:
     token = made(bed)["token"]
     for address in ELSEWHERE:
         assert not is_ours(address)
-        told = entering(looking, token, address, origin="http://127.0.0.1:8787")
+        told = sign_in(looking, token, address, origin="http://127.0.0.1:8787")
         assert (told.status, told.headers["location"]) == (303, "/ui/runs"), repr(address)
         told = raw(looking, f"/ui/sign-in?{urlencode({'next': address})}", cookie=f"spot-8787={token}")
         assert (told.status, told.headers["location"]) == (303, "/ui/runs"), repr(address)
@@ -137,7 +131,7 @@ def test_the_sign_in_never_leads_away(bed: Bed, looking: Looking) -> None:
 
 
 def test_a_token_that_may_not_read_is_told_so(bed: Bed, looking: Looking) -> None:
-    told = entering(looking, made(bed, Scope.METRICS)["token"], origin="http://127.0.0.1:8787")
+    told = sign_in(looking, made(bed, Scope.METRICS)["token"], origin="http://127.0.0.1:8787")
     assert (told.status, told.cookies) == (403, [])
     assert "runs:read" in read(told.body.decode()).one("p", role="alert").text
 
@@ -146,7 +140,7 @@ def test_where_nobody_is_asked_there_is_no_sign_in(bed: Bed) -> None:
     looking = Looking(bed.services)
     told = raw(looking, "/ui/sign-in?next=/ui/alerts")
     assert (told.status, told.headers["location"]) == (303, "/ui/alerts")
-    told = entering(looking, "no token at all", origin="http://127.0.0.1:8787")
+    told = sign_in(looking, "no token at all", origin="http://127.0.0.1:8787")
     assert (told.status, told.cookies) == (303, [])
     assert not looking.page("/ui/runs").all("form", action="/ui/sign-out")
 
