@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+GPU = "What a machine of this shape has for the training: L4, 8 × A100 80GB. null: nothing, or not known."
 CAUSE = "One word of the cause table; clients must accept words that they do not know."
 
 
@@ -27,6 +28,7 @@ class Placement(Answer):
     region: str
     zone: str
     shape: str
+    gpu: str | None = Field(description=GPU)
     spot: bool
 
 

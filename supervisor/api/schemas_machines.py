@@ -8,7 +8,7 @@ from pydantic import Field
 
 from supervisor.api.bodies import NoParameters
 from supervisor.api.run_spec import Strict
-from supervisor.api.schemas import Answer
+from supervisor.api.schemas import GPU, Answer
 
 
 class MachineParameters(NoParameters):
@@ -42,6 +42,7 @@ class SeenMachine(Answer):
     state: str
     detail: str
     shape: str | None
+    gpu: str | None = Field(description=GPU)
     spot: bool | None
     usd_per_h: float | None
     created_at: str | None

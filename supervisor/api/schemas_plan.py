@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from supervisor.api.schemas import Answer
+from supervisor.api.schemas import GPU, Answer
 from supervisor.api.schemas_health import FindingShown
 
 WOULD = "create, resume, rerun or unchanged; clients must accept words that they do not know."
@@ -22,6 +22,7 @@ class PlannedPlace(Answer):
     region: str
     zone: str
     shape: str
+    gpu: str | None = Field(description=GPU)
     spot: bool
     price_usd_per_h: float | None
     on_demand_usd_per_h: float | None

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from pydantic import Field
 
-from supervisor.api.schemas import Answer
+from supervisor.api.schemas import GPU, Answer
 
 
 class ZoneShown(Answer):
@@ -18,6 +18,7 @@ class ZoneShown(Answer):
     region: str
     zone: str
     shape: str
+    gpu: str | None = Field(description=GPU)
     spot: bool
     price_usd_per_h: float | None = Field(description="null: unknown")
     state: str = Field(

@@ -18,12 +18,14 @@ from supervisor.lifecycle.limits import attempt_cost_usd
 from supervisor.lifecycle.sentences_attempt import kept_step
 from supervisor.services import rfc3339
 from supervisor.services.attempt_spans import attempt_spans, placing_spans
-from supervisor.services.run_view import Json, placement_json, usd
+from supervisor.services.run_view import GpuOf, Json, not_known, placement_json, usd
 
 TRIES_SHOWN = 50  # failed tries of one attempt: the newest
 
 
-def attempts_json(run: Run, attempts: Sequence[Attempt], tries: Sequence[Try], now: float) -> Json:
+def attempts_json(
+    run: Run, attempts: Sequence[Attempt], tries: Sequence[Try], now: float, gpu_of: GpuOf = not_known
+) -> Json:
     """`attempts` in order; `next`: the attempt that is being placed now, null when there is none."""
     by_attempt: dict[int, list[Try]] = {}
     for one in tries:
@@ -32,15 +34,15 @@ def attempts_json(run: Run, attempts: Sequence[Attempt], tries: Sequence[Try], n
     before: Attempt | None = None
     for position, attempt in enumerate(attempts):
         after = attempts[position + 1] if position + 1 < len(attempts) else None
-        failed = _failed(by_attempt.pop(attempt.number, []))
-        shown.append(_attempt(run, attempt, before, after, failed, now))
+        failed = _failed(by_attempt.pop(attempt.number, []), gpu_of)
+        shown.append(_attempt(run, attempt, before, after, failed, now, gpu_of))
         before = attempt
-    placing = _placing(run, before, by_attempt, now)
+    placing = _placing(run, before, by_attempt, now, gpu_of)
     return {"run_id": run.run_id, "attempts": shown, "next": placing}
 
 
 def _placing(
-    run: Run, last: Attempt | None, by_attempt: Mapping[int, Sequence[Try]], now: float
+    run: Run, last: Attempt | None, by_attempt: Mapping[int, Sequence[Try]], now: float, gpu_of: GpuOf
 ) -> Json | None:
     """`by_attempt`: tries that belong to no attempt yet."""
     number = max(by_attempt, default=0)
@@ -52,13 +54,19 @@ def _placing(
         since = last.ended_at
     return {
         "number": number or run.counters.attempts + 1,
-        "tries": _failed(by_attempt.get(number, ())),
+        "tries": _failed(by_attempt.get(number, ()), gpu_of),
         "spans": placing_spans(since, run.open_try, now) if placed else [],
     }
 
 
 def _attempt(
-    run: Run, attempt: Attempt, before: Attempt | None, after: Attempt | None, failed: list[Json], now: float
+    run: Run,
+    attempt: Attempt,
+    before: Attempt | None,
+    after: Attempt | None,
+    failed: list[Json],
+    now: float,
+    gpu_of: GpuOf,
 ) -> Json:
     lost = _steps_lost(run, attempt, after)
     phases = _phases(run, attempt, before, lost, now)
@@ -66,7 +74,7 @@ def _attempt(
     return {
         "number": attempt.number,
         "generation": attempt.generation,
-        "placement": placement_json(attempt.placement),
+        "placement": placement_json(attempt.placement, gpu_of),
         "machine": attempt.machine_name,
         "machine_id": attempt.machine_id,
         "requested_at": rfc3339.text(attempt.requested_at),
@@ -149,13 +157,13 @@ def _share(lost: int | None, attempt: Attempt) -> float:
     return min(1.0, lost / done) if lost and done > 0 else 0.0
 
 
-def _failed(tries: Sequence[Try]) -> list[dict[str, Any]]:
+def _failed(tries: Sequence[Try], gpu_of: GpuOf) -> list[dict[str, Any]]:
     """Create calls that brought no machine."""
     failed = [one for one in tries if one.outcome is not None]
     return [
         {
             "number": one.number,
-            "placement": placement_json(one.placement),
+            "placement": placement_json(one.placement, gpu_of),
             "cause": one.outcome,
             "detail": one.detail,
             "requested_at": rfc3339.text(one.requested_at),

@@ -297,4 +297,4 @@ def _told(parts: Parts, place: Place, run: Run) -> Json:
 
 
 def _view(parts: Parts, run: Run) -> Json:
-    return run_json(run, parts.clock.now(), parts.store.labels(run.key))
+    return run_json(run, parts.clock.now(), parts.store.labels(run.key), parts.gpu)

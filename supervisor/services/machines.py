@@ -30,12 +30,14 @@ MISSING_SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """One machine and what is known of it. `price_usd_per_h`: None = unknown. `shape`: "" = unknown."""
+    """One machine and what is known of it. `price_usd_per_h`: None = unknown. `shape`: "" = unknown. `gpu`: what the
+    provider says of the shape, "" = nothing."""
 
     provider: str
     machine: Machine
     verdict: Verdict
     shape: str
+    gpu: str
     spot: bool | None
     price_usd_per_h: float | None
 
@@ -113,6 +115,7 @@ def known_json(one: Known, now: float) -> Json:
         "state": machine.state,
         "detail": machine.detail,
         "shape": one.shape or None,
+        "gpu": one.gpu or None,
         "spot": one.spot,
         "usd_per_h": usd(usd_now(one)),
         "created_at": rfc3339.maybe(created),
@@ -185,6 +188,7 @@ class _Ledger:
         machines: Iterable[Machine],
     ) -> None:
         self._provider, own = provider, parts.store.supervisor_id
+        self._gpus = parts.providers[provider].gpus
         self._offers = {
             (offer.placement.zone, offer.placement.shape, offer.placement.spot): offer.price_usd_per_h
             for offer in parts.providers[provider].offers()
@@ -217,7 +221,7 @@ class _Ledger:
             price = verdict.claim.price_usd_per_h
         if price is None and spot is not None:
             price = self._offers.get((machine.zone, shape, spot))
-        return Known(self._provider, machine, verdict, shape, spot, price)
+        return Known(self._provider, machine, verdict, shape, self._gpus(shape), spot, price)
 
 
 def _order(one: Known) -> tuple[str, str, str]:

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from supervisor.domain.placement import Placement
 from supervisor.domain.policies import Knobs, Limits, StallLimits
 from supervisor.ports.clock import Clock
 from supervisor.ports.notifier import Courier, NoCourier
@@ -67,6 +68,12 @@ class Parts:
     closing: threading.Event = field(default_factory=threading.Event)
     elsewhere: Elsewhere = field(default_factory=Elsewhere)
     courier: Courier = field(default_factory=NoCourier)
+
+    def gpu(self, placement: Placement) -> str | None:
+        """What a machine there has for the training, as people say it; None = nothing, or not known, as of a provider
+        of before."""
+        provider = self.providers.get(placement.provider)
+        return None if provider is None else provider.gpus(placement.shape) or None
 
     @property
     def own_provider(self) -> str:

@@ -17,7 +17,7 @@ from supervisor.ports.provider import ImageHidden, ImageMissing, NotSupported
 from supervisor.services import rfc3339
 from supervisor.services.plan_cost import cost_json
 from supervisor.services.policy import Spec, warnings_of
-from supervisor.services.run_view import Json, placement_json, usd
+from supervisor.services.run_view import GpuOf, Json, placement_json, usd
 from supervisor.services.together import Answer
 
 UNNAMED = "run-xxxxxx"  # in the place of a run id that the submit would make up
@@ -37,11 +37,13 @@ Order = Sequence[tuple[Offer, ZoneRecord | None]]
 @dataclass(frozen=True, slots=True)
 class Readings:
     """`answers` by question (services/plan.py); `launch`: what the first try would send, None = there is none;
-    `sources`: (shape, region) -> (source, day) of a price; `code_follows`: the code is not stored yet."""
+    `sources`: (shape, region) -> (source, day) of a price; `gpu_of`: Parts.gpu; `code_follows`: the code is not
+    stored yet."""
 
     answers: Mapping[str, Answer]
     launch: Answer | None
     sources: Mapping[tuple[str, str], tuple[str, str]]
+    gpu_of: GpuOf
     code_follows: bool = False
 
 
@@ -110,7 +112,7 @@ def _place(offer: Offer, record: ZoneRecord | None, readings: Readings, now: flo
     place, chances = offer.placement, readings.answers.get("chances", Answer())
     source, dated = readings.sources.get((place.shape, place.region), ("", ""))
     return {
-        **placement_json(place),
+        **placement_json(place, readings.gpu_of),
         "price_usd_per_h": usd(offer.price_usd_per_h),
         "on_demand_usd_per_h": usd(offer.on_demand_usd_per_h),
         "price_source": source or None,

@@ -83,7 +83,7 @@ class Queries:
     def view(self, run: Run, labels: Mapping[str, str] | None = None) -> Json:
         """`run` as JSON. `labels` None = those that are stored."""
         known = self._parts.store.labels(run.key) if labels is None else labels
-        return run_json(self._fresh(run), self._parts.clock.now(), known)
+        return run_json(self._fresh(run), self._parts.clock.now(), known, self._parts.gpu)
 
     def page(self, where: RunFilter, page_size: int, cursor: str | None, sparklines: bool = False) -> Json:
         """Newest first. `page_size` 0 = the default; above 1000 is taken as 1000. `sparklines`: each run with its line
@@ -93,7 +93,8 @@ class Queries:
         before_key = None if cursor is None else cursors.read(store.secret, cursor, where)
         page = store.page(where, before_key, limit)
         following, loop = page.next_key, self._loop()
-        runs = [run_json(self._fresh(run), now, page.labels.get(run.key, {})) for run in page.runs]
+        gpu_of = self._parts.gpu
+        runs = [run_json(self._fresh(run), now, page.labels.get(run.key, {}), gpu_of) for run in page.runs]
         if sparklines:
             lines = self._sparklines.of(page.runs)
             runs = [{**told, "sparkline": lines[run.key]} for told, run in zip(runs, page.runs, strict=True)]
@@ -109,8 +110,9 @@ class Queries:
         }
 
     def attempts(self, run_id: str) -> Json:
-        run, store = self._fresh(self.find(run_id)), self._parts.store
-        return attempts_json(run, store.attempts(run.key), store.tries(run.key), self._parts.clock.now())
+        run, parts = self._fresh(self.find(run_id)), self._parts
+        attempts, tries = parts.store.attempts(run.key), parts.store.tries(run.key)
+        return attempts_json(run, attempts, tries, parts.clock.now(), parts.gpu)
 
     def events(
         self,

@@ -7,7 +7,7 @@ never 0. Prices that are unknown are left out of the sums, and `cost.known` says
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from supervisor.domain.attempt import Attempt, Pulse
@@ -19,6 +19,7 @@ from supervisor.lifecycle.sentences import next_action, status_text
 from supervisor.services import rfc3339
 
 Json = dict[str, Any]
+GpuOf = Callable[[Placement], str | None]  # Parts.gpu
 
 
 def dumps(answer: object) -> str:
@@ -30,7 +31,12 @@ def usd(amount: float | None) -> float | None:
     return None if amount is None else round(amount, 6)
 
 
-def run_json(run: Run, now: float, labels: Mapping[str, str]) -> Json:
+def not_known(placement: Placement) -> str | None:
+    """A `GpuOf` where there are no providers to ask."""
+    return None
+
+
+def run_json(run: Run, now: float, labels: Mapping[str, str], gpu_of: GpuOf = not_known) -> Json:
     """The fields of `Run` in openapi/openapi.json, in the order in which people look for them."""
     attempt = _present(run)
     pulse = live_pulse(run)
@@ -48,7 +54,7 @@ def run_json(run: Run, now: float, labels: Mapping[str, str]) -> Json:
         "hold": run.hold,
         "needs_person": run.needs_person,
         "attempt": run.attempt.number if run.attempt is not None else None,
-        "placement": placement_json(placement) if placement is not None else None,
+        "placement": placement_json(placement, gpu_of) if placement is not None else None,
         "machine_id": _machine_id(run, attempt),
         "beat": None
         if pulse is None
@@ -94,12 +100,13 @@ def _image(run: Run) -> Json | None:
     }
 
 
-def placement_json(placement: Placement) -> Json:
+def placement_json(placement: Placement, gpu_of: GpuOf) -> Json:
     return {
         "provider": placement.provider,
         "region": placement.region,
         "zone": placement.zone,
         "shape": placement.shape,
+        "gpu": gpu_of(placement),
         "spot": placement.spot,
     }
 

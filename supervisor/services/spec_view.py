@@ -40,7 +40,7 @@ def show_launch(parts: Parts, queries: Queries, preview: Preview, run_id: str) -
         "run_id": run.run_id,
         "attempt": None if newest is None else newest.attempt,
         "machine": None if newest is None else newest.machine_name,
-        "placement": None if newest is None else placement_json(newest.placement),
+        "placement": None if newest is None else placement_json(newest.placement, parts.gpu),
         "requested_at": None if newest is None else rfc3339.text(newest.requested_at),
         "launch": launch,
         "why": why,

@@ -78,7 +78,7 @@ def _submit_once(
     policy = policy_from(request.spec, parts, now) if seen.run is None else None
     with parts.store.begin(now) as tx:
         run, resumed = _write(tx, parts, request, policy, caller, seen, now)
-    return _reply(request, run, resumed, now), resumed
+    return _reply(parts, request, run, resumed, now), resumed
 
 
 def _once_per_key(
@@ -89,7 +89,7 @@ def _once_per_key(
         if before is not None:
             return before, None
         run, resumed = _write(tx, parts, request, None, caller, seen, now)
-        reply = _reply(request, run, resumed, now)
+        reply = _reply(parts, request, run, resumed, now)
         keep(tx, asked, reply)
     return reply, resumed
 
@@ -155,9 +155,9 @@ def generated_run_id() -> str:
     return "run-" + base64.b32encode(secrets.token_bytes(4)).decode().lower()[:6]
 
 
-def _reply(request: SubmitRequest, run: Run, resumed: Resumed | None, now: float) -> Reply:
+def _reply(parts: Parts, request: SubmitRequest, run: Run, resumed: Resumed | None, now: float) -> Reply:
     spec = request.spec if resumed is None else resumed.spec
-    answer = run_json(run, now, spec.get("labels", {}))
+    answer = run_json(run, now, spec.get("labels", {}), parts.gpu)
     answer["warnings"] = warnings_of(spec, run.provider)
     answer["differs"] = () if resumed is None else resumed.differs
     status, location = 201 if resumed is None else 200, f"/v1/runs/{run.run_id}"

@@ -12,7 +12,7 @@ from supervisor.domain.world import World
 from supervisor.lifecycle.placement import LOST_WINDOW_S, is_cooling, lost_lately
 from supervisor.services import rfc3339
 from supervisor.services.parts import Parts
-from supervisor.services.run_view import Json, usd
+from supervisor.services.run_view import GpuOf, Json, placement_json, usd
 
 COOLING, REFUSED, GOOD, UNKNOWN = "cooling", "refused", "good", "unknown"
 
@@ -27,20 +27,16 @@ def zones_json(parts: Parts, caller: Caller) -> Json:
         machines = parts.store.machines(cell, owner)
         for offer in provider.offers():
             key = offer_key(offer.placement)
-            told.append(_offer_json(offer, world, machines.get(key, 0), now))
+            told.append(_offer_json(offer, world, machines.get(key, 0), now, parts.gpu))
     return {"zones": told, "window_s": LOST_WINDOW_S}
 
 
-def _offer_json(offer: Offer, world: World, machines: int, now: float) -> Json:
+def _offer_json(offer: Offer, world: World, machines: int, now: float, gpu_of: GpuOf) -> Json:
     place, record = offer.placement, world.zones.get(offer_key(offer.placement))
     cooling = is_cooling(record, world, now)
     lost = lost_lately(record, now)
     return {
-        "provider": place.provider,
-        "region": place.region,
-        "zone": place.zone,
-        "shape": place.shape,
-        "spot": place.spot,
+        **placement_json(place, gpu_of),
         "price_usd_per_h": usd(offer.price_usd_per_h),
         "state": _state(record, cooling, machines, bool(lost)),
         "machines": machines,

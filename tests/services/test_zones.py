@@ -33,6 +33,7 @@ def test_what_nobody_has_asked_for_is_told_as_unknown(any_bed: Bed) -> None:
         "region": found["local-a"]["region"],
         "zone": "local-a",
         "shape": "cpu",
+        "gpu": None,
         "spot": True,
         "price_usd_per_h": None,
         "state": "unknown",
