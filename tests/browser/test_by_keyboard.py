@@ -66,15 +66,24 @@ def test_from_the_sign_in_to_the_end_of_a_run(house: House, visit: Visit) -> Non
     expect(page.locator("#run-chip")).to_contain_text("stopped")
 
 
-@pytest.mark.parametrize(
-    "address", ["/ui/runs", "/ui/runs/quiet", "/ui/runs/quiet/log", "/ui/alerts", "/ui/system?doctor=1"]
-)
-def test_tab_goes_through_a_page_in_its_order(house: House, visit: Visit, quiet: str, address: str) -> None:
-    page = visit().sign_in(house.token, address)
-    page.evaluate("() => { document.activeElement.blur(); scrollTo(0, 0); }")
+def test_tab_goes_through_pages_in_their_order(house: House, visit: Visit, quiet: str) -> None:
+    page = visit().sign_in(house.token)
+    for address in (
+        "/ui/runs",
+        f"/ui/runs/{quiet}",
+        f"/ui/runs/{quiet}/log",
+        "/ui/alerts",
+        "/ui/system?doctor=1",
+    ):
+        page.goto(address)
+        walk_through(page)
+
+
+def walk_through(page: Page) -> None:
     expected = page.evaluate(REACHABLE)
     assert len(expected) > 10
-    reached: list[int] = []
+    page.locator(".skip").focus()
+    reached = [0]
     for _ in range(MOST_STEPS):
         page.keyboard.press("Tab")
         number, is_seen = page.evaluate(FOCUSED)
@@ -84,8 +93,8 @@ def test_tab_goes_through_a_page_in_its_order(house: House, visit: Visit, quiet:
         if number >= 0:
             reached.append(number)
     missed = [expected[number] for number in range(len(expected)) if number not in reached]
-    assert not missed, missed
-    assert reached == sorted(reached), [expected[number] for number in reached]
+    assert not missed, (page.url, missed)
+    assert reached == sorted(reached), (page.url, [expected[number] for number in reached])
 
 
 def test_the_skip_link_is_first_and_leads_to_the_content(house: House, visit: Visit, quiet: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Visit
 from tests.browser.house import House
@@ -17,6 +17,7 @@ from tests.browser.strangers import pages
 
 pytestmark = pytest.mark.xdist_group("browser")
 HEAD = "<!doctype html><html lang=en><title>a stranger</title>"
+NAMES = ("localhost", "127.0.0.1")
 # Every way in which a script may ask; what came of it: a status that it could read, or the name of the error.
 ASK = """
 async ([root, paths]) => {
@@ -59,9 +60,8 @@ def port(house: House) -> Iterator[int]:
         yield found
 
 
-@pytest.mark.parametrize("name", ["localhost", "127.0.0.1"])
 def test_a_stranger_changes_nothing_and_reads_nothing(
-    house: House, visit: Visit, port: int, quiet: str, name: str
+    house: House, visit: Visit, port: int, quiet: str
 ) -> None:
     somebody = visit()
     page = somebody.sign_in(house.token)
@@ -69,56 +69,56 @@ def test_a_stranger_changes_nothing_and_reads_nothing(
         somebody.watch.expect(fault)
     answered: list[tuple[str, int]] = []
     page.on("response", lambda answer: answered.append((answer.request.method, answer.status)))
-    page.goto(f"http://{name}:{port}/empty")
-    page.wait_for_load_state()
-    answered.clear()
-    paths = [
-        f"/ui/runs/{quiet}/stop",
-        f"/v1/runs/{quiet}/stop",
-        "/ui/theme",
-        "/ui/sign-out",
-        f"/v1/runs/{quiet}",
-    ]
-    got = page.evaluate(ASK, [somebody.root, paths])
-    assert len(got) == 50
-    assert {what for *_, what in got} <= {"opaque", "TypeError"}
-    changing = {status for method, status in answered if method != "GET"}
-    assert changing
-    assert changing <= {401, 403, 405}
+    here = f"/v1/runs/{quiet}"
+    paths = [f"/ui/runs/{quiet}/stop", f"{here}/stop", here, "/ui/theme", "/ui/sign-out"]
+    for name in NAMES:
+        page.goto(f"http://{name}:{port}/empty")
+        page.wait_for_load_state()
+        answered.clear()
+        got = page.evaluate(ASK, [somebody.root, paths])
+        assert len(got) == 50
+        assert {what for *_, what in got} <= {"opaque", "TypeError"}
+        changing = {status for method, status in answered if method != "GET"}
+        assert changing
+        assert changing <= {401, 403, 405}
     run = house.daemon.run(quiet)
     assert (run["status"], run["stop"]) == ("running", None)
-    page.goto("/ui/runs")
-    expect(page.get_by_role("heading", level=1)).to_have_text("Runs")
+    still_here(page)
     assert page.locator("html").get_attribute("data-theme") is None
 
 
-@pytest.mark.parametrize("name", ["localhost", "127.0.0.1"])
 def test_a_form_of_a_stranger_is_refused_with_a_reason(
-    house: House, visit: Visit, port: int, quiet: str, name: str
+    house: House, visit: Visit, port: int, quiet: str
 ) -> None:
     somebody = visit()
     page = somebody.sign_in(house.token)
     somebody.watch.expect("answer 403: POST")
     somebody.watch.expect("status of 403")
-    for form in ("form", "leave"):
-        page.goto(f"http://{name}:{port}/{form}")
-        page.get_by_role("button").click()
-        expect(page.locator("body")).to_contain_text("ORIGIN_REFUSED")
-    assert house.daemon.run(quiet)["status"] == "running"
-    page.goto("/ui/runs")
-    expect(page.get_by_role("heading", level=1)).to_have_text("Runs")
+    for name in NAMES:
+        for form in ("form", "leave"):
+            page.goto(f"http://{name}:{port}/{form}")
+            page.get_by_role("button").click()
+            expect(page.locator("body")).to_contain_text("ORIGIN_REFUSED")
+    assert house.daemon.run(quiet)["stop"] is None
+    still_here(page)
 
 
-@pytest.mark.parametrize("name", ["localhost", "127.0.0.1"])
-def test_a_stranger_cannot_frame_us(house: House, visit: Visit, port: int, name: str) -> None:
+def test_a_stranger_cannot_frame_us(house: House, visit: Visit, port: int) -> None:
     somebody = visit()
     page = somebody.sign_in(house.token)
     somebody.watch.expect("frame-ancestors")
     somebody.watch.expect("ui/runs: net::ERR_BLOCKED_BY_RESPONSE")
     somebody.watch.expect("403")  # the server refuses already what the browser would
-    page.goto(f"http://{name}:{port}/frame")
-    page.wait_for_load_state()
-    frame = page.frames[-1]
-    assert frame is not page.main_frame
-    assert frame.get_by_role("heading", name="Runs").count() == 0
-    assert frame.get_by_text("Spot Supervisor").count() == 0
+    for name in NAMES:
+        page.goto(f"http://{name}:{port}/frame")
+        page.wait_for_load_state()
+        frame = page.frames[-1]
+        assert frame is not page.main_frame
+        assert frame.get_by_role("heading", name="Runs").count() == 0
+        assert frame.get_by_text("Spot Supervisor").count() == 0
+
+
+def still_here(page: Page) -> None:
+    """Signed in as before."""
+    page.goto("/ui/runs")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Runs")

@@ -8,8 +8,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from playwright.sync_api import Browser
 
-from tests.browser.conftest import Visit
 from tests.browser.hostile import IMAGE, PAYLOADS
 from tests.browser.house import House
 from tests.browser.visiting import Visitor
@@ -85,7 +85,7 @@ def webhook(house: House) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def written(house: House, webhook: str) -> None:
+def written(house: House, webhook: str) -> Iterator[None]:
     """Everything hostile has come to where it is shown."""
     command = [sys.executable, "-S", "-u", str(SCRIPT)]
     house.submit("hostile", house.token, command=[*command, *PAYLOADS.values()], **SPEC)
@@ -99,13 +99,17 @@ def written(house: House, webhook: str) -> None:
     wait_for(
         lambda: "onerror" in str(house.daemon.call("GET", deliveries)), 60, "a delivery that was answered"
     )
+    yield
+    house.daemon.call("POST", "/v1/runs/hostile/stop")
 
 
-@pytest.fixture
-def reader(house: House, visit: Visit, written: None) -> Visitor:
-    somebody = visit()
+@pytest.fixture(scope="module")
+def reader(browser: Browser, house: House, written: None) -> Iterator[Visitor]:
+    """One for all tests of this file."""
+    somebody = Visitor(browser, house.daemon.url)
     somebody.sign_in(house.token)
-    return somebody
+    yield somebody
+    assert somebody.close() == []
 
 
 def test_hostile_text_is_text_on_every_page(reader: Visitor, webhook: str) -> None:
@@ -131,14 +135,15 @@ def test_hostile_text_that_comes_later_is_text(house: House, reader: Visitor) ->
     house.daemon.submit("hostile-new", command=["true"], labels=PAYLOADS)
     page.locator("#run-hostile-new").wait_for()
     assert page.evaluate(ALIEN) == []
+    assert reader.watch.faults == []
 
 
 def test_hostile_addresses_do_nothing(reader: Visitor) -> None:
     page = reader.page
     for pattern in ASKED:
-        for name in ("image", "script", "handler", "address"):
-            page.goto(pattern.format(quote(PAYLOADS[name], safe="")))
-            assert page.evaluate(ALIEN) == [], (pattern, name)
+        for text in ("javascript:struck(6)", "\"'></script><img src=x onerror=struck(7)>"):
+            page.goto(pattern.format(quote(text, safe="")))
+            assert page.evaluate(ALIEN) == [], (pattern, text)
             assert page.url.startswith(reader.root + "/ui/")
     refused = [
         fault

@@ -19,6 +19,11 @@ WATCH = """(id) => {
   new MutationObserver(() => window.said.push(row().includes("pushed=set")))
     .observe(document.getElementById("rows"), { subtree: true, childList: true, characterData: true });
 }"""
+COUNT = """(id) => {
+  window.told = window.puts = 0;
+  [...spot.sources][0].addEventListener(id, () => { window.told += 1; });
+  document.addEventListener("live:changed", (event) => { window.puts += event.detail.id === id; });
+}"""
 FORBID = "() => { navigator.clipboard.writeText = () => Promise.reject(new Error('not allowed')); }"
 AGES = [0, 59, 60, 61, 599, 600, 3599, 3600, 3661, 86_399, 172_799, 172_800, 180_000, 1e8 + 5]
 
@@ -66,6 +71,13 @@ def test_a_run_that_is_new_on_the_page_joins_its_stream(house: House, visit: Vis
     page.route("**/ui/runs?q=joining", hold)
     house.relabel("joining", "by-push")
     expect(page.locator("#run-joining")).to_contain_text("by-push=set")
+    page.keyboard.press("j")  # the row has other attributes now
+    page.evaluate(COUNT, "run-joining")
+    for number in range(3):
+        house.relabel("joining", f"push-{number}")
+    wait_for(lambda: page.evaluate("window.told") >= 3 or page.wait_for_timeout(20), 30)
+    told, puts = page.evaluate("[window.told, window.puts]")
+    assert told == puts, "each row is put in once"
     page.unroute("**/ui/runs?q=joining")
     for route in held:
         route.continue_()
