@@ -98,8 +98,9 @@
 
   function put(old, wanted, keeps) {
     const before = status();
-    const now = morph(old, wanted, keeps);
-    window.htmx.process(now);
+    const { now, added } = morph(old, wanted, keeps);
+    // What was there before stays bound; htmx would bind a row again whose attributes have changed.
+    for (const element of added) window.htmx.process(element);
     if (status() !== before) announce();
     rows();
     document.dispatchEvent(new CustomEvent("live:changed", { detail: now }));

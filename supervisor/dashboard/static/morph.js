@@ -7,15 +7,22 @@
   "use strict";
   const KEPT = new Set(["open", "tabindex", "data-here"]);
 
-  /* `keeps`, where given, tells which elements are left as they are. */
+  /* `keeps`, where given, tells which elements are left as they are. Gives what `old` is now, and the elements that are
+     new in it. */
   function morph(old, wanted, keeps) {
+    const work = { keeps: keeps || (() => false), added: [] };
+    return { now: become(old, wanted, work), added: work.added };
+  }
+
+  function become(old, wanted, work) {
     if (old.nodeName !== wanted.nodeName) {
       old.replaceWith(wanted);
+      work.added.push(wanted);
       return wanted;
     }
-    if (old.hasAttribute("data-keep") || (keeps && keeps(old))) return old;
+    if (old.hasAttribute("data-keep") || work.keeps(old)) return old;
     attributes(old, wanted);
-    children(old, wanted, keeps);
+    children(old, wanted, work);
     return old;
   }
 
@@ -28,17 +35,18 @@
     }
   }
 
-  function children(old, wanted, keeps) {
+  function children(old, wanted, work) {
     const ids = new Set([...wanted.children].map((child) => child.id).filter(Boolean));
     let here = old.firstChild;
     for (const child of [...wanted.childNodes]) {
       const found = match(old, here, child, ids);
       if (!found) {
         old.insertBefore(child, here);
+        if (child.nodeType === Node.ELEMENT_NODE) work.added.push(child);
       } else {
         if (found === here) here = here.nextSibling;
         else move(old, found, here);
-        if (found.nodeType === Node.ELEMENT_NODE) morph(found, child, keeps);
+        if (found.nodeType === Node.ELEMENT_NODE) become(found, child, work);
         else text(found, child.data);
       }
     }
