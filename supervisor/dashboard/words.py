@@ -48,6 +48,7 @@ STATUS_LOOKS = {
     "stopped": Look("■", "still", "stopped"),
 }
 NOTHING = Markup("&ndash;")
+_CODE = re.compile(r"`([^`]+)`")
 _COUNTED = re.compile(r"(.*?) (?:in|within) \d.*|(ETA) .*", re.DOTALL)
 TERMINAL = frozenset({"completed", "partial", "failed", "stopped"})
 
@@ -148,6 +149,15 @@ def whole_time(moment: str) -> str:
     return datetime.fromisoformat(moment).astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
+def with_code(text: str | None) -> Markup:
+    """A sentence of the API, in which what is typed or quoted stands between backticks, as a terminal has it: that as
+    `<code>`."""
+    parts = _CODE.split(text or "")
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if number % 2 else part for number, part in enumerate(parts)
+    )
+
+
 def pretty_json(value: object) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False)
 
@@ -167,4 +177,5 @@ FILTERS = {
     "whole_time": whole_time,
     "plural": plural,
     "status_look": status_look,
+    "with_code": with_code,
 }
