@@ -10,6 +10,7 @@ from supervisor.cli import output
 from supervisor.cli.client import Client, Json
 from supervisor.cli.exits import FAILED
 from supervisor.cli.options import output_option, server_options
+from supervisor.cli.views import where
 from supervisor.cli.words import duration, money, safe
 from supervisor.lifecycle.figures import DASH, plural
 
@@ -48,7 +49,7 @@ def _row(machine: Json) -> list[str]:
     foreign = not machine.get("ours")
     return [
         safe(machine["machine"]),
-        _where(machine),
+        where(machine),
         safe(machine["state"]),
         duration(machine.get("age_s")),
         DASH if foreign else safe(machine.get("run_id") or DASH),
@@ -56,11 +57,6 @@ def _row(machine: Json) -> list[str]:
         money(machine.get("usd_per_h")),
         safe(machine.get("why") or ""),
     ]
-
-
-def _where(machine: Json) -> str:
-    mode = "  on-demand" if machine.get("spot") is False else ""
-    return safe(f"{machine['zone']}  {machine.get('shape') or ''}".rstrip() + mode)
 
 
 def project(account: Json) -> str:

@@ -15,7 +15,8 @@ SHOWN = 5
 
 
 def machine_lines(attempts: Sequence[Json]) -> list[str]:
-    """`machines: 1 spot-…-a1-t1 in us-east1-c, gone 02:14:02 · 2 …`: the newest few, by attempt."""
+    """`machines: 1 spot-…-a1-t1 (g2-standard-8) in us-east1-c, gone 02:14:02 · 2 …`: the newest few, by attempt. Their
+    shape stands here where the table of attempts names the GPU instead."""
     named = [one for one in attempts if one.get("machine")]
     if not named:
         return []
@@ -25,12 +26,13 @@ def machine_lines(attempts: Sequence[Json]) -> list[str]:
 
 
 def _machine(attempt: Json) -> str:
-    zone = safe((attempt.get("placement") or {}).get("zone") or "?")
+    place = attempt.get("placement") or {}
+    zone, shape = safe(place.get("zone") or "?"), f" ({safe(place['shape'])})" if place.get("gpu") else ""
     if attempt.get("gone_at"):
         ended = f", gone {clock(attempt['gone_at'])}"
     else:
         ended = ", not known gone yet" if attempt.get("ended_at") else ""
-    return f"{attempt['number']} {safe(attempt['machine'])} in {zone}{ended}"
+    return f"{attempt['number']} {safe(attempt['machine'])}{shape} in {zone}{ended}"
 
 
 def account_lines(run: Json) -> list[str]:

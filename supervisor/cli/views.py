@@ -56,10 +56,13 @@ def spent(cost: Json) -> str:
 
 
 def where(placement: Json | None) -> str:
+    """`us-east1-d  L4`: of a placement, or of a machine. Where no GPU is known, the shape."""
     if not placement or not placement.get("zone"):
         return DASH
-    mode = "" if placement.get("spot", True) else "  on-demand"
-    return safe(f"{placement['zone']}  {placement.get('shape') or ''}".rstrip() + mode)
+    mode = "  on-demand" if placement.get("spot") is False else ""
+    return safe(
+        f"{placement['zone']}  {placement.get('gpu') or placement.get('shape') or ''}".rstrip() + mode
+    )
 
 
 def summary_line(summary: Json) -> str:

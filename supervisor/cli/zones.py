@@ -32,7 +32,7 @@ def _row(one: Json) -> list[str]:
     market = "" if one["spot"] else "  on-demand"
     return [
         safe(one["zone"]),
-        safe(one["shape"]) + market,
+        safe(one["shape"]) + (f" ({safe(one['gpu'])})" if one.get("gpu") else "") + market,
         _state(one),
         str(one["machines"] or DASH),
         str(one["preemptions"] or DASH),

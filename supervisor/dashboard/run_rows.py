@@ -58,6 +58,7 @@ class Row(NamedTuple):
     attempts: str
     preemptions: str
     zone: str
+    gpu: str  # or the shape, where no GPU is known
     shape: str
     beat: Markup
     stall: str
@@ -89,7 +90,8 @@ def row_of(run: dict[str, Any], now: float) -> Row:
         attempts=count(counters["attempts"]) if counters["attempts"] else "",
         preemptions=plural(counters["preemptions"], "preemption") if counters["preemptions"] else "",
         zone=place.get("zone", ""),
-        shape=place.get("shape", "") + ("" if place.get("spot", True) else ", on demand"),
+        gpu=(place.get("gpu") or place.get("shape", "")) + ("" if place.get("spot", True) else ", on demand"),
+        shape=place.get("shape", ""),
         beat=_beat(run["beat"], now),
         stall=f"{stall['polls']}/{stall['limit']}" if stall["polls"] else "",
         cost=spent(run["cost"]),

@@ -111,7 +111,14 @@ def serving() -> Iterator[FakeApi]:
         server.server_close()
 
 
-PLACEMENT = {"provider": "local", "region": "local", "zone": "local-b", "shape": "cpu", "spot": True}
+PLACEMENT = {
+    "provider": "local",
+    "region": "local",
+    "zone": "local-b",
+    "shape": "cpu",
+    "gpu": None,
+    "spot": True,
+}
 RUN: Json = {
     "run_id": "digits-7", "generation": 1, "owner": "local", "status": "running", "cause": None,
     "status_text": "Training at step 12,300 of 50,000 (24 %), 3.1 steps/s, ETA 3 h 23 min.", "detail": "", "hold": "",

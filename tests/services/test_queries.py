@@ -27,6 +27,7 @@ def test_a_training_run_shows_what_people_look_for(bed: Bed) -> None:
         "region": "local",
         "zone": "local-a",
         "shape": "cpu",
+        "gpu": None,
         "spot": True,
     }
     assert shown["machine_id"] == "id-1"

@@ -121,6 +121,7 @@ def open_house(store: Store, data_dir: Path, now: float = NOW) -> House:
     objects = MemoryStore(clock.now, "gs://acme-ml-prod-spot")
     provider = FakeProvider(clock, name="gce")
     provider.offered = _offers()
+    provider.gpu_words = {L4: "L4", A100: "A100", H100: "H100 80GB"}
     platform = FakePlatform(
         Account("acme-ml-prod", "402417395501", "https://console.cloud.google.com/compute/instances?project=acme-ml-prod"),
         price_list=tuple(
