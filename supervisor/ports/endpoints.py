@@ -17,11 +17,11 @@ from supervisor.domain.events import Event
 WEBHOOKS = "webhooks"  # the channel of the outbox rows that stand for all endpoints
 # The endpoint that the settings name. It cannot be changed through the API, and its address and secret, which are
 # credentials of whoever runs the supervisor, are not in the database: `url` there is what may be shown of it.
-PENDING, DELIVERED, GIVEN_UP = "pending", "delivered", "given_up"  # what becomes of a delivery
 SETTINGS_ID = "settings"
 # Why somebody wanted an endpoint to be off; any other reason is that it failed.
 BY_PERSON = "switched off by a person"
 NOT_SET = "alert_url is no longer set"
+PENDING, DELIVERED, GIVEN_UP = "pending", "delivered", "given_up"  # what becomes of a delivery
 
 
 class Form(StrEnum):
@@ -167,11 +167,8 @@ class Deliveries(Protocol):
         taken."""
         ...
 
-    def page(
-        self, endpoint_id: str, before_event: int | None, limit: int, failed: bool = False, state: str = ""
-    ) -> list[Delivery]:
-        """Newest event first, only those before that event, and of that state ("" = any). `failed`: only those that
-        were given up."""
+    def page(self, endpoint_id: str, before_event: int | None, limit: int, state: str = "") -> list[Delivery]:
+        """Newest event first, only those before that event, and of that state ("" = any)."""
         ...
 
     def replay(

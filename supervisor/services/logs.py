@@ -71,9 +71,6 @@ class Logs:
         self._known: OrderedDict[str, Chunks] = OrderedDict()
         self._lock = threading.Lock()
 
-    def read(self, run_id: str, number: int | None, offset: int, limit: int) -> Json:
-        return self.show(run_id, number, Part(offset, limit))
-
     def show(self, run_id: str, number: int | None, part: Part) -> Json:
         """Text of the log, at most `part.limit` bytes; `number` None = the newest attempt. `complete`: nothing will
         follow `next_offset`. Bytes that are not UTF-8 are replaced. Raises NotFound, FilesPurged, Unavailable."""

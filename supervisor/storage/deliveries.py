@@ -201,13 +201,11 @@ class SqlDeliveries:
                 STAND, [[one.endpoint_id, one.failing_since, one.next_message_at] for one in standing]
             )
 
-    def page(
-        self, endpoint_id: str, before_event: int | None, limit: int, failed: bool = False, state: str = ""
-    ) -> list[Delivery]:
+    def page(self, endpoint_id: str, before_event: int | None, limit: int, state: str = "") -> list[Delivery]:
         before = 2**62 if before_event is None else before_event
         params = {"endpoint": endpoint_id, "before": before, "limit_": limit}
         with self._database.reading() as session:
-            return [_delivery(row) for row in session.run(PAGES[GIVEN_UP if failed else state], params)]
+            return [_delivery(row) for row in session.run(PAGES[state], params)]
 
     def replay(
         self, endpoint_id: str, delivery_id: int | None, since: float, event: Event, now: float

@@ -191,7 +191,7 @@ class EndpointsSuite:
         assert [one.id for one in told.deliveries.page("wh-1", fourth.event_id, 9, state="delivered")] == [
             first.id
         ]
-        assert [one.id for one in told.deliveries.page("wh-1", None, 9, failed=True)] == [second.id]
+        assert [one.id for one in told.deliveries.page("wh-1", None, 9, state="given_up")] == [second.id]
 
     def test_what_is_over_can_be_made_due_again(self, told: Store) -> None:
         add(told, an_endpoint())
@@ -201,7 +201,7 @@ class EndpointsSuite:
         ((_, (first, second, third)),) = told.deliveries.due(NOW, 9)
         results = [Settled(first.id, 0, True, None, 204, ""), Settled(second.id, 0, False, None, 500, "no")]
         told.deliveries.settle(results, [], NOW)
-        assert [one.id for one in told.deliveries.page("wh-1", None, 9, failed=True)] == [second.id]
+        assert [one.id for one in told.deliveries.page("wh-1", None, 9, state="given_up")] == [second.id]
         assert told.deliveries.replay("wh-1", None, NOW + 1, ADDED, NOW) == 0, "it failed before"
         assert told.deliveries.replay("wh-1", None, NOW, ADDED, NOW + 5) == 1
         assert told.deliveries.replay("wh-1", first.id, 0.0, ADDED, NOW + 5) == 1

@@ -65,7 +65,7 @@ def test_after_the_last_try_it_is_given_up_and_can_be_sent_again(office: Office)
         office.step()
         (kept,) = office.store.deliveries.page("a", None, 9)
         office.clock.advance(max(0.0, (kept.next_at or 0.0) - office.clock.now()))
-    (kept,) = office.store.deliveries.page("a", None, 9, failed=True)
+    (kept,) = office.store.deliveries.page("a", None, 9, state="given_up")
     assert (kept.tries, kept.next_at, kept.status) == (MOST_TRIES, None, 500)
     assert office.courier.tried == MOST_TRIES
     office.store.endpoints.change(

@@ -8,6 +8,7 @@ from supervisor.domain import runfiles
 from supervisor.domain.errors import NotFound, Unavailable
 from supervisor.domain.heartbeat import encode
 from supervisor.domain.status import Status
+from supervisor.services.logs import Part
 from tests.services.bed import Bed, beat
 
 
@@ -18,7 +19,7 @@ def chunk(bed: Bed, sequence: int, data: bytes) -> None:
 def read_all(bed: Bed, limit: int) -> tuple[str, bool]:
     text, offset = "", 0
     for _ in range(1000):
-        told = bed.services.logs.read("digits-7", None, offset, limit)
+        told = bed.services.logs.show("digits-7", None, Part(offset, limit))
         text, offset = text + told["text"], told["next_offset"]
         if told["complete"] or not told["text"]:
             return text, told["complete"]
@@ -46,7 +47,7 @@ def test_a_log_that_grows_is_followed_without_listing_it_again(bed: Bed) -> None
     listings = bed.objects.calls["pages"]
     chunk(bed, 1, b"one\none more\n")
     chunk(bed, 2, b"two\n")
-    assert bed.services.logs.read("digits-7", 1, 4, 100)["text"] == "one more\ntwo\n"
+    assert bed.services.logs.show("digits-7", 1, Part(4, 100))["text"] == "one more\ntwo\n"
     assert bed.objects.calls["pages"] == listings
 
 
@@ -63,7 +64,7 @@ def test_a_gap_in_the_numbers_is_noticed(bed: Bed) -> None:
 def test_a_reader_makes_the_agent_write_faster(bed: Bed) -> None:
     bed.submit("digits-7")
     bed.train("digits-7")
-    bed.services.logs.read("digits-7", None, 0, 10)
+    bed.services.logs.show("digits-7", None, Part(0, 10))
     assert bed.inbox.receive("digits-7", encode(beat("digits-7", 9))).follow_logs
 
 
@@ -71,23 +72,23 @@ def test_bytes_that_are_no_text_are_replaced(bed: Bed) -> None:
     bed.submit("digits-7")
     bed.train("digits-7")
     chunk(bed, 1, b"\xff\x00 ok\n\xc3")
-    told = bed.services.logs.read("digits-7", None, 0, 100)
+    told = bed.services.logs.show("digits-7", None, Part(0, 100))
     assert told["text"] == "�\x00 ok\n"
     assert told["next_offset"] == told["size"] - 1, "the first half of a character waits for the second"
     bed.end("digits-7")
-    assert bed.services.logs.read("digits-7", None, 6, 100)["complete"]
+    assert bed.services.logs.show("digits-7", None, Part(6, 100))["complete"]
 
 
 def test_logs_that_are_not_there(bed: Bed) -> None:
     bed.submit("digits-7")
-    told = bed.services.logs.read("digits-7", None, 0, 100)
+    told = bed.services.logs.show("digits-7", None, Part(0, 100))
     assert (told["attempt"], told["text"], told["complete"]) == (None, "", False)
     with pytest.raises(NotFound):
-        bed.services.logs.read("digits-7", 3, 0, 100)
+        bed.services.logs.show("digits-7", 3, Part(0, 100))
     bed.train("digits-7")
     bed.objects.fail_reads = True
     with pytest.raises(Unavailable):
-        bed.services.logs.read("digits-7", None, 0, 100)
+        bed.services.logs.show("digits-7", None, Part(0, 100))
 
 
 def test_the_log_of_an_earlier_attempt_stays_readable(bed: Bed) -> None:
@@ -96,5 +97,5 @@ def test_the_log_of_an_earlier_attempt_stays_readable(bed: Bed) -> None:
     chunk(bed, 1, b"first\n")
     bed.end("digits-7", Status.RECOVERING)
     bed.train("digits-7", number=2)
-    assert bed.services.logs.read("digits-7", 1, 0, 100)["text"] == "first\n"
-    assert bed.services.logs.read("digits-7", None, 0, 100)["text"] == ""
+    assert bed.services.logs.show("digits-7", 1, Part(0, 100))["text"] == "first\n"
+    assert bed.services.logs.show("digits-7", None, Part(0, 100))["text"] == ""

@@ -20,6 +20,7 @@ from supervisor.domain.errors import (
 from supervisor.domain.run import Outcome
 from supervisor.domain.status import Status
 from supervisor.ports.objectstore import ObjectMissing
+from supervisor.services.logs import Part
 from supervisor.services.purge import Purged, purge, refuse_purged
 from tests.fakes.callers import OPS
 from tests.services.bed import Bed
@@ -227,16 +228,16 @@ def test_a_torn_baton_is_replaced_and_a_missing_one_is_not_made(bed: Bed) -> Non
 
 def test_logs_of_a_purged_run_say_when_they_went(bed: Bed) -> None:
     over(bed)
-    assert bed.services.logs.read(RUN, 1, 0, 1000)["text"] == "hello\n"
+    assert bed.services.logs.show(RUN, 1, Part(0, 1000))["text"] == "hello\n"
     purge_it(bed)
     with pytest.raises(FilesPurged, match="were purged at 20"):
-        bed.services.logs.read(RUN, 1, 0, 1000)
+        bed.services.logs.show(RUN, 1, Part(0, 1000))
     bed.clock.advance(100)
     bed.resume(RUN)
     bed.train(RUN, 2)
     with pytest.raises(FilesPurged):
-        bed.services.logs.read(RUN, 1, 0, 1000)
-    assert bed.services.logs.read(RUN, 2, 0, 1000)["text"] == ""
+        bed.services.logs.show(RUN, 1, Part(0, 1000))
+    assert bed.services.logs.show(RUN, 2, Part(0, 1000))["text"] == ""
     refuse_purged(bed.run(RUN))
 
 
