@@ -10,7 +10,7 @@
   function tell() {
     const all = boxes();
     const chosen = all.filter((box) => box.checked).length;
-    const whole = document.getElementById("pick-all");
+    const whole = document.getElementById("pickall");
     if (picked) picked.textContent = chosen;
     if (whole) {
       whole.checked = chosen > 0 && chosen === all.length;
@@ -20,7 +20,7 @@
   }
 
   document.addEventListener("change", (event) => {
-    if (event.target.id === "pick-all") for (const box of boxes()) box.checked = event.target.checked;
+    if (event.target.id === "pickall") for (const box of boxes()) box.checked = event.target.checked;
     tell();
   });
   document.addEventListener("live:changed", tell);

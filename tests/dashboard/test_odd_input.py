@@ -1,0 +1,34 @@
+"""What no form of ours sends and nobody would name a run: an answer all the same, and no part of a page taken over."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.dashboard.document import read
+from tests.dashboard.looking import Looking
+from tests.services.bed import Bed
+
+LETTERS = ("☃", "é", "\x00", '"1"\r\nX-Odd: 1', "\udc80", "x" * 5000)
+
+
+@pytest.mark.parametrize("version", LETTERS)
+def test_a_version_that_no_header_can_hold_is_no_version(bed: Bed, looking: Looking, version: str) -> None:
+    bed.submit("digits-7")
+    form = {"budget_usd": "77", "version": version.encode("utf-8", "surrogatepass")}
+    answer = looking.post("/ui/runs/digits-7/change", form)
+    assert answer.status_code in (412, 422)
+    assert read(answer.text).one("h1")
+    assert "limits" not in looking.get("/v1/runs/digits-7/spec").json()["spec"]
+
+
+def test_no_name_of_a_run_takes_the_place_of_a_part_of_the_page(bed: Bed, looking: Looking) -> None:
+    """Rows and their boxes have ids with the name of the run in them: nothing else of the page may begin like these."""
+    bed.submit("digits-7")
+    fixed = [one.attributes["id"] for one in looking.page("/ui/runs").all() if "id" in one.attributes]
+    named = {name.partition("-")[2] for name in fixed if name.startswith(("run-", "pick-"))}
+    for name in {*named, "all", "rows", "pick"} - {"digits-7"}:
+        bed.submit(name)
+    ids = Counter(one.attributes["id"] for one in looking.page("/ui/runs").all() if "id" in one.attributes)
+    assert [name for name, times in ids.items() if times > 1] == []
