@@ -109,7 +109,7 @@ def signed_in(browser: Browser, root: str, token: str) -> StorageState:
         page = context.new_page()
         page.goto(f"{root}/ui/sign-in")
         page.fill("#token", token)
-        page.click("main button")
+        page.press("#token", "Enter")
         page.wait_for_url("**/ui/runs**")
         return context.storage_state()
     finally:
