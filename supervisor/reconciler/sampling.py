@@ -36,6 +36,10 @@ class Sampler:
                 continue
             if now >= at:
                 self._next[run.key] = now + SAMPLE_S
-                samples.append(Sample(run.key, now, run.attempt.number, run.pulse))
+                # An attempt that is over has its last point at its end, whenever the run moves on: a resume next week
+                # must not draw its last figures until then. The same point again is none.
+                ended = run.attempt.ended_at
+                heard_at = now if ended is None else min(now, ended)
+                samples.append(Sample(run.key, heard_at, run.attempt.number, run.pulse))
         if samples:
             self._store.write_pulses(samples, lease)

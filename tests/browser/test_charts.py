@@ -125,7 +125,18 @@ def test_scripts_and_server_cut_lines_alike(page: Page) -> None:
         }
         for n, (value, gap) in enumerate(zip(values, gaps, strict=True))
     ]
-    drawn = page.evaluate("(points) => window.spotChartPlot.columns(points, 'metric m').data[1]", points)
+    drawn, dots = page.evaluate(
+        """(points) => {
+          const figure = document.querySelector("figure.chart");
+          figure.dataset.field = "metric m";
+          const nothing = () => {};
+          const made = window.spotChartPlot.make(
+            figure, points, { bands: () => [], times: () => [0, 1], told: nothing, picked: nothing, all: nothing });
+          const alone = made.series[1].points.filter(made, 1, false, []);
+          return [made.data[1], alone.map((at) => made.data[1][at])];
+        }""",
+        points,
+    )
     stretches: list[list[float]] = [[]]
     for value in drawn:
         if value is None:
@@ -134,3 +145,4 @@ def test_scripts_and_server_cut_lines_alike(page: Page) -> None:
             stretches[-1].append(value)
     told = [plot.Point(float(n), value, gap) for n, (value, gap) in enumerate(zip(values, gaps, strict=True))]
     assert stretches == [[value for _, value in stretch] for stretch in plot.lines(told)]
+    assert dots == [stretch[0] for stretch in stretches if len(stretch) == 1], "a line of one point is a dot"

@@ -41,3 +41,13 @@ def test_a_run_whose_attempt_is_over_has_one_last_point_and_no_more() -> None:
     over = run_in(Status.WAITING, attempt=ended(Cause.PREEMPTED, H), pulse=pulse())
     assert points(over, 60, due=True) == 1
     assert points(over, 60) == 0
+
+
+def test_a_run_that_moves_on_later_has_no_point_for_the_time_between() -> None:
+    over = run_in(Status.STOPPED, attempt=ended(Cause.STOP_REQUESTED, H), pulse=pulse())
+    store: Any = Written()
+    sampler = Sampler(store)
+    for later in (0.0, 5 * H):
+        sampler.due(over.key)
+        sampler.write([over], NOW + later, LEASE)
+    assert {sample.at for sample in store.samples} == {NOW}

@@ -81,6 +81,10 @@
     };
   }
 
+  /** The places of points between two cuts: a line of one point is nothing to see, so each is a dot, as plot.path has it. */
+  const lonely = ({ data: [, values] }) =>
+    values.flatMap((value, at) => (value !== null && (values[at - 1] ?? values[at + 1] ?? null) === null ? [at] : []));
+
   const bound = (text) => (text === undefined ? null : Number(text));
 
   /** A uPlot in this figure's room. `times()`: begin and end that are shown; `told(u)`: the pointer has moved;
@@ -101,7 +105,7 @@
       series: [{}, {
         label: figure.querySelector(".chart-title").textContent,
         stroke: colour.line, width: 1.75, spanGaps: false,
-        points: { show: (u, index, from, to) => to - from < 2 || undefined, size: 5, fill: colour.line },
+        points: { show: false, filter: lonely, size: 5, fill: colour.line },
       }],
       axes: [
         { ...axis, size: TIMES_PX, space: 64, grid: { show: false }, values: (u, marks, index, space, step) => marks.map((mark) => timeMark(mark, step)) },
