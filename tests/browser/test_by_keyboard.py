@@ -67,7 +67,7 @@ def test_from_the_sign_in_to_the_end_of_a_run(house: House, visit: Visit) -> Non
 
 
 def test_tab_goes_through_pages_in_their_order(house: House, visit: Visit, quiet: str) -> None:
-    page = visit().sign_in(house.token)
+    page = visit().come_back(house.token)
     for address in (
         "/ui/runs",
         f"/ui/runs/{quiet}",
@@ -98,7 +98,7 @@ def walk_through(page: Page) -> None:
 
 
 def test_the_skip_link_is_first_and_leads_to_the_content(house: House, visit: Visit, quiet: str) -> None:
-    page = visit().sign_in(house.token, f"/ui/runs/{quiet}")
+    page = visit().come_back(house.token, f"/ui/runs/{quiet}")
     page.keyboard.press("Tab")
     skip = page.get_by_role("link", name="Skip to the content")
     expect(skip).to_be_focused()
@@ -110,7 +110,7 @@ def test_the_skip_link_is_first_and_leads_to_the_content(house: House, visit: Vi
 
 
 def test_the_help_takes_the_focus_and_gives_it_back(house: House, visit: Visit, quiet: str) -> None:
-    page = visit().sign_in(house.token)
+    page = visit().come_back(house.token)
     search = page.get_by_role("searchbox")
     page.keyboard.press("/")
     expect(search).to_be_focused()

@@ -64,7 +64,7 @@ def test_a_stranger_changes_nothing_and_reads_nothing(
     house: House, visit: Visit, port: int, quiet: str
 ) -> None:
     somebody = visit()
-    page = somebody.sign_in(house.token)
+    page = somebody.come_back(house.token)
     for fault in REFUSALS:
         somebody.watch.expect(fault)
     answered: list[tuple[str, int]] = []
@@ -91,7 +91,7 @@ def test_a_form_of_a_stranger_is_refused_with_a_reason(
     house: House, visit: Visit, port: int, quiet: str
 ) -> None:
     somebody = visit()
-    page = somebody.sign_in(house.token)
+    page = somebody.come_back(house.token)
     somebody.watch.expect("answer 403: POST")
     somebody.watch.expect("status of 403")
     for name in NAMES:
@@ -105,7 +105,7 @@ def test_a_form_of_a_stranger_is_refused_with_a_reason(
 
 def test_a_stranger_cannot_frame_us(house: House, visit: Visit, port: int) -> None:
     somebody = visit()
-    page = somebody.sign_in(house.token)
+    page = somebody.come_back(house.token)
     somebody.watch.expect("frame-ancestors")
     somebody.watch.expect("ui/runs: net::ERR_BLOCKED_BY_RESPONSE")
     somebody.watch.expect("403")  # the server refuses already what the browser would

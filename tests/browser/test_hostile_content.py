@@ -107,7 +107,7 @@ def written(house: House, webhook: str) -> Iterator[None]:
 def reader(browser: Browser, house: House, written: None) -> Iterator[Visitor]:
     """One for all tests of this file."""
     somebody = Visitor(browser, house.daemon.url)
-    somebody.sign_in(house.token)
+    somebody.come_back(house.token)
     yield somebody
     assert somebody.close() == []
 

@@ -22,7 +22,7 @@ def is_as_it_was(page: Page) -> bool:
 
 
 def test_rows_change_below_what_was_chosen_opened_and_typed(house: House, visit: Visit, quiet: str) -> None:
-    page = visit().sign_in(house.token)
+    page = visit().come_back(house.token)
     chosen = page.get_by_role("checkbox", name=f"Select {quiet}")
     chosen.check()
     page.get_by_text("More filters").click()
@@ -40,7 +40,7 @@ def test_rows_change_below_what_was_chosen_opened_and_typed(house: House, visit:
 
 
 def test_a_run_page_keeps_its_focus(house: House, visit: Visit, quiet: str) -> None:
-    page = visit().sign_in(house.token, f"/ui/runs/{quiet}")
+    page = visit().come_back(house.token, f"/ui/runs/{quiet}")
     link = page.get_by_role("link", name="log of attempt 1", exact=True)
     link.focus()
     page.evaluate(MARK)
@@ -51,7 +51,7 @@ def test_a_run_page_keeps_its_focus(house: House, visit: Visit, quiet: str) -> N
 
 
 def test_events_stay_open(house: House, visit: Visit, quiet: str) -> None:
-    page = visit().sign_in(house.token, f"/ui/runs/{quiet}/events")
+    page = visit().come_back(house.token, f"/ui/runs/{quiet}/events")
     first = page.get_by_role("listitem").filter(has_text="Submitted by")
     first.locator("summary").click()
     page.evaluate(MARK)

@@ -35,7 +35,7 @@ def way(house: House) -> Iterator[Road]:
 def far(browser: Browser, house: House, way: Road, quiet: str) -> Iterator[Visitor]:
     """Somebody at the end of a road, in front of a run's page."""
     somebody = Visitor(browser, way.url)
-    somebody.sign_in(house.token, f"/ui/runs/{quiet}")
+    somebody.come_back(house.token, f"/ui/runs/{quiet}")
     yield somebody
     assert somebody.close() == []
 

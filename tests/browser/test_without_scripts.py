@@ -59,7 +59,7 @@ def test_the_list_is_sifted_and_paged(visit: Visit, token: str) -> None:
 
 
 def test_a_run_is_read_and_stopped(visit: Visit, token: str) -> None:
-    page = visit(java_script_enabled=False).sign_in(token)
+    page = visit(java_script_enabled=False).come_back(token)
     page.get_by_role("link", name="plain-done", exact=True).click()
     expect(page.locator("#run-chip")).to_contain_text("completed")
     page.get_by_role("link", name="Log", exact=True).click()
@@ -72,7 +72,7 @@ def test_a_run_is_read_and_stopped(visit: Visit, token: str) -> None:
 
 
 def test_many_runs_are_stopped_after_a_question(house: House, visit: Visit, token: str) -> None:
-    page = visit(java_script_enabled=False).sign_in(token, "/ui/runs?q=plain")
+    page = visit(java_script_enabled=False).come_back(token, "/ui/runs?q=plain")
     page.get_by_role("checkbox", name="Select plain-b").check()
     page.get_by_role("checkbox", name="Select plain-c").check()
     page.get_by_role("button", name="Stop selected").click()
@@ -87,7 +87,7 @@ def test_many_runs_are_stopped_after_a_question(house: House, visit: Visit, toke
 
 
 def test_dark_and_light(visit: Visit, token: str) -> None:
-    page = visit(java_script_enabled=False, color_scheme="dark").sign_in(token, "/ui/runs?status=completed")
+    page = visit(java_script_enabled=False, color_scheme="dark").come_back(token, "/ui/runs?status=completed")
     page.get_by_role("button", name="Light").click()
     expect(page.locator("html")).to_have_attribute("data-theme", "light")
     assert page.url.endswith("/ui/runs?status=completed")

@@ -1,8 +1,9 @@
-"""Somebody in front of a browser: a context of its own, signed in by the form, watched all the time."""
+"""Somebody in front of a browser: a context of its own, watched all the time."""
 
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlsplit
 
 from playwright.sync_api import Browser, BrowserContext, Page
 
@@ -27,6 +28,15 @@ class Visitor:
         self.page.get_by_label("Token").fill(token)
         self.page.get_by_role("main").get_by_role("button", name="Sign in").click()
         self.page.wait_for_url(lambda address: address == self.root + to)
+        return self.page
+
+    def come_back(self, token: str, to: str = "/ui/runs") -> Page:
+        """Signed in before, in this browser: the cookie is there still."""
+        name = f"spot-{urlsplit(self.root).port}"
+        self.context.add_cookies(
+            [{"name": name, "value": token, "url": self.root, "httpOnly": True, "sameSite": "Strict"}]
+        )
+        self.page.goto(to)
         return self.page
 
     def close(self) -> list[str]:
