@@ -13,8 +13,9 @@ from supervisor.cli.codedir import settle_code
 from supervisor.cli.exits import DETACHED, FAILED, CliError, Problem
 from supervisor.cli.finding import TERMINAL, choose_run, machines_here
 from supervisor.cli.options import output_option, run_argument, run_filters, server_options
-from supervisor.cli.words import money, safe
+from supervisor.cli.words import safe
 from supervisor.lifecycle.figures import plural
+from supervisor.lifecycle.optional_figures import money
 
 POLL_S = 0.5
 YES = click.option("-y", "--yes", is_flag=True, help="Do not ask.")

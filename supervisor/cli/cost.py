@@ -10,8 +10,9 @@ import click
 from supervisor.cli import output, views
 from supervisor.cli.client import Client, Json, pages, run_path
 from supervisor.cli.options import list_filters, not_empty, output_option, server_options
-from supervisor.cli.words import money, safe
+from supervisor.cli.words import safe
 from supervisor.lifecycle.figures import DASH, plural, size_text
+from supervisor.lifecycle.optional_figures import money
 
 TITLES = ("RUN", "ATT", "COST", "ON-DEMAND", "NOW", "RESULTS", "CHECKPOINTS", "REST", "A MONTH")
 REST = ("logs", "evidence", "other")

@@ -7,9 +7,10 @@ from typing import Any
 
 from supervisor.cli.client import Json
 from supervisor.cli.output import columns
-from supervisor.cli.words import count, safe
+from supervisor.cli.words import safe
 from supervisor.lifecycle.facts import as_text
 from supervisor.lifecycle.figures import DASH, plural
+from supervisor.lifecycle.optional_figures import count
 
 NONE = "none"
 HASH_CHARS = 12

@@ -15,9 +15,10 @@ from supervisor.cli.client import Client, Json, pages, run_path
 from supervisor.cli.exits import TIMEOUT, CliError, Problem
 from supervisor.cli.finding import TERMINAL
 from supervisor.cli.machines import rate
-from supervisor.cli.words import money, safe
+from supervisor.cli.words import safe
 from supervisor.domain.status import ACTIVE
 from supervisor.lifecycle.figures import DASH
+from supervisor.lifecycle.optional_figures import money
 
 POLL_S = 3.0
 MOST = 100_000

@@ -17,8 +17,9 @@ from supervisor.cli.client import Client, Json
 from supervisor.cli.exits import Problem, Unreachable
 from supervisor.cli.options import not_empty, output_option, server_options
 from supervisor.cli.specfile import read_spec
-from supervisor.cli.words import count, safe
+from supervisor.cli.words import safe
 from supervisor.lifecycle.figures import plural, size_text
+from supervisor.lifecycle.optional_figures import count
 
 POLL_S = 5.0
 PATH = "/v1/imports"

@@ -11,8 +11,9 @@ from supervisor.cli.client import Client, Json
 from supervisor.cli.exits import FAILED
 from supervisor.cli.options import output_option, server_options
 from supervisor.cli.views import where
-from supervisor.cli.words import duration, money, safe
+from supervisor.cli.words import safe
 from supervisor.lifecycle.figures import DASH, plural
+from supervisor.lifecycle.optional_figures import duration, money
 
 TITLES = ("MACHINE", "WHERE", "STATE", "AGE", "RUN", "ATT", "$/H", "WHAT FOR")
 MISSING_NAMED = 3

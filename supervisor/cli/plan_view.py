@@ -15,8 +15,9 @@ import click
 
 from supervisor.cli import output
 from supervisor.cli.client import Client, Json
-from supervisor.cli.words import duration, epoch, money, safe
+from supervisor.cli.words import safe
 from supervisor.lifecycle.figures import DASH, age_text, plural, size_text
+from supervisor.lifecycle.optional_figures import duration, epoch, money
 
 MARKS = {"ok": ("✔", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red")}
 OLD_DAYS = 30  # a price that was read longer ago is shown with its age

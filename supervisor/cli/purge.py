@@ -14,7 +14,8 @@ from supervisor.cli.cost import stored_line
 from supervisor.cli.exits import CONFLICT, FAILED, USAGE, CliError, Unreachable
 from supervisor.cli.finding import TERMINAL
 from supervisor.cli.options import not_empty, output_option, server_options
-from supervisor.cli.words import count, safe
+from supervisor.cli.words import safe
+from supervisor.lifecycle.optional_figures import count
 
 POLL_S = 5.0
 STUCK_S = 60.0  # without one file less: nobody deletes any more

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from supervisor.cli.client import Json
-from supervisor.cli.words import clock, count, duration, safe
+from supervisor.cli.words import clock, safe
 from supervisor.lifecycle.figures import plural
+from supervisor.lifecycle.optional_figures import count, duration
 
 SHOWN = 5
 

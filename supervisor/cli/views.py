@@ -10,8 +10,9 @@ import click
 from supervisor.cli.client import Json
 from supervisor.cli.finding import TERMINAL
 from supervisor.cli.output import columns, paragraph, status_mark, terminal_columns
-from supervisor.cli.words import bar, clock, count, duration, epoch, money, percent, safe
+from supervisor.cli.words import bar, clock, safe
 from supervisor.lifecycle.figures import DASH, plural
+from supervisor.lifecycle.optional_figures import count, duration, epoch, money, percent
 
 RUN_TITLES = ("RUN", "STATUS", "PROGRESS", "BEAT", "ATT", "WHERE", "COST", "NEXT")
 ATTEMPT_TITLES = ("#", "WHERE", "HOW LONG", "ENDED BY", "STEPS KEPT", "LOST", "COST", "EVIDENCE")

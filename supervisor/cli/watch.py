@@ -18,7 +18,8 @@ from supervisor.cli.client import Client, Json, run_path
 from supervisor.cli.finding import TERMINAL, choose_run
 from supervisor.cli.options import duration_s, output_option, run_argument, server_options
 from supervisor.cli.runs import next_command, release_command
-from supervisor.cli.words import bar, percent, safe
+from supervisor.cli.words import bar, safe
+from supervisor.lifecycle.optional_figures import percent
 
 POLL_S = 1.0
 EVERY = click.FloatRange(0.1, 86400.0)  # seconds between two looks

@@ -1,11 +1,11 @@
-"""Figures that may be unknown, durations as people type them, and text from elsewhere made safe for a terminal."""
+"""Bars, times, durations as people type them, and text from elsewhere made safe for a terminal."""
 
 from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
 
-from supervisor.lifecycle.figures import DASH, age_text, count_text, money_text
+from supervisor.lifecycle.figures import DASH, age_text
 
 _UNITS_S = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|m|h|d)?")
@@ -14,18 +14,6 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _CONTROL = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b.|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
 )
-
-
-def duration(seconds: float | None) -> str:
-    return DASH if seconds is None else age_text(seconds)
-
-
-def count(value: int | None) -> str:
-    return DASH if value is None else count_text(value)
-
-
-def money(usd: float | None) -> str:
-    return DASH if usd is None else money_text(usd)
 
 
 def parse_duration_s(text: str) -> float:
@@ -42,24 +30,12 @@ def parse_duration_s(text: str) -> float:
     return total
 
 
-def percent(part: float | None, whole: float | None) -> float | None:
-    """0 to 100, or None where it cannot be told."""
-    if part is None or not whole:
-        return None
-    return min(100.0, max(0.0, 100.0 * part / whole))
-
-
 def bar(value: float | None, cells: int = 10) -> str:
     """`▇▇▁▁ 50 %`: never full before it is."""
     if value is None:
         return DASH
     full = int(value / 100.0 * cells)
     return "▇" * full + "▁" * (cells - full) + f" {int(value)} %"
-
-
-def epoch(moment: str | None) -> float | None:
-    """Epoch seconds of an RFC 3339 text; None for None."""
-    return None if moment is None else datetime.fromisoformat(moment).timestamp()
 
 
 def clock(moment: str | None) -> str:

@@ -9,8 +9,9 @@ import click
 from supervisor.cli import output
 from supervisor.cli.client import Client, Json
 from supervisor.cli.options import output_option, server_options
-from supervisor.cli.words import duration, epoch, money, safe
+from supervisor.cli.words import safe
 from supervisor.lifecycle.figures import DASH
+from supervisor.lifecycle.optional_figures import duration, epoch, money
 
 TITLES = ("ZONE", "SHAPE", "STATE", "MACHINES", "LOST", "$/H", "WHY")
 

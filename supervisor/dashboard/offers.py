@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from supervisor.dashboard.public_api import Json
-from supervisor.dashboard.words import Look
+from supervisor.dashboard.words import Look, look_of
 
 LOOKS = {
     "good": Look("●", "good", "good"),
@@ -47,8 +47,7 @@ class Offers(NamedTuple):
 
 
 def look(state: str) -> Look:
-    """A word that we do not know yet is shown as it is."""
-    return LOOKS.get(state, Look("·", "still", state))
+    return look_of(state, LOOKS)
 
 
 def market(offer: Json) -> str:

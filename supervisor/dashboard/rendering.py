@@ -21,6 +21,8 @@ from supervisor.dashboard import session, words
 from supervisor.dashboard.assets import assets
 from supervisor.dashboard.run_actions import duty_of, run_actions
 from supervisor.dashboard.run_rows import row_of
+from supervisor.domain.status import TERMINAL
+from supervisor.lifecycle.optional_figures import percent
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -54,9 +56,9 @@ def environment() -> Environment:
         auto_reload=False,
     )
     made.filters.update(words.FILTERS)
-    made.globals.update(asset=assets().urls.get, ago=words.ago, percent=words.percent, nav=NAV)
+    made.globals.update(asset=assets().urls.get, ago=words.ago, percent=percent, nav=NAV)
     made.globals.update(what_next=words.what_next, run_actions=run_actions, duty_of=duty_of)
-    made.globals.update(row_of=row_of)
+    made.globals.update(row_of=row_of, TERMINAL=TERMINAL)
     return made
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from supervisor.dashboard.words import TERMINAL
+from supervisor.domain.status import TERMINAL
 
 
 class Action(NamedTuple):

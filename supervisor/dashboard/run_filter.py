@@ -11,13 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
-from supervisor.dashboard.words import TERMINAL
+from supervisor.domain.status import TERMINAL, Status
 
 Pairs = tuple[tuple[str, str], ...]
 FILTERS = ("status", "label", "zone", "owner", "created_after", "q", "run_id")
-LIVE = (
-    "pending", "waiting", "launching", "running", "recovering", "finishing", "stopping", "awaiting_teardown",
-)  # fmt: skip
+LIVE = tuple(str(status) for status in Status if status not in TERMINAL)
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _MIDNIGHT = "T00:00:00Z"
 

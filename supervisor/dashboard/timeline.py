@@ -12,8 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from supervisor.dashboard.axis import time_marks
-from supervisor.dashboard.words import TERMINAL, epoch, whole_time
+from supervisor.dashboard.words import whole_time
+from supervisor.domain.status import TERMINAL
 from supervisor.lifecycle.figures import DASH, age_text, count_text
+from supervisor.lifecycle.optional_figures import epoch
 
 Json = Mapping[str, Any]
 NEWEST = 12  # bars that are shown where nobody asks for all

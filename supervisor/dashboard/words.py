@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import NamedTuple
@@ -16,13 +17,13 @@ from markupsafe import Markup
 from supervisor.lifecycle.figures import (
     DASH,
     age_text,
-    count_text,
     money_text,
     plural,
     rate_text,
     short_digests,
     size_text,
 )
+from supervisor.lifecycle.optional_figures import count, duration, epoch, money
 
 
 class Look(NamedTuple):
@@ -50,16 +51,15 @@ STATUS_LOOKS = {
 NOTHING = Markup("&ndash;")
 _CODE = re.compile(r"`([^`]+)`")
 _COUNTED = re.compile(r"(.*?) (?:in|within) \d.*|(ETA) .*", re.DOTALL)
-TERMINAL = frozenset({"completed", "partial", "failed", "stopped"})
+
+
+def look_of(word: str, looks: Mapping[str, Look]) -> Look:
+    """A word that we do not know yet is shown as it is."""
+    return looks.get(word, Look("·", "still", word))
 
 
 def status_look(status: str) -> Look:
-    """A word that we do not know yet is shown as it is."""
-    return STATUS_LOOKS.get(status, Look("·", "still", status))
-
-
-def money(usd: float | None) -> str:
-    return DASH if usd is None else money_text(usd)
+    return look_of(status, STATUS_LOOKS)
 
 
 def price(usd_per_h: float | None) -> str:
@@ -82,14 +82,6 @@ def spent(cost: dict[str, object] | None) -> str:
     return f"≥ {money_text(usd)}" if usd else DASH
 
 
-def count(number: int | None) -> str:
-    return DASH if number is None else count_text(number)
-
-
-def duration(seconds: float | None) -> str:
-    return DASH if seconds is None else age_text(seconds)
-
-
 def size(size_bytes: int | None) -> str:
     return DASH if size_bytes is None else size_text(size_bytes)
 
@@ -101,16 +93,6 @@ def rate(steps_per_s: float | None) -> str:
 def share(part_of_100: float) -> str:
     """`88 %`; what is there but less than half of one is not 0."""
     return "<1 %" if 0 < part_of_100 < 0.5 else f"{part_of_100:.0f} %"
-
-
-def percent(part: float | None, whole: float | None) -> float | None:
-    """0 to 100, None where it cannot be told."""
-    return None if part is None or not whole else min(100.0, max(0.0, 100.0 * part / whole))
-
-
-def epoch(moment: str | None) -> float | None:
-    """Epoch seconds of an RFC 3339 text."""
-    return None if moment is None else datetime.fromisoformat(moment).timestamp()
 
 
 def ago(moment: str | None, now: float) -> Markup:
@@ -143,6 +125,11 @@ def clock(moment: str | None) -> Markup:
     return Markup('<time datetime="{}" title="{}">{}</time>').format(
         moment, whole_time(moment), local.strftime("%H:%M:%S")
     )
+
+
+def moment_text(at: float) -> str:
+    """Epoch seconds as the API takes a time: RFC 3339, whole seconds."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def whole_time(moment: str) -> str:

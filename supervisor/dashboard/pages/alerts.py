@@ -6,7 +6,6 @@ receiver, is on none.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -16,7 +15,7 @@ from starlette.responses import Response
 from supervisor.dashboard import rendering
 from supervisor.dashboard.forms import first, read_form
 from supervisor.dashboard.public_api import Api, Json, Refused
-from supervisor.dashboard.words import Look
+from supervisor.dashboard.words import Look, moment_text
 from supervisor.domain.announcements import KINDS
 
 # In which a run may wait for a person; one that trains does not.
@@ -174,4 +173,4 @@ def _since(within: str, now: float) -> str | None:
     """None: as far back as the API goes by itself."""
     if within not in dict(WITHIN):
         return None
-    return datetime.fromtimestamp(now - int(within), UTC).isoformat().replace("+00:00", "Z")
+    return moment_text(now - int(within))

@@ -7,7 +7,6 @@ with the clock until the run is over.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from starlette.requests import Request
@@ -16,7 +15,9 @@ from starlette.responses import Response
 from supervisor.dashboard import charts, rendering
 from supervisor.dashboard.assets import assets
 from supervisor.dashboard.public_api import Api, Json
-from supervisor.dashboard.words import TERMINAL, epoch
+from supervisor.dashboard.words import moment_text
+from supervisor.domain.status import TERMINAL
+from supervisor.lifecycle.optional_figures import epoch
 
 POINTS = 240  # as many as a line that nobody can point at needs
 SCRIPTS = ("uPlot.iife.min.js", "uPlot.min.css")
@@ -68,8 +69,8 @@ async def show(request: Request, api: Api) -> Response:
         series=series,
         times=times,
         over=run["status"] in TERMINAL,
-        begin=_moment(times[0]),
-        end=_moment(times[1]),
+        begin=moment_text(times[0]),
+        end=moment_text(times[1]),
     )
 
 
@@ -88,7 +89,7 @@ def _asked(query: Mapping[str, str], end: float) -> dict[str, str]:
     run, else now."""
     last = query.get("last", "")
     if last in LASTS_S:
-        return {"last": last, "since": _moment(end - LASTS_S[last]), "until": ""}
+        return {"last": last, "since": moment_text(end - LASTS_S[last]), "until": ""}
     return {"last": "", "since": query.get("since", ""), "until": query.get("until", "")}
 
 
@@ -100,10 +101,6 @@ def _times(series: Json, run: Json, attempts: Sequence[Json], ranged: bool) -> t
     seen = [point["at"] for point in series["points"][-1:]]
     ends = [epoch(moment) for moment in [*seen, *(one["ended_at"] for one in attempts)]]
     return begin, max([moment for moment in ends if moment is not None], default=end)
-
-
-def _moment(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _path(run: Json) -> str:

@@ -9,12 +9,13 @@ from starlette.responses import Response
 
 from supervisor.dashboard import evidence_view, rendering
 from supervisor.dashboard.public_api import Api, Json, Refused
+from supervisor.lifecycle.evidence_words import last_failure
 
 
 async def panel(api: Api, run: Json, attempts: Sequence[Json]) -> Json | None:
     """What `evidence_panel.html` shows as `evidence`: of the newest attempt that is over, if it ended badly. `first`:
     nothing has gone on since, so it is what one wants to know. Raises SignInNeeded."""
-    failed = evidence_view.last_failure(attempts)
+    failed = last_failure(attempts)
     if failed is None:
         return None
     kept = await api.get_or_none(f"/v1/runs/{run['run_id']}/attempts/{failed['number']}/evidence")

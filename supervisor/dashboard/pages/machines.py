@@ -6,7 +6,6 @@ named: nothing is said of them, and nothing in them is released.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 from starlette.requests import Request
@@ -14,7 +13,7 @@ from starlette.responses import Response
 
 from supervisor.dashboard import rendering
 from supervisor.dashboard.public_api import Api, Json, Refused
-from supervisor.dashboard.words import Look, price
+from supervisor.dashboard.words import Look, look_of, moment_text, price
 
 LOOKS = {
     "serves": Look("●", "good", "serves"),
@@ -45,7 +44,7 @@ async def show(request: Request, api: Api) -> Response:
         leftovers=sum(one["use"] == "orphan" for one in machines),
         billing=[run for run in found["runs"] if run["machines"]],
         now_per_h=sum_text(found["summary"], found["summary"]["ours"]),
-        asked_at=datetime.fromtimestamp(rendering.of_every_page(request)["now"], UTC).isoformat(),
+        asked_at=moment_text(rendering.of_every_page(request)["now"]),
     )
 
 
@@ -85,8 +84,7 @@ async def _page(request: Request, template: str, **values: Any) -> Response:
 
 
 def look(use: str) -> Look:
-    """A word that we do not know yet is shown as it is."""
-    return LOOKS.get(use, Look("·", "still", use))
+    return look_of(use, LOOKS)
 
 
 def sum_text(sums: Json, count: int) -> str:

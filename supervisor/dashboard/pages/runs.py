@@ -10,7 +10,8 @@ from starlette.responses import RedirectResponse, Response
 from supervisor.dashboard import rendering
 from supervisor.dashboard.public_api import Api, Json, Refused
 from supervisor.dashboard.run_filter import LIVE, Wanted, counted, resumable, stoppable, wanted_of
-from supervisor.dashboard.words import STATUS_LOOKS, TERMINAL, Look, status_look
+from supervisor.dashboard.words import STATUS_LOOKS, Look, status_look
+from supervisor.domain.status import TERMINAL
 
 SIZES = ("25", "50", "100")  # the ids of a whole page fit into one address
 PAGE_SIZE = "50"
