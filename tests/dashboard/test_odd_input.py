@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from urllib.parse import quote
 
 import pytest
 
 from tests.dashboard.document import read
 from tests.dashboard.looking import Looking
+from tests.dashboard.raw import FORM, OURS, raw
 from tests.services.bed import Bed
 
 LETTERS = ("☃", "é", "\x00", '"1"\r\nX-Odd: 1', "\udc80", "x" * 5000)
@@ -16,10 +18,10 @@ LETTERS = ("☃", "é", "\x00", '"1"\r\nX-Odd: 1', "\udc80", "x" * 5000)
 @pytest.mark.parametrize("version", LETTERS)
 def test_a_version_that_no_header_can_hold_is_no_version(bed: Bed, looking: Looking, version: str) -> None:
     bed.submit("digits-7")
-    form = {"budget_usd": "77", "version": version.encode("utf-8", "surrogatepass")}
-    answer = looking.post("/ui/runs/digits-7/change", form)
-    assert answer.status_code in (412, 422)
-    assert read(answer.text).one("h1")
+    form = f"budget_usd=77&version={quote(version, errors='surrogatepass')}".encode()
+    told = raw(looking, "/ui/runs/digits-7/change", "POST", form, content_type=FORM, **OURS)
+    assert told.status in (412, 422)
+    assert read(told.body.decode()).one("h1")
     assert "limits" not in looking.get("/v1/runs/digits-7/spec").json()["spec"]
 
 
