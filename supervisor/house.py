@@ -163,7 +163,9 @@ def _asked(settings: Settings, services: Services) -> Services:
     asked = without_tokens(services) if settings.insecure_loopback else with_tokens(services, rates)
     streams = Limits(settings.streams_max, settings.streams_per_token)
     return replace(
-        asked, streams=streams, about=About(settings_digest.digest(settings), _kind_of_database(settings))
+        asked,
+        streams=streams,
+        about=About(settings_digest.digest(settings), database=_kind_of_database(settings)),
     )
 
 

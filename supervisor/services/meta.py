@@ -24,8 +24,8 @@ class About:
     kind, "" = not known."""
 
     config_hash: str = ""
-    database: str = ""
     limits: Mapping[str, float | None] = field(default_factory=dict)
+    database: str = ""
 
 
 def meta(parts: Parts, about: About) -> Json:

@@ -170,8 +170,9 @@ def test_a_run_shows_its_image_and_whether_it_is_pinned(cloud: Bed) -> None:
 def test_what_the_supervisor_is(cloud: Bed) -> None:
     url = "https://console.cloud.google.com/compute/instances?project=p"
     cloud.platform.told = Account("p", "123456789012", url)
-    told = meta(cloud.parts, About("0a1b", {"labels": 64}))
+    told = meta(cloud.parts, About("0a1b", {"labels": 64}, "SQLite"))
     assert told.pop("version")
+    assert told.pop("database") == "SQLite"
     assert (told.pop("api"), told.pop("config_hash"), told.pop("limits")) == ("v1", "0a1b", {"labels": 64})
     assert told.pop("features") == sorted(FEATURES)
     assert told == {
