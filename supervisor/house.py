@@ -162,11 +162,8 @@ def _asked(settings: Settings, services: Services) -> Services:
     rates = Rates(settings.rate_per_s, settings.rate_burst)
     asked = without_tokens(services) if settings.insecure_loopback else with_tokens(services, rates)
     streams = Limits(settings.streams_max, settings.streams_per_token)
-    return replace(
-        asked,
-        streams=streams,
-        about=About(settings_digest.digest(settings), database=_kind_of_database(settings)),
-    )
+    about = About(settings_digest.digest(settings), database=_kind_of_database(settings))
+    return replace(asked, streams=streams, about=about)
 
 
 def parts_of(
