@@ -20,7 +20,7 @@ from starlette.routing import Mount, Route, Router
 from starlette.types import ASGIApp
 
 from supervisor.dashboard import relay, rendering, session
-from supervisor.dashboard.live import Pages
+from supervisor.dashboard.live.stream import Pages
 from supervisor.dashboard.outside import Outside, problem
 from supervisor.dashboard.pages import (
     alerts,

@@ -19,8 +19,8 @@ from starlette.responses import RedirectResponse, Response
 
 from supervisor.dashboard import session, words
 from supervisor.dashboard.assets import assets
-from supervisor.dashboard.run_actions import duty_of, run_actions
-from supervisor.dashboard.run_rows import row_of
+from supervisor.dashboard.shaping.run_actions import duty_of, run_actions
+from supervisor.dashboard.shaping.run_rows import row_of
 from supervisor.domain.status import TERMINAL
 from supervisor.lifecycle.optional_figures import percent
 

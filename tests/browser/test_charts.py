@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from supervisor.dashboard import axis, plot
+from supervisor.dashboard.drawing import axis, plot
 from tests.browser.visiting import Visitor
 
 pytestmark = pytest.mark.xdist_group("browser")

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from supervisor.dashboard import axis, plot
-from supervisor.dashboard.plot import WIDTH, Frame, Point, lines, path, value_range
+from supervisor.dashboard.drawing import axis, plot
+from supervisor.dashboard.drawing.plot import WIDTH, Frame, Point, lines, path, value_range
 
 VALUES = st.one_of(
     st.none(), st.floats(allow_nan=True, allow_infinity=True), st.integers(-100, 100).map(float)

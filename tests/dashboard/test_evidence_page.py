@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.dashboard import evidence_view
+from supervisor.dashboard.shaping import evidence_view
 from supervisor.domain import runfiles
 from supervisor.domain.causes import Cause
 from supervisor.domain.heartbeat import Exit

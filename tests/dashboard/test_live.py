@@ -11,11 +11,11 @@ import pytest
 
 from supervisor.api import stream
 from supervisor.api.deps import with_tokens
-from supervisor.dashboard import live_rows
 from supervisor.dashboard.app import mount
-from supervisor.dashboard.live import CHANGED_MOST, SPACING_MS
-from supervisor.dashboard.live_frames import framed
-from supervisor.dashboard.live_rows import Rows
+from supervisor.dashboard.live import rows as live_rows
+from supervisor.dashboard.live.frames import framed
+from supervisor.dashboard.live.rows import Rows
+from supervisor.dashboard.live.stream import CHANGED_MOST, SPACING_MS
 from supervisor.dashboard.public_api import Api
 from supervisor.domain.callers import LOCAL, Caller, Scope
 from supervisor.domain.events import Event, EventKind

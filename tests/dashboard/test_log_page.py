@@ -7,8 +7,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from supervisor.dashboard import log_view
 from supervisor.dashboard.assets import OURS
+from supervisor.dashboard.shaping import log_view
 from supervisor.domain import runfiles
 from supervisor.domain.status import Status
 from supervisor.services import logs

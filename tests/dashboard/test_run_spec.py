@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from supervisor.cli import submit
 from supervisor.cli.specfile import read_spec
-from supervisor.dashboard import spec_flags, spec_text
+from supervisor.dashboard.shaping import spec_flags, spec_text
 from supervisor.domain.attempt import Try
 from supervisor.domain.run import Run
 from supervisor.services.policy import Spec

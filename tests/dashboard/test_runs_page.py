@@ -9,9 +9,12 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
+from supervisor.api.deps import with_tokens
 from supervisor.dashboard import rendering
 from supervisor.dashboard.public_api import Api
+from supervisor.domain.callers import LOCAL, Scope
 from supervisor.domain.status import Status
+from supervisor.services.tokens import TokenWish, create
 from tests.dashboard.document import Element
 from tests.dashboard.looking import Looking
 from tests.services.bed import COMMAND, Bed
@@ -184,6 +187,24 @@ def test_without_runs_it_tells_how_to_submit_one_here(look: Looking) -> None:
     assert "spot submit" in told
     assert "curl http://127.0.0.1:8787/v1/runs" in told
     assert "SPOT_TOKEN" not in told, "nobody has signed in here, no token is needed"
+
+
+def test_what_is_to_be_copied_holds_no_blank_to_fill(bed: Bed) -> None:
+    """The token stands apart, so that what the buttons copy works as it is; and who tries both ways has two runs."""
+    looking = Looking(with_tokens(bed.services))
+    wish = TokenWish(name="eve", owner="local", scopes=frozenset({Scope.READ, Scope.WRITE}))
+    looking.sign_in(create(bed.parts, wish, LOCAL)["token"])
+    page = looking.page("/ui/runs")
+    copied = [
+        page.one(id=one.attributes["data-copy"].removeprefix("#")).text
+        for one in page.all("button")
+        if "data-copy" in one.attributes
+    ]
+    assert len(copied) == 2
+    assert all("…" not in text for text in copied)
+    assert page.one(id="first-token").text == "export SPOT_TOKEN=sup_…"
+    names = [re.search(r'--run-id (\S+)|"run_id": "([^"]+)"', text) for text in copied]
+    assert len({found[1] or found[2] for found in names if found}) == 2
 
 
 def test_the_first_commands_do_what_they_say(bed: Bed, look: Looking) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.dashboard.sparkline import HEIGHT, WIDTH, spark
+from supervisor.dashboard.drawing.sparkline import HEIGHT, WIDTH, spark
 from supervisor.services import rfc3339
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from supervisor.dashboard.timeline import HAIR, NEWEST, timeline
+from supervisor.dashboard.drawing.timeline import HAIR, NEWEST, timeline
 
 T = datetime(2026, 11, 22, 8, 0, tzinfo=UTC).timestamp()
 DAY = 86_400.0

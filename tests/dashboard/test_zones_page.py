@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor.dashboard import offers
+from supervisor.dashboard.shaping import offers
 from supervisor.dashboard.words import price
 from supervisor.domain.placement import ZoneRecord
 from supervisor.lifecycle.figures import DASH

@@ -12,8 +12,9 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from supervisor.dashboard import charts, rendering
+from supervisor.dashboard import rendering
 from supervisor.dashboard.assets import assets
+from supervisor.dashboard.drawing import charts
 from supervisor.dashboard.public_api import Api, Json
 from supervisor.dashboard.words import moment_text
 from supervisor.domain.status import TERMINAL

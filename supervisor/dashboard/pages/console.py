@@ -11,8 +11,9 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import Response
 
-from supervisor.dashboard import ansi, rendering
+from supervisor.dashboard import rendering
 from supervisor.dashboard.public_api import Api, Json, Refused
+from supervisor.dashboard.shaping import ansi
 
 SHOWN_BYTES = 65_536
 SOURCES = {

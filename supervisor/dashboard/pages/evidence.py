@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from starlette.requests import Request
 from starlette.responses import Response
 
-from supervisor.dashboard import evidence_view, rendering
+from supervisor.dashboard import rendering
 from supervisor.dashboard.public_api import Api, Json, Refused
+from supervisor.dashboard.shaping import evidence_view
 from supervisor.lifecycle.evidence_words import last_failure
 
 

@@ -7,8 +7,9 @@ from urllib.parse import quote, urlencode
 from starlette.requests import Request
 from starlette.responses import Response
 
-from supervisor.dashboard import ansi, rendering
+from supervisor.dashboard import rendering
 from supervisor.dashboard.public_api import Api, Json, Refused
+from supervisor.dashboard.shaping import ansi
 
 PAGE_SIZE = 100
 KINDS = (

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from supervisor.dashboard import session
-from supervisor.dashboard.live import HEADERS, Live, Pages, Wish
+from supervisor.dashboard.live.stream import HEADERS, Live, Pages, Wish
 from supervisor.dashboard.public_api import Api, Refused
 from supervisor.domain.identifiers import is_run_id
 

@@ -12,8 +12,9 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import Response
 
-from supervisor.dashboard import ansi, log_view, rendering
+from supervisor.dashboard import rendering
 from supervisor.dashboard.public_api import Api, Json, Refused
+from supervisor.dashboard.shaping import ansi, log_view
 
 TAIL_LINES = 15
 

@@ -18,7 +18,7 @@ from starlette.responses import Response
 from supervisor.dashboard import rendering
 from supervisor.dashboard.forms import first, read_form
 from supervisor.dashboard.public_api import Api, Json, Refused
-from supervisor.dashboard.run_filter import FILTERS, Pairs, Wanted
+from supervisor.dashboard.shaping.run_filter import FILTERS, Pairs, Wanted
 
 WITHIN_S = 10.0  # no further request to the API is begun after this
 NAMED = 12  # runs that are named; the others are counted

@@ -6,10 +6,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from supervisor.dashboard import rendering
+from supervisor.dashboard.drawing.timeline import NEWEST, timeline
 from supervisor.dashboard.pages import charts, evidence, log
 from supervisor.dashboard.public_api import Api, Json
-from supervisor.dashboard.run_actions import DID
-from supervisor.dashboard.timeline import NEWEST, timeline
+from supervisor.dashboard.shaping.run_actions import DID
 
 RECENT = 12  # events
 

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from supervisor.dashboard import rendering
 from supervisor.dashboard.forms import first, read_form
 from supervisor.dashboard.public_api import Api, Json, Refused
-from supervisor.dashboard.run_limits import LIMITS, patch_of, shown_limits
+from supervisor.dashboard.shaping.run_limits import LIMITS, patch_of, shown_limits
 
 Form = Mapping[str, list[str]]
 NOTHING: Form = {}

@@ -9,7 +9,7 @@ from starlette.responses import RedirectResponse, Response
 
 from supervisor.dashboard import rendering
 from supervisor.dashboard.public_api import Api, Json, Refused
-from supervisor.dashboard.run_filter import LIVE, Wanted, counted, resumable, stoppable, wanted_of
+from supervisor.dashboard.shaping.run_filter import LIVE, Wanted, counted, resumable, stoppable, wanted_of
 from supervisor.dashboard.words import STATUS_LOOKS, Look, status_look
 from supervisor.domain.status import TERMINAL
 

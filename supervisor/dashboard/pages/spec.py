@@ -11,9 +11,10 @@ import json
 from starlette.requests import Request
 from starlette.responses import Response
 
-from supervisor.dashboard import rendering, spec_text
+from supervisor.dashboard import rendering
 from supervisor.dashboard.pages import run as run_page
 from supervisor.dashboard.public_api import Api, Json
+from supervisor.dashboard.shaping import spec_text
 
 SCRIPT = "startup-script"  # its name in the metadata of a machine
 

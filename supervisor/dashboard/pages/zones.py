@@ -7,8 +7,9 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import Response
 
-from supervisor.dashboard import offers, rendering
+from supervisor.dashboard import rendering
 from supervisor.dashboard.public_api import Api
+from supervisor.dashboard.shaping import offers
 
 
 async def show(request: Request, api: Api) -> Response:

@@ -1,4 +1,4 @@
-// Figures and times beside charts, in the words of the server (dashboard/axis.py): always with a unit, times in UTC.
+// Figures and times beside charts, in the words of the server (dashboard/drawing/axis.py): always with a unit, times in UTC.
 (() => {
   "use strict";
   const SHORT = [[1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]];

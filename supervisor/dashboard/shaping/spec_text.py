@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from supervisor.dashboard.spec_flags import as_words
+from supervisor.dashboard.shaping.spec_flags import as_words
 
 Spec = dict[str, Any]
 DOTS = "•••"

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from supervisor.dashboard import axis, plot
+from supervisor.dashboard.drawing import axis, plot
 from supervisor.dashboard.public_api import Json
 from supervisor.lifecycle.figures import plural
 from supervisor.lifecycle.optional_figures import epoch

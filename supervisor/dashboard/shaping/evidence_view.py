@@ -11,7 +11,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from supervisor.dashboard import ansi
+from supervisor.dashboard.shaping import ansi
 from supervisor.lifecycle.evidence_words import (
     beat_words,
     disk_words,

@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 
 from markupsafe import Markup
 
-from supervisor.dashboard import ansi
+from supervisor.dashboard.shaping import ansi
 from supervisor.lifecycle.optional_figures import percent
 
 WINDOW = 500  # lines of a page

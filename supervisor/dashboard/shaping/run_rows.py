@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from supervisor.dashboard.sparkline import Spark, spark
+from supervisor.dashboard.drawing.sparkline import Spark, spark
 from supervisor.dashboard.words import Look, ago, spent, status_look, what_next
 from supervisor.domain.status import TERMINAL
 from supervisor.lifecycle.figures import DASH, age_text, money_text, plural

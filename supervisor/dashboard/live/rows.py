@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from starlette.concurrency import run_in_threadpool
 
 from supervisor.dashboard import rendering
-from supervisor.dashboard.live_frames import framed
+from supervisor.dashboard.live.frames import framed
 from supervisor.dashboard.public_api import Api, Json, Refused, SignInNeeded
 
 LOG = logging.getLogger(__name__)

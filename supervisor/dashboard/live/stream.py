@@ -17,8 +17,8 @@ from starlette.datastructures import MutableHeaders
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from supervisor.dashboard.live_frames import Told, look, told
-from supervisor.dashboard.live_rows import Rows
+from supervisor.dashboard.live.frames import Told, look, told
+from supervisor.dashboard.live.rows import Rows
 from supervisor.dashboard.public_api import Api, Query
 
 CHANGED_MOST = 20  # changed runs in one piece; with more of them the page as a whole is quicker

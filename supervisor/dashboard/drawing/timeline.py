@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from supervisor.dashboard.axis import time_marks
+from supervisor.dashboard.drawing.axis import time_marks
 from supervisor.dashboard.words import whole_time
 from supervisor.domain.status import TERMINAL
 from supervisor.lifecycle.figures import DASH, age_text, count_text

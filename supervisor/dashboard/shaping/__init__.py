@@ -1,0 +1,1 @@
+"""What the API says, shaped for a template: pure, one subject a module."""
