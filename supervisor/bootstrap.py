@@ -123,7 +123,10 @@ def _wakes(store: storage.SqlStore) -> Iterator[Wakes]:
 def _tell_ready(address: str, settings: Settings, manager: ServiceManager) -> None:
     manager.ready(address)
     where = {"project": settings.gce_project} if settings.gce_project else {}
+    pages = f"{address}/ui/runs"
     log.info(
         "serving",
-        extra={telemetry.ACTION: "serve", "url": address, "data_dir": str(settings.data_dir), **where},
-    )
+        extra={
+            telemetry.ACTION: "serve", "url": address, "dashboard": pages, "data_dir": str(settings.data_dir), **where,
+        },
+    )  # fmt: skip
