@@ -22,11 +22,22 @@ class Limit(NamedTuple):
 
 
 LIMITS = (
-    Limit("budget_usd", "Budget, $", "all attempts of this generation together; empty: no budget"),
-    Limit("max_runtime_s", "Training time at most, s", "of this generation; empty: no limit"),
+    Limit("budget_usd", "Budget, $", "all attempts since it was last started or resumed; empty: no budget"),
+    Limit(
+        "max_runtime_s", "Training time at most, s", "since it was last started or resumed; empty: no limit"
+    ),
     Limit("deadline", "Deadline", "such as 2030-01-31T08:00:00Z; empty: none", "text"),
-    Limit("max_attempts", "Attempts at most", "those that count; preemptions do not", "int"),
-    Limit("wait_for_capacity_s", "Wait for capacity at most, s", "then the run fails"),
+    Limit(
+        "max_attempts",
+        "Attempts at most",
+        "failures; preemptions do not count; empty: as the settings say",
+        "int",
+    ),
+    Limit(
+        "wait_for_capacity_s",
+        "Wait for capacity at most, s",
+        "then the run fails; empty: as the settings say",
+    ),
 )
 
 
