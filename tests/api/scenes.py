@@ -20,13 +20,13 @@ from supervisor.ports.objectstore import ObjectReader
 from supervisor.ports.platform import PriceTold
 from supervisor.reconciler import evidence
 from supervisor.services.parts import Elsewhere
-from supervisor.storage.store import open_store
 from tests.api import scenes_people
 from tests.api.recorder import Asking, Recorder
 from tests.bundles import bundle_of
 from tests.fakes.objectstore import MemoryStore
 from tests.importing.oldrunner import OLD_ID, old_run
 from tests.services.bed import Bed, beat, make_bed
+from tests.services.fresh import open_fresh
 from tests.services.test_files import ID, furnished
 from tests.services.test_machines import put
 from tests.services.test_purge import over
@@ -54,12 +54,8 @@ def record() -> dict[str, Any]:
 def _bed() -> Iterator[tuple[Bed, Path]]:
     with TemporaryDirectory() as name:
         folder = Path(name)
-        with closing(open_store(_url(folder), True, ("log", "webhooks"))) as store:
+        with closing(open_fresh(folder / "supervisor.db", ("log", "webhooks"))) as store:
             yield make_bed(store, folder), folder
-
-
-def _url(folder: Path) -> str:
-    return f"sqlite:///{folder / 'supervisor.db'}"
 
 
 def submits(bed: Bed, ask: Asking) -> None:

@@ -16,10 +16,10 @@ from supervisor.domain.events import Event, EventKind
 from supervisor.ports.endpoints import SETTINGS_ID, Endpoint, Form, Settled
 from supervisor.services import webhooks
 from supervisor.services.webhooks import MOST, OLD_SECRET_S
-from supervisor.storage.store import open_store
 from tests.api.test_owners import ask, people
 from tests.fakes.courier import FakeCourier, failing
 from tests.services.bed import Bed, Client, make_bed
+from tests.services.fresh import open_fresh
 
 URL = "https://hooks.example.org/t0ken-of-mine"
 
@@ -27,7 +27,7 @@ URL = "https://hooks.example.org/t0ken-of-mine"
 @pytest.fixture
 def told_bed(tmp_path: Path) -> Iterator[Bed]:
     """A bed whose announcements go to endpoints, too."""
-    with closing(open_store(f"sqlite:///{tmp_path / 'supervisor.db'}", True, ("log", "webhooks"))) as store:
+    with closing(open_fresh(tmp_path / "supervisor.db", ("log", "webhooks"))) as store:
         bed = make_bed(store, tmp_path)
         parts = replace(bed.parts, courier=FakeCourier())
         yield replace(bed, parts=parts, services=replace(bed.services, parts=parts))

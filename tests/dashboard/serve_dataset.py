@@ -20,9 +20,9 @@ from supervisor.dashboard.app import mount
 from supervisor.domain.findings import OK, Finding
 from supervisor.ports.endpoints import WEBHOOKS
 from supervisor.services import doctor_local
-from supervisor.storage.store import open_store
 from tests.dashboard.dataset.fill import fill
 from tests.dashboard.dataset.house import House, open_house
+from tests.services.fresh import open_fresh
 
 # What the doctor would say of the computer at hand is no part of the data.
 FACTS = {
@@ -38,7 +38,7 @@ COMPUTER = {name: lambda *_, name=name, fact=fact: Finding(name, OK, fact) for n
 def filled(now: float) -> Iterator[House]:
     """The house with all runs, in a folder that is gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="spot-look-") as folder:
-        store = open_store(f"sqlite:///{folder}/supervisor.db", migrate=True, channels=("log", WEBHOOKS))
+        store = open_fresh(Path(folder, "supervisor.db"), ("log", WEBHOOKS))
         try:
             house = open_house(store, Path(folder), now)
             fill(house)

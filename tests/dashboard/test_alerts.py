@@ -18,11 +18,11 @@ from supervisor.ports.endpoints import Settled, Standing
 from supervisor.services import webhooks
 from supervisor.services.tokens import TokenWish, create
 from supervisor.services.webhooks import WebhookWish
-from supervisor.storage.store import open_store
 from tests.dashboard.document import Element, read
 from tests.dashboard.looking import Looking
 from tests.fakes.courier import FakeCourier, failing
 from tests.services.bed import Bed, make_bed
+from tests.services.fresh import open_fresh
 
 SECRET_PATH = "t0ken-of-mine"
 URL = f"https://hooks.example.org/{SECRET_PATH}"
@@ -32,7 +32,7 @@ HOSTILE = "<b onclick=x>note</b> & \u202egnp"
 @pytest.fixture
 def told(tmp_path: Path) -> Iterator[Bed]:
     """A bed whose announcements go to webhooks."""
-    with closing(open_store(f"sqlite:///{tmp_path / 'supervisor.db'}", True, ("log", "webhooks"))) as store:
+    with closing(open_fresh(tmp_path / "supervisor.db", ("log", "webhooks"))) as store:
         bed = make_bed(store, tmp_path)
         parts = replace(bed.parts, courier=FakeCourier())
         yield replace(bed, parts=parts, services=replace(bed.services, parts=parts))

@@ -16,13 +16,13 @@ import pytest
 from supervisor.api.document import document
 from supervisor.domain.status import Status
 from supervisor.ports.platform import PriceTold
-from supervisor.storage.store import open_store
 from tests.api.conformance import guarded
 from tests.api.listening import serving
 from tests.components import require_component
 from tests.docs.shown import Shown, commands, differs, run, sections
 from tests.fakes.courier import FakeCourier
 from tests.services.bed import COMMAND, Bed, make_bed
+from tests.services.fresh import open_fresh
 from tests.services.test_files import furnished
 from tests.services.test_machines import put
 from tests.services.test_series import kept
@@ -78,7 +78,7 @@ def answering(page: str, heading: str, folder: Path) -> Iterator[list[str]]:
     here = folder / "here"
     here.mkdir()
     (here / "train.py").write_text("print('loss 0.5')\n", encoding="utf-8")
-    with closing(open_store(f"sqlite:///{folder / 'supervisor.db'}", True, ("log", "webhooks"))) as store:
+    with closing(open_fresh(folder / "supervisor.db", ("log", "webhooks"))) as store:
         bed = make_bed(store, folder)
         STAGES.get(heading, nothing)(bed)
         services, token = guarded(bed)

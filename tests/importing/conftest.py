@@ -13,11 +13,11 @@ import pytest
 from supervisor.ports.objectstore import ObjectReader
 from supervisor.services.importing import ImportRequest, import_run
 from supervisor.services.parts import Elsewhere, Parts
-from supervisor.storage.store import open_store
 from tests.fakes.callers import OPS
 from tests.fakes.objectstore import MemoryStore
 from tests.importing.oldrunner import OLD_ID, old_run
 from tests.services.bed import Bed, Client, make_bed
+from tests.services.fresh import open_fresh
 
 BUCKET = "gs://old-bucket"
 URL = f"{BUCKET}/runs/{OLD_ID}"
@@ -50,7 +50,7 @@ class Import:
 
 @pytest.fixture
 def imports(tmp_path: Path) -> Iterator[Import]:
-    with closing(open_store(f"sqlite:///{tmp_path / 'supervisor.db'}", migrate=True)) as store:
+    with closing(open_fresh(tmp_path / "supervisor.db")) as store:
         bed = make_bed(store, tmp_path)
         old = MemoryStore(bed.clock.now, BUCKET)
 

@@ -13,9 +13,9 @@ import pytest
 from supervisor.domain.machine import Machine, MachineListing, MachineState
 from supervisor.ports.store import Lease
 from supervisor.reconciler.sweeping import Sweeper
-from supervisor.storage.store import open_store
 from tests.reconciler.test_tick import Bench
 from tests.services.bed import Bed, make_bed
+from tests.services.fresh import open_fresh
 
 LEASE = Lease("cell", "me", 1, float("inf"))
 NOW = 1_000_000.0
@@ -55,7 +55,7 @@ def test_only_machines_of_ours_are_asked_about() -> None:
 
 @pytest.fixture
 def bed(tmp_path: Path) -> Iterator[Bed]:
-    with closing(open_store(f"sqlite:///{tmp_path / 'supervisor.db'}", migrate=True)) as store:
+    with closing(open_fresh(tmp_path / "supervisor.db")) as store:
         yield make_bed(store, tmp_path)
 
 

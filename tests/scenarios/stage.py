@@ -49,6 +49,7 @@ from tests.scenarios.doors import (
 from tests.scenarios.script import ScenarioError
 from tests.scenarios.sim_agent import SimAgent
 from tests.scenarios.sim_plan import NEVER, NotReached, Plan, Reach
+from tests.services.fresh import open_fresh
 
 CELL = "cell"
 WAKE_S = 0.05  # how soon the loop looks again when it is woken
@@ -122,7 +123,7 @@ class Stage:
         self._looked: list[float] = []
         self._lives = itertools.count(1)
         self.boot_sequence = itertools.count(1)
-        self._database = open_store(f"sqlite:///{self.folder}/scenario.db", True, ("fake",))
+        self._database = open_fresh(Path(self.folder, "scenario.db"), ("fake",))
         self.rows = DatabaseDoor(self._database)
         logging.getLogger("supervisor").addHandler(self.faults)
         self.start()
