@@ -156,8 +156,8 @@ def _page(api: ASGIApp, show: Page) -> Answer:
             back = _back(request)
             address = "/ui/sign-in" + (f"?next={quote(back)}" if back else "")
             # A script that followed a redirect would put the sign-in into the page: it is told to go there instead.
-            asks = request.headers.get("hx-request") == "true"
-            return rendering.to_sign_in(address) if asks else rendering.go_to(address)
+            scripted = rendering.looks_again(request)
+            return rendering.to_sign_in(address) if scripted else rendering.go_to(address)
         except Refused as refusal:
             told = refusal.problem
             return problem(request, refusal.status, refusal.code, str(told.get("detail", "")), told)

@@ -34,13 +34,19 @@ _TRICKS = re.compile(r"%2[ef]|%00|//|/\.{1,2}(/|\Z)", re.IGNORECASE)  # in an ad
 
 async def show(request: Request, api: Api) -> Response:
     """Raises Refused for a request of another page; HTTPException 404 for an address that can be read in two ways."""
-    if request.headers.get("sec-fetch-site", "none") not in session.OWN_SITES:
-        raise Refused(403, {"code": "ORIGIN_REFUSED", "detail": "This was asked by a page of another site."})
+    refuse_others(request)
     path = request.url.path.removeprefix("/ui")
     raw = request.scope.get("raw_path", b"").partition(b"?")[0].decode("latin-1")
     if not raw.startswith("/ui/v1/") or _TRICKS.search(raw):
         raise HTTPException(404)
     return Relayed(api, path, request)
+
+
+def refuse_others(request: Request) -> None:
+    """What scripts ask for is not led to by links, either: a page on another port of this computer could hold all the
+    streams that a token may have. Raises Refused."""
+    if request.headers.get("sec-fetch-site", "none") not in session.OWN_SITES:
+        raise Refused(403, {"code": "ORIGIN_REFUSED", "detail": "This was asked by a page of another site."})
 
 
 class Relayed(Response):

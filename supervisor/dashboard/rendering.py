@@ -72,6 +72,11 @@ async def page(request: Request, template: str, status: int = 200, **values: Any
     return await run_in_threadpool(work)
 
 
+def looks_again(request: Request) -> bool:
+    """A script asks in the name of a page that is open for what has changed on it (the header is htmx's)."""
+    return request.headers.get("hx-request") == "true"
+
+
 def of_every_page(request: Request) -> dict[str, Any]:
     theme = request.cookies.get("theme", "")
     return {

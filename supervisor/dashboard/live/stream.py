@@ -21,6 +21,7 @@ from supervisor.dashboard.live.frames import Told, look, told
 from supervisor.dashboard.live.rows import Rows
 from supervisor.dashboard.public_api import Api, Query
 
+ROWS_MOST = 100  # of one page; further ones are seen when the page looks again (static/live.js)
 CHANGED_MOST = 20  # changed runs in one piece; with more of them the page as a whole is quicker
 SPACING_MS = 50  # between two pages that look again because of the same event
 HEADERS = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}

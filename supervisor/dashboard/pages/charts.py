@@ -77,7 +77,7 @@ async def show(request: Request, api: Api) -> Response:
 
 def are_kept(request: Request) -> bool:
     """The page asks itself what has changed, and scripts that have drawn its charts look after them."""
-    return "hx-request" in request.headers and set(SCRIPTS) <= assets().urls.keys()
+    return rendering.looks_again(request) and set(SCRIPTS) <= assets().urls.keys()
 
 
 def bands(attempts: Sequence[Json]) -> list[list[Any]]:

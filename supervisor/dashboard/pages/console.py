@@ -31,7 +31,7 @@ async def show(request: Request, api: Api) -> Response:
     number = asked.get("attempt") or (str(attempts[-1]["number"]) if attempts else "")
     page: Json = {"run": run, "tab": "console", "attempts": attempts, "number": number, "sources": SOURCES}
     page |= {"console": None, "missing": None, "source": asked.get("source", "")}
-    if attempts and not request.headers.get("hx-request"):
+    if attempts and not rendering.looks_again(request):
         try:
             page["console"] = await _console(api, run_id, number, asked, attempts)
         except Refused as refusal:

@@ -5,19 +5,15 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from supervisor.dashboard import session
-from supervisor.dashboard.live.stream import HEADERS, Live, Pages, Wish
+from supervisor.dashboard.live.stream import HEADERS, ROWS_MOST, Live, Pages, Wish
 from supervisor.dashboard.public_api import Api, Refused
+from supervisor.dashboard.relay import refuse_others
 from supervisor.domain.identifiers import is_run_id
-
-ROWS_MOST = 100  # of one page; further ones are seen when the page looks again
 
 
 async def show(request: Request, api: Api) -> Response:
     """`run=ID`, or `runs=a,b,c` (may be empty: a page without rows); `after` as in the API. Raises Refused."""
-    if request.headers.get("sec-fetch-site", "none") not in session.OWN_SITES:
-        # A page on another port of this computer could hold all the streams that a token may have.
-        raise Refused(403, {"code": "ORIGIN_REFUSED", "detail": "This was asked by a page of another site."})
+    refuse_others(request)
     if request.method == "HEAD":
         return Response(None, headers=HEADERS)  # a stream would have no end
     pages: Pages = request.app.state.pages

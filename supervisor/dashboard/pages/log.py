@@ -47,9 +47,7 @@ async def show(request: Request, api: Api) -> Response:
     number = asked.get("attempt") or (str(attempts[-1]["number"]) if attempts else "")
     base = {"attempt": number} if number else {}
     page |= {"number": number, "link": Link(run, base), "log": None, "following": False}
-    if request.headers.get(
-        "hx-request"
-    ):  # the page asks itself what has changed: its log is followed otherwise
+    if rendering.looks_again(request):  # the log is followed by itself
         return await rendering.page(request, "log.html", **page)
     try:
         if "q" in asked and not {"line", "from", "offset", "before"} & asked.keys():

@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from supervisor.dashboard import rendering
+from supervisor.dashboard.live.stream import ROWS_MOST
 from supervisor.dashboard.public_api import Api, Json, Refused
 from supervisor.dashboard.shaping.run_filter import LIVE, Wanted, counted, resumable, stoppable, wanted_of
 from supervisor.dashboard.words import STATUS_LOOKS, Look, status_look
@@ -15,7 +16,6 @@ from supervisor.domain.status import TERMINAL
 
 SIZES = ("25", "50", "100")  # the ids of a whole page fit into one address
 PAGE_SIZE = "50"
-ROWS_LIVE = 100  # as many as a stream takes
 WRONG_ADDRESS = (400, 422)  # an unknown or misspelt filter, a cursor of another list
 
 
@@ -60,7 +60,7 @@ def shown(wanted: Wanted, found: Json) -> dict[str, Any]:
         "stoppable": stoppable(counts, statuses),
         "resumable": resumable(counts, statuses),
         "of_filter": wanted.filters or (("all", "true"),),
-        "live_names": ",".join(run["run_id"] for run in runs[:ROWS_LIVE]),
+        "live_names": ",".join(run["run_id"] for run in runs[:ROWS_MOST]),
         "next_page": None if following is None else f"{_with(wanted.address())}cursor={following}",
         "first_page": wanted.address() if wanted.one("cursor") else None,
         "sizes": SIZES,

@@ -33,7 +33,8 @@
   }
 
   async function get(path) {
-    const answer = await fetch(`/ui/v1/runs/${encodeURIComponent(run)}/${path}`, { headers: { Accept: "application/json" } });
+    const signal = AbortSignal.timeout(EVERY_MS);
+    const answer = await fetch(`/ui/v1/runs/${encodeURIComponent(run)}/${path}`, { headers: { Accept: "application/json" }, signal });
     if (!answer.ok) throw new Error(`${answer.status}`);
     return answer.json();
   }
@@ -163,7 +164,7 @@
 
   /** The pictures as the server makes them now. */
   async function adopt() {
-    const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
+    const answer = await fetch(location.href, { headers: { Accept: "text/html" }, signal: AbortSignal.timeout(EVERY_MS) });
     if (!answer.ok) return;
     const made = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("#charts .charts-grid");
     if (!made) return;

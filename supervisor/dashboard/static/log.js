@@ -5,7 +5,7 @@
    `#L123` in the address loads the part of the log in which that line stands. */
 (function () {
   "use strict";
-  const PATIENCE_MS = 15000; // after errors
+  const PATIENCE_MS = 15000; // with one answer, and after errors
   const LINES_MOST = 5000;
   const NEAR_PX = 40;
   const log = document.getElementById("log");
@@ -74,7 +74,8 @@
     busy = true;
     let wait = PACE_MS;
     try {
-      const answer = await fetch(`${log.dataset.lines}&${resume}`, { headers: { Accept: "text/html" } });
+      const signal = AbortSignal.timeout(PATIENCE_MS);
+      const answer = await fetch(`${log.dataset.lines}&${resume}`, { headers: { Accept: "text/html" }, signal });
       if (answer.status === 401 || answer.redirected) {
         location.reload();
         return;
