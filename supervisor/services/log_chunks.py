@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from supervisor.ports.objectstore import ObjectInfo, ObjectMissing, ObjectStore
+from supervisor.ports.objectstore import ObjectInfo, ObjectMissing, ObjectStore, StoreUnavailable
 from supervisor.services.log_lines import LineIndex
 
 RELIST_S = 30.0  # a gap in the numbers is noticed after this time
@@ -61,13 +61,16 @@ class LogBytes:
 @dataclass(slots=True)
 class Chunks:
     """What is remembered of one log: about a hundred bytes for each chunk. Guarded by `lock`: one reader refreshes,
-    others wait."""
+    and who came before it began gets what it found; with a slow store the last of many readers waits for two looks."""
 
     _keys: list[str] = field(default_factory=list)
     _ends: array[int] = field(default_factory=lambda: array("Q"))
     _contents: array[int] = field(default_factory=lambda: array("q"))  # hashes of their generations
     _listed_at: float = float("-inf")
     _lines: LineIndex = field(default_factory=LineIndex)
+    _looks: int = 0  # that have begun
+    _looked: int = 0  # the newest that has ended with an answer: what was found, or that the store is away
+    _away: StoreUnavailable | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __len__(self) -> int:
@@ -75,13 +78,25 @@ class Chunks:
 
     def look(self, objects: ObjectStore, prefix: str, monotonic: float) -> LogBytes:
         """StoreUnavailable, ObjectMissing (what was known is forgotten then)."""
+        came = self._looks
         with self._lock:
-            try:
-                self._refresh(objects, prefix, monotonic)
-            except ObjectMissing:
-                self._replace([], float("-inf"))
-                raise
+            if self._looked <= came:
+                self._look(objects, prefix, monotonic)
+            if self._away is not None:
+                raise StoreUnavailable(str(self._away)) from self._away
             return LogBytes(objects, tuple(self._keys), tuple(self._ends), self._lines, self._lines.epoch)
+
+    def _look(self, objects: ObjectStore, prefix: str, monotonic: float) -> None:
+        self._looks += 1
+        self._away = None
+        try:
+            self._refresh(objects, prefix, monotonic)
+        except ObjectMissing:
+            self._replace([], float("-inf"))
+            raise
+        except StoreUnavailable as error:
+            self._away = error
+        self._looked = self._looks
 
     def _refresh(self, objects: ObjectStore, prefix: str, monotonic: float) -> None:
         before = self._size

@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import partial
 
 from fastapi import APIRouter, Request, Response
-from fastapi.concurrency import run_in_threadpool
 
 from supervisor.api.access import Admitted
 from supervisor.api.answers import json_answer
 from supervisor.api.bodies import ConsoleParameters, NoParameters, epoch, read_query
 from supervisor.api.deps import services_of
+from supervisor.api.threads import in_slow_thread
 from supervisor.services.console import CLOUD_LOGGING, archived_console, follow_console
 from supervisor.services.console import show_console as console_of
 from supervisor.services.evidence import show_evidence as evidence_of
@@ -23,7 +23,7 @@ async def show_evidence(request: Request, run_id: str, number: str) -> Response:
     """Show what was kept of an attempt that is over: why it ended, on what that rests, its last words."""
     read_query(NoParameters, request)
     services = services_of(request)
-    return json_answer(await run_in_threadpool(evidence_of, services.parts, services.queries, run_id, number))
+    return json_answer(await in_slow_thread(evidence_of, services.parts, services.queries, run_id, number))
 
 
 @router.get("/runs/{run_id}/console")
@@ -38,4 +38,4 @@ async def show_console(request: Request, run_id: str) -> Response:
         read = partial(follow_console, after=query.after, limit=query.limit)
     else:
         read = partial(console_of, limit=query.limit)
-    return json_answer(await run_in_threadpool(read, services.parts, services.queries, run_id, number))
+    return json_answer(await in_slow_thread(read, services.parts, services.queries, run_id, number))

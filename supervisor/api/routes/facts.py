@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
-from fastapi.concurrency import run_in_threadpool
 
 from supervisor.api.access import Admitted
 from supervisor.api.answers import json_answer
 from supervisor.api.bodies import NoParameters, read_query
 from supervisor.api.deps import services_of
+from supervisor.api.threads import in_slow_thread
 from supervisor.services.facts import show_facts as facts_of
 
 router = APIRouter(prefix="/v1", tags=["runs"], route_class=Admitted)
@@ -19,4 +19,4 @@ async def show_facts(request: Request, run_id: str) -> Response:
     """Show what each attempt ran on (code, versions, packages, GPUs, seeds, tracker) and where attempts differ."""
     read_query(NoParameters, request)
     services = services_of(request)
-    return json_answer(await run_in_threadpool(facts_of, services.parts, services.queries, run_id))
+    return json_answer(await in_slow_thread(facts_of, services.parts, services.queries, run_id))

@@ -6,7 +6,6 @@ import base64
 from urllib.parse import quote
 
 from fastapi import APIRouter, Request, Response
-from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
 from supervisor.api.access import Admitted
@@ -15,6 +14,7 @@ from supervisor.api.bodies import NoParameters, read_body, read_query
 from supervisor.api.deps import caller_of, services_of
 from supervisor.api.errors import problem_of, request_id_of
 from supervisor.api.schemas_files import FileParameters, PulledBody
+from supervisor.api.threads import in_slow_thread
 from supervisor.domain.errors import RangeRefused
 from supervisor.services.files import list_files
 from supervisor.services.filestream import FileStream, open_file
@@ -35,7 +35,7 @@ async def list_run_files(request: Request, run_id: str) -> Response:
         refuse_purged(run)
         return list_files(services.parts.objects, run, query.kind, query.page_size, query.cursor or "")
 
-    return json_answer(await run_in_threadpool(work))
+    return json_answer(await in_slow_thread(work))
 
 
 @router.get("/files/{path:path}")
@@ -61,7 +61,7 @@ async def note_results_pulled(request: Request, run_id: str) -> Response:
         run = note_pull(services.parts, run_id, body.results_sha256, body.files, caller)
         return services.queries.view(run)
 
-    return json_answer(await run_in_threadpool(work))
+    return json_answer(await in_slow_thread(work))
 
 
 async def _file(request: Request, run_id: str, path: str, body: bool) -> Response:
@@ -75,7 +75,7 @@ async def _file(request: Request, run_id: str, path: str, body: bool) -> Respons
         return open_file(services.parts.objects, run, path, *asked, body=body)
 
     try:
-        found = await run_in_threadpool(work)
+        found = await in_slow_thread(work)
     except RangeRefused as error:
         refusal = problem_of(error, request.url.path, request_id_of(request))
         refusal.headers["Content-Range"] = f"bytes */{error.meta['size']}"

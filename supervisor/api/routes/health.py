@@ -10,6 +10,7 @@ from supervisor.api.answers import json_answer
 from supervisor.api.bodies import DoctorParameters, NoParameters, ReadyParameters, read_query
 from supervisor.api.deps import caller_of, services_of
 from supervisor.api.limits import limits_of
+from supervisor.api.threads import in_slow_thread
 from supervisor.services.doctor import examine
 from supervisor.services.health import loop_json, readiness, readiness_json
 from supervisor.services.meta import meta
@@ -68,4 +69,4 @@ async def doctor(request: Request) -> Response:
     """
     test = read_query(DoctorParameters, request).alert_test
     services = services_of(request)
-    return json_answer(await run_in_threadpool(examine, services.parts, services.around, services.loop, test))
+    return json_answer(await in_slow_thread(examine, services.parts, services.around, services.loop, test))

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from urllib.parse import quote
 
 from fastapi import APIRouter, Request, Response
-from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
 from supervisor.api.access import Admitted
@@ -14,6 +13,7 @@ from supervisor.api.answers import json_answer
 from supervisor.api.bodies import NoParameters, read_query
 from supervisor.api.deps import services_of
 from supervisor.api.log_query import LogParameters
+from supervisor.api.threads import in_slow_thread
 from supervisor.services.filestream import CutShort
 from supervisor.services.log_chunks import LogBytes
 
@@ -27,9 +27,9 @@ async def read_log(request: Request, run_id: str) -> Response:
     query = read_query(LogParameters, request)
     part, logs = query.part, services_of(request).logs
     if query.q is not None:
-        answer = await run_in_threadpool(logs.search, run_id, query.attempt, query.q, query.ignore_case, part)
+        answer = await in_slow_thread(logs.search, run_id, query.attempt, query.q, query.ignore_case, part)
     else:
-        answer = await run_in_threadpool(logs.show, run_id, query.attempt, part)
+        answer = await in_slow_thread(logs.show, run_id, query.attempt, part)
     return json_answer(answer, headers={"X-Next-Offset": str(answer["next_offset"])})
 
 
@@ -37,7 +37,7 @@ async def read_log(request: Request, run_id: str) -> Response:
 async def download_log(request: Request, run_id: str, number: str) -> Response:
     """Download the log of an attempt as one file: all that it held when it was asked for."""
     read_query(NoParameters, request)
-    opened = await run_in_threadpool(services_of(request).logs.whole, run_id, number)
+    opened = await in_slow_thread(services_of(request).logs.whole, run_id, number)
     name = f"{opened.run.run_id}-a{opened.number}.log"
     headers = {
         "Content-Length": str(opened.bytes.size),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
-from fastapi.concurrency import run_in_threadpool
 
 from supervisor.api.access import Admitted
 from supervisor.api.answers import json_answer
 from supervisor.api.bodies import NoParameters, read_body, read_query
 from supervisor.api.deps import caller_of, services_of
 from supervisor.api.schemas_machines import CollectBody, MachineParameters
+from supervisor.api.threads import in_slow_thread
 from supervisor.services.gc import collect
 from supervisor.services.machines import machines_json
 
@@ -20,7 +20,7 @@ router = APIRouter(prefix="/v1", tags=["machines"], route_class=Admitted)
 async def list_machines(request: Request) -> Response:
     """List the machines that the provider sees now, and what each is for."""
     query, services = read_query(MachineParameters, request), services_of(request)
-    return json_answer(await run_in_threadpool(machines_json, services.parts, query.all))
+    return json_answer(await in_slow_thread(machines_json, services.parts, query.all))
 
 
 @router.post("/gc")
@@ -29,4 +29,4 @@ async def collect_machines(request: Request) -> Response:
     read_query(NoParameters, request)
     body = await read_body(CollectBody, request)
     services, caller = services_of(request), caller_of(request)
-    return json_answer(await run_in_threadpool(collect, services.parts, body.dry_run, caller))
+    return json_answer(await in_slow_thread(collect, services.parts, body.dry_run, caller))

@@ -10,6 +10,7 @@ from supervisor.api.answers import json_answer
 from supervisor.api.bodies import NoParameters, read_body, read_query
 from supervisor.api.deps import caller_of, services_of
 from supervisor.api.schemas_prices import RefreshBody
+from supervisor.api.threads import in_slow_thread
 from supervisor.services.prices import prices_json, refreshed_json
 
 router = APIRouter(prefix="/v1", tags=["prices"], route_class=Admitted)
@@ -28,4 +29,4 @@ async def refresh_prices(request: Request) -> Response:
     read_query(NoParameters, request)
     await read_body(RefreshBody, request, optional=True)
     services, caller = services_of(request), caller_of(request)
-    return json_answer(await run_in_threadpool(refreshed_json, services.parts, caller))
+    return json_answer(await in_slow_thread(refreshed_json, services.parts, caller))

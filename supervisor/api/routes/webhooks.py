@@ -16,6 +16,7 @@ from supervisor.api.schemas_webhooks import (
     DeliveryParameters,
     ReplayBody,
 )
+from supervisor.api.threads import in_slow_thread
 from supervisor.domain.webhook_errors import DeliveryNotFound
 from supervisor.ports.endpoints import GIVEN_UP
 from supervisor.services import webhook_deliveries, webhooks
@@ -76,7 +77,7 @@ async def test_webhook(request: Request, webhook_id: str) -> Response:
     """Send one message that says that it is a test. Takes up to ten seconds."""
     read_query(NoParameters, request)
     parts, caller = services_of(request).parts, caller_of(request)
-    return json_answer(await run_in_threadpool(webhooks.try_out, parts, webhook_id, caller))
+    return json_answer(await in_slow_thread(webhooks.try_out, parts, webhook_id, caller))
 
 
 @router.post("/{webhook_id}/rotate")
