@@ -146,3 +146,14 @@ def test_scripts_and_server_cut_lines_alike(page: Page) -> None:
     told = [plot.Point(float(n), value, gap) for n, (value, gap) in enumerate(zip(values, gaps, strict=True))]
     assert stretches == [[value for _, value in stretch] for stretch in plot.lines(told)]
     assert dots == [stretch[0] for stretch in stretches if len(stretch) == 1], "a line of one point is a dot"
+
+
+def test_a_metric_may_have_any_name(page: Page) -> None:
+    """Also one that every object of a script has: where a point does not tell it, there is no value."""
+    columns = """([name, value]) => {
+      const metrics = JSON.parse(`{${JSON.stringify(name)}: ${value}}`);
+      const points = [{ at: "2026-11-22T10:00:00Z", metrics }, { at: "2026-11-22T10:01:00Z", metrics: {} }];
+      return spotChartPlot.columns(points.map((one) => ({ step: 1, gap: false, ...one })), "metric " + name).data[1];
+    }"""
+    for name in ("loss", "constructor", "toString", "__proto__"):
+        assert page.evaluate(columns, [name, 1.5]) == [1.5], name

@@ -7,8 +7,11 @@
   const MARK_PX = 76, TIMES_PX = 24;
   const ROUND = Array.from({ length: 600 }, (_, n) => [1, 2, 5].map((size) => Number(`${size}e${n - 300}`))).flat();
 
-  const valueOf = (point, field) =>
-    (field.startsWith(METRIC) ? point.metrics[field.slice(METRIC.length)] : point[field]) ?? null;
+  /** A metric may be named `constructor`: only what the point itself has is a value. */
+  function valueOf(point, field) {
+    const [told, name] = field.startsWith(METRIC) ? [point.metrics, field.slice(METRIC.length)] : [point, field];
+    return Object.hasOwn(told, name) ? told[name] : null;
+  }
 
   /** Times and values; nothing where the line is cut. A point without a value cuts nothing by itself. */
   function columns(points, field) {
