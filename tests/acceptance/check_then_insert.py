@@ -18,7 +18,7 @@ def check_then_insert(parts: Any, request: Any, asked: Any, caller: Any, seen: A
         return keys.replay(kept, asked.fingerprint), None
     with parts.store.begin(now) as tx:
         run, resumed = submit._write(tx, parts, request, None, caller, seen, now)
-        reply: Reply = submit._reply(request, run, resumed, now)
+        reply: Reply = submit._reply(parts, request, run, resumed, now)
         tx.take_key(asked.scope, asked.key, asked.fingerprint, now)
         keys.keep(tx, asked, reply)
     return reply, resumed

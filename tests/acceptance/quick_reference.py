@@ -154,7 +154,7 @@ TRANSCRIPT = (
             rf"{RUN}  ● running",
             r"Training at step 120 of 1,000 \(12 %\)",
             r"# +WHERE +HOW LONG +ENDED BY +STEPS KEPT +LOST +COST +EVIDENCE",
-            r"1  us-east1-[bcd]  t4 +now ",
+            r"1  us-east1-[bcd]  T4 +now ",
             rf"machines: 1 {MACHINE} in us-east1-[bcd]$",
             r"last beat \d+ s ago, phase training, step 120 of 1,000",
             rf"files gs://{BUCKET}/runs/{RUN}/",
@@ -199,7 +199,7 @@ TRANSCRIPT = (
         (
             r"MACHINE +WHERE +STATE +AGE +RUN +ATT +\$/H +WHAT FOR",
             r"forgotten +us-east1-b  .* up .* forgotten-1 .* serves no live run",
-            rf"{MACHINE} +us-east1-[bcd]  t4 +up +\d+ s +{RUN} +1 +\$1\.20 +serves attempt 1 of {RUN}",
+            rf"{MACHINE} +us-east1-[bcd]  T4 +up +\d+ s +{RUN} +1 +\$1\.20 +serves attempt 1 of {RUN}",
             r"jupyter-of-alice .* not ours: it carries no supervisor's id",
             rf"2 machines · \$1\.20/h, and 1 of unknown price now · project {PROJECT} \({NUMBER}\)",
         ),
