@@ -67,7 +67,7 @@ def create_app(services: Services | None, hosts: Collection[str] = LOOPBACK) -> 
     for router in ROUTERS:
         if not all(isinstance(route, Admitted) for route in router.routes):
             raise TypeError("a route would be reached without asking who calls it")
-        app.include_router(router)
+        app.router.routes += router.routes  # as they are: including would make them again, for each app
     methods = [
         (route.path_regex, route.methods or set())
         for router in ROUTERS
