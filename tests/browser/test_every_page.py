@@ -114,7 +114,7 @@ def test_a_page_is_sound(looker: Visitor, address: str) -> None:
 def test_the_form_and_refusals_are_sound(house: House, visit: Visit) -> None:
     somebody = visit()
     assert faults_of(somebody, "/ui/sign-in") == []
-    somebody.sign_in(house.token)
+    somebody.come_back(house.token)
     for address, status in (("/ui/there-is-no-such-page", "404"), ("/ui/runs?nonsense=1", "422")):
         found = faults_of(somebody, address)
         assert [one for one in found if status not in one] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 
@@ -10,7 +11,6 @@ from playwright.sync_api import expect
 
 from tests.browser.conftest import Visit
 from tests.browser.house import House
-from tests.browser.visiting import Visitor
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.xdist_group("browser")
@@ -23,6 +23,13 @@ while True:
     number += 1
     print("line", number, flush=True)
     time.sleep(0.5)
+"""
+WAITS = """
+import os, sys, time
+print("first")
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.05)
+print("bye")
 """
 CENTRED = """(row) => {
   const log = document.getElementById("log").getBoundingClientRect(), box = row.getBoundingClientRect();
@@ -39,16 +46,8 @@ def written(house: House) -> Iterator[None]:
     house.daemon.call("POST", f"/v1/runs/{RUN}/stop")
 
 
-@pytest.fixture
-def reader(house: House, visit: Visit, written: None) -> Visitor:
-    somebody = visit()
-    somebody.sign_in(house.token)
-    return somebody
-
-
-def test_the_number_of_a_line_alone_leads_to_it(reader: Visitor) -> None:
-    page = reader.page
-    page.goto(f"/ui/runs/{RUN}/log#L300")
+def test_the_number_of_a_line_alone_leads_to_it(house: House, visit: Visit, written: None) -> None:
+    page = visit().come_back(house.token, f"/ui/runs/{RUN}/log#L300")
     page.wait_for_url("**/log?attempt=1&line=300#L300")
     row = page.locator("#L300")
     expect(row).to_contain_text("line 300")
@@ -58,9 +57,8 @@ def test_the_number_of_a_line_alone_leads_to_it(reader: Visitor) -> None:
     expect(page.locator("#L600")).to_have_count(0)
 
 
-def test_scrolling_up_pauses_and_follow_goes_on(reader: Visitor) -> None:
-    page = reader.page
-    page.goto(f"/ui/runs/{RUN}/log")
+def test_scrolling_up_pauses_and_follow_goes_on(house: House, visit: Visit, written: None) -> None:
+    page = visit().come_back(house.token, f"/ui/runs/{RUN}/log")
     rows, follow = page.locator("#log .log-row"), page.locator("#log-follow")
     expect(follow).to_have_attribute("aria-pressed", "true")
     before = rows.count()
@@ -80,15 +78,13 @@ def test_scrolling_up_pauses_and_follow_goes_on(reader: Visitor) -> None:
     expect(rows.last).to_be_in_viewport()
 
 
-def test_a_log_that_is_complete_says_so(house: House, reader: Visitor) -> None:
-    house.submit(
-        "short-log",
-        house.token,
-        command=[sys.executable, "-S", "-u", "-c", "import time\nprint(1)\ntime.sleep(6)\nprint('bye')"],
-    )
+def test_a_log_that_is_complete_says_so(house: House, visit: Visit) -> None:
+    gate = house.stories.gate("short-log")
+    house.submit("short-log", house.token, command=[sys.executable, "-S", "-u", "-c", WAITS, str(gate)])
     wait_for(lambda: house.daemon.call("GET", "/v1/runs/short-log/logs")["size"], 60, "its log")
-    page = reader.page
-    page.goto("/ui/runs/short-log/log")
+    page = visit().come_back(house.token, "/ui/runs/short-log/log")
+    expect(page.locator("#log .log-row")).to_have_text([re.compile("first")])
+    house.stories.open_gate("short-log")
     expect(page.locator("#log .log-row").last).to_contain_text("bye")
     expect(page.locator("#log-follow")).to_have_text("Complete")
     asked: list[str] = []

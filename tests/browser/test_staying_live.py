@@ -99,7 +99,7 @@ def test_a_page_whose_connection_is_cut_says_so_and_comes_back_by_itself(
 def test_a_page_whose_token_ends_goes_to_the_sign_in_and_back(house: House, visit: Visit) -> None:
     daemon, token = house.daemon, house.person("leaving")
     visitor = visit()
-    page = visitor.sign_in(token, "/ui/runs?q=nothing")
+    page = visitor.come_back(token, "/ui/runs?q=nothing")
     visitor.watch.expect("401")
     tokens = daemon.call("GET", "/v1/tokens")["tokens"]
     (mine,) = [one["token_id"] for one in tokens if one["name"] == "leaving"]
