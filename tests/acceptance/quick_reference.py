@@ -155,7 +155,7 @@ TRANSCRIPT = (
             r"Training at step 120 of 1,000 \(12 %\)",
             r"# +WHERE +HOW LONG +ENDED BY +STEPS KEPT +LOST +COST +EVIDENCE",
             r"1  us-east1-[bcd]  T4 +now ",
-            rf"machines: 1 {MACHINE} in us-east1-[bcd]$",
+            rf"machines: 1 {MACHINE} \(t4\) in us-east1-[bcd]$",
             r"last beat \d+ s ago, phase training, step 120 of 1,000",
             rf"files gs://{BUCKET}/runs/{RUN}/",
         ),
