@@ -128,5 +128,7 @@ def to_sign_in(address: str) -> Response:
 
 
 def is_ours(address: str) -> bool:
-    """A page of this dashboard, and nowhere else (no `//host`, no scheme)."""
-    return address.startswith("/ui/") and "\\" not in address and address.isprintable()
+    """A page of this dashboard, and nowhere else (no `//host`, no scheme, no way up and out)."""
+    path = address.partition("?")[0].lower().replace("%2e", ".")
+    inside = address.startswith("/ui/") and "//" not in path and "/.." not in path
+    return inside and "\\" not in address and address.isprintable()

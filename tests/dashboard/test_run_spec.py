@@ -79,6 +79,18 @@ def test_each_text_that_is_copied_submits_the_same_spec(
     assert not (tmp_path / "pwned").exists()
 
 
+@pytest.mark.parametrize(
+    "hidden", ["\x7f\x7f", "\x9b201~", "\u202e", "\u2028", "\U000e0041", "\x1b[201~", "\r"]
+)
+def test_no_text_that_is_copied_holds_what_a_terminal_would_obey(hidden: str, tmp_path: Path) -> None:
+    spec = {"command": ["echo", f"a{hidden}b"], "env": {"A": f"{hidden}é\n{hidden}"}}
+    for made in (spec_text.as_command(spec), spec_text.as_curl(spec), spec_text.as_yaml(spec)):
+        assert hidden not in made
+        assert made.replace("\n", "").isprintable()
+    _, sent = fed(spec_text.as_curl(spec), "curl", tmp_path)
+    assert json.loads(sent)["spec"] == spec
+
+
 SAYABLE: Mapping[str, Any] = {
     "command": ["sh", "-c", "echo 'it''s' \"$HOME\" `id` $(touch pwned) \\ !! # é", "--", "-x=1", ""],
     "workdir": "/data/set 1",

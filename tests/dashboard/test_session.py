@@ -113,7 +113,8 @@ def test_a_change_without_a_valid_token_leads_back_to_its_page(looking: Looking)
 
 ELSEWHERE = (
     "//evil.example", "https://evil.example/ui/", "/\\evil.example", "/ui\\..\\evil", "/ui/\n/x", "javascript:alert(1)",
-    "/v1/runs", "", " /ui/runs", "ui/runs", "/ui", "/uix", "\x00/ui/", "/ui/\u202e",
+    "/v1/runs", "", " /ui/runs", "ui/runs", "/ui", "/uix", "\x00/ui/", "/ui/\u202e", "/ui/../v1/runs",
+    "/ui/..//evil.example", "/ui/%2e%2E//evil.example", "/ui/.%2e/x?a=b", "/ui//evil.example",
 )  # fmt: skip
 
 

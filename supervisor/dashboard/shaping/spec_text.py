@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Callable
 from typing import Any
 
 import yaml
@@ -38,7 +39,8 @@ _Dumper.add_representer(str, _text)
 
 
 def as_yaml(spec: Spec) -> str:
-    return yaml.dump(spec, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=WIDTH)
+    text = yaml.dump(spec, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=WIDTH)
+    return _seen(text, lambda letter: f"\\U{ord(letter):08x}")  # they stand in double quotes, see _text
 
 
 def masked(value: Any) -> Any:
@@ -61,7 +63,13 @@ def as_command(spec: Spec) -> str:
 
 def as_curl(spec: Spec) -> str:
     asked = 'curl -sS "$SPOT_URL/v1/runs" -H "Authorization: Bearer $SPOT_TOKEN" --json @-'
-    return _fed(asked, json.dumps({"spec": spec}, indent=2, ensure_ascii=False) + "\n")
+    text = json.dumps({"spec": spec}, indent=2, ensure_ascii=False) + "\n"
+    return _fed(asked, _seen(text, lambda letter: json.dumps(letter)[1:-1]))
+
+
+def _seen(text: str, by_number: Callable[[str], str]) -> str:
+    """What a terminal would obey, such as DEL, or what turns the direction of reading, by its number."""
+    return "".join(one if one == "\n" or one.isprintable() else by_number(one) for one in text)
 
 
 def _typed(words: list[str]) -> str:
