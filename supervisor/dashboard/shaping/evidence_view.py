@@ -42,7 +42,7 @@ def view(kept: Json) -> Json:
         ("Most telling line", end.get("last_line")),
         ("Memory", _memory(kept, agent, end)),
         ("Disk", disk_words(end, agent)),
-        ("Left", agent.get("left")),
+        ("Ended by the agent", agent.get("left")),
     ]
     more = [
         ("Last beat", beat_words(beat, str(beat.get("at")))),
