@@ -27,9 +27,35 @@ def billed_h(attempt: Attempt, now: float) -> float:
 
 
 def run_cost_usd(run: Run, now: float) -> float:
-    """Cost of the whole run so far; attempts without a known price are left out (`run.cost_known` is False then)."""
+    """Cost of the whole run so far, machines that are kept or on their way out included; attempts without a known price
+    are left out (`run.cost_known` is False then)."""
     live = run.live_attempt
-    return run.cost_usd + ((attempt_cost_usd(live, now) or 0.0) if live is not None else 0.0)
+    so_far = (attempt_cost_usd(live, now) or 0.0) if live is not None else 0.0
+    return run.cost_usd + so_far + sum(h * (one.price_usd_per_h or 0.0) for one, h in _after_work(run, now))
+
+
+def run_on_demand_usd(run: Run, now: float) -> float:
+    """What the same time would have cost on demand."""
+    live = run.live_attempt
+    so_far = on_demand_usd(live, now) if live is not None else 0.0
+    return (
+        run.on_demand_usd
+        + so_far
+        + sum(h * (one.on_demand_usd_per_h or 0.0) for one, h in _after_work(run, now))
+    )
+
+
+def _after_work(run: Run, now: float) -> list[tuple[Attempt, float]]:
+    """Attempts that are over and whose machine is billed on, with the hours since: the row gets them when it stops. A
+    machine that waits for a person's approval does so for a day."""
+    found = []
+    for item in run.retiring:
+        own = run.attempt is not None and run.attempt.launch_id == item.launch_id
+        attempt = run.attempt if own else item.attempt
+        if attempt is None or attempt.ended_at is None or not (attempt.stopped_at is attempt.gone_at is None):
+            continue
+        found.append((attempt, max(0.0, billed_h(attempt, now) - billed_h(attempt, attempt.ended_at))))
+    return found
 
 
 def training_s(attempt: Attempt | None, now: float) -> float:

@@ -15,7 +15,7 @@ from supervisor.lifecycle.figures import (
     until_text,
 )
 from supervisor.lifecycle.forecast import live_pulse, stop_limit_at
-from supervisor.lifecycle.limits import run_cost_usd
+from supervisor.lifecycle.limits import run_cost_usd, run_on_demand_usd
 from supervisor.lifecycle.sentences_failed import DETAIL_LIMIT, LIMIT_PHRASES, colon, failure
 from supervisor.lifecycle.teardown import awaits_pull
 
@@ -150,11 +150,8 @@ def _cost(run: Run, now: float) -> str:
     if not run.cost_known and usd == 0:
         return "Cost unknown"
     text = f"Cost {'' if run.cost_known else 'at least '}{money_text(usd)}"
-    return (
-        f"{text}, on-demand would have been {money_text(run.on_demand_usd)}"
-        if run.on_demand_usd > 0
-        else text
-    )
+    on_demand = run_on_demand_usd(run, now)
+    return f"{text}, on-demand would have been {money_text(on_demand)}" if on_demand > 0 else text
 
 
 def _still_there(run: Run, now: float) -> list[str]:

@@ -14,7 +14,7 @@ from supervisor.domain.attempt import Attempt, Pulse
 from supervisor.domain.placement import Placement
 from supervisor.domain.run import Run
 from supervisor.lifecycle.forecast import eta_s, live_pulse
-from supervisor.lifecycle.limits import on_demand_usd, run_cost_usd
+from supervisor.lifecycle.limits import run_cost_usd, run_on_demand_usd
 from supervisor.lifecycle.sentences import next_action, status_text
 from supervisor.services import rfc3339
 
@@ -151,10 +151,9 @@ def _progress(run: Run, pulse: Pulse | None, now: float) -> Json | None:
 
 def _cost(run: Run, now: float) -> Json:
     live = run.live_attempt
-    plain_usd = run.on_demand_usd + (on_demand_usd(live, now) if live is not None else 0.0)
     return {
         "usd": usd(run_cost_usd(run, now)),
-        "on_demand_usd": usd(plain_usd),
+        "on_demand_usd": usd(run_on_demand_usd(run, now)),
         "budget_usd": usd(run.policy.limits.budget_usd),
         "known": run.cost_known and (live is None or live.price_usd_per_h is not None),
     }

@@ -16,6 +16,7 @@ from supervisor.domain.status import Status
 from supervisor.domain.world import World
 from supervisor.lifecycle.beginning import begin_attempt
 from supervisor.lifecycle.decide import decide
+from supervisor.lifecycle.limits import run_cost_usd, run_on_demand_usd
 from supervisor.lifecycle.retiring import earlier, retire
 from supervisor.lifecycle.sentences_attempt import kept_step
 from tests.lifecycle.sample_runs import NOW, H, attempt, ended, open_try, run_in
@@ -44,6 +45,21 @@ def test_an_earlier_machine_bills_until_it_is_known_gone():
     assert retired.run.retiring == ()
     assert retired.run.cost_usd == pytest.approx(3.7)
     assert retired.run.on_demand_usd == pytest.approx(7.4)
+
+
+def test_the_cost_of_a_run_goes_on_with_its_machines_and_does_not_leap_when_they_are_gone():
+    """The broken variant: a machine that waits for a person's approval costs nothing until it is released."""
+    run, old = moved_on()
+    run = replace(run, attempt=None)
+    assert run_cost_usd(run, NOW) == pytest.approx(3.6)
+    assert run_cost_usd(run, NOW + 100) == pytest.approx(3.7)
+    assert run_on_demand_usd(run, NOW + 100) == pytest.approx(7.4)
+    retired = retire(run, Observation(retiring=(Absent(),)), NOW + 100).run
+    assert run_cost_usd(retired, NOW + 100) == run_cost_usd(retired, NOW + 9000) == pytest.approx(3.7)
+    own = run_in(Status.AWAITING_TEARDOWN, attempt=old, retiring=run.retiring, cost_usd=3.6)
+    assert run_cost_usd(own, NOW + H) == pytest.approx(7.2)
+    stopped = replace(own, attempt=replace(old, stopped_at=NOW + 10))
+    assert run_cost_usd(stopped, NOW + H) == pytest.approx(3.6)
 
 
 def test_the_own_attempts_machine_is_written_with_the_run_and_not_beside_it():
