@@ -67,6 +67,7 @@ def test_a_run_is_read_and_stopped(visit: Visit, token: str) -> None:
     page.goto("/ui/runs/plain-a")
     page.get_by_role("link", name="Stop", exact=True).click()
     page.get_by_role("main").get_by_role("button", name="Stop").click()
+    page.wait_for_url("**/ui/runs/plain-a?did=stop")  # a reload would break off what is on its way
     reloads_until(page, "#run-chip", "stopped")
     expect(page.locator("#run-history")).to_contain_text("Stop asked for by plain.")
 
@@ -81,6 +82,7 @@ def test_many_runs_are_stopped_after_a_question(house: House, visit: Visit, toke
     page.get_by_role("button", name="Stop 2 runs").click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("2 runs")
     page.get_by_role("link", name="Back to the list").click()
+    page.wait_for_url("**/ui/runs*")
     page.goto("/ui/runs")
     reloads_until(page, "#run-plain-b .chip", "stopped")
     reloads_until(page, "#run-plain-c .chip", "stopped")
