@@ -60,13 +60,13 @@ class Api:
         """The JSON of a 200. Raises SignInNeeded, Refused."""
         return (await self.call("GET", path, query)).json()
 
-    async def get_or_none(self, path: str, query: Query = (), codes: Sequence[str] = ()) -> Any:
-        """None where the API refuses with one of these codes (all, where none is named): this part of a page is left
-        out. Raises SignInNeeded; Refused for any other."""
+    async def get_or_none(self, path: str, query: Query, codes: Sequence[str]) -> Any:
+        """None where the API refuses with one of these codes, which say that there is nothing. Raises SignInNeeded;
+        Refused for any other: what could not be read is not absent."""
         try:
             return await self.get(path, query)
         except Refused as refusal:
-            if codes and refusal.code not in codes:
+            if refusal.code not in codes:
                 raise
             return None
 

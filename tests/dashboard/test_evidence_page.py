@@ -13,6 +13,7 @@ from supervisor.domain import runfiles
 from supervisor.domain.causes import Cause
 from supervisor.domain.heartbeat import Exit
 from supervisor.domain.status import Status
+from supervisor.ports.objectstore import StoreUnavailable
 from supervisor.reconciler import evidence
 from tests.dashboard.looking import Looking
 from tests.services.bed import Bed
@@ -126,3 +127,17 @@ def test_an_agent_is_believed_in_nothing(field: str) -> None:
         shown = evidence_view.view(kept)
         assert "\ud800" not in repr(shown).replace("\\ud800", "\ud800"), field
     assert evidence_view.view({"attempt": 1})["cause"] == "unknown"
+
+
+def test_what_cannot_be_read_now_is_not_said_to_be_absent(
+    failed: Bed, looking: Looking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*args: object) -> None:
+        raise StoreUnavailable("away")
+
+    keep(failed, PART)
+    monkeypatch.setattr(failed.objects, "read", away)
+    panel = looking.page(OVERVIEW).one("section", id="evidence")
+    assert "memory limit hit (certain)" in panel.text
+    assert "cannot be read now" in panel.text
+    assert "not kept" not in panel.text

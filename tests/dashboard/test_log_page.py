@@ -11,6 +11,7 @@ from supervisor.dashboard.assets import OURS
 from supervisor.dashboard.shaping import log_view
 from supervisor.domain import runfiles
 from supervisor.domain.status import Status
+from supervisor.ports.objectstore import StoreUnavailable
 from supervisor.services import logs
 from tests.dashboard.document import Element, read
 from tests.dashboard.looking import Looking
@@ -211,3 +212,15 @@ def test_colours_of_terminals_can_be_read_on_every_ground() -> None:
                 assert contrast(own[name][shade], tokens[ground][shade]) >= 4.5, (name, ground, shade)
     assert all(contrast(own["mark"][shade], tokens["text"][shade]) >= 4.5 for shade in (0, 1))
     assert contrast("#ffff00", "#ffffff") < 1.2
+
+
+def test_last_lines_that_cannot_be_read_are_not_said_to_be_absent(
+    trained: Bed, looking: Looking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*args: object) -> None:
+        raise StoreUnavailable("away")
+
+    assert looking.page(f"/ui/runs/{RUN}").all(id="log-tail") == [], "nothing was written yet"
+    monkeypatch.setattr(trained.objects, "pages", away)
+    panel = looking.page(f"/ui/runs/{RUN}").one(id="log-tail")
+    assert f"The log of {RUN} cannot be read now." in panel.text

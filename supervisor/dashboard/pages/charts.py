@@ -26,11 +26,12 @@ LASTS_S = {"hour": 3600.0, "day": 86_400.0}
 
 
 async def panel(api: Api, run: Json, attempts: Sequence[Json], request: Request) -> Json | None:
-    """What `charts_panel.html` shows as `charts`; None where there will be nothing to draw. Raises SignInNeeded."""
+    """What `charts_panel.html` shows as `charts`; None where there will be nothing to draw. Raises
+    SignInNeeded, Refused."""
     if are_kept(request):
         return None
-    series = await api.get_or_none(_path(run), [("points", str(POINTS))])
-    if series is None or not (series["points"] or run["status"] not in TERMINAL):
+    series = await api.get(_path(run), [("points", str(POINTS))])
+    if not series["points"] and run["status"] in TERMINAL:
         return None
     points = series["points"]
     few, times = charts.few(charts.kinds(points)), _times(series, run, attempts, False)

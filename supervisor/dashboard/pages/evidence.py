@@ -12,31 +12,28 @@ from supervisor.dashboard.public_api import Api, Json, Refused
 from supervisor.dashboard.shaping import evidence_view
 from supervisor.lifecycle.evidence_words import last_failure
 
+ABSENT = "More is not kept, or not yet."
+
 
 async def panel(api: Api, run: Json, attempts: Sequence[Json]) -> Json | None:
     """What `evidence_panel.html` shows as `evidence`: of the newest attempt that is over, if it ended badly. `first`:
-    nothing has gone on since, so it is what one wants to know. Raises SignInNeeded."""
+    nothing has gone on since, so it is what one wants to know. `missing`: why more of it cannot be shown. Raises
+    SignInNeeded, Refused."""
     failed = last_failure(attempts)
     if failed is None:
         return None
-    kept = await api.get_or_none(f"/v1/runs/{run['run_id']}/attempts/{failed['number']}/evidence")
-    shown = evidence_view.view(kept) if kept is not None else None
+    shown, why = await _kept(api, f"/v1/runs/{run['run_id']}/attempts/{failed['number']}/evidence")
+    missing = str(why) if why is not None and why.code == "UNAVAILABLE" else ABSENT
     first = attempts[-1]["ended_at"] is not None and run["status"] != "completed"
     newest = failed["number"] == attempts[-1]["number"]
-    return {"of": failed, "shown": shown, "first": first, "newest": newest}
+    return {"of": failed, "shown": shown, "missing": missing, "first": first, "newest": newest}
 
 
 async def show(request: Request, api: Api) -> Response:
     """Raises SignInNeeded, Refused."""
     number, run_id = request.path_params["attempt"], request.path_params["run_id"]
     run, told = await api.together(api.get(f"/v1/runs/{run_id}"), api.get(f"/v1/runs/{run_id}/attempts"))
-    shown, missing = None, ""
-    try:
-        shown = evidence_view.view(await api.get(f"/v1/runs/{run_id}/attempts/{number}/evidence"))
-    except Refused as refusal:
-        if refusal.code not in ("EVIDENCE_NOT_FOUND", "FILES_PURGED", "UNAVAILABLE"):
-            raise
-        missing = refusal.problem["detail"]
+    shown, why = await _kept(api, f"/v1/runs/{run_id}/attempts/{number}/evidence")
     return await rendering.page(
         request,
         "evidence.html",
@@ -46,5 +43,15 @@ async def show(request: Request, api: Api) -> Response:
         number=number,
         others=[one["number"] for one in told["attempts"] if one["ended_at"] is not None],
         shown=shown,
-        missing=missing,
+        missing="" if why is None else str(why),
     )
+
+
+async def _kept(api: Api, path: str) -> tuple[Json | None, Refused | None]:
+    """What is kept; else why not: there is none, or it cannot be read now. Raises SignInNeeded, Refused."""
+    try:
+        return evidence_view.view(await api.get(path)), None
+    except Refused as refusal:
+        if refusal.code not in ("EVIDENCE_NOT_FOUND", "FILES_PURGED", "UNAVAILABLE"):
+            raise
+        return None, refusal

@@ -20,12 +20,19 @@ TAIL_LINES = 15
 
 
 async def tail(api: Api, run: Json) -> Json | None:
-    """What `log_panel.html` shows as `log`: the last lines of the newest attempt; None where there are none. Raises
-    SignInNeeded."""
-    told = await api.get_or_none(_path(run), [("tail", str(TAIL_LINES)), ("limit", "65536")])
+    """What `log_panel.html` shows as `log`: the last lines of the newest attempt; None where there are none. `missing`:
+    why they cannot be read now. Raises SignInNeeded, Refused."""
+    try:
+        told = await api.get_or_none(
+            _path(run), [("tail", str(TAIL_LINES)), ("limit", "65536")], ["FILES_PURGED"]
+        )
+    except Refused as refusal:
+        if refusal.code != "UNAVAILABLE":
+            raise
+        return {"attempt": run["attempt"], "rows": [], "missing": refusal.problem["detail"]}
     if told is None or not told["text"]:
         return None
-    return {"attempt": told["attempt"], "rows": log_view.rows(told)}
+    return {"attempt": told["attempt"], "rows": log_view.rows(told), "missing": ""}
 
 
 async def show(request: Request, api: Api) -> Response:
