@@ -114,7 +114,8 @@ def test_a_look_that_failed_does_not_stay(bed: Bed, gate: Gate) -> None:
     assert chunks.look(bed.objects, PREFIX, 0.0).size == 7
 
 
-def test_the_server_answers_while_everybody_waits_for_a_log(bed: Bed, gate: Gate) -> None:
+@pytest.mark.parametrize("slow", ["logs", "cost"])
+def test_the_server_answers_while_everybody_waits_for_the_store(bed: Bed, gate: Gate, slow: str) -> None:
     with serving(bed.services) as served, ThreadPoolExecutor(READERS) as pool:
 
         def ask(path: str, within_s: float) -> int:
@@ -124,7 +125,7 @@ def test_the_server_answers_while_everybody_waits_for_a_log(bed: Bed, gate: Gate
                 answer.read()
                 return answer.status
 
-        waiting = [pool.submit(ask, f"/v1/runs/{RUN}/logs", 60) for _ in range(READERS)]
+        waiting = [pool.submit(ask, f"/v1/runs/{RUN}/{slow}", 60) for _ in range(READERS)]
         wait_for(lambda: gate.held, 20, "the store to be asked")
         wait_for(lambda: working() >= threads.MOST, 20, "no thread for them to be free")
         assert [ask(path, 10) for path in ("/v1/runs", f"/v1/runs/{RUN}", "/readyz")] == [200] * 3

@@ -15,6 +15,7 @@ from supervisor.api.answers import json_answer
 from supervisor.api.bodies import NoParameters, read_query
 from supervisor.api.deps import caller_of, services_of
 from supervisor.api.errors import UnsupportedMediaType
+from supervisor.api.threads import in_slow_thread
 from supervisor.domain.errors import InvalidRequest, Unavailable
 from supervisor.services import code
 
@@ -28,7 +29,7 @@ _BUFFER_BYTES = 1 << 20
 async def show_code(request: Request, sha256: str) -> Response:
     """Show a stored code bundle."""
     read_query(NoParameters, request)
-    return json_answer(await run_in_threadpool(code.show, services_of(request).parts, _named(sha256)))
+    return json_answer(await in_slow_thread(code.show, services_of(request).parts, _named(sha256)))
 
 
 @router.put("/{sha256}", status_code=201)
@@ -44,7 +45,7 @@ async def store_code(request: Request, sha256: str) -> Response:
         with tempfile.TemporaryFile(dir=services.around.data_dir) as file:
             await _received(request, file)
             path = Path(f"/proc/self/fd/{file.fileno()}")
-            answer, created = await run_in_threadpool(code.keep, services.parts, name, path, caller)
+            answer, created = await in_slow_thread(code.keep, services.parts, name, path, caller)
     except OSError as error:
         text = f"The bundle could not be received ({error.strerror}); nothing was stored."
         raise Unavailable(f"{text} Free some space, then repeat it.", {"part": "data folder"}) from error

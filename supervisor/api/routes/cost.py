@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
-from fastapi.concurrency import run_in_threadpool
 
 from supervisor.api.access import Admitted
 from supervisor.api.answers import json_answer
 from supervisor.api.bodies import ListParameters, NoParameters, PurgeBody, read_body, read_query, run_filter
 from supervisor.api.deps import caller_of, services_of
 from supervisor.api.keys import once_of, replied
+from supervisor.api.threads import in_slow_thread
 from supervisor.services.cost import cost_page, run_cost
 from supervisor.services.keys import Reply
 from supervisor.services.purge import Purged, purge, purge_once
@@ -24,7 +24,7 @@ async def list_costs(request: Request) -> Response:
     query, services = read_query(ListParameters, request), services_of(request)
     parts, queries, caller = services.parts, services.queries, caller_of(request)
     where = run_filter(query, caller)
-    answer = await run_in_threadpool(
+    answer = await in_slow_thread(
         cost_page, parts, queries, where, query.page_size, query.cursor, caller.admin
     )
     return json_answer(answer)
@@ -35,7 +35,7 @@ async def show_cost(request: Request, run_id: str) -> Response:
     """Show what one run has cost and what its files take."""
     read_query(NoParameters, request)
     services = services_of(request)
-    return json_answer(await run_in_threadpool(run_cost, services.parts, services.queries, run_id))
+    return json_answer(await in_slow_thread(run_cost, services.parts, services.queries, run_id))
 
 
 @router.post("/runs/{run_id}/purge")
@@ -54,4 +54,4 @@ async def purge_run(request: Request, run_id: str) -> Response:
             return purge_once(services.parts, run_id, body.confirm, caller, once, shape)
         return shape(purge(services.parts, run_id, body.confirm, caller))
 
-    return replied(await run_in_threadpool(work))
+    return replied(await in_slow_thread(work))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fastapi import APIRouter, Request, Response
-from fastapi.concurrency import run_in_threadpool
 
 from supervisor.api.access import Admitted
 from supervisor.api.answers import json_answer
 from supervisor.api.bodies import NoParameters, PreemptBody, StockoutBody, StrikeBody, read_body, read_query
 from supervisor.api.deps import caller_of, services_of
+from supervisor.api.threads import in_slow_thread
 from supervisor.domain.callers import Caller
 from supervisor.domain.errors import DevRefused
 from supervisor.services.dev import Dev
@@ -56,4 +56,4 @@ async def _done(request: Request, deed: Callable[[Dev, Caller], Json]) -> Respon
         raise DevRefused(
             "Disasters are for the local provider only; machines of this supervisor are elsewhere."
         )
-    return json_answer(await run_in_threadpool(deed, dev, caller_of(request)))
+    return json_answer(await in_slow_thread(deed, dev, caller_of(request)))

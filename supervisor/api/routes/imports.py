@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
-from fastapi.concurrency import run_in_threadpool
 
 from supervisor.api.access import Admitted
 from supervisor.api.answers import json_answer
 from supervisor.api.bodies import NoParameters, read_body, read_query
 from supervisor.api.deps import caller_of, services_of
 from supervisor.api.schemas_import import ImportBody
+from supervisor.api.threads import in_slow_thread
 from supervisor.services.importing import ImportRequest, import_run
 
 router = APIRouter(prefix="/v1", tags=["runs"], route_class=Admitted)
@@ -23,5 +23,5 @@ async def import_old_run(request: Request) -> Response:
     body = await read_body(ImportBody, request)
     spec = body.spec.as_spec() if body.spec is not None else None
     wish = ImportRequest(body.url, body.run_id, spec, body.dry_run)
-    status, answer = await run_in_threadpool(import_run, services_of(request).parts, wish, caller_of(request))
+    status, answer = await in_slow_thread(import_run, services_of(request).parts, wish, caller_of(request))
     return json_answer(answer, status)

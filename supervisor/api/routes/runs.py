@@ -23,6 +23,7 @@ from supervisor.api.deps import caller_of, services_of
 from supervisor.api.keys import key_of, replied
 from supervisor.api.stream_answer import open_stream, refuse_of_streams, wants_stream
 from supervisor.api.submit_query import SubmitParameters
+from supervisor.api.threads import in_slow_thread
 from supervisor.services.plan import plan
 from supervisor.services.queries import Only
 from supervisor.services.submit import SubmitRequest, submit
@@ -45,7 +46,7 @@ async def submit_run(request: Request) -> Response:
     services, caller = services_of(request), caller_of(request)
     if query.validate_only:
         return json_answer(
-            await run_in_threadpool(plan, services.parts, services.asking, wish, caller, query.code_follows)
+            await in_slow_thread(plan, services.parts, services.asking, wish, caller, query.code_follows)
         )
     return replied(await run_in_threadpool(submit, services.parts, wish, caller))
 
@@ -105,4 +106,5 @@ async def _events(
     events, since = services_of(request).queries.events, epoch(query.since)
     page = (run_id, query.after, query.limit, query.newest_first, since)
     only = Only(owner, query.actor, query.before)
-    return json_answer(await run_in_threadpool(events, *page, cloud, only))
+    threads = in_slow_thread if cloud else run_in_threadpool  # the cloud is asked for its own
+    return json_answer(await threads(events, *page, cloud, only))
