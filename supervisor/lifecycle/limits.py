@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from supervisor.domain.attempt import Attempt
+from supervisor.domain.attempt import Attempt, Retiring
 from supervisor.domain.causes import Cause
 from supervisor.domain.run import Run
 from supervisor.lifecycle.figures import age_text
@@ -38,11 +38,8 @@ def run_on_demand_usd(run: Run, now: float) -> float:
     """What the same time would have cost on demand."""
     live = run.live_attempt
     so_far = on_demand_usd(live, now) if live is not None else 0.0
-    return (
-        run.on_demand_usd
-        + so_far
-        + sum(h * (one.on_demand_usd_per_h or 0.0) for one, h in _after_work(run, now))
-    )
+    kept = sum(h * (one.on_demand_usd_per_h or 0.0) for one, h in _after_work(run, now))
+    return run.on_demand_usd + so_far + kept
 
 
 def _after_work(run: Run, now: float) -> list[tuple[Attempt, float]]:
@@ -50,12 +47,17 @@ def _after_work(run: Run, now: float) -> list[tuple[Attempt, float]]:
     machine that waits for a person's approval does so for a day."""
     found = []
     for item in run.retiring:
-        own = run.attempt is not None and run.attempt.launch_id == item.launch_id
-        attempt = run.attempt if own else item.attempt
-        if attempt is None or attempt.ended_at is None or not (attempt.stopped_at is attempt.gone_at is None):
-            continue
-        found.append((attempt, max(0.0, billed_h(attempt, now) - billed_h(attempt, attempt.ended_at))))
+        attempt, _ = attempt_of(run, item)
+        if attempt is not None and attempt.ended_at is not None and attempt.stopped_at is None:
+            found.append((attempt, max(0.0, billed_h(attempt, now) - billed_h(attempt, attempt.ended_at))))
     return found
+
+
+def attempt_of(run: Run, item: Retiring) -> tuple[Attempt | None, bool]:
+    """The attempt whose machine this is, while it is not known gone; and whether it is the run's own."""
+    own = run.attempt is not None and run.attempt.launch_id == item.launch_id
+    attempt = run.attempt if own else item.attempt
+    return (None if attempt is None or attempt.gone_at is not None else attempt), own
 
 
 def training_s(attempt: Attempt | None, now: float) -> float:

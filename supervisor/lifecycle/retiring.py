@@ -11,7 +11,7 @@ from supervisor.domain.machine import Machine, MachineState
 from supervisor.domain.observation import Absent, Observation, Part, Seen, Unknown
 from supervisor.domain.run import Run
 from supervisor.lifecycle.decision import tell
-from supervisor.lifecycle.limits import billed_h
+from supervisor.lifecycle.limits import attempt_of, billed_h
 
 GOING = frozenset({MachineState.ENDING, MachineState.ENDED})  # it runs no more
 
@@ -67,17 +67,10 @@ def _due(item: Retiring, part: Seen[Machine], now: float) -> bool:
     return now >= item.until or part.value.state == MachineState.ENDED
 
 
-def _attempt_of(run: Run, item: Retiring) -> tuple[Attempt | None, bool]:
-    """The attempt whose machine this is, while it is not known gone; and whether it is the run's own."""
-    own = run.attempt is not None and run.attempt.launch_id == item.launch_id
-    attempt = run.attempt if own else item.attempt
-    return (None if attempt is None or attempt.gone_at is not None else attempt), own
-
-
 def _looked_at(run: Run, item: Retiring, machine: Machine, now: float) -> tuple[Run, Retiring]:
     """Billing ends when the machine stops, by the platform's word or by the first look that sees it; and goes on with
     every look that sees it running, also one that asks for its release."""
-    attempt, own = _attempt_of(run, item)
+    attempt, own = attempt_of(run, item)
     if attempt is None or attempt.stopped_at is not None:
         return run, item
     if machine.state not in GOING:
@@ -91,7 +84,7 @@ def _looked_at(run: Run, item: Retiring, machine: Machine, now: float) -> tuple[
 def _gone(run: Run, item: Retiring, now: float) -> tuple[Run, Attempt | None]:
     """Where nobody saw it stop, it did so at the look that asked for its release; where nobody asked, it is not known,
     and it is billed until now."""
-    attempt, own = _attempt_of(run, item)
+    attempt, own = attempt_of(run, item)
     if attempt is None:
         return run, None
     gone = replace(attempt, gone_at=now)
