@@ -1,6 +1,6 @@
 """Caps on size: big files and long functions are where reading stops.
 
-A file has at most 300 lines, a function 60 (its signature and docstring included); an `__init__.py` holds a docstring,
+A file has at most 400 lines, a function 60 (its signature and docstring included); an `__init__.py` holds a docstring,
 imports and `__all__`; and no file is named after nothing in particular.
 """
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from tools.project_files import ROOT, project_files, report
 
 ROOMS = ("supervisor", "tests", "tools")
-MAX_FILE_LINES = 300
+MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 60
 NAMES_THAT_SAY_NOTHING = frozenset(
     {"util", "utils", "common", "helper", "helpers", "manager", "managers", "base", "misc"}
