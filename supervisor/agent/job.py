@@ -43,6 +43,7 @@ class Job:
     server_file: Optional[str] = None
     server_url: Optional[str] = None  # neither: beats go to the store only
     workdir: Optional[str] = None
+    in_image: bool = False  # the agent was started in the WORKDIR of the run's image, and so the command is
     env: Mapping[str, str] = field(default_factory=dict)
     code: Optional[str] = None  # sha256 of the bundle in which the command is started
     conda_env: Optional[str] = None
@@ -117,6 +118,7 @@ def _job(data: Dict[str, Any]) -> Job:
         server_file=data.get("server_file"),
         server_url=_server_url(data.get("server_url")),
         workdir=data.get("workdir"),
+        in_image=bool(data.get("in_image")),
         env={str(name): str(value) for name, value in (data.get("env") or {}).items()},
         code=data.get("code"),
         conda_env=data.get("conda_env"),

@@ -70,10 +70,13 @@ def prepare(job: Job, folder: MachineFolder, secrets: Mapping[str, str], step: O
 
 
 def _cwd(job: Job, folder: MachineFolder) -> str:
-    """With a bundle `workdir` is relative to it: what is said there is found, and nothing outside."""
-    if job.code is None:
-        return job.workdir or folder.scratch
-    return os.path.normpath(os.path.join(folder.code, (job.workdir or "").lstrip("/")))
+    """With a bundle `workdir` is relative to it, and nothing outside is reached. Without one it is a folder of the
+    image, where a relative path starts at the image's WORKDIR, as in `docker run`."""
+    if job.code is not None:
+        return os.path.normpath(os.path.join(folder.code, (job.workdir or "").lstrip("/")))
+    if job.in_image:
+        return os.path.normpath(os.path.join(os.getcwd(), job.workdir or ""))
+    return job.workdir or folder.scratch
 
 
 def thread_caps(env: Mapping[str, str], quota: Optional[float], cores: int) -> Dict[str, str]:

@@ -73,7 +73,7 @@ _WHAT = (
     click.option(
         "--workdir",
         metavar="DIR",
-        help="Folder to run in (default: this one, or the file's; with code: its top).",
+        help="Folder to run in (default: this one, or the file's; in an image: its WORKDIR; with code: its top).",
     ),
     click.option(
         "-e", "--env", multiple=True, type=key_value, metavar="KEY=VALUE", help="Environment of the command."

@@ -19,6 +19,7 @@ from supervisor.settings_env_file import OLD_KEYS
 from tests.acceptance.cloud_story import DURATIONS, PACE, CloudStory
 from tests.acceptance.daemon import Daemon
 from tests.cloud.cloud import BUCKET, PROJECT, Cloud
+from tests.cloud.vm import Scene
 from tests.cloud.web import Request, Response, WebServer
 from tests.importing.oldrunner import OLD_ID, old_run
 
@@ -123,13 +124,14 @@ def moved_in(folder: Path) -> Iterator[tuple[CloudStory, Receiver]]:
 
 def lay_old_run(story: CloudStory) -> list[tuple[str, int]]:
     """As it was left two hours ago; (key, generation) of each file."""
-    script = story.folder / "train_old.py"
-    script.write_text(TRAINING)
+    # Commands of old runs are relative to the WORKDIR of their image.
+    files = {"scripts/train.sh": "echo trained", "train_old.py": TRAINING}
+    story.cloud.machines.scene = Scene(workdir=files)
     last = json.dumps({"step": 40}).encode()
     storage = story.cloud.storage
     storage.clock = lambda: time.time() - 7200
     for key, data in old_run(
-        command=f"{sys.executable} {script}", image=story.cloud.image("train:1"), last_pt=last
+        command=f"{sys.executable} train_old.py", image=story.cloud.image("train:1"), last_pt=last
     ).items():
         storage.put(BUCKET, key, data)
     storage.clock = time.time
@@ -149,7 +151,7 @@ def test_an_old_environment_file_and_an_old_run_move_in(tmp_path: Path) -> None:
     with moved_in(tmp_path) as (story, receiver):
         before = lay_old_run(story)
         doctor_reads_the_file(story)
-        story.spot("submit", "--run-id", "fresh", "--", sys.executable, "-c", "print('trained')")
+        story.spot("submit", "--run-id", "fresh", "--", "sh", "scripts/train.sh")
         said = story.spot("import", f"gs://{BUCKET}/runs/{OLD_ID}")
         assert f"{NEW_ID}  imported from gs://{BUCKET}/runs/{OLD_ID}" in said
         assert f"note: It is called {NEW_ID} here." in said

@@ -24,6 +24,7 @@ class Scene:
     """`cards`: how many GPUs answer; None = as many as its metadata promises. `driver`, `pulls`: how installing the
     driver and pulling end, one time after the other, the last for ever: ok, or words. `refusal`: `CODE words` with
     which docker run ends. `python`: of the image: "" = none, a version = that old one, None = that of the tests.
+    `workdir`: the files of the image's WORKDIR, path -> text; None = the image names none, so it is /.
     `disks`: device name -> the file that is the disk. `cos`: False = no cos-extensions, a driver that is there.
     `hurry`: by how much the script's pauses are divided."""
 
@@ -33,6 +34,7 @@ class Scene:
     refusal: str = ""
     python: str | None = None
     image_env: Mapping[str, str] = field(default_factory=dict)
+    workdir: Mapping[str, str] | None = field(default_factory=dict)
     disks: Mapping[str, Path] = field(default_factory=dict)
     blkid: str = ""
     lspci: str = "00:04.0 3D controller: NVIDIA Corporation TU104GL [Tesla T4] (rev a1)"
@@ -91,6 +93,13 @@ class Scene:
             _program(image / "python3", _OLD_PYTHON.format(version=self.python))
         variables = {"PATH": path, **self.image_env}
         (stub / "image_env").write_text("".join(f"{name}={value}\n" for name, value in variables.items()))
+        workspace = image / "workspace"
+        workspace.mkdir(exist_ok=True)
+        for name, text in (self.workdir or {}).items():
+            path_in_image = workspace / name
+            path_in_image.parent.mkdir(parents=True, exist_ok=True)
+            path_in_image.write_text(text)
+        (stub / "workdir").write_text("/" if self.workdir is None else str(workspace))
 
 
 def _link(path: Path, target: Path) -> None:

@@ -205,6 +205,7 @@ def test_the_machine_is_told_what_it_needs_and_nothing_is_written_into_the_scrip
     assert {key: job[key] for key in job if key not in JOB or key == "server_file"} == {
         "name": "spot-0123abcd-a2-t3",
         "command_form": "shell",
+        "in_image": True,
         "server_url": "https://spot.example.com",
         "server_file": None,
         "secret_refs": {"API_KEY": "gcp:projects/p/secrets/key/versions/1"},

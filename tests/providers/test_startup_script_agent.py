@@ -34,11 +34,21 @@ class AgentRig(StartupRig):
         self.attributes["spot-job-command"] = base64.b64encode(
             json.dumps([sys.executable, TOY, *options]).encode()
         ).decode()
-        self.job(
-            version=1, name="spot-1-a1-t1", run_id=RUN, launch_id="1.1.1", nonce="n0nce", generation=1,
-            store_url=f"gs://{BUCKET}", storage_endpoint=self.storage.url, command_form="words", sequence_from=100,
-            notice_from="gce", notice_s=0, **{**PACES, **job},
-        )  # fmt: skip
+        self.job_of_the_agent(**job)
+
+    def job_of_the_agent(self, **job: Any) -> None:
+        papers: dict[str, Any] = {
+            "version": 1, "name": "spot-1-a1-t1", "run_id": RUN, "launch_id": "1.1.1", "nonce": "n0nce",
+            "generation": 1, "store_url": f"gs://{BUCKET}", "storage_endpoint": self.storage.url,
+            "command_form": "words", "in_image": True, "sequence_from": 100, "notice_from": "gce", "notice_s": 0,
+        }  # fmt: skip
+        self.job(**{**papers, **PACES, **job})
+
+    def output(self) -> str:
+        """What the command wrote, as the store has it."""
+        chunks = sorted(self.storage.names(BUCKET, f"runs/{RUN}/logs/"))
+        found = (self.storage.find(BUCKET, name) for name in chunks if name.endswith(".log"))
+        return "".join(stored.data.decode() for stored in found if stored is not None)
 
     @property
     def baton(self) -> Baton:
@@ -86,3 +96,31 @@ def test_a_machine_that_is_taken_away_saves_in_its_last_seconds(agents: AgentRig
     assert pointer is not None
     assert pointer.step == 3
     assert agents.baton.done is None
+
+
+@pytest.mark.parametrize(
+    ("workdir", "command"), [(None, "sh scripts/train.sh"), ("scripts", "sh train.sh"), ("/", "pwd")]
+)
+def test_a_command_without_code_starts_where_the_image_says(
+    agents: AgentRig, workdir: str | None, command: str
+) -> None:
+    """As `docker run IMAGE COMMAND` does. A relative `workdir` is a folder below the image's WORKDIR."""
+    agents.command(command)
+    agents.job_of_the_agent(command_form="shell", workdir=workdir)
+    vm = agents.boot(Scene(workdir={"scripts/train.sh": 'pwd; echo ok >"$SPOT_RESULTS_DIR/out"'}))
+    agents.ended(vm, 60)
+    beat = agents.beat
+    assert beat is not None
+    assert beat.exit is not None, vm.serial()
+    assert (beat.exit.code, agents.baton.done is not None) == (0, True)
+    place = {None: "/image/workspace", "scripts": "/image/workspace/scripts", "/": "/"}[workdir]
+    where = "/" if place == "/" else f"{vm.folder}{place}"
+    assert where in agents.output().splitlines()
+
+
+def test_an_image_that_names_no_workdir_starts_at_its_root(agents: AgentRig) -> None:
+    agents.command("pwd")
+    agents.job_of_the_agent(command_form="shell")
+    vm = agents.boot(Scene(workdir=None))
+    agents.ended(vm, 60)
+    assert agents.output().splitlines() == ["/"]

@@ -192,6 +192,7 @@ def _job(config: GceConfig, request: LaunchRequest, shape: Shape) -> tuple[str, 
     job |= {
         "name": request.name,
         "command_form": "shell" if isinstance(command, str) else "words",
+        "in_image": True,
         "server_url": config.public_url or None,
         "server_file": None,
         "secret_refs": dict(request.secrets),

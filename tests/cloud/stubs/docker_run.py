@@ -113,7 +113,11 @@ def run(command: list[str], environment: dict[str, str]) -> int:
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:
         child = subprocess.Popen(
-            command, env=environment, cwd="/", stdin=subprocess.DEVNULL, start_new_session=True
+            command,
+            env=environment,
+            cwd=(STUB / "workdir").read_text().strip(),
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
         )
     except OSError as error:
         sys.stderr.write(f"docker: Error response from daemon: exec {command[0]!r}: {error}.\n")
