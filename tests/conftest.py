@@ -17,6 +17,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 __all__ = ["require_component"]
 
+# A submit takes the environment that is active in the shell: here none, whatever shell the tests are started from.
+for _variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+    os.environ.pop(_variable, None)
+
 pytest_plugins = ["tests.integration.postgres_server"]
 
 refuse_the_network()

@@ -1,7 +1,7 @@
-"""A command in a conda environment, without conda: what an activation comes to is a PATH and two names.
+"""A command in a conda or virtual environment: an activation amounts to a PATH and one or two names.
 
-Environments are looked for where conda keeps them: below each installation that can be found, and in the list that it
-writes into the home directory.
+Virtual environments are named by their path. Conda's are looked for where conda keeps them: below each installation
+that can be found, and in the list that it writes into the home directory.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import shutil
 from typing import Dict, Iterator, List, Mapping, Optional
 
 from supervisor.agent.training import NOT_FOUND, NotStarted
-from supervisor.domain.heartbeat import NO_CONDA
+from supervisor.domain.heartbeat import NO_CONDA, NO_VENV
 
 HOMES = ("miniconda3", "anaconda3", "miniforge3", "mambaforge", "micromamba")
 SYSTEM = ("/opt/conda", "/opt/miniconda3", "/opt/miniforge3")
@@ -31,6 +31,16 @@ def activated(wanted: str, env: Mapping[str, str]) -> Dict[str, str]:
     path = os.pathsep.join((os.path.join(prefix, "bin"), env.get("PATH", os.defpath)))
     after = {**env, "PATH": path, "CONDA_PREFIX": prefix, "CONDA_DEFAULT_ENV": wanted}
     after.pop("VIRTUAL_ENV", None)
+    after.pop("PYTHONHOME", None)
+    return after
+
+
+def with_venv(prefix: str, env: Mapping[str, str]) -> Dict[str, str]:
+    """`env` with the virtual environment in the folder `prefix` in front. Raises NotStarted where there is none."""
+    if not os.path.isfile(os.path.join(prefix, "pyvenv.cfg")):
+        raise NotStarted(NOT_FOUND, "%s%s is not on this machine" % (NO_VENV, prefix))
+    path = os.pathsep.join((os.path.join(prefix, "bin"), env.get("PATH", os.defpath)))
+    after = {**env, "PATH": path, "VIRTUAL_ENV": prefix}
     after.pop("PYTHONHOME", None)
     return after
 

@@ -47,6 +47,7 @@ class Job:
     env: Mapping[str, str] = field(default_factory=dict)
     code: Optional[str] = None  # sha256 of the bundle in which the command is started
     conda_env: Optional[str] = None
+    venv: Optional[str] = None
     secrets: Tuple[
         str, ...
     ] = ()  # names only; the values come by standard input, but for those of secret_refs
@@ -122,6 +123,7 @@ def _job(data: Dict[str, Any]) -> Job:
         env={str(name): str(value) for name, value in (data.get("env") or {}).items()},
         code=data.get("code"),
         conda_env=data.get("conda_env"),
+        venv=data.get("venv"),
         secrets=tuple(str(name) for name in data.get("secrets") or ()),
         secret_refs={str(name): str(ref) for name, ref in (data.get("secret_refs") or {}).items()},
         storage_endpoint=data.get("storage_endpoint"),

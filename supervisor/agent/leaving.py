@@ -17,6 +17,7 @@ from supervisor.agent import disks, exits
 from supervisor.agent.leftovers import kill_leftovers
 from supervisor.agent.loadcheck import LoadCheck
 from supervisor.agent.patience import GaveUp
+from supervisor.agent.pythonfacts import names_python, python_of
 from supervisor.agent.results import ResultsUploader, Unverified
 from supervisor.agent.situation import fit_text
 from supervisor.agent.station import Station
@@ -90,6 +91,8 @@ class Leaving:
         retry = (job.retry_exit_codes, job.retry_patterns)
         sent = station.training.sent
         end = exits.judge(status, sent, isinstance(job.command, str), station.training.ran_s, tail, retry)
+        if end.last_line.startswith(heartbeat.NO_MODULE):
+            end = replace(end, last_line=fit_text("%s (%s)" % (end.last_line, self._python())))
         if end.code != 0:
             disk_full = fit_text(disks.full(station.folder.roles()))
             end = replace(end, oom_kills=station.evidence.oom_kills(), disk_full=disk_full)
@@ -98,6 +101,15 @@ class Leaving:
             # It left politely after our TERM. To say "exit 0" would say that the work is done.
             end = replace(end, code=None, signal=int(SIGTERM), sent_by_us=True)
         return end, finished
+
+    def _python(self) -> str:
+        """Which Python could not find the module: of several on one computer often not the one that a person means."""
+        station, command = self._station, self._station.job.command
+        place = station.workplace
+        python = None if place is None else python_of(command, place.cwd, place.env)
+        named = names_python(command)
+        text = "%s: %s" % ("python" if named else "python on its PATH", python or "not found")
+        return station.masker.text(text)
 
     def _save_rest(self) -> None:
         """The last round of the checkpoint and log threads, up to the time when uploads are over."""

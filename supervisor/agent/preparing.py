@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Callable, Dict, Mapping, Optional
 
 from supervisor.agent.cgroup import OwnCgroup
-from supervisor.agent.condaenv import activated
+from supervisor.agent.condaenv import activated, with_venv
 from supervisor.agent.gpus import GpuReader, missing
 from supervisor.agent.job import Job
 from supervisor.agent.machinefolder import MachineFolder
@@ -65,6 +65,8 @@ def prepare(job: Job, folder: MachineFolder, secrets: Mapping[str, str], step: O
     env = environment(os.environ, {**job.env, **secrets}, contract, folder.python)
     if job.conda_env is not None:
         env = activated(job.conda_env, env)
+    if job.venv is not None:
+        env = with_venv(job.venv, env)
     env.update(thread_caps(env, OwnCgroup().cpu_quota(), len(os.sched_getaffinity(0))))
     return Workplace(_cwd(job, folder), env)
 

@@ -24,14 +24,22 @@ _PYTHON = re.compile(r"(python|pypy)[0-9.]*$")
 
 def python_of(command: Union[str, Tuple[str, ...]], cwd: str, env: Mapping[str, str]) -> Optional[str]:
     """Its path; None when there is none. In a shell command the first word that names a Python counts."""
-    words = words_of(command) if isinstance(command, str) else command[:1]
-    named = [word for word in words if _PYTHON.match(os.path.basename(word))]
-    for word in (*named[:1], "python3", "python"):
+    for word in (*names_python(command), "python3", "python"):
         path = os.path.join(cwd, word) if os.path.dirname(word) else word
         found = shutil.which(path, path=env.get("PATH", os.defpath))
         if found is not None:
             return found
     return None
+
+
+def names_python(command: Union[str, Tuple[str, ...]]) -> List[str]:
+    """The word of the command that names a Python; empty where none does, as in `torchrun train.py`."""
+    words = words_of(command)
+    return [
+        word
+        for word in (words if isinstance(command, str) else words[:1])
+        if _PYTHON.match(os.path.basename(word))
+    ][:1]
 
 
 def python_facts(

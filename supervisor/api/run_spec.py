@@ -185,6 +185,7 @@ class RunSpec(Strict):
     image: Annotated[str, StringConstraints(pattern=r"^[!-~]+$", max_length=512)] | None = None
     image_follow_tag: bool = False
     code: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")] | None = None
+    venv: Annotated[str, StringConstraints(pattern=r"^/[^\x00]*$", max_length=4096)] | None = None
     conda_env: Annotated[str, StringConstraints(pattern=r"^[^\x00\s]+$", max_length=512)] | None = None
     secrets: Annotated[dict[EnvName, SecretRef], Field(max_length=64)] = {}
     allow_plain_secrets: bool = False

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from supervisor.cli import output
+from supervisor.cli.activeenv import settle_environment
 from supervisor.cli.client import Client, Json, run_path
 from supervisor.cli.codedir import settle_code
 from supervisor.cli.exits import DETACHED, FAILED, CliError, Problem
@@ -114,7 +115,9 @@ def resume(
     if how["file"] is not None:
         from supervisor.cli.specfile import read_spec
 
-        body["spec"] = read_spec(how["file"], is_local=machines_here(client))[1]
+        is_local = machines_here(client)
+        body["spec"] = read_spec(how["file"], is_local=is_local)[1]
+        settle_environment(body["spec"], None, client.url, is_local)
         settle_code(client, body["spec"])
     run = _resume(client, name, body, how["no_wait"])
     if run is None:

@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from supervisor.cli import output
+from supervisor.cli.activeenv import settle_environment
 from supervisor.cli.client import Client, Json
 from supervisor.cli.codedir import code_from, settle_code
 from supervisor.cli.exits import DETACHED, USAGE, CliError, Problem, Unreachable
@@ -59,7 +60,9 @@ def submit(
       spot submit train.yaml
       spot submit --run-id digits -- python train.py --epochs 20
     """
-    body = body_from(file, ctx.meta.get(_COMMAND), flags, machines_here(client, flags.get("provider")))
+    is_local = machines_here(client, flags.get("provider"))
+    body = body_from(file, ctx.meta.get(_COMMAND), flags, is_local)
+    settle_environment(body["spec"], flags["venv"], client.url, is_local)
     if flags["dry_run"]:
         if flags["cleanup_all"]:
             _cleaning()(client, flags["yes"], dry_run=True)

@@ -65,6 +65,13 @@ _WHAT = (
         "--shell", "shell_text", metavar="TEXT", help="Run this text by a shell instead of a COMMAND."
     ),
     click.option(
+        "--venv",
+        metavar="DIR",
+        callback=not_empty,
+        help="Start the command in this virtual or conda environment (default on this computer: the active one; "
+        "none: the service's own).",
+    ),
+    click.option(
         "--code",
         metavar="DIR",
         callback=not_empty,

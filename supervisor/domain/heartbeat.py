@@ -58,6 +58,8 @@ WORKER_KILLED_WORDS = ("killed by signal: Killed", "died with <Signals.SIGKILL",
 NO_WORKDIR = "the working directory "
 # The same, where the conda environment that it should be started in is missing.
 NO_CONDA = "the conda environment "
+NO_VENV = "the virtual environment "
+NO_MODULE = "ModuleNotFoundError:"  # how Python says it
 # How the message of an agent that left with NO_CODE begins.
 BAD_CODE = "the code bundle "
 

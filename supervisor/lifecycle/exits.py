@@ -111,8 +111,8 @@ def _says(end: Exit, words: tuple[str, ...]) -> bool:
 
 
 def not_entered(end: Exit) -> bool:
-    """Its folder could not be entered, or its conda environment is missing: nothing is known of the command itself."""
-    missing = (heartbeat.NO_WORKDIR, heartbeat.NO_CONDA)
+    """Its folder could not be entered, or its environment is missing: nothing is known of the command itself."""
+    missing = (heartbeat.NO_WORKDIR, heartbeat.NO_CONDA, heartbeat.NO_VENV)
     return end.code in NOT_FOUND_CODES and end.ran_s == 0 and end.last_line.startswith(missing)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from supervisor.domain.causes import Cause
-from supervisor.domain.heartbeat import BAD_CODE, NO_CONDA
+from supervisor.domain.heartbeat import BAD_CODE, NO_CONDA, NO_MODULE, NO_VENV
 from supervisor.domain.run import Run
 from supervisor.lifecycle.exits import not_entered
 from supervisor.lifecycle.figures import after_colon, age_text, clip, plural, step_text
@@ -55,7 +55,15 @@ def _user_error(run: Run) -> tuple[str, str]:
     how = f"exited with code {end.code}" if end.code is not None else f"was ended by signal {end.signal}"
     line = clip(end.last_line.replace("`", "'"), DETAIL_LIMIT)
     said = f": `{line}`" if line else ""
-    return f"The command {how} after {age_text(end.ran_s)}{said}. {why}", _mend(run)
+    mend = _mend_module(run) if end.last_line.startswith(NO_MODULE) else _mend(run)
+    return f"The command {how} after {age_text(end.ran_s)}{said}. {why}", mend
+
+
+def _mend_module(run: Run) -> str:
+    """A module may be missing in that Python only: another environment may hold it."""
+    if run.policy.image:
+        return _mend(run)
+    return "Submit it from another environment with `--replace-spec`, or install the module in this one, then"
 
 
 def _mend(run: Run) -> str:
@@ -85,7 +93,8 @@ def _command_not_found(run: Run) -> tuple[str, str]:
     end = run.attempt.exit if run.attempt is not None else None
     if end is not None and not_entered(end):
         words = f"The command could not be started: {clip(end.last_line, DETAIL_LIMIT)}"
-        field = "conda_env" if end.last_line.startswith(NO_CONDA) else "workdir"
+        fields = {NO_CONDA: "conda_env", NO_VENV: "venv"}
+        field = next((name for words, name in fields.items() if end.last_line.startswith(words)), "workdir")
         return (
             f"{words}. Not tried again",
             f"Submit it with another `{field}` and `--replace-spec`, or, when it is there,",

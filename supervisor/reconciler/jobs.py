@@ -51,6 +51,7 @@ def launch_request(
         "code": spec.get("code"),
         "image_digest": run.image_digest or None,
         "conda_env": spec.get("conda_env"),
+        "venv": spec.get("venv"),
         "secrets": sorted(spec.get("secrets") or {}),
         "tracker_url": spec.get("tracker_url"),
         "checkpoints": spec.get("checkpoints") or {},

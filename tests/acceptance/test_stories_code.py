@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import venv
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -206,6 +207,27 @@ def test_a_damaged_bundle_ends_the_run_with_clear_words(desk: Desk) -> None:
     assert desk.submit("healed") == first
     assert "(stored, " in desk.said, "a bundle of another size is stored anew"
     story.completes("healed")
+
+
+def test_the_active_environment_of_the_submit_is_the_python_that_runs(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The module is in the environment of the person alone, the supervisor has another Python."""
+    prefix = desk.folder / "own env"
+    venv.create(prefix, symlinks=True)
+    [site] = prefix.glob("lib/python3*/site-packages")
+    (site / "torch_of_mine.py").write_text("")
+    desk.write("needs.py", "import torch_of_mine, sys\nprint('ran with', sys.prefix)\n")
+    monkeypatch.setenv("VIRTUAL_ENV", str(prefix))
+    answer = desk.spot("submit", "--run-id", "with-it", "--code", ".", "--", "python", "needs.py")
+    assert f"python: {prefix}/bin/python, of the active environment" in answer.stderr
+    desk.story.wait("with-it", "completed")
+    assert f"ran with {prefix}" in desk.story.log("with-it")
+
+    desk.spot("submit", "--run-id", "without", "--venv", "none", "--", "python3", "needs.py")
+    run = desk.story.wait("without", "failed")
+    assert "ModuleNotFoundError: No module named 'torch_of_mine' (python: /" in run["status_text"]
+    assert "Submit it from another environment with `--replace-spec`" in run["status_text"]
 
 
 def test_a_conda_environment(desk: Desk) -> None:

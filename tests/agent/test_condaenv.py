@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.agent.condaenv import activated, environments
+from supervisor.agent.condaenv import activated, environments, with_venv
 from supervisor.agent.training import NOT_FOUND, NotStarted
-from supervisor.domain.heartbeat import MAX_TEXT, NO_CONDA
+from supervisor.domain.heartbeat import MAX_TEXT, NO_CONDA, NO_VENV
 
 
 def made(prefix: Path) -> str:
@@ -73,3 +73,17 @@ def test_a_missing_one_names_those_that_exist(tmp_path: Path, env: "dict[str, st
 def test_a_machine_without_conda(env: "dict[str, str]") -> None:
     with pytest.raises(NotStarted, match="no conda environment was found there at all"):
         activated("torch", env)
+
+
+def test_a_virtual_environment_comes_first(tmp_path: Path, env: "dict[str, str]") -> None:
+    prefix = tmp_path / "with space" / ".venv"
+    with pytest.raises(NotStarted, match="is not on this machine") as told:
+        with_venv(str(prefix), env)
+    assert str(told.value) == f"{NO_VENV}{prefix} is not on this machine"
+    prefix.mkdir(parents=True)
+    (prefix / "pyvenv.cfg").write_text("home = /usr/bin\n")
+    after = with_venv(str(prefix), {**env, "PYTHONHOME": "/y", "CONDA_PREFIX": "/c"})
+    assert after["PATH"] == f"{prefix}/bin:/usr/bin:/bin"
+    assert after["VIRTUAL_ENV"] == str(prefix)
+    assert after["CONDA_PREFIX"] == "/c", "as where a person activates one on top of conda's"
+    assert "PYTHONHOME" not in after

@@ -88,7 +88,7 @@ def test_an_exit_with_an_error_is_told_with_its_last_line_and_keeps_the_checkpoi
     last = rig.ended()
     assert last.exit is not None
     assert (last.exit.code, last.exit.signal, last.exit.sent_by_us) == (1, None, False)
-    assert last.exit.last_line == "ModuleNotFoundError: No module named 'timm'"
+    assert last.exit.last_line == f"ModuleNotFoundError: No module named 'timm' (python: {rig.toy()[0]})"
     assert last.left is None
     baton = rig.baton
     assert baton.done is None

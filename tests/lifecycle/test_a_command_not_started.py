@@ -37,6 +37,12 @@ def test_a_missing_conda_environment_names_the_field_to_correct() -> None:
     assert "Submit it with another `conda_env` and `--replace-spec`, or" in text
 
 
+def test_a_missing_virtual_environment_names_the_field_to_correct() -> None:
+    text = said(replace(NO_FOLDER, last_line="the virtual environment /v is not on this machine"))
+    assert "could not be started: the virtual environment /v is not on this machine." in text
+    assert "Submit it with another `venv` and `--replace-spec`, or" in text
+
+
 def test_code_that_cannot_be_unpacked_is_not_told_as_an_image() -> None:
     detail = "the code bundle 0123456789ab differs from its checksum (fetched 3 times)"
     over = ended(Cause.IMAGE_ERROR, 60)

@@ -146,12 +146,10 @@ def test_partial_lists_what_is_missing_and_offers_a_resume():
 
 
 def test_failed_with_an_error_of_the_command_quotes_its_last_words():
-    end = ended(
-        Cause.USER_ERROR, 60, exit=Exit(1, None, False, 40.0, "ModuleNotFoundError: No module named 'timm'")
-    )
+    end = ended(Cause.USER_ERROR, 60, exit=Exit(1, None, False, 40.0, "KeyError: 'loss'"))
     run = run_in(Status.FAILED, cause=Cause.USER_ERROR, attempt=end, cost_usd=0.07)
     assert status_text(run, NOW) == (
-        "The command exited with code 1 after 40 s: `ModuleNotFoundError: No module named 'timm'`. "
+        "The command exited with code 1 after 40 s: `KeyError: 'loss'`. "
         "Not tried again: the same code would fail again. Last checkpoint: none. Cost $0.07. "
         "Fix it, then `spot resume digits-7`."
     )
@@ -160,6 +158,19 @@ def test_failed_with_an_error_of_the_command_quotes_its_last_words():
     assert status_text(with_code, NOW).endswith(
         "Submit the mended code with `--replace-spec`, or `spot resume digits-7`."
     )
+
+
+def test_a_missing_module_is_first_of_all_a_question_of_which_python_ran():
+    line = "ModuleNotFoundError: No module named 'timm' (python: /opt/spot/bin/python)"
+    end = ended(Cause.USER_ERROR, 60, exit=Exit(1, None, False, 4.0, line))
+    run = run_in(Status.FAILED, cause=Cause.USER_ERROR, attempt=end)
+    advice = (
+        "Submit it from another environment with `--replace-spec`, or install the module in this one, then"
+    )
+    assert f"after 4 s: `{line}`. Not tried again" in status_text(run, NOW)
+    assert status_text(run, NOW).endswith(f"{advice} `spot resume digits-7`.")
+    in_image = replace(run, policy=replace(run.policy, image="r/i:1"))
+    assert status_text(in_image, NOW).endswith("Fix it, then `spot resume digits-7`.")
 
 
 def test_failed_out_of_gpu_memory():
