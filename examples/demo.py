@@ -39,6 +39,7 @@ SETTINGS = {
     "SPOT_SILENCE_S": "30",
     "SPOT_RECOVERY_BACKOFF_S": "1",
     "SPOT_LOCAL_ZONES": ",".join(ZONES),
+    "SPOT_LOCAL_MACHINES": "4",  # an old machine and its successor, on any computer
     "SPOT_LOCAL_PRICES": f"cpu={SPOT_USD:.2f}/{ON_DEMAND_USD:.2f}",
 }
 TWIN_WITHIN_S = 90.0

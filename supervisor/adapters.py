@@ -31,6 +31,7 @@ from supervisor.ports.objectstore import ObjectStore, StoreUnavailable
 from supervisor.ports.platform import Platform
 from supervisor.ports.provider import Disasters, Provider, ProviderUnavailable
 from supervisor.ports.store import RunFilter, Store
+from supervisor.providers.local.carrying import carries
 from supervisor.providers.local.platform import LocalPlatform
 from supervisor.providers.local.provider import LocalProvider
 from supervisor.settings import Settings
@@ -99,6 +100,7 @@ def _local(settings: Settings, store: Store, clock: Clock) -> Adapters:
         agent,
         clock,
         gpus=settings.local_gpus,
+        most=most_machines(settings)[0],
     )
     try:
         scope = local.scope(lambda: _scope_before(settings, store))
@@ -116,6 +118,15 @@ def _local(settings: Settings, store: Store, clock: Clock) -> Adapters:
         local,
         local.cards,
     )
+
+
+def most_machines(settings: Settings) -> tuple[int | None, str]:
+    """(machines at once on this computer, why); None = local_capacity says it of every zone."""
+    if settings.local_machines:
+        return settings.local_machines, "local_machines"
+    if all(zone in settings.local_capacity for zone in settings.local_zones):
+        return None, "local_capacity"
+    return carries(settings.local_gpus)
 
 
 def _folder(settings: Settings, store: Store) -> FilesystemStore:

@@ -89,6 +89,9 @@ class Settings(AccessSettings, GceSettings):
     local_capacity: Mapping[str, int] = field(
         default_factory=dict
     )  # zone -> machines at once; absent = no limit
+    local_machines: int = (
+        0  # machines at once on this computer; 0 = what its GPUs, or its cores and memory, carry
+    )
     local_prices: Mapping[str, tuple[float, float]] = field(
         default_factory=dict
     )  # shape -> (spot, on-demand) $/h

@@ -39,6 +39,7 @@ LARGEST_COUNT = 1_000_000
 COUNT_BOUNDS = {
     "port": (0, 65535),
     "metrics_per_run": (0, 1000),
+    "local_machines": (0, LARGEST_COUNT),
     "rate_per_s": (0, 100_000),  # 0 = no limit
     "gce_boot_disk_gb": (10, 65536),
     "gce_notice_s": (0, 120),

@@ -46,7 +46,8 @@ def settings_lines(settings: Settings) -> tuple[Finding, ...]:
         more = f" and {len(unread) - SHOWN} more" if len(unread) > SHOWN else ""
         fix = "correct these lines or take them out; spot config show --origin tells what counts"
         line = Finding("settings", WARN, fact, "; ".join(unread[:SHOWN]) + more, fix)
-    return line, _timeouts(settings)
+    places = (_places(settings),) if settings.provider == LOCAL else ()
+    return line, _timeouts(settings), *places
 
 
 def alerts(settings: Settings, sender: str) -> Alerts | None:
@@ -72,6 +73,12 @@ def _meant(settings: Settings) -> str:
         f"project {settings.gce_project}; {regions} ({zones}); {shapes}; account {account}; bucket "
         f"{settings.store_url}; image {settings.default_image or 'as each run names it'}"
     )
+
+
+def _places(settings: Settings) -> Finding:
+    most, why = adapters_of.most_machines(settings)
+    places = sum(settings.local_capacity.values()) if most is None else most
+    return Finding("places", OK, f"{places} trainings at once ({why}); more of them wait as queued")
 
 
 def _timeouts(settings: Settings) -> Finding:

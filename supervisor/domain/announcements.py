@@ -87,8 +87,11 @@ def _attempt_ended(data: Mapping[str, object]) -> str | None:
     return str(cause) if cause in (Cause.PREEMPTED, Cause.STALLED) else "attempt_ended"
 
 
-def _waiting(data: Mapping[str, object]) -> str:
-    """Waiting brings capacity, but neither a quota nor a request that the cloud accepts."""
+def _waiting(data: Mapping[str, object]) -> str | None:
+    """Waiting brings capacity, but neither a quota nor a request that the cloud accepts. A queue of our own is no news:
+    three hundred runs would say it three hundred times."""
+    if data.get("cause") == Cause.QUEUED:
+        return None
     return "needs_person" if data.get("cause") in (Cause.QUOTA, Cause.LAUNCH_REJECTED) else "waiting"
 
 

@@ -22,6 +22,7 @@ class Cause(StrEnum):
     NO_CAPACITY = "no_capacity"
     QUOTA = "quota"
     LAUNCH_REJECTED = "launch_rejected"
+    QUEUED = "queued"
     ORPHANED = "orphaned"
     AGENT_LOST = "agent_lost"
     GPU_FAULT = "gpu_fault"
@@ -83,6 +84,7 @@ CAUSES: tuple[CauseRule, ...] = (
     ),
     CauseRule((C.SUPERSEDED, C.CUT_OFF), Kind.FREE, False, False, False, "another attempt lives, or recover"),
     CauseRule((C.NO_CAPACITY, C.QUOTA, C.LAUNCH_REJECTED), Kind.PACED, False, False, True, "wait, paced"),
+    CauseRule((C.QUEUED,), Kind.PACED, False, False, False, "wait for one of our own machines to go"),
     CauseRule((C.ORPHANED, C.AGENT_LOST, C.GPU_FAULT, C.GPU_UNAVAILABLE), Kind.INFRA, True, True, True, BACKOFF),
     CauseRule((C.BOOT_TIMEOUT,), Kind.PAID, True, True, True, BACKOFF),
     CauseRule((C.STALLED, C.HOST_OOM, C.DISK_FULL, C.KILLED, C.UNKNOWN), Kind.PAID, True, True, False, BACKOFF),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from supervisor.domain.causes import Cause
+from supervisor.domain.room import Room
 
 
 class MachineState(StrEnum):
@@ -68,7 +69,9 @@ class MachineRef:
 
 @dataclass(frozen=True, slots=True)
 class MachineListing:
-    """One bulk read. A zone in `unreachable` was not read: its machines are Unknown, not Absent."""
+    """One bulk read. A zone in `unreachable` was not read: its machines are Unknown, not Absent. `room`: what is left
+    beside these machines, where our own machines are the limit; None = they are not."""
 
     machines: tuple[Machine, ...]
     unreachable: frozenset[str] = frozenset()
+    room: Room | None = None

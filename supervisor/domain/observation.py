@@ -50,7 +50,7 @@ class CreateFailed:
     """A definite end of a create call: no machine will come of it."""
 
     launch_id: str
-    cause: Cause  # no_capacity, quota or launch_rejected
+    cause: Cause  # no_capacity, quota, launch_rejected or queued
     detail: str
     of_run: bool = False  # this run was refused, whatever the place
     scope: str = "zone"  # how far a quota reaches: zone | region | project

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from supervisor.domain.placement import Offer, OfferKey, ZoneRecord
 from supervisor.domain.policies import Knobs
+from supervisor.domain.room import Room
 
 MACHINES, BEATS = "machines", "beats"  # sources
 
@@ -30,3 +31,8 @@ class World:
     unread: frozenset[str] = (
         frozenset()
     )  # zones that the last listing did not reach: nothing is started there
+    rooms: Mapping[str, Room] = field(
+        default_factory=dict
+    )  # by provider, where our own machines are the limit
+    # Runs of these providers that may ask now, and where; None = nothing of ours is in its way (lifecycle/queueing).
+    turns: Mapping[int, Offer | None] = field(default_factory=dict)

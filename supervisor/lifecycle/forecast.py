@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from supervisor.domain.attempt import Attempt, Pulse
+from supervisor.domain.causes import Cause
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.lifecycle.figures import DASH, age_text, clip, until_text
@@ -93,6 +94,8 @@ def _launch(run: Run, now: float) -> NextAction:
 
 
 def _waiting(run: Run, now: float) -> NextAction:
+    if run.cause == Cause.QUEUED:
+        return NextAction("in line", run.next_at)
     return NextAction(f"{likely_zone(run) or 'try'} {due_text(run.next_at, now)}", run.next_at)
 
 

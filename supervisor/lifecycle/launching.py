@@ -117,6 +117,11 @@ def _try_failed(run: Run, try_: Try, failed: CreateFailed, world: World, now: fl
             after, NoOffer(now + run_pause_s(try_.number, world), failed.cause, failed.detail), now
         )
         return replace(waiting, events=(event, *waiting.events))
+    if failed.cause == Cause.QUEUED:
+        # Our own machines were quicker than the listing. The pause is for a provider that contradicts its own listing.
+        pause_s = min(2.0 ** min(try_.number - 1, 10), world.knobs.poll_interval_s)
+        waiting = wait(after, NoOffer(now + pause_s, failed.cause, failed.detail), now)
+        return replace(waiting, events=(event, *waiting.events))
     return Decision(after, (event,), again=True, lessons=lessons_of(failed, try_.placement, world, now))
 
 

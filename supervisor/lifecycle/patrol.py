@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from supervisor.domain.attempt import Attempt
+from supervisor.domain.causes import Cause
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.run import Run
 from supervisor.domain.status import ACTIVE, Status
@@ -49,7 +50,8 @@ def problem(run: Run, now: float) -> Problem | None:
     asked = bool(run.needs_person) and not loss_accepted(run)
     answered = run.approval is not None and not awaits_pull(run)
     asked = asked or (run.status == Status.AWAITING_TEARDOWN and not answered)
-    if run.terminal or not (asked or run.hold or run.status == Status.WAITING):
+    waits = run.status == Status.WAITING and run.cause != Cause.QUEUED  # a queue of our own is no problem
+    if run.terminal or not (asked or run.hold or waits):
         return None
     since = run.waiting_since if run.status == Status.WAITING else None
     if asked:

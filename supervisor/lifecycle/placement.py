@@ -25,10 +25,10 @@ Lessons = tuple[tuple[OfferKey, ZoneRecord | None], ...]
 
 @dataclass(frozen=True, slots=True)
 class NoOffer:
-    """Nothing can be asked for before `until`; `cause` and `detail` are those of the offer that is free soonest.
-    `unread`: nothing was refused, but the zones that are left cannot be read."""
+    """Nothing can be asked for before `until` (None: before something changes); `cause` and `detail` are those of the
+    offer that is free soonest. `unread`: nothing was refused, but the zones that are left cannot be read."""
 
-    until: float
+    until: float | None
     cause: Cause
     detail: str
     unread: bool = False
@@ -50,7 +50,8 @@ def ladder(run: Run, world: World, now: float) -> list[Offer]:
 
 
 def choose(run: Run, world: World, now: float) -> Offer | NoOffer:
-    """The first offer that is not cooling, the avoided zone last; else when the next one is free."""
+    """The first offer that is not cooling and not held by our own machines, the avoided zone last; else when the next
+    one is free."""
     offers = ladder(run, world, now)
     good = [
         offer for offer in offers if not is_cooling(world.zones.get(offer_key(offer.placement)), world, now)
@@ -58,7 +59,12 @@ def choose(run: Run, world: World, now: float) -> Offer | NoOffer:
     readable = [offer for offer in good if offer.placement.zone not in world.unread]
     if readable:
         wishes = list(dict.fromkeys((o.placement.spot, o.placement.shape) for o in offers))
-        return min(readable, key=lambda offer: _rank(offer.placement, run, wishes, world, now))
+        room = world.rooms.get(run.provider)
+        held = [room.held(o.placement.zone, o.placement.shape) if room else "" for o in readable]
+        free = [offer for offer, why in zip(readable, held, strict=True) if not why]
+        if not free:
+            return NoOffer(None, Cause.QUEUED, held[0])
+        return min(free, key=lambda offer: _rank(offer.placement, run, wishes, world, now))
     if good:
         return _unread(good, world, now)
     return _soonest(offers, world, now)
@@ -99,6 +105,11 @@ def longest_pause_s(world: World) -> float:
     """No pause is longer: what lies further ahead was written before the wall clock was set back, and is over."""
     knobs = world.knobs
     return max(knobs.cooldown_max_s, knobs.quota_retry_s, 1.2 * knobs.recovery_backoff_max_s)
+
+
+def is_paused(run: Run, world: World, now: float) -> bool:
+    """Its own next look is not due yet."""
+    return run.next_at is not None and now < run.next_at <= now + longest_pause_s(world)
 
 
 def is_cooling(record: ZoneRecord | None, world: World, now: float) -> bool:

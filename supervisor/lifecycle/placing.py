@@ -7,6 +7,7 @@ cannot be read. The zone is chosen last, so that a limit or a finished attempt i
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeGuard
 
 from supervisor.domain.actions import Launch
 from supervisor.domain.attempt import Try
@@ -24,7 +25,8 @@ from supervisor.lifecycle.figures import clock_text
 from supervisor.lifecycle.limits import limit_passed, next_limit_at
 from supervisor.lifecycle.overriding import done_elsewhere, done_of, heed_marker
 from supervisor.lifecycle.pinning import pinned
-from supervisor.lifecycle.placement import NoOffer, choose, longest_pause_s
+from supervisor.lifecycle.placement import NoOffer, is_paused
+from supervisor.lifecycle.queueing import place_of
 from supervisor.lifecycle.retiring import next_due
 from supervisor.lifecycle.stopping import begin_stopping
 from supervisor.lifecycle.torn import ask_to_mend, is_torn, mended
@@ -43,25 +45,33 @@ def place(run: Run, obs: Observation, world: World, now: float) -> Decision:
         return done_elsewhere(run, now)
     if passed is not None:
         return _failed(run, obs, *passed, now)
-    if run.next_at is not None and now < run.next_at <= now + longest_pause_s(world):
+    if is_paused(run, world, now):
         return unchanged(run, check_after=_soonest(run.next_at, next_limit_at(run, now), next_due(run, now)))
+    choice = place_of(run, world, now)
+    if _is_in_line(choice) and run.status != Status.RECOVERING:
+        return wait(
+            run, choice, now
+        )  # a recovering one looks first whether its last attempt has done the work
     blind = blind_start(run, obs, now)
     if blind is not None:
         return blind
     run, told, pending = pinned(run, obs, now)
     if pending is not None:
         return pending
-    choice = choose(run, world, now)
     if isinstance(choice, NoOffer):
-        decision = _hold_unread(run, choice, now) if choice.unread else wait(run, choice, now)
+        decision = _hold_unread(run, choice, world, now) if choice.unread else wait(run, choice, now)
     else:
         decision = _launch(run, choice, world, now)
     return replace(decision, events=(*told, *decision.events)) if told else decision
 
 
-def _hold_unread(run: Run, choice: NoOffer, now: float) -> Decision:
+def _is_in_line(choice: Offer | NoOffer) -> TypeGuard[NoOffer]:
+    return isinstance(choice, NoOffer) and choice.cause == Cause.QUEUED
+
+
+def _hold_unread(run: Run, choice: NoOffer, world: World, now: float) -> Decision:
     """The zones that have room cannot be read: what is started there now could not be seen."""
-    return held(run, choice.detail, now, choice.until - now)
+    return held(run, choice.detail, now, world.knobs.poll_interval_s)
 
 
 def blind_start(run: Run, obs: Observation, now: float) -> Decision | None:
@@ -109,7 +119,7 @@ def _failed(run: Run, obs: Observation, cause: Cause, detail: str, now: float) -
 
 def _waited_too_long(run: Run, now: float) -> tuple[Cause, str] | None:
     limit_s = run.policy.limits.wait_for_capacity_s
-    if run.waiting_since is None or now - run.waiting_since < limit_s:
+    if run.waiting_since is None or run.cause == Cause.QUEUED or now - run.waiting_since < limit_s:
         return None
     cause = (
         run.cause
@@ -120,8 +130,12 @@ def _waited_too_long(run: Run, now: float) -> tuple[Cause, str] | None:
 
 
 def wait(run: Run, why: NoOffer, now: float) -> Decision:
-    """For a place to ask; told with its reason."""
-    since = run.waiting_since if run.waiting_since is not None else now
+    """For a place to ask; told with its reason. The limit of a wait for the platform does not count time in line."""
+    in_line = why.cause == Cause.QUEUED
+    if in_line and run.status == Status.WAITING and run.cause == Cause.QUEUED and run.next_at is None:
+        return unchanged(run, check_after=next_limit_at(run, now))
+    changed = run.waiting_since is None or in_line != (run.cause == Cause.QUEUED)
+    since = now if changed else run.waiting_since
     after = replace(run, waiting_since=since, next_at=why.until, cause=why.cause, detail=why.detail, hold="")
     events: tuple[Event, ...] = ()
     if why.cause not in run.waiting_told:
@@ -140,6 +154,8 @@ def _waiting_text(run: Run, why: NoOffer) -> str:
     billed = "The old machine still is to be released" if run.retiring else "Nothing is billed"
     if why.cause == Cause.QUOTA:
         return f"Needs you: {why.detail}. {billed}. Raise the quota, or allow another region."
+    if why.cause == Cause.QUEUED:
+        return f"Queued: {why.detail}. {billed}."
     if why.cause == Cause.LAUNCH_REJECTED:
         return f"Needs you: the request for a machine was refused: {why.detail}. {billed}. Put right what it names."
     return f"Waiting: {why.cause}. {why.detail}. {billed}."

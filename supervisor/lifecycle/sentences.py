@@ -108,6 +108,11 @@ def _waiting(run: Run, now: float) -> list[str]:
             f"Waiting will not help by itself: put right what the text names. {billed}",
             f"Next try {due}; gives up at {gives_up}",
         ]
+    if cause == Cause.QUEUED:
+        return [
+            f"Queued since {clock_text(since, now)}: {detail}. {billed}",
+            "Next: it starts when its turn comes and one of our machines is gone",
+        ]
     tried = (
         f" ({plural(run.try_.number, 'try')}, no attempt spent)"
         if run.try_ is not None and run.try_.outcome is not None

@@ -29,6 +29,7 @@ PHRASES: Mapping[Cause, str] = {
     Cause.NO_CAPACITY: "No machine could be had in {zone}",
     Cause.QUOTA: "The quota allows no machine in {zone}",
     Cause.LAUNCH_REJECTED: "The request for a machine in {zone} was refused",
+    Cause.QUEUED: "The place in {zone} was held by our own machines",
     Cause.ORPHANED: "The machine in {zone} is gone after {ran} without a record of why, and its beats have ended",
     Cause.AGENT_LOST: "The machine in {zone} is up but its agent has fallen silent after {ran}",
     Cause.GPU_FAULT: "The GPU in {zone} failed after {ran}",

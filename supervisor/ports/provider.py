@@ -39,6 +39,13 @@ class NoCapacity(LaunchFailed):
     cause = Cause.NO_CAPACITY
 
 
+class HeldByOurs(LaunchFailed):
+    """Our own machines hold the place: nothing is said of it, and the run waits until one of them is gone. Rare: the
+    room of the listing says it beforehand."""
+
+    cause = Cause.QUEUED
+
+
 class QuotaExceeded(LaunchFailed):
     """The account may not have more; waiting does not help by itself. `scope`: how far that reaches for this shape:
     "zone", "region" (all zones of the placement's region) or "project" (everywhere, spot and on-demand)."""
@@ -121,12 +128,13 @@ class Provider(Protocol):
         first one made. While the platform still looks for room the machine is ASKED in the listing; StillLooking when
         that takes longer than the call may, and the same request asked again learns how it ended. A machine of
         that name with another launch id raises LaunchRejected and is left alone.
-        Raises NoCapacity, QuotaExceeded, LaunchRejected, SecretRefused, ProviderUnavailable."""
+        Raises NoCapacity, HeldByOurs, QuotaExceeded, LaunchRejected, SecretRefused, ProviderUnavailable."""
         ...
 
     def machines(self) -> MachineListing:
         """One bulk read of every machine that this provider can see, of other supervisors too. Zones that could not
-        be read are named in `unreachable`. ProviderUnavailable when nothing could be read."""
+        be read are named in `unreachable`. A provider whose places are limited by our own machines says in `room` what
+        they leave, by the same rule by which it refuses a launch. ProviderUnavailable when nothing could be read."""
         ...
 
     def find(self, ref: MachineRef) -> Machine | None:

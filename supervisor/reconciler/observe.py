@@ -14,10 +14,12 @@ from dataclasses import dataclass, field
 from supervisor import telemetry
 from supervisor import telemetry_metrics as metrics
 from supervisor.domain import heartbeat, runfiles
+from supervisor.domain.attempt import Try
 from supervisor.domain.heartbeat import Beat, BeatRejected
 from supervisor.domain.identifiers import parse_launch_id
 from supervisor.domain.machine import Machine, MachineListing
 from supervisor.domain.observation import Absent, Part, Seen, Unknown
+from supervisor.domain.room import Room
 from supervisor.domain.world import BEATS, MACHINES, machines_in
 from supervisor.ports.clock import Clock
 from supervisor.ports.objectstore import ObjectInfo, ObjectStore, StoreUnavailable
@@ -68,6 +70,16 @@ class Snapshot:
         if machine.supervisor_id != supervisor_id or machine.launch_id != launch_id:
             return Unknown(f"a machine named {name} belongs to another launch", taken=True)
         return Seen(machine, age_s, "listing")
+
+    def rooms(self) -> dict[str, Room]:
+        """By provider, of those whose places are limited by our own machines and that were read."""
+        told = {name: found.room for name, found in self.listings.items() if not isinstance(found, str)}
+        return {name: room for name, room in told.items() if room is not None}
+
+    def lists(self, try_: Try) -> bool:
+        """Its machine is in the listing."""
+        place = try_.placement
+        return (place.zone, try_.machine_name) in self.by_place.get(place.provider, {})
 
     def beat(self, run_id: str, forged: Collection[str] = ()) -> Part[Beat]:
         """The newest beat of any source: the highest (launch, sequence) wins content, the smaller age freshness.

@@ -23,6 +23,7 @@ from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.decision import Decision
 from supervisor.lifecycle.placement import gathered
 from supervisor.lifecycle.probing import paced
+from supervisor.lifecycle.queueing import with_turns
 from supervisor.ports.clock import Clock
 from supervisor.ports.store import Change, Lease, Store
 from supervisor.reconciler.act import Actor
@@ -72,7 +73,7 @@ class Tick:
         self.load()
         now = self.clock.now()
         zones = self.store.zones(self.cell)
-        world = self.worldview.world(snapshot, zones)
+        world = self._with_turns(self.worldview.world(snapshot, zones), snapshot, now)
         self._tell(self.worldview.prove(snapshot), now)
         self._rejected(snapshot.rejected, now)
         todo, soonest = list(self.runs.values()), []
@@ -93,12 +94,15 @@ class Tick:
             if not todo:
                 break
             zones = self.store.zones(self.cell)
-            world = replace(world, zones=zones)
+            world = self._with_turns(replace(world, zones=zones), snapshot, now)
         self.sampler.write(self.runs.values(), now, lease)
         swept = self.sweeper.sweep(snapshot, self.runs.values(), self.actor, lease, now, self._led_elsewhere)
         self._tell(swept, now)
         self.tally.looked(self.runs.values(), self.clock.monotonic())
         return min((at for at in soonest if at > now), default=None)
+
+    def _with_turns(self, world: World, snapshot: Snapshot, now: float) -> World:
+        return with_turns(world, self.runs.values(), snapshot.rooms(), snapshot.lists, now)
 
     def begin_anew(self) -> None:
         """A new leadership: nothing that was remembered of the sources or the rows can be trusted."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from supervisor.domain.callers import Caller
+from supervisor.domain.causes import Cause
 from supervisor.domain.conflicts import VersionDiffers
 from supervisor.domain.errors import InvalidRequest, RunEnded, Unavailable
 from supervisor.domain.events import Event, EventKind
@@ -158,8 +159,9 @@ def warnings(before: Run, after: Run, now: float) -> tuple[str, ...]:
     limits, counters = after.policy.limits, after.counters
     if limits.max_attempts < before.policy.limits.max_attempts and counters.counted >= limits.max_attempts:
         told.append(f"{counters.counted} attempts have counted already: the next one that does ends the run.")
-    waited_s = 0.0 if after.waiting_since is None else now - after.waiting_since
-    if after.waiting_since is not None and waited_s >= limits.wait_for_capacity_s:
+    waits = after.waiting_since is not None and after.cause != Cause.QUEUED
+    waited_s = now - after.waiting_since if waits and after.waiting_since is not None else 0.0
+    if waits and waited_s >= limits.wait_for_capacity_s:
         told.append(f"It has waited {age_text(waited_s)} already: the run is ended at the next look.")
     place = after.live_attempt.placement.zone if after.live_attempt is not None else ""
     if place and after.policy.zones and place not in after.policy.zones:

@@ -26,6 +26,7 @@ from tests.benchmarks import (
     long_logs,
     looking,
     packing,
+    queueing,
     scraping,
     streaming,
     submit,
@@ -37,7 +38,7 @@ from tests.benchmarks.row import FULL, QUICK, Bench, dumps
 THEMES = (
     boot, submit, listing, ticking, agents, agent_cost, idling, growth, evidence, packing, scraping, uploading,
     cloud_ticking, cloud_idling, cloud_reinserting, delivering, streaming,
-    live_pages, long_logs, looking,
+    live_pages, long_logs, looking, queueing,
 )  # fmt: skip
 ALL: tuple[Bench, ...] = tuple(bench for theme in THEMES for bench in theme.BENCHES)
 

@@ -1,6 +1,7 @@
 """A provider in memory whose every misfortune the test can write down beforehand.
 
 It keeps the promises of ports/provider.py (the conformance suite runs on it) and can be told to break the calm:
+    full of our own      capacity["zone"] = 2: HeldByOurs, and the room of the listing says it (0: no such zone)
     stock-outs and quota    stockout([...]), quota.add("zone"), quota_scope = "region"
     looking for room        room_s: so long a new machine is only asked for; then it starts, or the call has failed
     images                  pins["image"] = "image@sha256:..." or an error; without an entry no images are run
@@ -29,7 +30,9 @@ from supervisor.domain.machine import (
     MachineState,
 )
 from supervisor.domain.placement import Offer, Placement
+from supervisor.domain.room import Room
 from supervisor.ports.provider import (
+    HeldByOurs,
     LaunchFailed,
     LaunchRejected,
     LaunchRequest,
@@ -121,7 +124,7 @@ class FakeProvider(Misfortunes, KeptSecrets):
             self._refuse_if_down()
             present = (self._now(name) for name in list(self._machines))
             seen = tuple(m for m in present if m is not None and m.zone not in self.unreachable)
-            return MachineListing(seen, frozenset(self.unreachable))
+            return MachineListing(seen, frozenset(self.unreachable), self._room())
 
     def find(self, ref: MachineRef) -> Machine | None:
         with self._lock:
@@ -224,15 +227,19 @@ class FakeProvider(Misfortunes, KeptSecrets):
             until = self._stockouts[zone]
             if until is None or self._clock.now() < until:
                 raise NoCapacity(f"ZONE_RESOURCE_POOL_EXHAUSTED: no {placement.shape} in {zone}")
-        living = sum(
-            1
-            for name in list(self._machines)
-            if (m := self._now(name)) and m.zone == zone and m.state not in NO_ROOM_TAKEN
+        if self.capacity.get(zone) == 0:
+            raise NoCapacity(f"ZONE_RESOURCE_POOL_EXHAUSTED: zone {zone} has no place for any machine")
+        room = self._room()
+        if room is not None and (held := room.held(zone, placement.shape)):
+            raise HeldByOurs(held)
+
+    def _room(self) -> Room | None:
+        """None = no limit is set, as with a cloud."""
+        living = Counter(
+            m.zone for name in list(self._machines) if (m := self._now(name)) and m.state not in NO_ROOM_TAKEN
         )
-        if living >= self.capacity.get(zone, living + 1):
-            raise NoCapacity(
-                f"ZONE_RESOURCE_POOL_EXHAUSTED: {living} of {self.capacity[zone]} in {zone} taken"
-            )
+        left = {zone: limit - living[zone] for zone, limit in self.capacity.items() if limit}
+        return Room(zones=left) if left else None
 
     def _now(self, name: str) -> Machine | None:
         """The machine as it is at this instant of the clock; what is over by now is settled here."""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.ports.provider import LaunchRequest, NoCapacity, ProviderUnavailable
+from supervisor.ports.provider import HeldByOurs, LaunchRequest, NoCapacity, ProviderUnavailable
 from supervisor.providers.local import processes
 from supervisor.providers.local.folders import Folder
 from supervisor.providers.local.nvidia_smi import Holder, NvidiaSmi, Reading
@@ -59,13 +59,13 @@ class World:
     # --- what happens -------------------------------------------------------------------------------------------------
 
     def launch(self, number: int, crash: str) -> None:
-        """`crash`: "" or where it is cut off. NoCapacity is checked: it must be true."""
+        """`crash`: "" or where it is cut off. A refusal is checked: it must be true."""
         self.crash = crash
         request = self.request(number)
         wanted = GPUS[request.placement.shape]
         try:
             self.subject.provider.launch(request)
-        except NoCapacity:
+        except (NoCapacity, HeldByOurs):
             held = {card for one in self.living.values() for card in one.cards} | self.strangers
             assert CARDS - len(held) < wanted, "there was room"
         except ProviderUnavailable:

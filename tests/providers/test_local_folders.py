@@ -10,7 +10,14 @@ from pathlib import Path
 import pytest
 
 from supervisor.domain.machine import MachineState
-from supervisor.ports.provider import LaunchRejected, MachineMissing, NoCapacity, ProviderUnavailable
+from supervisor.domain.room import Room
+from supervisor.ports.provider import (
+    HeldByOurs,
+    LaunchRejected,
+    MachineMissing,
+    NoCapacity,
+    ProviderUnavailable,
+)
 from supervisor.providers.local.folders import KEPT, Folders
 from supervisor.providers.local.papers import Unreadable
 from tests.contracts.provider_subject import ref
@@ -23,13 +30,27 @@ def test_capacity_is_counted_over_living_machines_of_every_supervisor(local: Loc
     first, second = local.request(run="one"), local.request(run="two", supervisor_id="supervisor-two")
     local.up(first)
     local.up(second)
-    with pytest.raises(NoCapacity, match="2 of 2"):
+    assert provider.machines().room == Room(zones={"local-a": 0})
+    with pytest.raises(HeldByOurs, match="all places of local-a are taken by our own machines"):
         provider.launch(local.request(run="three"))
-    with pytest.raises(NoCapacity, match="0 of 0"):
+    with pytest.raises(NoCapacity, match="local-b has no place for any machine"):
         provider.launch(local.request(run="three", zone=1))
     local.up(local.request(run="three", zone=2))
     provider.preempt(ref(first), 0.0)
     local.up(local.request(run="four"))
+
+
+def test_the_whole_computer_may_be_limited_too(local: LocalSubject) -> None:
+    provider = local.provider = local.fresh(most=2)
+    first = local.request(run="one")
+    local.up(first)
+    local.up(local.request(run="two", zone=1))
+    assert provider.machines().room == Room(machines=0)
+    with pytest.raises(HeldByOurs, match="all places of this computer are taken by our own machines"):
+        provider.launch(local.request(run="three", zone=2))
+    provider.release(ref(first))
+    assert provider.machines().room == Room(machines=1)
+    local.up(local.request(run="three", zone=2))
 
 
 def test_a_stock_out_outlives_the_supervisor_and_ends_by_itself(local: LocalSubject) -> None:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from supervisor.ports.provider import NoCapacity, ProviderUnavailable
+from supervisor.ports.provider import HeldByOurs, ProviderUnavailable
 from supervisor.providers.local.starting import Agents
 from tests.contracts.provider_subject import ref
 from tests.providers.gpu_house import given, visible, wants
@@ -20,7 +20,7 @@ def test_each_machine_has_its_own_card_until_it_is_released(house: LocalSubject)
     machines = [house.up(request) for request in (first, second)]
     assert [given(house, request) for request in (first, second)] == [[uuid(0)], [uuid(1)]]
     assert [visible(house, request) for request in (first, second)] == [uuid(0), uuid(1)]
-    with pytest.raises(NoCapacity) as told:
+    with pytest.raises(HeldByOurs) as told:
         house.provider.launch(third)
     assert str(told.value) == (
         f"l4 needs 1 GPU, free: 0. GPU 0 is with machine {first.name}; GPU 1 is with machine {second.name}"
@@ -34,12 +34,45 @@ def test_each_machine_has_its_own_card_until_it_is_released(house: LocalSubject)
 def test_a_shape_may_have_several_and_gets_all_or_none(house: LocalSubject) -> None:
     both, one = wants(house, "both", "l4x2"), wants(house, "one")
     machine = house.up(one)
-    with pytest.raises(NoCapacity, match=f"l4x2 needs 2 GPUs, free: 1. GPU 0 is with machine {one.name}"):
+    with pytest.raises(HeldByOurs, match=f"l4x2 needs 2 GPUs, free: 1. GPU 0 is with machine {one.name}"):
         house.provider.launch(both)
     house.provider.release(ref(one, machine.machine_id))
     house.up(both)
     assert given(house, both) == [uuid(0), uuid(1)]
     assert visible(house, both) == f"{uuid(0)},{uuid(1)}"
+
+
+def test_the_listing_tells_the_cards_that_our_machines_leave(house: LocalSubject) -> None:
+    def free() -> tuple[int | None, int | None]:
+        room = house.provider.machines().room
+        assert room is not None
+        return room.cards, room.all_cards
+
+    assert free() == (2, None), "not read yet: room for one machine, whose launch reads"
+    one, two = wants(house, "one"), wants(house, "two")
+    machine = house.up(one)
+    assert free() == (1, 2)
+    house.up(two)
+    assert free() == (0, 2)
+    house.provider.release(ref(one, machine.machine_id))
+    assert free() == (1, 2)
+
+
+def test_a_stranger_beside_our_machine_is_asked_about_once_until_our_machine_goes(
+    house: LocalSubject, cards: StubCards
+) -> None:
+    one = wants(house, "one")
+    machine = house.up(one)
+    cards.hold(1, 9000)
+    with pytest.raises(HeldByOurs):
+        house.provider.launch(wants(house, "two"))
+    room = house.provider.machines().room
+    assert room is not None
+    assert room.held("local-a", "l4"), "by the count alone there would be a card"
+    house.provider.release(ref(one, machine.machine_id))
+    room = house.provider.machines().room
+    assert room is not None
+    assert not room.held("local-a", "l4")
 
 
 def test_a_machine_without_cards_sees_none_whatever_the_service_sees(
@@ -93,7 +126,7 @@ def test_a_launch_that_was_cut_off_gets_a_card_that_is_free_when_it_is_repeated(
     assert visible(house, first) == uuid(1)
     with monkeypatch.context() as patch:
         patch.setattr(Agents, "start", die)
-        with pytest.raises(NoCapacity):
+        with pytest.raises(HeldByOurs):
             house.provider.launch(third)
 
 
@@ -106,7 +139,7 @@ def test_a_launch_that_was_cut_off_and_finds_no_card_leaves_nothing(
         with pytest.raises(Killed):
             house.provider.launch(first)
     house.up(wants(house, "both", "l4x2"))
-    with pytest.raises(NoCapacity, match="l4 needs 1 GPU, free: 0"):
+    with pytest.raises(HeldByOurs, match="l4 needs 1 GPU, free: 0"):
         house.provider.launch(first)
     assert not house.folder(first).exists()
 
@@ -122,5 +155,5 @@ def test_an_agent_that_was_just_started_has_its_card_though_nobody_sees_it_yet(
         patch.setattr("supervisor.providers.local.processes.MARKER", b"NOBODY_CARRIES_THIS=")
         with pytest.raises(ProviderUnavailable, match="is being started once more"):
             house.provider.launch(first)
-        with pytest.raises(NoCapacity, match=f"GPU 0 is with machine {first.name}"):
+        with pytest.raises(HeldByOurs, match=f"GPU 0 is with machine {first.name}"):
             house.provider.launch(wants(house, "both", "l4x2"))

@@ -36,7 +36,7 @@ class Bench:
             add_events=lambda key, events, now: self.told.extend(event.kind for event in events),
         )
         idle: Any = SimpleNamespace(
-            look=lambda: SimpleNamespace(rejected=()), turn=lambda keys: frozenset(),
+            look=lambda: SimpleNamespace(rejected=(), rooms=dict, lists=None), turn=lambda keys: frozenset(),
             world=lambda snapshot, zones: None, prove=lambda snapshot: (), admit=self._admit,
             write=lambda runs, now, lease: None, sweep=lambda *given: (), forget=lambda key: None,
         )  # fmt: skip

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from supervisor import telemetry
 from supervisor.domain.cards import Card
 from supervisor.domain.machine import MachineState
-from supervisor.ports.provider import LaunchRejected, NoCapacity
+from supervisor.ports.provider import HeldByOurs, LaunchRejected, NoCapacity
 from supervisor.providers.local import processes
 from supervisor.providers.local.folders import NAME, Folder, Folders
 from supervisor.providers.local.lookout import Seen
@@ -26,6 +27,9 @@ from supervisor.providers.local.sighting import end
 LOG = logging.getLogger(__name__)
 GIB = 2**30
 HELD_BYTES, HELD_SHARE = GIB, 0.05  # less than the larger of the two may be a driver's own
+# Where somebody else has a card too, the count alone would promise room again and again. Unless one of our own machines
+# goes, nobody asks for so long.
+REFUSED_S = 180.0
 
 
 class Cards:
@@ -35,7 +39,12 @@ class Cards:
     def __init__(
         self, promised: Mapping[str, int], folders: Folders, started: Callable[[Folder], bool], smi: NvidiaSmi
     ) -> None:
-        self._promised = promised
+        self.promised = promised
+        self._count: int | None = None  # cards of this computer, by the last reading
+        self._refused: tuple[frozenset[str], float] = (
+            frozenset(),
+            0.0,
+        )  # machines that held cards; monotonic time
         self._folders = folders
         self._started = started
         self._smi = smi
@@ -44,17 +53,19 @@ class Cards:
         self, shape: str, look: Callable[[], Seen], kept: Iterable[str] = ()
     ) -> tuple[str, ...] | None:
         """The UUIDs for one more machine, those in `kept` first; None where cards are left alone. Call it under the
-        folders' lock; `look` sees all machines. Raises NoCapacity, LaunchRejected, OSError."""
-        if not self._promised:
+        folders' lock; `look` sees all machines. Raises NoCapacity, HeldByOurs, LaunchRejected,
+        OSError."""
+        if not self.promised:
             return None
-        wanted = self._promised.get(shape, 0)
+        wanted = self.promised.get(shape, 0)
         if not wanted:
             return ()
         try:
             readings = self._smi.read()
             if self._end_leftovers(readings):
                 readings = self._smi.read()
-            cards = self._cards(readings, look())
+            seen = look()
+            cards = self._cards(readings, seen)
         except NoNvidiaSmi as error:
             raise LaunchRejected(
                 f"{shape} has GPUs, but {error}: install the driver's tools, or take {shape} out of local_gpus"
@@ -62,6 +73,7 @@ class Cards:
         except CardsUnread as error:
             # A definite no: nothing was started, and on a card of which nothing is known nothing may be.
             raise NoCapacity(f"no GPU is given out now: {error}") from None
+        self._count = len(cards)
         if len(cards) < wanted:
             raise LaunchRejected(
                 f"{shape} promises {_gpus(wanted)}, and this computer has {len(cards)}; set local_gpus to what is there"
@@ -70,10 +82,30 @@ class Cards:
         if len(free) < wanted:
             taken = sorted((card for card in cards if card.holder), key=lambda card: card.ours)
             busy = "; ".join(f"GPU {card.index} is {card.holder}" for card in taken)
-            raise NoCapacity(f"{shape} needs {_gpus(wanted)}, free: {len(free)}. {busy}")
+            text = f"{shape} needs {_gpus(wanted)}, free: {len(free)}. {busy}"
+            if len(free) + sum(card.ours for card in cards) < wanted:
+                raise NoCapacity(text)
+            self._refused = frozenset(self._taken(seen).values()), time.monotonic() + REFUSED_S
+            raise HeldByOurs(text)
         first = frozenset(kept)
         free.sort(key=lambda card: (card.uuid not in first, card.index))
         return tuple(card.uuid for card in free[:wanted])
+
+    def room(self, seen: Seen) -> tuple[int | None, int | None]:
+        """(cards that no machine of ours has, cards there are), without asking the driver's tools. None, None: cards
+        are left alone. Before the first reading there is room for one machine, whose launch reads."""
+        if not any(self.promised.values()):
+            return None, None
+        try:
+            taken = self._taken(seen)
+        except CardsUnread:
+            return 0, self._count
+        holders, until = self._refused
+        if holders <= frozenset(taken.values()) and time.monotonic() < until:
+            return 0, self._count
+        if self._count is None:
+            return max(self.promised.values()), None
+        return self._count - len(taken), self._count
 
     def states(self, seen: Seen) -> tuple[Card, ...]:
         """Every card with its holder. Raises CardsUnread, OSError."""

@@ -45,7 +45,7 @@ DEAD_KEPT_S = 3600.0  # a machine that nobody released, after its end: its raw o
 class LocalProvider:
     """Provider and Disasters of ports/provider.py. `data_dir`: the supervisor's; `agent`: the zipapp that is copied
     into each machine's folder; `capacity`: machines at once by zone, absent or None = no limit; `gpus`: cards of each
-    machine by shape, empty = cards are left alone."""
+    machine by shape, empty = cards are left alone; `most`: machines at once altogether, None = no limit."""
 
     name = "local"
     irreplaceable = False
@@ -57,9 +57,9 @@ class LocalProvider:
         capacity: Mapping[str, int | None],
         agent: Path,
         clock: Clock,
-        python: str = sys.executable,
         dead_kept_s: float = DEAD_KEPT_S,
         gpus: Mapping[str, int] | None = None,
+        most: int | None = None,
     ) -> None:
         self._folders = Folders(data_dir.resolve())
         self._offers = tuple(offers)
@@ -67,9 +67,11 @@ class LocalProvider:
         self._clock = clock
         self._stockouts = Stockouts(self._folders.own / "stockouts.json")
         self._lookout = Lookout(self._folders, frozenset(o.placement.zone for o in self._offers), clock)
-        self._agents = Agents(python)
+        self._agents = Agents(sys.executable)
         cards = Cards(gpus or {}, self._folders, self._agents.lives, NvidiaSmi())
-        self._room = Room(self._offers, capacity, self._stockouts, cards, self._folders, self._lookout, clock)
+        self._room = Room(
+            self._offers, capacity, most, self._stockouts, cards, self._folders, self._lookout, clock
+        )
         self._dead_kept_s = dead_kept_s
 
     # --- the provider -------------------------------------------------------------------------------------------------
@@ -112,7 +114,7 @@ class LocalProvider:
             seen = self._lookout.all()
             self._lookout.complain(seen)
             self._put_away(seen.over)
-        return seen.listing
+            return self._room.listing(seen)
 
     def find(self, ref: MachineRef) -> Machine | None:
         self._agents.reap()
@@ -204,7 +206,7 @@ class LocalProvider:
     # --- launching ----------------------------------------------------------------------------------------------------
 
     def _make_room(self, request: LaunchRequest) -> None:
-        """The folder for a machine that may be started here and now. NoCapacity, LaunchRejected."""
+        """The folder for a machine that may be started here and now. NoCapacity, HeldByOurs, LaunchRejected."""
         gpu_ids = self._room.find(request.placement)
         if not self._agent.is_file():
             raise LaunchRejected(f"the agent {self._agent} is missing; `make agent` builds it")
@@ -220,7 +222,8 @@ class LocalProvider:
         return not Sight(self._clock).members(folder, None)
 
     def _start(self, folder: Folder, request: LaunchRequest, cut_off: Job | None) -> None:
-        """`cut_off`: of the same launch, which did not come so far. LaunchRejected, NoCapacity."""
+        """`cut_off`: of the same launch, which did not come so far. LaunchRejected, NoCapacity,
+        HeldByOurs."""
         try:
             if cut_off is not None:
                 self._room.renew(folder, cut_off, request.placement)

@@ -1,0 +1,144 @@
+"""Where our own machines hold the places: first come, first served, and nobody asks who could get nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from supervisor.domain.actions import Launch
+from supervisor.domain.causes import Cause
+from supervisor.domain.observation import NOT_READ, Absent, CreateFailed, Observation, Seen
+from supervisor.domain.placement import ZoneRecord, offer_key
+from supervisor.domain.policies import Knobs, Limits, Policy
+from supervisor.domain.room import Room
+from supervisor.domain.run import Run
+from supervisor.domain.status import Status
+from supervisor.domain.world import World
+from supervisor.lifecycle.decide import decide
+from supervisor.lifecycle.decision import Decision
+from supervisor.lifecycle.queueing import with_turns
+from supervisor.lifecycle.sentences import next_action, status_text
+from tests.lifecycle.sample_runs import NOW, run_in
+from tests.lifecycle.worlds import ZONES, offers
+
+READ = Observation(stop=Absent(), baton=Absent())
+UNREAD = Observation()
+
+
+def pending(key: int, **fields: object) -> Run:
+    values = {"policy": Policy(), "generation_at": NOW - 1000 + key, **fields}
+    return run_in(Status.PENDING, key=key, run_id=f"run-{key}", provider="local", **values)
+
+
+def decided(runs: Sequence[Run], room: Room, obs: Observation = READ, **world: object) -> list[Decision]:
+    known = World(Knobs("s"), offers={"local": offers(("small", "big"))}, **world)  # type: ignore[arg-type]
+    known = with_turns(known, runs, {"local": room}, lambda _: False, NOW)
+    return [decide(run, obs, known, NOW) for run in runs]
+
+
+def launched(decisions: Sequence[Decision]) -> dict[int, str]:
+    return {
+        d.run.key: action.try_.placement.zone
+        for d in decisions
+        for action in d.actions
+        if isinstance(action, Launch)
+    }
+
+
+def test_free_places_go_to_those_who_were_submitted_first() -> None:
+    runs = [pending(key) for key in (5, 3, 1, 4, 2)]
+    found = decided(runs, Room(zones={"zone-a": 1, "zone-b": 1, "zone-c": 0}))
+    assert launched(found) == {1: "zone-a", 2: "zone-b"}
+    held = {d.run.key: d.run for d in found if not d.actions}
+    assert {(run.status, run.cause, run.next_at) for run in held.values()} == {
+        (Status.WAITING, Cause.QUEUED, None)
+    }
+
+
+def test_a_queued_run_asks_for_nothing_and_is_not_written_again() -> None:
+    """Not even the store is read for it: ten thousand of them would read twenty thousand objects at each look."""
+    first = decided([pending(1)], Room(machines=0), UNREAD)[0]
+    assert (first.wants, first.actions, first.lessons) == (frozenset(), (), ())
+    assert [event.text for event in first.events] == [
+        "Queued: all places of this computer are taken by our own machines. Nothing is billed."
+    ]
+    again = decided([first.run], Room(machines=0), UNREAD)[0]
+    assert again.run is first.run
+    assert again.events == ()
+
+
+def test_the_sentence_says_what_is_in_the_way_and_what_comes_next() -> None:
+    run = decided([pending(1)], Room(machines=0))[0].run
+    assert status_text(run, NOW) == (
+        "Queued since 12:00 UTC: all places of this computer are taken by our own machines. Nothing is billed. "
+        "Next: it starts when its turn comes and one of our machines is gone."
+    )
+    assert next_action(run, NOW).what == "in line"
+
+
+def test_calls_under_way_take_their_place_until_the_listing_shows_their_machine() -> None:
+    asking = decided([pending(1)], Room(machines=2))[0].run
+    room = Room(machines=2)
+    assert launched(decided([asking, pending(2), pending(3)], room)) == {2: "zone-a"}
+
+
+def test_a_run_that_allows_one_zone_waits_for_it_and_holds_up_nobody() -> None:
+    picky = pending(1, policy=Policy(zones=("zone-a",)))
+    assert launched(decided([picky, pending(2)], Room(zones={"zone-a": 0, "zone-b": 1}))) == {2: "zone-b"}
+
+
+def test_a_run_that_needs_more_gpus_keeps_the_free_ones_for_itself() -> None:
+    both, one = pending(1, policy=Policy(shapes=("big",))), pending(2, policy=Policy(shapes=("small",)))
+    cards = {"small": 1, "big": 2}
+    assert launched(decided([both, one], Room(cards=1, cards_of=cards, all_cards=2))) == {}
+    assert launched(decided([both, one], Room(cards=2, cards_of=cards, all_cards=2))) == {1: "zone-a"}
+    assert launched(decided([one, both], Room(cards=1, cards_of=cards, all_cards=1))) == {
+        1: "zone-a",
+        2: "zone-a",
+    }, "what needs more than there is asks, and the provider says what is wrong"
+
+
+def test_a_full_computer_teaches_nothing_of_its_zones() -> None:
+    asking = decided([pending(1)], Room(machines=1))[0].run
+    assert asking.try_ is not None
+    failed = CreateFailed(asking.try_.launch_id, Cause.QUEUED, "all places are taken")
+    known = World(Knobs("s"), offers={"local": offers()})
+    found = decide(asking, replace(READ, create=Seen(failed)), known, NOW)
+    assert (found.run.status, found.run.cause, found.lessons) == (Status.WAITING, Cause.QUEUED, ())
+    assert found.run.next_at == NOW + 1.0
+
+
+def test_a_wait_in_line_has_no_limit_and_a_stock_out_after_it_has_its_whole_limit() -> None:
+    long_ago = {"cause": Cause.QUEUED, "waiting_since": NOW - 90_000, "status": Status.WAITING}
+    run = pending(1, policy=Policy(limits=Limits(wait_for_capacity_s=3600.0)))
+    run = replace(run, **long_ago)  # type: ignore[arg-type]
+    assert decided([run], Room(machines=0))[0].run.status == Status.WAITING
+    none_left = {
+        offer_key(o.placement): ZoneRecord(1, NOW + 100, "no_capacity", "none left")
+        for o in offers(("small", "big"))
+    }
+    out = decided([run], Room(machines=1), zones=none_left)[0].run
+    assert (out.cause, out.waiting_since, out.next_at) == (Cause.NO_CAPACITY, NOW, NOW + 100)
+
+
+def test_a_recovering_run_looks_first_whether_its_work_is_done() -> None:
+    run = replace(pending(1), status=Status.RECOVERING)
+    assert decided([run], Room(machines=0), UNREAD)[0].wants
+    assert UNREAD.baton is NOT_READ
+    assert decided([run], Room(machines=0))[0].run.cause == Cause.QUEUED
+
+
+def test_one_pass_over_ten_thousand_queued_runs_is_short() -> None:
+    runs = [pending(key) for key in range(10_000)]
+    known = World(Knobs("s"), offers={"local": offers()})
+    cards = {"small": 1}
+    for room in (
+        Room(machines=3),
+        Room(zones=dict.fromkeys(ZONES, 0)),
+        Room(cards=0, cards_of=cards, all_cards=8),
+    ):
+        began = time.process_time()
+        turns = with_turns(known, runs, {"local": room}, lambda _: False, NOW).turns
+        assert len(turns) == (3 if room.machines else 0)
+        assert time.process_time() - began < 1.0, "it took 0.03 s where this was written"
