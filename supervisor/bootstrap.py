@@ -25,6 +25,7 @@ from supervisor.reconciler.event_wake import EventWake
 from supervisor.service_manager import ServiceManager
 from supervisor.services import first_token
 from supervisor.services.health import ticks
+from supervisor.serving_process import began
 from supervisor.settings import Settings
 from supervisor.storage import schema
 from supervisor.storage import store as storage
@@ -57,6 +58,7 @@ def serve(settings: Settings) -> int:
         house = build(settings, store, opened.enter_context(_wakes(store)))
         address = server.url_of(listener)
         told = opened.enter_context(ServerFile(settings.data_dir / "server.json", address))
+        began(settings.data_dir)
         house.also_after_tick(told.keep)
         opened.callback(house.stop)
         house.start()

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 
 from supervisor import telemetry
+from supervisor.serving_process import this_process
 
 log = logging.getLogger(__name__)
 
@@ -19,7 +20,7 @@ class ServerFile:
 
     def __init__(self, path: Path, address: str) -> None:
         self._path = path
-        self._text = json.dumps({"url": address, "pid": os.getpid()})
+        self._text = json.dumps({"url": address, **this_process().as_record()})
 
     def __enter__(self) -> ServerFile:
         self._write()

@@ -7,7 +7,6 @@ folder's server.json names, while that process lives: an address that somebody e
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from urllib.parse import urlsplit
 
 from supervisor.cli.exits import USAGE, CliError
 from supervisor.domain.tokens import is_token
+from supervisor.serving_process import SERVER, process_in, read_record
 
 FILE = "admin-token"
 MOST_BYTES = 1000
@@ -82,22 +82,8 @@ class Credentials:
 
 
 def read_server_file(data_dir: Path) -> dict[str, Any]:
-    """DATA_DIR/server.json {url, pid}; empty when there is none or it is torn."""
-    try:
-        found = json.loads((data_dir / "server.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
+    """DATA_DIR/server.json {url, pid, …}; empty when there is none or it is torn."""
+    return read_record(data_dir / SERVER)
 
 
 def same_server(one: str, other: str) -> bool:
@@ -117,8 +103,8 @@ def _place(address: str) -> tuple[str, str, int | None, str]:
 
 def _serves(folder: Path, address: str) -> bool:
     told = read_server_file(folder)
-    pid = told.get("pid")
-    here = isinstance(pid, int) and pid > 0 and alive(pid)
+    process = process_in(told)
+    here = process is not None and process.lives()
     return here and same_server(str(told.get("url") or ""), address)
 
 

@@ -8,15 +8,20 @@ The run: the one that is named, else the only active one, else the newest; where
 from __future__ import annotations
 
 import os
+import socket
+import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
+from supervisor.cli import output
 from supervisor.cli.client import Client
-from supervisor.cli.credentials import Credentials, alive, read_server_file
+from supervisor.cli.credentials import Credentials, read_server_file
 from supervisor.cli.exits import NOT_FOUND, USAGE, CliError, Problem, Unreachable
 from supervisor.domain.errors import SpotError
+from supervisor.serving_process import process_in, serving, starting
 
 if TYPE_CHECKING:
     from supervisor.settings import Settings
@@ -24,14 +29,25 @@ if TYPE_CHECKING:
 TERMINAL = ("completed", "partial", "failed", "stopped")
 
 
-def client_for(url: str | None, data_dir: str | None, token_file: str | None = None) -> Client:
-    """A client of the supervisor that is meant. Raises SpotError when the settings needed to find it are refused."""
+STARTING_S = 60.0  # how long a command waits for a supervisor that is starting
+LOOK_S = 0.1
+
+
+def client_for(
+    url: str | None, data_dir: str | None, token_file: str | None = None, appears_s: float | None = 0.0
+) -> Client:
+    """A client of the supervisor that is meant; one of the data folder that is starting is waited for. `appears_s`: how
+    long to look for a first sign of it; None = nothing is waited for. Raises SpotError when the settings needed to find
+    it are refused."""
     given = url or (None if data_dir else os.environ.get("SPOT_URL"))
     if given:
         here = Credentials(token_file, lambda: _folder(data_dir))
         return Client(lambda: given.rstrip("/"), _explain_given, here)
     known = _settings(data_dir)
     fallback = f"http://{known.host}:{known.port}"
+
+    if appears_s is not None:
+        wait_for_start(known.data_dir, fallback, appears_s)
 
     def locate() -> str:
         return str(read_server_file(known.data_dir).get("url") or fallback)
@@ -57,18 +73,39 @@ def _folder(data_dir: str | None) -> Path | None:
         return None
 
 
+def wait_for_start(data_dir: Path, fallback: str, appears_s: float) -> None:
+    """Return when the folder's supervisor listens, has ended, or STARTING_S have passed. `fallback`: the address of the
+    settings, where a supervisor of another folder or computer may answer instead."""
+    began, said = time.monotonic(), False
+    while serving(data_dir) is None and time.monotonic() - began < STARTING_S:
+        process = starting(data_dir)
+        if process is None and (said or time.monotonic() - began >= appears_s or _listens(fallback)):
+            return
+        if process is not None and not said:
+            said = True
+            output.note(f"The supervisor of {data_dir} is starting (pid {process.pid}); waiting for it.")
+        time.sleep(LOOK_S)
+
+
+def _listens(address: str) -> bool:
+    try:
+        parts = urlsplit(address)
+        with socket.create_connection((parts.hostname, parts.port), timeout=LOOK_S):
+            return True
+    except (OSError, ValueError):
+        return False
+
+
 def _explain_given(address: str, reason: str, sent: bool) -> Unreachable:
     text = f"No supervisor answers at {address} ({reason})."
-    return Unreachable(text, ("check --url or SPOT_URL, or start one: spot serve",), sent)
+    return Unreachable(text, ("check --url or SPOT_URL, or start one: spot up",), sent)
 
 
 def _explain_folder(data_dir: Path, address: str, reason: str, sent: bool) -> Unreachable:
-    start = f"start it: spot serve --data-dir {data_dir}"
-    pid = read_server_file(data_dir).get("pid")
-    if isinstance(pid, int) and pid > 0 and not alive(pid):
-        text = (
-            f"The supervisor of {data_dir} (pid {pid}) is not running any more; trainings go on without it."
-        )
+    start = f"start it: spot up --data-dir {data_dir}"
+    process = process_in(read_server_file(data_dir))
+    if process is not None and not process.lives():
+        text = f"The supervisor of {data_dir} (pid {process.pid}) is not running any more; trainings go on without it."
         return Unreachable(text, (start,), sent)
     text = f"No supervisor answers at {address} ({reason})."
     return Unreachable(text, (start, "or name another one by --url or SPOT_URL"), sent)
@@ -78,7 +115,7 @@ def choose_run(client: Client, run_id: str | None) -> str:
     """The run that is meant. Raises CliError: there is none (not found), or several are active (usage)."""
     if run_id:
         return run_id
-    active = client.get("/v1/runs", status=_active_statuses(), page_size=10)["runs"]
+    active = client.get("/v1/runs", status=active_statuses(), page_size=10)["runs"]
     if len(active) == 1:
         return str(active[0]["run_id"])
     if active:
@@ -92,7 +129,7 @@ def choose_run(client: Client, run_id: str | None) -> str:
     return str(newest[0]["run_id"])
 
 
-def _active_statuses() -> list[str]:
+def active_statuses() -> list[str]:
     from supervisor.domain.status import ACTIVE
 
     return sorted(str(status) for status in ACTIVE)

@@ -16,7 +16,9 @@ from supervisor.cli import exits
 
 # name -> (module of supervisor.cli, attribute, one line for --help); in the order of a run's life.
 COMMANDS: dict[str, tuple[str, str, str]] = {
-    "serve": ("server", "serve", "Run the supervisor on this computer."),
+    "up": ("background", "up", "Start the supervisor in the background."),
+    "down": ("background", "down", "End it; trainings go on."),
+    "serve": ("server", "serve", "Run the supervisor in this terminal, or as a service."),
     "backup": ("server", "backup", "Copy the database while the supervisor goes on."),
     "migrate": ("server", "migrate", "Bring the database to this version's schema."),
     "webhook": ("webhook", "webhook", "Who is told: Slack, Discord, your own receiver."),
@@ -52,7 +54,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
 
 # How `spot --help` groups them: by what a person is about to do.
 SECTIONS = {
-    "Set up": "doctor serve config token webhook build-image prices import backup migrate",
+    "Set up": "doctor up down serve config token webhook build-image prices import backup migrate",
     "Train": "submit change stop resume approve pull",
     "Look": "ls show watch wait logs serial events cost zones health",
     "Clean up": "gc purge",
@@ -60,6 +62,10 @@ SECTIONS = {
 }
 # What such things are called elsewhere, the older shell runner among them -> what it is called here.
 OTHER_WORDS = {
+    "start": "up",
+    "daemon": "up",
+    "shutdown": "down",
+    "quit": "down",
     "status": "show",
     "describe": "show",
     "list": "ls",

@@ -29,11 +29,11 @@ class Where:
     data_dir: str | None
     token_file: str | None
 
-    def client(self) -> Client:
-        """Raises SpotError when the settings needed to find it are refused."""
+    def client(self, appears_s: float | None = None) -> Client:
+        """`appears_s`: see finding.client_for. Raises SpotError when the settings needed to find it are refused."""
         from supervisor.cli.finding import client_for
 
-        return client_for(self.url, self.data_dir, self.token_file)
+        return client_for(self.url, self.data_dir, self.token_file, appears_s)
 
 
 def where_options(command: F) -> F:
@@ -61,7 +61,7 @@ def server_options(command: F) -> F:
 
     @wraps(command)
     def with_client(*args: Any, where: Where, **kwargs: Any) -> Any:
-        return command(*args, client=where.client(), **kwargs)
+        return command(*args, client=where.client(0.0), **kwargs)
 
     found: F = where_options(with_client)  # type: ignore[assignment]
     return found

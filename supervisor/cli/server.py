@@ -18,6 +18,7 @@ import click
 from supervisor import settings as settings_of
 from supervisor.cli.exits import CliError
 from supervisor.domain.errors import SpotError
+from supervisor.serving_process import announced
 from supervisor.settings import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -44,16 +45,23 @@ def settings_options(command: F) -> F:
     return command
 
 
+def serve_options(command: F) -> F:
+    """Every option of serve; `up` hands them on."""
+    insecure = "Ask nobody for a token; on loopback only."
+    for option in (
+        click.option("--log-format", metavar="FORM", help="plain or json (plain)."),
+        click.option("--log-level", metavar="LEVEL", help="debug, info, warning or error (info)."),
+        click.option("--poll-interval-s", metavar="S", help="How often the world is looked at (30)."),
+        click.option("--insecure-loopback", is_flag=True, default=None, help=insecure),
+        click.option("--port", metavar="PORT", help="Port to listen on (8787); 0 = any free one."),
+        click.option("--host", metavar="HOST", help="Address to listen on (127.0.0.1)."),
+    ):
+        command = option(command)
+    return settings_options(command)
+
+
 @click.command()
-@settings_options
-@click.option("--host", metavar="HOST", help="Address to listen on (127.0.0.1).")
-@click.option("--port", metavar="PORT", help="Port to listen on (8787); 0 = any free one.")
-@click.option(
-    "--insecure-loopback", is_flag=True, default=None, help="Ask nobody for a token; on loopback only."
-)
-@click.option("--poll-interval-s", metavar="S", help="How often the world is looked at (30).")
-@click.option("--log-level", metavar="LEVEL", help="debug, info, warning or error (info).")
-@click.option("--log-format", metavar="FORM", help="plain or json (plain).")
+@serve_options
 def serve(file: str | None, env_file: str | None, **flags: object) -> None:
     """Run the supervisor on this computer, until SIGTERM or Ctrl-C. Running trainings are left alone when it ends.
 
@@ -61,11 +69,12 @@ def serve(file: str | None, env_file: str | None, **flags: object) -> None:
     """
     known = settings_of.load(flags, file=file, env_file=env_file)
     _begin_log(known)
-    from supervisor import bootstrap
-
     before = {number: signal.signal(number, _leave) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        code = bootstrap.serve(known)
+        with announced(known.data_dir):
+            from supervisor import bootstrap  # takes a second or more, in which a submit may come
+
+            code = bootstrap.serve(known)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

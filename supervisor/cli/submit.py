@@ -20,11 +20,12 @@ from supervisor.cli.client import Client, Json
 from supervisor.cli.codedir import code_from, settle_code
 from supervisor.cli.exits import DETACHED, USAGE, CliError, Problem, Unreachable
 from supervisor.cli.finding import machines_here
-from supervisor.cli.options import output_option, server_options
+from supervisor.cli.options import Where, output_option, where_options
 from supervisor.cli.specfile import names_local
 from supervisor.cli.submit_options import GROUPS, LISTS, PARTS, PLAIN, SWITCHES, submit_options
 from supervisor.cli.words import safe
 
+APPEARS_S = 2.0  # `spot serve &` and a submit in one line: the first sign of the supervisor may come after us
 _COMMAND = "supervisor.cli.submit.command"
 
 
@@ -49,10 +50,10 @@ class SubmitCommand(click.Command):
 @click.argument("file", metavar="[FILE.yaml] [-- COMMAND ARGS...]", required=False, type=click.Path())
 @submit_options
 @output_option
-@server_options
+@where_options
 @click.pass_context
 def submit(
-    ctx: click.Context, /, client: Client, form: str, file: str | None, follow: bool, **flags: Any
+    ctx: click.Context, /, where: Where, form: str, file: str | None, follow: bool, **flags: Any
 ) -> None:
     """Submit a run: a YAML file (- is standard input), or flags and a command.
 
@@ -60,6 +61,7 @@ def submit(
       spot submit train.yaml
       spot submit --run-id digits -- python train.py --epochs 20
     """
+    client = where.client(APPEARS_S)
     is_local = machines_here(client, flags.get("provider"))
     body = body_from(file, ctx.meta.get(_COMMAND), flags, is_local)
     settle_environment(body["spec"], flags["venv"], client.url, is_local)

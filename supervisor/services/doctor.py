@@ -122,7 +122,7 @@ def _one(name: str, ask: Callable[[], Finding], group: str = "local", unanswered
 
 
 def _loop(parts: Parts, loop: LoopView) -> list[Finding]:
-    cause, fix = "the loop is not running", "look into the supervisor's log; then start it again: spot serve"
+    cause, fix = "the loop is not running", "look into the supervisor's log; then start it again: spot up"
     return [
         Finding(one.name, OK, one.fact) if one.ok else Finding(one.name, FAIL, one.fact, cause, fix)
         for one in readiness(parts, loop)

@@ -31,6 +31,7 @@ HOUSE = {
     "settings_alerts.py": "import supervisor.settings_files",
     "settings_files.py": "import supervisor.domain.errors",
     "service_manager.py": "",
+    "serving_process.py": "",
     "settings_env_text.py": "",
     "settings_values.py": "import os",
     "telemetry.py": "import supervisor.telemetry_redaction",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.cli import control, fleet, history, logs, main, purge, watch
+from supervisor.cli import control, fleet, history, logs, main, purge, submit, watch
 from tests.cli.fake_api import FakeApi, serving
 
 
@@ -39,6 +39,7 @@ def clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.delenv("NO_COLOR", raising=False)
     for module in (watch, logs, history, control, purge, fleet):
         monkeypatch.setattr(module, "POLL_S", 0.0)
+    monkeypatch.setattr(submit, "APPEARS_S", 0.0)
     return tmp_path
 
 

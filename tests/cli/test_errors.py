@@ -96,7 +96,7 @@ def test_nobody_at_the_address_that_was_given(run_cli) -> None:
             "error: No supervisor answers at http://127.0.0.1:1 (connection refused).     (SERVER_UNREACHABLE)"
             in ended.err
         )
-        assert "spot serve" in ended.err
+        assert "spot up" in ended.err
 
 
 def test_an_address_that_is_none(run_cli) -> None:
@@ -113,7 +113,7 @@ def test_a_supervisor_that_died_is_named_by_its_pid(run_cli, clean: Path, free_p
     ended = run_cli("ls", "--data-dir", str(folder))
     assert ended.code == 7
     assert f"(pid {2**22 + 1}) is not running any more; trainings go on without it" in ended.err
-    assert f"spot serve --data-dir {folder}" in ended.err
+    assert f"spot up --data-dir {folder}" in ended.err
 
 
 def test_the_server_file_leads_to_the_server(run_cli, api, clean: Path) -> None:
