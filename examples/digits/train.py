@@ -150,12 +150,14 @@ def main() -> int:
         loss = train_step(state, images[:TRAIN_ROWS], labels[:TRAIN_ROWS], options.seed, step)
         step += 1
         time.sleep(options.step_delay_s)
+        stop = bool(asked)
         if spot_progress:
+            stop = stop or spot_progress.stopping()
             spot_progress.report(step, total=options.steps, loss=loss)
-        if asked or step % options.checkpoint_every == 0:
+        if stop or step % options.checkpoint_every == 0:
             save(folder, step, state)
             print(f"step {step}: loss {loss:.4f}")
-        if asked and step < options.steps:
+        if stop and step < options.steps:
             print("asked to leave: saved")
             return STOPPED
 

@@ -25,14 +25,14 @@ def newest():
 
 class SpotCallback(TrainerCallback):
     def on_step_end(self, args, state, control, **more):
-        if state.is_world_process_zero:
-            spot_progress.report(state.global_step, total=state.max_steps)
         if spot_progress.stopping():  # several processes must agree on this first (all_reduce)
             control.should_save = control.should_training_stop = True
+        if state.is_world_process_zero:
+            spot_progress.report(state.global_step, total=state.max_steps)
 
     def on_save(self, args, state, control, **more):
-        if state.is_world_process_zero:
-            name = f"checkpoint-{state.global_step}"
+        name = f"checkpoint-{state.global_step}"
+        if state.is_world_process_zero and not (FOLDER / name).exists():  # once a step
             shutil.copytree(Path(args.output_dir, name), FOLDER / f".{name}", copy_function=os.link)
             os.rename(FOLDER / f".{name}", FOLDER / name)
             spot_progress.checkpoint(name, state.global_step)

@@ -18,15 +18,24 @@ def newest():
 
 class SpotCallback(Callback):
     def __init__(self, every=500):
-        self.every, self.saved = every, None
+        self.every, self.saved = every, 0
 
     def on_train_batch_end(self, trainer, *more):
-        step, last = trainer.global_step, trainer.max_steps
+        stop = spot_progress.stopping() or trainer.received_sigterm  # Lightning takes TERM for itself
+        stop = trainer.strategy.reduce_boolean_decision(stop, all=False)  # all save at one step
         if trainer.is_global_zero:
-            spot_progress.report(step, total=last if last > 0 else None)
-        # All processes agree on the step at which they stop: saving is done together.
-        stop = trainer.strategy.reduce_boolean_decision(spot_progress.stopping(), all=False)
-        if (stop or step % self.every == 0) and step != self.saved:
+            spot_progress.report(trainer.global_step, total=max(trainer.max_steps, 0) or None)
+        if stop or trainer.global_step % self.every == 0:
+            self.save(trainer, trainer.global_step)
+        trainer.should_stop = trainer.should_stop or stop
+
+    def on_exception(self, trainer, module, exception):
+        if isinstance(exception, SystemExit):  # TERM came after that question, or in a validation
+            self.save(trainer, trainer.global_step)
+            exception.code = 1  # Lightning leaves with 0, as if the work were done
+
+    def save(self, trainer, step):
+        if step > self.saved:
             self.saved, half = step, FOLDER / f".step-{step:08d}.ckpt"
             trainer.save_checkpoint(half)
             if trainer.is_global_zero:
@@ -34,4 +43,3 @@ class SpotCallback(Callback):
                 spot_progress.checkpoint(half.name[1:], step)
                 for old in sorted(FOLDER.glob("step-*.ckpt"))[:-2]:
                     old.unlink()
-        trainer.should_stop = trainer.should_stop or stop

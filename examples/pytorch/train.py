@@ -26,8 +26,8 @@ while step < STEPS:
     loss.backward()
     optimizer.step()
     step += 1
-    spot_progress.report(step, total=STEPS, loss=loss.item())
     stop = spot_progress.stopping()
+    spot_progress.report(step, total=STEPS, loss=loss.item())
     if stop or step % EVERY == 0:
         path = folder / f"step-{step:08d}.pt"
         state = {"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()}

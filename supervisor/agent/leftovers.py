@@ -17,6 +17,7 @@ from supervisor.agent.identity import stat_fields
 
 _log = logging.getLogger("agent")
 _ROUNDS, _PAUSE_S = 50, 0.02
+_DEAD = ("Z", "X")  # states of a process that is not reaped yet
 
 
 def kill_leftovers(group: Optional[int], marker: str) -> None:
@@ -44,10 +45,23 @@ def leftovers(group: Optional[int], marker: str) -> List[int]:
     ]
 
 
+def group_lives(group: int) -> bool:
+    """Some process of this group lives; a zombie does not."""
+    return any(name.isdigit() and _in_group(int(name), group) for name in os.listdir("/proc"))
+
+
+def _in_group(pid: int, group: int) -> bool:
+    try:
+        fields = stat_fields(pid)
+        return fields[0] not in _DEAD and int(fields[2]) == group
+    except (OSError, IndexError, ValueError):
+        return False  # gone
+
+
 def _belongs(pid: int, group: Optional[int], session: Optional[int], marker: str) -> bool:
     try:
         fields = stat_fields(pid)
-        if fields[0] in {"Z", "X"}:
+        if fields[0] in _DEAD:
             return False
         if int(fields[2]) == group or int(fields[3]) == session:
             return True

@@ -83,8 +83,9 @@ class MachineFolder:
             target.write(b"spot: %s\n" % text.encode("utf-8", "replace"))
 
     def tell_stopping(self, reason: str) -> None:
-        """For `spot_progress.stopping()`, in processes that get no TERM too. A full disk keeps no end from coming."""
-        with suppress(OSError), open(self.stopping, "w", encoding="utf-8") as target:
+        """For `spot_progress.stopping()`, in processes that get no TERM too. Neither a full disk nor a pipe in the
+        file's place may hold up the end."""
+        with suppress(OSError), open(self.stopping, "w", encoding="utf-8", opener=_unblocked) as target:
             target.write(reason + "\n")
 
     @property

@@ -43,9 +43,10 @@ def phase(name: str) -> None:
 def stopping() -> bool:
     """True once this attempt is to end (a stop, a preemption notice): save at the end of the step, then leave.
 
-    Ask after every step, from the first one on. The first call in the main thread takes TERM, where nobody else does:
-    from then on it ends nothing by itself, and no checkpoint is cut short in a signal handler. A process that gets no
-    TERM learns it from the file SPOT_STOP_FILE. Ranks that step together must agree: one may see it a step earlier.
+    Ask before the first step and after every step. The first call in the main thread takes TERM, where nobody else
+    does: from then on it ends nothing by itself, and no checkpoint is cut short in a signal handler. The file
+    SPOT_STOP_FILE is there before TERM comes; a process that gets no TERM learns it from the file. Ranks that step
+    together must agree: one may see it a step earlier.
     """
     path = os.environ.get("SPOT_STOP_FILE")
     if not path:

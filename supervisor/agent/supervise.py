@@ -1,7 +1,8 @@
 """One life: claim the baton, restore, run the command, watch it, leave. Each part has its own file; this one ties them.
 
-TERM to the agent asks for a stop: it is passed on to the command's group in the signal handler itself, not at the next
-look. KILL follows when the grace is over. An error of the agent's own ends the command too.
+TERM to the agent asks for a stop. The signal handler itself writes the stop file and passes TERM on to the command's
+group; it does not wait for the next look. KILL follows when the grace is over. An error of the agent's own ends the
+command too.
 """
 
 from __future__ import annotations
@@ -163,12 +164,10 @@ class Supervision:
 
     def _press(self, ending: Ending) -> None:
         training = self._station.training
-        if signal.SIGTERM not in training.sent:
-            _log.info("ending the command: %s", ending.reason)
-            training.signal(signal.SIGTERM)
-        if not self._told_stopping:  # after TERM: one that leaves at once must not meet it on its way out
+        if not self._told_stopping:
             self._told_stopping = True
-            self._station.folder.tell_stopping(ending.reason)
+            _log.info("ending the command: %s", ending.reason)
+            self._ask_to_leave(ending.reason)
         if time.monotonic() >= ending.kill_at and signal.SIGKILL not in training.sent:
             _log.info("the command is still there: KILL")
             training.signal(signal.SIGKILL)
@@ -176,8 +175,16 @@ class Supervision:
     def _on_term(self, number: int, frame: Optional[FrameType]) -> None:
         """No locks and no logging here: the main thread may be inside either."""
         self._station.attention.term_received = True
-        if signal.SIGTERM not in self._station.training.sent:
-            self._station.training.signal(signal.SIGTERM)
+        if not self._told_stopping:
+            self._ask_to_leave(heartbeat.STOPPED)
+
+    def _ask_to_leave(self, reason: str) -> None:
+        """The file before TERM: a library with a TERM handler of its own (Lightning) leaves at the end of the step, and
+        its training saves there only if it finds the file. Runs in the signal handler too."""
+        station = self._station
+        station.folder.tell_stopping(reason)
+        if signal.SIGTERM not in station.training.sent:
+            station.training.signal(signal.SIGTERM)
 
     def _end_command(self) -> None:
         """Only after an error of our own is there still one to end."""

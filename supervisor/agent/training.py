@@ -2,6 +2,10 @@
 
 Its output goes straight into that file, so neither a slow store nor a dying agent can block it. Started with
 posix_spawn: other threads of the agent run meanwhile, and nothing of them may be copied into the child.
+
+The command has ended when its first process has. One exception: a shell or a launcher without a TERM handler dies of
+our TERM at once, while the training that it started still saves. Then the command ends with the last process of the
+group, or with our KILL.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ import time
 from contextlib import contextmanager, suppress
 from typing import Callable, Dict, Iterator, List, Mapping, Optional, Set, Tuple, Union
 
+from supervisor.agent.leftovers import group_lives
 from supervisor.domain.heartbeat import NO_WORKDIR
 
 _log = logging.getLogger("agent")
@@ -36,6 +41,7 @@ class Training:
         self._monotonic = monotonic
         self._started_at = 0.0
         self._ended_at: Optional[float] = None
+        self._first_status: Optional[int] = None  # of the first process, which may end before its group
         self.pid: Optional[int] = None
         self.status: Optional[int] = None
         self.sent: Set[int] = set()  # signals that we sent while it was alive
@@ -60,10 +66,17 @@ class Training:
     def poll(self) -> bool:
         """True when it has ended."""
         if self.status is None and self.pid is not None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                self.status, self._ended_at = status, self._monotonic()
+            if self._first_status is None:
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+                self._first_status = status if pid else None
+            if self._first_status is not None and not self._group_saves(self.pid, self._first_status):
+                self.status, self._ended_at = self._first_status, self._monotonic()
         return self.status is not None
+
+    def _group_saves(self, group: int, status: int) -> bool:
+        """The first process died of our TERM, others of its group still use their grace."""
+        died_of_term = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGTERM
+        return died_of_term and self.sent == {signal.SIGTERM} and group_lives(group)
 
     def signal(self, number: int) -> None:
         """Send to its whole group, while the command itself lives; a group that is stopped is woken, so that it can

@@ -57,11 +57,15 @@ def test_interrupted_and_resumed_equals_uninterrupted(
         assert (tmp_path / "results" / name).read_bytes() == (uninterrupted / name).read_bytes()
 
 
-def test_preempted_under_the_agent_it_equals_the_twin(rig: Rig, uninterrupted: Path) -> None:
+@pytest.mark.parametrize("how", ["notice", "stop"])
+def test_asked_to_leave_under_the_agent_it_equals_the_twin(rig: Rig, uninterrupted: Path, how: str) -> None:
     command = [sys.executable, SCRIPT, *STEPS]
     rig.start(*command, "--step-delay-s", "0.02")
     rig.beat_with("a checkpoint", lambda b: b.checkpoint_step is not None)
-    rig.notice(10.0)
+    if how == "notice":
+        rig.notice(10.0)
+    else:
+        rig.agent.send_signal(signal.SIGTERM)
     first = rig.ended(60)
     assert first.checkpoint_step == first.step
     rig.start(*command, attempt=2)

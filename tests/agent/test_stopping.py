@@ -130,3 +130,80 @@ def test_every_rank_of_a_real_training_learns_of_the_end(rig: Rig, how: str) -> 
     assert (work / "stopping").read_text().strip() == last.left
     assert (work / "checkpoints" / ".rank-saw-it").exists()
     assert rig.survivors() == []
+
+
+LIBRARY = """
+import os, signal, sys, time
+import spot_progress
+
+def on_term(number, frame):
+    there = os.path.exists(os.environ["SPOT_STOP_FILE"])
+    with open(os.path.join(os.environ["SPOT_RESULTS_DIR"], "seen"), "w") as target:
+        target.write("file" if there else "no file")
+    sys.exit(1)
+
+signal.signal(signal.SIGTERM, on_term)
+for step in range(1, 10000):
+    spot_progress.report(step)
+    time.sleep(0.02)
+"""
+
+
+@pytest.mark.parametrize("how", ["notice", "term"])
+def test_a_library_with_a_handler_of_its_own_finds_the_file_when_term_comes(rig: Rig, how: str) -> None:
+    rig.start(sys.executable, "-c", LIBRARY)
+    rig.beat_with("three steps", lambda beat: (beat.step or 0) >= 3)
+    if how == "notice":
+        rig.notice(10.0)
+    else:
+        rig.agent.send_signal(signal.SIGTERM)
+    last = rig.ended()
+    assert (rig.machine / "work" / "results" / "seen").read_text() == "file"
+    assert (rig.machine / "work" / "stopping").read_text().strip() == last.left
+
+
+SLOW_SAVE = """
+import os, sys, time
+import spot_progress
+
+step = 0
+while not spot_progress.stopping():
+    step += 1
+    spot_progress.report(step, total=10000)
+    time.sleep(0.02)
+path = os.path.join(os.environ["SPOT_CHECKPOINT_DIR"], "step-%d.txt" % step)
+with open(path + ".tmp", "w") as target:
+    target.write(str(step))
+    time.sleep(1.0)
+os.rename(path + ".tmp", path)
+sys.exit(1)
+"""
+
+
+@pytest.mark.parametrize("command", ["%s", "cd . && %s | cat", "%s; exit $?"])
+@pytest.mark.parametrize("how", ["notice", "term"])
+def test_a_shell_that_dies_of_term_leaves_its_training_the_grace(
+    rig: Rig, how: str, command: str, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SLOW_SAVE)
+    rig.start(command=command % f"{sys.executable} {script}")
+    rig.beat_with("three steps", lambda beat: (beat.step or 0) >= 3)
+    if how == "notice":
+        rig.notice(10.0)
+    else:
+        rig.agent.send_signal(signal.SIGTERM)
+    last = rig.ended()
+    assert last.checkpoint_step == last.step
+    assert last.left == (heartbeat.NOTICED if how == "notice" else heartbeat.STOPPED)
+    assert last.exit is not None
+    assert last.exit.sent_by_us
+
+
+def test_the_grace_of_a_dead_shells_training_ends_too(rig: Rig) -> None:
+    rig.start(command="(trap '' TERM; sleep 600) | cat", stop_grace_s=1.0)
+    rig.beat_with("the training", lambda beat: beat.phase == heartbeat.TRAINING)
+    rig.agent.send_signal(signal.SIGTERM)
+    last = rig.ended(20)
+    assert last.left == heartbeat.STOPPED
+    assert rig.survivors() == []

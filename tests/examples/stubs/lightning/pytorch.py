@@ -1,12 +1,24 @@
-"""A stand-in for lightning.pytorch: batches, one callback hook, save_checkpoint in place, should_stop after a batch."""
+"""A stand-in for lightning.pytorch: batches, two callback hooks, save_checkpoint in place, should_stop after a batch.
+
+TERM is handled as in Lightning 2.5 (signal_connector.py, training_epoch_loop.py, fit_loop.py, call.py): `fit` has a
+handler of its own, which calls an earlier one too; after the batch in which TERM came it raises a SystemExit without
+a code. Callbacks hear of that by on_exception."""
 
 import json
 import os
+import signal
 import time
+
+
+class SIGTERMException(SystemExit):
+    pass
 
 
 class Callback:
     def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+        pass
+
+    def on_exception(self, trainer, pl_module, exception):
         pass
 
 
@@ -20,10 +32,28 @@ class Trainer:
 
     def __init__(self, callbacks, max_steps):
         self.callbacks, self.max_steps = callbacks, max_steps
-        self.strategy, self.should_stop = Strategy(), False
+        self.strategy, self.should_stop, self.received_sigterm = Strategy(), False, False
         self.global_step, self.total = 0, 0
 
     def fit(self, model, ckpt_path=None):
+        before = signal.getsignal(signal.SIGTERM)
+
+        def on_term(number, frame):
+            self.received_sigterm = True
+            if callable(before):
+                before(number, frame)
+
+        signal.signal(signal.SIGTERM, on_term)
+        try:
+            self._run(model, ckpt_path)
+        except BaseException as exception:
+            for callback in self.callbacks:
+                callback.on_exception(self, model, exception)
+            raise
+        finally:
+            signal.signal(signal.SIGTERM, before)
+
+    def _run(self, model, ckpt_path):
         if ckpt_path:
             with open(ckpt_path) as source:
                 self.global_step, self.total = json.load(source)
@@ -33,6 +63,16 @@ class Trainer:
             self.total += self.global_step
             for callback in self.callbacks:
                 callback.on_train_batch_end(self, model, None, None, 0)
+            self._after_batch()
+        if self.received_sigterm:
+            raise SIGTERMException
+
+    def _after_batch(self):
+        """The real one updates loggers and validates here."""
+        for _ in range(5):
+            pass
+        if self.global_step < self.max_steps and self.received_sigterm:
+            raise SIGTERMException
 
     def save_checkpoint(self, path):
         with open(path, "w") as target:
