@@ -84,7 +84,8 @@ def _unanswered(run: Run, lookup: Unknown) -> Decision | None:
     """Not in the listing, and whoever was asked has not said what became of it: it is asked again at the next look."""
     if run.hold.startswith(UNANSWERED):
         return None
-    return Decision(replace(run, hold=f"{UNANSWERED}: {lookup.reason}"))
+    # Again, so that the limits judged after this bite at this look, not at the next one.
+    return Decision(replace(run, hold=f"{UNANSWERED}: {lookup.reason}"), again=True)
 
 
 def _disagree(run: Run) -> Decision | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -125,3 +126,20 @@ def test_strays_of_the_training_die_with_the_machine_and_others_do_not(subject: 
         assert other.poll() is None
     kept = json.loads((subject.data_dir / "local" / "released" / request.name / "job.json").read_text())
     assert "nonce" not in kept
+
+
+def test_a_killed_agent_that_cannot_be_reaped_at_once_is_waited_for(
+    subject: RealSubject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy computer its threads still end while /proc already calls it a zombie. That is no machine that stays."""
+    request = subject.request()
+    machine = subject.up(request)
+    real, refusals = os.waitpid, iter(range(3))
+
+    def not_yet(pid: int, options: int) -> tuple[int, int]:
+        return (0, 0) if next(refusals, None) is not None else real(pid, options)
+
+    monkeypatch.setattr("supervisor.providers.local.starting.os.waitpid", not_yet)
+    subject.provider.release(ref(request, machine.machine_id))
+    assert next(refusals, None) is None, "it was asked for while it could not be reaped"
+    assert not subject.folder(request).exists()

@@ -254,7 +254,8 @@ def observations(draw: st.DrawFn, run: Run) -> Observation:
         baton=draw(maybe_read(st.tuples(batons(run), ages))),
         stop=draw(maybe_read(st.tuples(st.just("77"), ages))),
         lookup=draw(maybe_read(machine)),
-        create=draw(st.just(NOT_READ) | failed.map(Seen)),
+        # Nobody answers a call that was never made: the first try of a run would take that answer for its own.
+        create=NOT_READ if run.try_ is None else draw(st.just(NOT_READ) | failed.map(Seen)),
         pin=draw(st.just(NOT_READ) | answer.map(Seen)),
         verification=draw(st.just(NOT_READ) | verified.map(Seen)),
         finalised=draw(st.sampled_from([NOT_READ, Seen(True)])),

@@ -49,6 +49,7 @@ def test_a_platform_that_does_not_answer_is_given_time_to_say_that_it_took_the_m
     waits = lost(Status.RUNNING, WORLD, started_at=NOW - 700, running_at=NOW - 700)
     assert waits.run.hold == f"{UNANSWERED}: {LOOKUP_FAILED.lookup.reason}"
     assert waits.events == ()
+    assert waits.again, "limits that bite after that note bite at this look"
     assert decide(waits.run, LOOKUP_FAILED, WORLD, NOW).run.hold == waits.run.hold
     late = lost(Status.RUNNING, WORLD, started_at=NOW - 800, running_at=NOW - 800).run
     assert late.attempt is not None

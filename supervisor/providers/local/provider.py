@@ -34,7 +34,7 @@ from supervisor.providers.local.lookout import Lookout
 from supervisor.providers.local.nvidia_smi import NvidiaSmi
 from supervisor.providers.local.papers import Unreadable
 from supervisor.providers.local.room import Room
-from supervisor.providers.local.sighting import Sight, boottime, end, ended
+from supervisor.providers.local.sighting import KILL_WAIT_S, Sight, boottime, end, ended
 from supervisor.providers.local.starting import Agents
 
 START_WAIT_S = 10.0
@@ -132,9 +132,7 @@ class LocalProvider:
             with self._folders.locked():
                 if not self._is_there(folder, ref):
                     return
-                left = end(folder, folder.agent())  # once more: a start may have come between
-                if left or self._agents.lives(folder):  # the second: just started, and not seen in /proc yet
-                    raise ProviderUnavailable(f"{ref.name}: killed, but still there: pids {left}")
+                self._end_for_good(folder)  # once more: a start may have come between
                 self._folders.archive(folder)
         self._agents.reap()
 
@@ -202,6 +200,17 @@ class LocalProvider:
             raise ValueError(f"no such zone: {', '.join(sorted(unknown))}")
         with clear_answers("stock-out"), self._folders.locked():
             self._stockouts.set(zones, for_s, self._clock.now())
+
+    def _end_for_good(self, folder: Folder) -> None:
+        """Kill the machine's processes and wait until the agent is reaped. ProviderUnavailable when one stays.
+
+        Two agents are in no list of living processes and not over yet: one just started, in the moment of its exec,
+        and one just killed, while threads of it end: a busy computer takes its time, and then it can be reaped."""
+        deadline = time.monotonic() + KILL_WAIT_S
+        while (left := end(folder, folder.agent())) or self._agents.lives(folder):
+            if time.monotonic() >= deadline:
+                raise ProviderUnavailable(f"{folder.name}: killed, but still there: pids {left}")
+            time.sleep(processes.POLL_S)
 
     # --- launching ----------------------------------------------------------------------------------------------------
 
