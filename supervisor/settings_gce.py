@@ -55,7 +55,7 @@ class GceSettings:
     gce_network: str = "default"
     gce_subnet: str = ""
     gce_external_ip: bool = True
-    gce_boot_image: str = "projects/cos-cloud/global/images/family/cos-stable"
+    gce_boot_image: str = "projects/cos-cloud/global/images/family/cos-129-lts"
     gce_boot_disk_gb: int = 100
     gce_boot_disk_type: str = "pd-ssd"
     gce_shielded: bool = True

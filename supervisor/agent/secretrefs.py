@@ -11,13 +11,16 @@ import re
 from typing import Dict, Mapping, Optional
 from urllib.parse import quote
 
-from supervisor.agent.googleapi import GoogleApi, Pace, account_for, said
+from supervisor.agent.googleapi import Effort, GoogleApi, Pace, account_for, said
 from supervisor.agent.masking import MIN_CHARS
 from supervisor.agent.site import Answer, Site, Unreachable
 from supervisor.domain.heartbeat import NO_SECRET, NO_START
 
 ENDPOINT = "https://secretmanager.googleapis.com"
 RETRY_FOR_S = 60.0
+DENIED_FOR_S = (
+    180.0  # a role that was just granted takes minutes to reach the service: 403 is final only then
+)
 _REFERENCE = re.compile(r"gcp:(projects/[^/]+/secrets/[^/]+/versions/[^/]+)")
 
 
@@ -44,19 +47,33 @@ def fetch_secrets(
         return {}
     endpoint = endpoint or ENDPOINT
     site = Site(endpoint, authorities=authorities)
-    api = GoogleApi(site, account_for(endpoint), pace or Pace(RETRY_FOR_S))
+    pace = pace or Pace(RETRY_FOR_S)
+    api = GoogleApi(site, account_for(endpoint), pace)
     try:
-        return {name: _fetched(api, name, references[name]) for name in sorted(references)}
+        return {name: _fetched(api, name, references[name], pace) for name in sorted(references)}
     finally:
         api.close()
 
 
-def _fetched(api: GoogleApi, name: str, reference: str) -> str:
+def _asked(api: GoogleApi, path: str, pace: Pace) -> Answer:
+    """Raises Unreachable."""
+    effort = Effort(Pace(DENIED_FOR_S, pace.pause, pace.monotonic))
+    while True:
+        answer = api.call("GET", path)
+        if answer.status != 403:
+            return answer
+        try:
+            effort.again(said(answer))
+        except Unreachable:
+            return answer
+
+
+def _fetched(api: GoogleApi, name: str, reference: str, pace: Pace) -> str:
     found = _REFERENCE.fullmatch(reference)
     if found is None:
         raise SecretRefused("secret %s: %s is no reference that a machine can read" % (name, reference))
     try:
-        answer = api.call("GET", "/v1/%s:access" % quote(found.group(1), safe="/"))
+        answer = _asked(api, "/v1/%s:access" % quote(found.group(1), safe="/"), pace)
     except Unreachable as error:
         raise SecretUnanswered("secret %s: %s was not answered: %s" % (name, found.group(1), error)) from None
     if answer.status != 200:

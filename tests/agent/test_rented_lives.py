@@ -109,12 +109,12 @@ def test_a_secret_is_read_with_the_machines_account_and_masked(vm: Rented) -> No
 
 def test_a_secret_that_cannot_be_read_starts_nothing_and_says_why(vm: Rented) -> None:
     reference = vm.secrets.add("p", "api-key", VALUE)
-    vm.secrets.deny("p", "api-key")
+    vm.secrets.disable("p", "api-key", 1)
     vm.start("touch", str(vm.machine / "started"), secrets=["API_KEY"], secret_refs={"API_KEY": reference})
     last = vm.ended()
     assert (last.left, last.exit, last.phase) == (heartbeat.NO_SECRET, None, heartbeat.FINISHED)
     assert "secret API_KEY: projects/p/secrets/api-key/versions/1" in last.message
-    assert "HTTP 403" in last.message
+    assert "HTTP 400" in last.message
     assert VALUE not in last.message
     assert not (vm.machine / "started").exists()
     assert vm.agent is not None

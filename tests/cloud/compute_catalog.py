@@ -68,6 +68,7 @@ class Catalog:
         self.accelerators = dict(_GPUS)
         self.absent: set[tuple[str, str]] = set()
         self.images = {
+            ("cos-cloud", "cos-129-lts"): "cos-129-19506-505-8",
             ("cos-cloud", "cos-stable"): "cos-stable-121-18867-90-4",
             ("cos-cloud", "cos-121-lts"): "cos-121-18867-90-4",
             ("debian-cloud", "debian-12"): "debian-12-bookworm-v20261009",

@@ -244,7 +244,7 @@ FAULTS = [
     ),
     Fault(
         "a boot image that goes away", "boot image", "warn", "set gce_boot_image to a family",
-        lambda setup, _: setup.cloud.compute.catalog.deprecated.add("cos-stable-121-18867-90-4"),
+        lambda setup, _: setup.cloud.compute.catalog.deprecated.add("cos-129-19506-505-8"),
     ),
     Fault("a clock that is 10 minutes off", "clock", "fail", "sudo timedatectl set-ntp true", _clock_is_off),
     Fault("a full disk", "disk", "fail", "du -sh", _disk_with(10**8)),

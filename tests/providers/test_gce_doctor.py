@@ -42,7 +42,10 @@ def test_a_project_in_order(scene: Scene) -> None:
     assert found["zones"].fact == "us-east1-c, us-east1-b, us-central1-a: up, tried in this order"
     assert found["quotas"].fact.startswith("us-east1 PREEMPTIBLE_NVIDIA_T4_GPUS 0 of 8 used")
     assert "GPUS_ALL_REGIONS 0 of 16 used" in found["quotas"].fact
-    assert found["boot image"].fact == "cos-stable is cos-stable-121-18867-90-4"
+    assert found["boot image"].fact == (
+        "cos-129-lts is cos-129-19506-505-8; its default GPU driver is R580 (as of 2026-08), "
+        "and the console of each boot names the version"
+    )
     assert found["public_url"].fact == "none: beats of machines come through the bucket only"
 
 

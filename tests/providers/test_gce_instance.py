@@ -133,7 +133,7 @@ def test_labels_and_account_and_disks() -> None:
             "boot": True,
             "autoDelete": True,
             "initializeParams": {
-                "sourceImage": "projects/cos-cloud/global/images/family/cos-stable",
+                "sourceImage": "projects/cos-cloud/global/images/family/cos-129-lts",
                 "diskSizeGb": "100",
                 "diskType": "zones/us-east1-c/diskTypes/pd-ssd",
             },

@@ -19,12 +19,15 @@ def test_the_container_gets_every_card_and_the_drivers_libraries(rig: StartupRig
     rig.ended(vm)
     assert ["install", "gpu", "--", "-version=535.183.01"] in vm.calls("cos-extensions")
     assert ["start", "gcr-online.target", "docker.socket"] in vm.calls("systemctl")
+    assert "4 GPUs answer, driver 535.183.01" in vm.serial()
     run = vm.calls("docker")[-1]
     cards = [f"/dev/nvidia{card}" for card in range(4)]
     assert devices(run) == [*cards, "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"]
     nvidia = vm.root / "var/lib/nvidia"
-    assert f"{nvidia}/lib64:/usr/local/nvidia/lib64" in run
-    assert f"{nvidia}/bin:/usr/local/nvidia/bin" in run
+    # Read-only: what a training changed there would be the driver of this machine.
+    assert f"{nvidia}/lib64:/usr/local/nvidia/lib64:ro" in run
+    assert f"{nvidia}/bin:/usr/local/nvidia/bin:ro" in run
+    assert vm.calls("nvidia-persistenced") == [[f"LD_LIBRARY_PATH={nvidia}/lib64"]]
     assert not {"--gpus", "--runtime"} & set(run)
     seen = rig.seen()["env"]
     assert seen["LD_LIBRARY_PATH"] == "/usr/local/nvidia/lib64:/opt/own/lib"
@@ -70,6 +73,51 @@ def test_a_driver_that_cannot_be_installed_says_why(rig: StartupRig) -> None:
     words = "ERROR: precompiled driver is not available for this kernel"
     rig.boot(Scene(driver=(words,)), spot_gpus="1", spot_gpu_timeout_sec="1")
     rig.given_up("no_gpu", "0 of 1 GPUs", words)
+
+
+STEADY = "E1123 04:05:{second:02}.123456     {pid} main.go:88] no driver for COS build 19506.505.8"
+
+
+def impatient(rig: StartupRig, same_s: int) -> None:
+    whole = rig.script
+    rig.script = whole.replace("SAME_FAILURES_S=180 ", f"SAME_FAILURES_S={same_s} ")
+    assert rig.script != whole
+
+
+def test_an_installer_that_fails_at_once_in_the_same_words_ends_early(rig: StartupRig) -> None:
+    """Times and process ids differ each time. The whole GPU time, 20 minutes, would be billed for nothing."""
+    impatient(rig, 1)
+    failures = tuple(STEADY.format(second=number, pid=900 + number) for number in range(9))
+    rig.boot(Scene(cards=0, driver=failures, hurry=40), spot_gpus="1", spot_gpu_timeout_sec="1200")
+    vm = rig.given_up("no_gpu", "the driver installer failed", "in the same words", "no driver for COS build")
+    assert len([call for call in vm.calls("cos-extensions") if call[0] == "install"]) >= 5
+
+
+@pytest.mark.parametrize(
+    ("failures", "same_s"),
+    [
+        (("no route to host", "connection refused") * 6, 0),  # it does not say the same
+        (("no route to host",) * 6, 60),  # not for so long yet
+        (("no route to host",) * 4, 0),  # not so often yet
+    ],
+)
+def test_an_installer_that_may_still_succeed_is_tried_again(
+    rig: StartupRig, failures: tuple[str, ...], same_s: int
+) -> None:
+    impatient(rig, same_s)
+    vm = rig.boot(Scene(driver=(*failures, "ok"), hurry=500), spot_gpus="1", spot_gpu_timeout_sec="1200")
+    rig.ended(vm)
+    assert len([call for call in vm.calls("cos-extensions") if call[0] == "install"]) == len(failures) + 1
+    assert rig.seen()["command"] == "true"
+
+
+def test_a_persistence_daemon_that_does_not_start_ends_no_boot(rig: StartupRig) -> None:
+    (rig.folder / "stub").mkdir(parents=True)
+    (rig.folder / "stub" / "persistenced-fails").touch()
+    vm = rig.boot(spot_gpus="1")
+    rig.ended(vm)
+    assert "nvidia-persistenced could not be started" in vm.serial()
+    assert rig.seen()["command"] == "true"
 
 
 @pytest.mark.parametrize("left_s", ["0", "-4"])

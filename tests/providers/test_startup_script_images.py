@@ -31,6 +31,27 @@ def test_a_registry_that_stumbles_is_asked_again(rig: StartupRig) -> None:
     assert rig.seen()["command"] == "true"
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        'denied: Permission "artifactregistry.repositories.downloadArtifacts" denied on resource',
+        "Head https://eu.gcr.io/v2/p/digits/manifests/7: unauthorized: authentication failed",
+    ],
+)
+def test_a_pull_that_is_denied_is_asked_again_for_three_minutes(rig: StartupRig, words: str) -> None:
+    """A role that was granted a minute ago has not reached every registry yet."""
+    vm = rig.boot(Scene(pulls=(words,) * 9 + ("ok",), hurry=500))
+    rig.ended(vm)
+    pauses = [int(line.split("again in ")[1].split()[0]) for line in vm.lines() if '"again in ' in line]
+    assert sum(pauses) == 180
+    assert rig.seen()["command"] == "true"
+
+
+def test_a_pull_that_stays_denied_is_the_images_fault(rig: StartupRig) -> None:
+    rig.boot(Scene(pulls=("denied: Permission denied",), hurry=500))
+    rig.given_up("no_image", "cannot be pulled: denied: Permission denied")
+
+
 def test_a_registry_that_stays_away_is_no_fault_of_the_image(rig: StartupRig) -> None:
     rig.boot(Scene(pulls=("dial tcp 10.0.0.1:443: i/o timeout",), hurry=500))
     vm = rig.given_up("no_start", "cannot be pulled", "i/o timeout")

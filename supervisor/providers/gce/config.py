@@ -15,6 +15,9 @@ from supervisor.domain.placement import Offer, Placement
 
 GCE = "gce"
 BILLED_S = 60.0  # a machine is billed for at least so long: cloud.google.com/compute/vm-instance-pricing
+# A milestone with long support, to March 2028: cloud.google.com/container-optimized-os/docs/concepts/versioning, as of
+# 2026-11. `cos-stable` changes kernel, docker and GPU driver under running projects when Google moves it on.
+BOOT_IMAGE = "projects/cos-cloud/global/images/family/cos-129-lts"
 GOOGLE = "https://compute.googleapis.com"
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"  # the supervisor's and its machines': their roles say the rest
 
@@ -61,7 +64,7 @@ class GceConfig:
     network: str = "default"
     subnet: str = ""
     external_ip: bool = True
-    boot_image: str = "projects/cos-cloud/global/images/family/cos-stable"
+    boot_image: str = BOOT_IMAGE
     boot_disk_gb: int = 100
     boot_disk_type: str = "pd-ssd"
     min_cpu_platform: str = ""

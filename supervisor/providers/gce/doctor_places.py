@@ -10,10 +10,13 @@ from typing import Any
 
 from supervisor.domain.findings import FAIL, OK, WARN, Finding
 from supervisor.providers.gce.cards import card_type
-from supervisor.providers.gce.config import GceConfig, Shape
+from supervisor.providers.gce.config import BOOT_IMAGE, GceConfig, Shape
 from supervisor.providers.gce.errors import ApiError
 
 Read = Callable[..., Mapping[str, Any]]
+# The branch that `cos-extensions install gpu -- -version=default` installs; release notes of Container-Optimized OS.
+# It was R535 until early 2026. https://cloud.google.com/container-optimized-os/docs/release-notes
+DEFAULT_DRIVER = ("R580", "2026-08")
 
 
 def zones(config: GceConfig, read: Read) -> Finding:
@@ -121,9 +124,22 @@ def boot_image(config: GceConfig, read: Read) -> Finding:
         fix = f"gcloud compute images list --project={owner} --no-standard-images"
         return _told("boot image", FAIL, f"{path}: not there", "gce_boot_image names nothing", fix)
     if (image.get("deprecated") or {}).get("state"):
-        fix = "set gce_boot_image to a family, such as projects/cos-cloud/global/images/family/cos-stable"
+        fix = f"set gce_boot_image to a family, such as {BOOT_IMAGE}"
         return _told("boot image", WARN, f"{image['name']}: deprecated", "Google will take it away", fix)
-    return _told("boot image", OK, f"{path.rpartition('/')[2]} is {image['name']}")
+    fact = f"{path.rpartition('/')[2]} is {image['name']}{_driver(config, path)}"
+    return _told("boot image", OK, fact)
+
+
+def _driver(config: GceConfig, path: str) -> str:
+    """The GPU driver that cos-extensions will install; "" where no shape has cards or the image is not of COS."""
+    if not path.startswith("projects/cos-cloud/") or not any(shape.gpus for shape in config.shapes.values()):
+        return ""
+    if config.gpu_driver_version != "default":
+        return f"; GPU driver {config.gpu_driver_version}, of gce_gpu_driver_version"
+    branch, day = DEFAULT_DRIVER
+    return (
+        f"; its default GPU driver is {branch} (as of {day}), and the console of each boot names the version"
+    )
 
 
 def network(config: GceConfig, read: Read) -> list[Finding]:

@@ -52,12 +52,15 @@ pull_image() {
         [ "$pause" = 0 ] || tell image "again in $pause s: $words"
         sleep "$pause"
     done
+    # "Denied" is final only now: a role that was just granted takes minutes to reach every registry.
+    ! said "$words" 'denied|unauthorized' || give_up no_image "${IMAGE%%@*} cannot be pulled: $words"
     give_up no_start "${IMAGE%%@*} cannot be pulled: $words"
 }
 
-never_comes() { # WORDS of docker pull
-    grep -qiE 'not found|(manifest|name) unknown|denied|unauthorized|invalid reference|no matching manifest' <<<"$1" \
-        && ! grep -qiE 'quota|too ?many ?requests|time-?out|docker daemon' <<<"$1"
+never_comes() { said "$1" 'not found|(manifest|name) unknown|invalid reference|no matching manifest'; } # WORDS
+
+said() { # WORDS PATTERN: what docker pull said of the image, not of a registry that stumbles
+    grep -qiE "$2" <<<"$1" && ! grep -qiE 'quota|too ?many ?requests|time-?out|docker daemon' <<<"$1"
 }
 
 lay_papers() { # a folder of an earlier boot is not trusted: what counts is in the store
@@ -103,7 +106,7 @@ run_container() { # no --gpus, no --runtime: here docker knows neither
         done
         if [ -d "$NVIDIA/lib64" ]; then
             driver=(/usr/local/nvidia/lib64 /usr/local/nvidia/bin)
-            arguments+=(-v "$NVIDIA/lib64:${driver[0]}" -v "$NVIDIA/bin:${driver[1]}")
+            arguments+=(-v "$NVIDIA/lib64:${driver[0]}:ro" -v "$NVIDIA/bin:${driver[1]}:ro")
         fi
     fi
     arguments+=(--entrypoint /bin/sh "$IMAGE" -c "$LAUNCHER" spot "$MACHINE" "${driver[@]}")

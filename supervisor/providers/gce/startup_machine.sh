@@ -9,8 +9,11 @@ executable() { # FOLDER: below /var nothing may be executed, in a container eith
 
 # --- GPUs: the driver is installed on every boot, because its kernel modules are not kept ------------------------
 
+# An installer that fails at once, so many times in the same words and for so long, will not succeed any more.
+SAME_FAILURES=5 SAME_FAILURES_S=180 AT_ONCE_S=30
+
 prepare_gpus() {
-    local end found=0
+    local end found=0 words='' same=0 same_since=0
     ((GPUS > 0)) || return 0
     tell driver "installing the GPU driver ($DRIVER) for $GPUS GPUs"
     end=$(($(uptime_s) + GPU_TIMEOUT_S))
@@ -18,21 +21,44 @@ prepare_gpus() {
         [ -n "$DRIVER_READY" ] || install_driver $((end - $(uptime_s)))
         found=$(cards)
         ((found < GPUS)) || break
-        (($(uptime_s) < end)) || without_gpus "$found"
+        (($(uptime_s) < end)) || without_gpus "$found of $GPUS GPUs after $GPU_TIMEOUT_S s"
+        ((same < SAME_FAILURES || $(uptime_s) < same_since + SAME_FAILURES_S)) \
+            || without_gpus "the driver installer failed $same times in the same words within $(($(uptime_s) - same_since)) s"
         (($(uptime_s) < BEATEN_AT + 60)) || tell driver "waiting for GPUs: $found of $GPUS answer"
         sleep 10
     done
     if ! [ -e "$ROOT/dev/nvidia-uvm" ] && ! nvidia-modprobe -u -c 0; then
         say driver "there is no /dev/nvidia-uvm: CUDA will not find the GPUs"
     fi
-    tell driver "$found GPUs answer"
+    keep_driver_awake
+    tell driver "$found GPUs answer, driver $(ask_cards --query-gpu=driver_version --format=csv,noheader | head -n 1)"
+}
+
+count_failure() { # BEGAN_S WORDS: of prepare_gpus; a failure that took its time, or says something else, starts anew
+    local now like=${2//[0-9]/} # without times and process ids
+    now=$(uptime_s)
+    if [ "$like" != "$words" ] || ((now - $1 > AT_ONCE_S)); then
+        words=$like same=0 same_since=$1
+    fi
+    same=$((same + 1))
+}
+
+# Without it the driver forgets the cards when their last user leaves, and each program waits for them again. Google's
+# own script for preloaded drivers starts it in the same way.
+keep_driver_awake() {
+    command -v nvidia-persistenced >/dev/null || return 0
+    LD_LIBRARY_PATH=$NVIDIA/lib64 timeout 30 nvidia-persistenced \
+        || say driver "nvidia-persistenced could not be started: each program waits for the cards anew"
 }
 
 install_driver() { # WITHIN_S, at least one; a machine without cos-extensions has its driver already, or never
+    local began
     if command -v cos-extensions >/dev/null; then
         timeout 120 systemctl start gcr-online.target docker.socket
+        began=$(uptime_s)
         if ! timeout -k 10 $(($1 > 0 ? $1 : 1)) cos-extensions install gpu -- "-version=$DRIVER" >>"$BOOT/driver.log" 2>&1; then
             say driver "the driver could not be installed: $(tail -n 1 "$BOOT/driver.log")"
+            count_failure "$began" "$(tail -n 1 "$BOOT/driver.log")"
             return
         fi
         say driver "the driver is installed"
@@ -45,7 +71,7 @@ ask_cards() { LD_LIBRARY_PATH=$NVIDIA/lib64 timeout 30 nvidia-smi "$@" 2>&1; }
 
 cards() { ask_cards -L | grep -c '^GPU '; }
 
-without_gpus() { # FOUND: everything that may say why, then the end
+without_gpus() { # WORDS: everything that may say why, then the end
     {
         lspci | grep -i nvidia || echo "lspci: no NVIDIA device"
         dmesg | grep -iE 'nvrm|nvidia' | tail -n 20
@@ -54,7 +80,7 @@ without_gpus() { # FOUND: everything that may say why, then the end
         ! command -v cos-extensions >/dev/null || cos-extensions list | tail -n 20
         tail -n 30 "$BOOT/driver.log" "$NVIDIA/nvidia-installer.log"
     } 2>&1 | sed 's/^/spot: gpu: /'
-    give_up no_gpu "$1 of $GPUS GPUs after $GPU_TIMEOUT_S s; $(tail -n 1 "$BOOT/driver.log" 2>/dev/null)"
+    give_up no_gpu "$1; $(tail -n 1 "$BOOT/driver.log" 2>/dev/null)"
 }
 
 # --- the data disk: made only where nothing was ever made; one that cannot be read is not an empty one -----------

@@ -14,4 +14,5 @@ if [ "$driver" != ok ]; then
 fi
 mkdir -p "$SPOT_ROOT/var/lib/nvidia/bin" "$SPOT_ROOT/var/lib/nvidia/lib64"
 ln -sf "$VM_STUBS/nvidia-smi.sh" "$SPOT_ROOT/var/lib/nvidia/bin/nvidia-smi"
+ln -sf "$VM_STUBS/nvidia-persistenced.sh" "$SPOT_ROOT/var/lib/nvidia/bin/nvidia-persistenced"
 echo "Finished installing the drivers."

@@ -78,7 +78,7 @@ def prepared(wish: argparse.Namespace) -> dict[str, str]:
             raise Refused(f"error gathering device information while adding custom device {device!r}")
     environment = image_environment()
     for volume in wish.v:
-        source, _, target = volume.partition(":")
+        source, target = volume.split(":")[:2]  # behind them may stand "ro"
         mount(source, target, environment)
     environment.update(variable.split("=", 1) for variable in wish.e)
     return environment
