@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import time
 from collections.abc import Iterator
@@ -75,7 +76,11 @@ def test_where_everything_hangs_each_line_says_so_within_five_seconds(setup: Set
     found = {line["name"]: line for line in report["checks"]}
     assert found["project"]["cause"].startswith("no clear answer"), "what rests on it is not asked"
     assert set(found) | ON_THE_PROJECT == whole, "no other line is missing"
-    assert found["objects"]["fact"] == "not answered within 4 s"
+    fact = found["objects"]["fact"]
+    waited = re.fullmatch(r"not answered within ([0-9.]+) s", fact)
+    # What opening the set-up took is no longer there for the questions: how much that is, is the computer's business.
+    assert waited is not None, fact
+    assert DEADLINE_S - 2 < float(waited[1]) <= DEADLINE_S
     assert {"project", "objects", "bucket", "alerts", "public_url"} <= {
         name for name, line in found.items() if line["result"] != "ok"
     }
