@@ -103,6 +103,7 @@ class LaunchRequest:
     # Name -> reference, such as env:WANDB_API_KEY. Read by the provider at the launch (or by the machine itself), and
     # handed to the agent beside the job, never in it. One that cannot be read: SecretRefused, naming it.
     secrets: Mapping[str, str] = field(default_factory=dict)
+    repeated: bool = False  # this call may have been made before, also by a process that is gone
 
 
 class Provider(Protocol):

@@ -7,7 +7,7 @@ stored, then the provider is called; and immediately before the call the stop st
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from supervisor.domain.actions import Launch, PinImage
 from supervisor.domain.causes import Cause
@@ -52,7 +52,7 @@ class Launcher:
         if not self.leads(lease) or not self._still_wanted(run, action, first):
             return
         try:
-            self.providers[run.provider].launch(request)
+            self.providers[run.provider].launch(replace(request, repeated=not first))
         except LaunchFailed as error:
             self.outcomes.create_failed(
                 run.key,

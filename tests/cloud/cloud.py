@@ -120,6 +120,8 @@ class Cloud:
         oracle = Oracle(service)
 
         def watch(request: Request, response: Response) -> None:
+            if response.headers.get("Content-Type", "").startswith("text/html"):
+                return  # of something in between, and not Google's
             found = oracle.check(request, response)
             with self._lock:
                 self.checked += 1

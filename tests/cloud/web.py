@@ -137,6 +137,10 @@ class WebServer:
         """From now on it is asked before each answer."""
         self._server.gate = gate
 
+    def watch_nothing(self) -> None:
+        """From now on exchanges are not shown to `watch`."""
+        self._server.watch = None
+
     @property
     def closing(self) -> threading.Event:
         """Set when the server closes: what a fake waits on instead of sleeping."""

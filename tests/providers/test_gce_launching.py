@@ -17,9 +17,10 @@ from supervisor.ports.provider import (
     QuotaExceeded,
     StillLooking,
 )
+from supervisor.providers.gce.launching import SETTLED_S
 from tests.cloud.web import Hang, Reset
 from tests.contracts.provider_subject import ref
-from tests.providers.gce_subject import GceSubject
+from tests.providers.gce_subject import ZONES, GceSubject
 
 INSERT = r"/instances$"
 
@@ -57,7 +58,7 @@ def test_a_launch_that_takes_longer_is_learnt_by_the_next_one(subject: GceSubjec
     subject.compute.create_s = 90.0
     request = subject.request()
     start = subject.clock.now()
-    with pytest.raises(StillLooking, match="looks for room"):
+    with pytest.raises(StillLooking, match="looking for room"):
         subject.provider.launch(request)
     assert subject.clock.now() - start <= 26.0
     assert subject.listed(request).state is MachineState.ASKED  # type: ignore[union-attr]
@@ -159,6 +160,53 @@ def test_a_refused_permission_is_told_in_words(subject: GceSubject) -> None:
     subject.compute.fail_next("POST", INSERT, 403, reason="forbidden")
     with pytest.raises(LaunchRejected, match="spot doctor"):
         subject.provider.launch(subject.request())
+
+
+def test_a_refusal_after_a_lost_answer_is_not_definite(subject: GceSubject) -> None:
+    """The first call was carried out and its answer was lost; its repeat is refused."""
+    request = subject.request()
+    subject.compute.fail_next("POST", INSERT, Reset, lost=True)
+    subject.compute.fail_next("POST", INSERT, 403, reason="forbidden")
+    assert subject.provider.launch(request).machine_id == subject.compute.instance(request.name).id
+
+
+def test_a_refusal_is_definite_once_no_earlier_call_can_make_a_machine(subject: GceSubject) -> None:
+    request = subject.request()
+    subject.compute.fail_next("POST", INSERT, Reset)
+    subject.compute.fail_next("POST", INSERT, 403, times=None, for_s=1000.0, reason="forbidden")
+    with pytest.raises(ProviderUnavailable, match="may still come"):
+        subject.provider.launch(request)
+    with pytest.raises(
+        ProviderUnavailable, match="may still come"
+    ):  # a new process knows only that it is a repeat
+        subject.make().launch(replace(request, repeated=True))
+    subject.clock.advance(SETTLED_S + 1.0)
+    with pytest.raises(LaunchRejected, match="spot doctor"):
+        subject.provider.launch(request)
+    assert subject.compute.names() == []
+
+
+def test_a_machine_that_is_there_wins_over_a_refusal_of_our_own(subject: GceSubject) -> None:
+    """After a restart the agent's archive is missing, and the settings no longer offer the zone."""
+    request = subject.request()
+    machine = subject.up(request)
+    subject.agent.unlink()
+    assert subject.make().launch(replace(request, repeated=True)).machine_id == machine.machine_id
+    subject.config = replace(subject.config, zones=ZONES[1:])
+    assert subject.make().launch(replace(request, repeated=True)).machine_id == machine.machine_id
+
+
+@pytest.mark.parametrize("status", [400, 403, 404, 409, 412])
+def test_a_poll_that_is_refused_says_nothing_of_the_insert(subject: GceSubject, status: int) -> None:
+    """Neither of a machine that is there, nor of a stock-out, which the same insert then tells."""
+    request, other = subject.request(), subject.request(zone=1)
+    subject.compute.stock_out(other.placement.zone)
+    subject.compute.fail_next("GET", "/operations/", status, times=None, for_s=1000.0, reason="forbidden")
+    assert subject.provider.launch(request).machine_id == subject.compute.instance(request.name).id
+    subject.provider.launch(other)  # Google is looking for room
+    subject.clock.advance(60.0)
+    with pytest.raises(NoCapacity):
+        subject.provider.launch(other)
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ class Compute:
             )
             return clients.instances.insert_unary(request=request, timeout=timeout_s, retry=None)
 
-        return plain(self._official_call(ask))
+        return _named(plain(self._official_call(ask)))
 
     def get(self, zone: str, name: str) -> Json | None:
         """None: there is no such machine."""
@@ -73,7 +73,7 @@ class Compute:
             return clients.instances.get(timeout=timeout_s, retry=None, **self._at(zone, instance=name))
 
         try:
-            return plain(self._official_call(ask, GET_S))
+            return _named(plain(self._official_call(ask, GET_S)))
         except ApiError as error:
             if error.missing:
                 return None
@@ -88,13 +88,13 @@ class Compute:
             )
             return clients.instances.delete_unary(request=request, timeout=timeout_s, retry=None)
 
-        return plain(self._official_call(ask))
+        return _named(plain(self._official_call(ask)))
 
     def operation(self, zone: str, name: str) -> Json:
         def ask(clients: Any, timeout_s: float) -> Any:
             return clients.operations.get(timeout=timeout_s, retry=None, **self._at(zone, operation=name))
 
-        return plain(self._official_call(ask, GET_S))
+        return _named(plain(self._official_call(ask, GET_S)))
 
     def serial(self, zone: str, name: str, last_bytes: int) -> str:
         """The end of the first serial port's output; Google keeps 1 MB of it."""
@@ -160,8 +160,7 @@ class Compute:
             )  # fmt: skip
             if answer.status_code != 200:
                 raise refused(answer.status_code, answer.content)
-            found: dict[str, Any] = spoken(answer.json)
-            return found
+            return _object(spoken(answer.json))
 
         return self._retry.call(ask, min(BULK_S, self._retry.deadline_s))
 
@@ -211,6 +210,19 @@ class Compute:
             raise ApiError(f"no Google credentials: {error}", None, IDENTITY) from error
         widen(session)
         return session
+
+
+def _named(answer: dict[str, Any]) -> dict[str, Any]:
+    """A machine or an operation. JSON of something in between, under HTTP 200, is no answer of Google's."""
+    if answer.get("id") and answer.get("name"):
+        return answer
+    raise ApiError("no clear answer: neither a machine nor an operation")
+
+
+def _object(answer: Any) -> dict[str, Any]:
+    if isinstance(answer, dict):
+        return answer
+    raise ApiError("no clear answer: no JSON object")
 
 
 def _headers(url: str, root: str) -> dict[str, str]:

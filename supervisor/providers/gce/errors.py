@@ -64,6 +64,9 @@ class ApiError(Exception):
         super().__init__(text)
         self.status = status
         self.reason = reason
+        self.after_unclear = (
+            False  # the same call was made before without a clear answer: it may be carried out
+        )
 
     @property
     def transient(self) -> bool:

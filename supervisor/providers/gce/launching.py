@@ -1,8 +1,12 @@
 """One create call from its intent to a definite end.
 
-Insert carries the try's request id: Google answers a repeat with the operation that the first one started, so a lost
-answer is found again. The operation is asked for a while; when it takes longer, the call ends without an answer and
-the same launch, asked again by a later tick, learns how it went. A failed operation is definite.
+Insert carries the try's request id: Google answers a repeat with the operation that the first call started, so a lost
+answer is found again. The operation is polled for a while; when it takes longer, the call ends without an answer, and
+the same launch, asked again by a later tick, learns how it ended.
+
+Once an insert was accepted, only the operation's own error is a definite no. An error of anything asked afterwards
+(the poll, a get, the same insert again) says nothing about the machine: it is looked up by its name, and adopted when
+it is there. A refused insert is definite only if no earlier call with its request id can have made a machine.
 """
 
 from __future__ import annotations
@@ -11,12 +15,14 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from supervisor.domain.causes import Cause
 from supervisor.domain.machine import RUN_LABEL, SUPERVISOR_LABEL, Machine
 from supervisor.ports.clock import Clock
 from supervisor.ports.provider import (
+    LaunchFailed,
     LaunchRejected,
     LaunchRequest,
     NoCapacity,
@@ -33,10 +39,22 @@ from supervisor.providers.gce.records import Records
 
 WAIT_S = 25.0  # from the insert on, where nobody else waits; many at once wait shorter
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.3, 3.0
-REMEMBERED = 10_000  # operations
+REMEMBERED = 10_000  # request ids
+SETTLED_S = 180.0  # an insert without a clear answer may still make its machine for so long
 EXISTS = "RESOURCE_ALREADY_EXISTS"
 
 Operation = Mapping[str, Any]
+NAME_TAKEN: Operation = {"status": "DONE", "error": {"errors": [{"code": EXISTS}]}}
+
+
+@dataclass(slots=True)
+class _Known:
+    """What this process knows of one request id. `operation`: the name of its operation, "" = unknown. `unclear_until`:
+    a call without a clear answer may make a machine until then, monotonic."""
+
+    operation: str = ""
+    accepted: bool = False
+    unclear_until: float = float("-inf")
 
 
 class Launcher:
@@ -53,25 +71,48 @@ class Launcher:
         self._clock, self._pause = clock, pause
         self._lock = threading.Lock()
         self._waiting = 0
-        self._operations: OrderedDict[str, str] = OrderedDict()  # request id -> the operation's name
+        self._requests: OrderedDict[str, _Known] = OrderedDict()  # by request id
 
     def launch(self, request: LaunchRequest) -> Machine:
         """The promise of ports/provider.py."""
-        zone, region = request.placement.zone, request.placement.region
-        try:
-            with self._waiters() as patience_s:
-                end = self._clock.monotonic() + patience_s
-                operation = self._ended(zone, self._begun(request), end)
-        except ApiError as error:
-            if error.exists:
-                return self._adopt(request)
-            raise errors.of_request(error, region) from error
+        zone, known = request.placement.zone, self._known(request)
+        with self._waiters() as patience_s:
+            end = self._clock.monotonic() + patience_s
+            try:
+                operation = self._inserted(request, known)
+            except LaunchFailed as refusal:
+                return self.unless_present(request, refusal)
+            try:
+                operation = self._ended(zone, operation, end)
+            except ApiError as error:
+                if not error.transient:
+                    known.operation = ""  # the same insert, asked again, answers with its operation too
+                return self._unread(request, error)
         failures = (operation.get("error") or {}).get("errors") or []
         if not failures:
             return self._made(request, str(operation.get("targetId") or ""))
         if any(errors.word(str(failure.get("code", ""))) == EXISTS for failure in failures):
             return self._adopt(request)
-        raise errors.of_codes(failures, region)
+        raise errors.of_codes(failures, request.placement.region)
+
+    def unless_present(self, request: LaunchRequest, refusal: LaunchFailed) -> Machine:
+        """The machine of this launch, where an earlier call has made it; else `refusal` is raised, or
+        ProviderUnavailable while such a call may still make one."""
+        known = self._known(request)
+        unsettled = known.accepted or self._clock.monotonic() < known.unclear_until
+        try:
+            machine = self.present(request)
+        except ProviderUnavailable:
+            if unsettled:
+                raise
+            raise refusal from None
+        if machine is not None:
+            return machine
+        if unsettled:
+            raise ProviderUnavailable(
+                f"{request.name} was asked for before, and may still come. The repeat was refused: {refusal}"
+            ) from refusal
+        raise refusal
 
     def present(self, request: LaunchRequest) -> Machine | None:
         """The machine of this very launch, where it is there already. None: it is not. ProviderUnavailable."""
@@ -84,31 +125,55 @@ class Launcher:
 
     # --- the operation ------------------------------------------------------------------------------------------------
 
-    def _begun(self, request: LaunchRequest) -> Operation:
-        """The operation as it is now: that of an earlier call, or a new one."""
+    def _known(self, request: LaunchRequest) -> _Known:
+        """A request that an earlier process may have sent is as unclear as one whose answer was lost."""
+        with self._lock:
+            known = self._requests.get(request.request_id)
+            if known is None:
+                settled_at = self._clock.monotonic() + SETTLED_S if request.repeated else float("-inf")
+                known = self._requests[request.request_id] = _Known(unclear_until=settled_at)
+            while len(self._requests) > REMEMBERED:
+                self._requests.popitem(last=False)
+            return known
+
+    def _inserted(self, request: LaunchRequest, known: _Known) -> Operation:
+        """The operation as it is now: that of an earlier call, or that of this insert. LaunchFailed: the insert was
+        refused, or could not be sent."""
         zone = request.placement.zone
-        with self._lock:
-            earlier = self._operations.get(request.request_id)
-        if earlier is not None:
+        if known.operation:
             try:
-                return self._compute.operation(zone, earlier)
+                return self._compute.operation(zone, known.operation)
             except ApiError as error:
-                if not error.missing:
-                    raise
+                if error.transient:
+                    return {"name": known.operation}  # it is polled again
+                known.operation = ""
         body = instance.build(self._config, request, self._parcels.ready())
-        operation = self._compute.insert(zone, body, request.request_id)
-        with self._lock:
-            self._operations[request.request_id] = str(operation["name"])
-            while len(self._operations) > REMEMBERED:
-                self._operations.popitem(last=False)
+        try:
+            operation = self._compute.insert(zone, body, request.request_id)
+        except ApiError as error:
+            if error.exists:
+                return NAME_TAKEN
+            if error.transient or error.after_unclear:
+                known.unclear_until = self._clock.monotonic() + SETTLED_S
+            raise errors.of_request(error, request.placement.region) from error
+        known.accepted, known.operation = True, str(operation["name"])
         return operation
+
+    def _unread(self, request: LaunchRequest, error: ApiError) -> Machine:
+        """An accepted insert whose operation cannot be read: the machine tells how it ended, where it is there."""
+        machine = self.present(request)
+        if machine is not None:
+            return machine
+        raise ProviderUnavailable(
+            f"{request.name} was asked for, and how that went cannot be read: {error}"
+        ) from error
 
     def _ended(self, zone: str, operation: Operation, end: float) -> Operation:
         """`end`: until when it may be waited for, monotonic."""
         pause_s = FIRST_PAUSE_S
         while operation.get("status") != "DONE":
             if self._clock.monotonic() + pause_s > end:
-                raise StillLooking("the machine is still being created: Google looks for room")
+                raise StillLooking("the machine is still being created: Google is looking for room")
             self._pause(pause_s)
             pause_s = min(LONGEST_PAUSE_S, 1.6 * pause_s)
             operation = self._compute.operation(zone, str(operation["name"]))

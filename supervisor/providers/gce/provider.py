@@ -29,7 +29,6 @@ from supervisor.ports.provider import (
     LaunchRequest,
     NotSupported,
     ProviderUnavailable,
-    SecretRefused,
 )
 from supervisor.providers.gce import secrets
 from supervisor.providers.gce.advice import Advice
@@ -117,18 +116,19 @@ class GceProvider:
         return self._gpus(shape)
 
     def launch(self, request: LaunchRequest) -> Machine:
-        if not any(offer.placement == request.placement for offer in self._offers):
-            place = request.placement
-            raise LaunchRejected(f"{place.shape} in {place.zone} is not offered by these settings")
         try:
-            secrets.refuse(request.secrets)
-        except SecretRefused:
-            present = self._launcher.present(request)
-            if present is not None:
-                return present
-            raise
+            self._refuse(request)
+        except LaunchRejected as refusal:
+            return self._launcher.unless_present(request, refusal)
         self._advice.wanted()
         return self._launcher.launch(request)
+
+    def _refuse(self, request: LaunchRequest) -> None:
+        """LaunchRejected for what these settings do not offer, and for secrets that no machine can read."""
+        place = request.placement
+        if not any(offer.placement == place for offer in self._offers):
+            raise LaunchRejected(f"{place.shape} in {place.zone} is not offered by these settings")
+        secrets.refuse(request.secrets)
 
     def machines(self) -> MachineListing:
         with clear_answers("the list of machines"):

@@ -63,11 +63,12 @@ class Retry:
     def call(self, ask: Callable[[float], T], deadline_s: float | None = None) -> T:
         """`ask(timeout_s)` until it answers. Raises the last ApiError."""
         end = self.monotonic() + (deadline_s or self.deadline_s)
-        pause = FIRST_PAUSE_S
+        pause, unclear = FIRST_PAUSE_S, False
         for left in reversed(range(TRIES)):
             try:
                 return ask(max(0.1, min(self.per_try_s, end - self.monotonic())))
             except ApiError as error:
+                error.after_unclear, unclear = unclear, True
                 # By chance: those who were refused together do not come back together.
                 wait_s = pause * (0.5 + self.chance() / 2)
                 if (
