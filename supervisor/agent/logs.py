@@ -70,7 +70,8 @@ class LogShipper:
         self._written = 0  # bytes of `_chunk` that are in the store
 
     def ship(self, last: bool = False) -> None:
-        """Write everything that is new. StoreUnavailable: it is shipped by the next call. OSError: this disk.
+        """Write what is new now; what is written meanwhile is for the next call, so that a flood ends no call too late.
+        StoreUnavailable: it is shipped by the next call. OSError: this disk.
 
         A file that the training removed, or replaced by something else, holds nothing new.
         """
@@ -79,16 +80,17 @@ class LogShipper:
             self._write()
             return
         with source:
-            if os.fstat(source.fileno()).st_size < self._offset:
+            end = os.fstat(source.fileno()).st_size
+            if end < self._offset:
                 self._offset = 0  # it was emptied: what it holds now is new
             while True:
                 if len(self._chunk) < CHUNK_BYTES:
                     source.seek(self._offset)
-                    data = source.read(_READ_BYTES)
+                    data = source.read(min(_READ_BYTES, end - self._offset))
                     self._offset += len(data)
                     plain = self._stream.feed(data) if data else self._stream.rest()
                     self._chunk += self._cutter.feed(plain)
-                    more = len(data) == _READ_BYTES
+                    more = bool(data) and self._offset < end
                 else:
                     more = True
                 if last and not more:

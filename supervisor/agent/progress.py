@@ -59,6 +59,15 @@ class LineTail:
             self._part, self._too_long = b"", True
         return found
 
+    def unread_bytes(self) -> int:
+        """Of the file as it is now; 0 where it cannot be read."""
+        try:
+            seen = os.stat(self._path)
+        except OSError:
+            return 0
+        again = seen.st_ino != self._inode or seen.st_size < self._offset
+        return seen.st_size - (0 if again else self._offset)
+
     def _fits(self, line: bytes) -> bool:
         if self._too_long or len(line) > LINE_BYTES:
             self._too_long = False
@@ -87,8 +96,10 @@ class Progress:
         return self._bad + self._tail.dropped
 
     def drain(self) -> None:
-        """Read all that is left: the training has ended."""
-        while self.poll():
+        """The training has ended: read what it has written. No more than that: a process that it left behind may write
+        for ever."""
+        until = self._tail.read_bytes + self._tail.unread_bytes()
+        while self.poll() and self._tail.read_bytes < until:
             pass
 
     def poll(self) -> bool:

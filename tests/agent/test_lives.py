@@ -3,6 +3,10 @@
 import json
 import os
 import signal
+import sys
+from contextlib import suppress
+
+import pytest
 
 from supervisor.domain import heartbeat, runfiles
 from tests.agent.machine_rig import RUN, Rig
@@ -203,3 +207,28 @@ def test_a_preempted_training_comes_out_the_same_with_and_without_an_interruptio
     rig.ended()
     assert rig.baton.done is not None
     assert rig.text(rig.baton.done.prefix + "sum.txt") == SUM_20
+
+
+LEAVES_A_WRITER = """
+import os, subprocess, sys, time
+writer = "import sys\\nout = open(sys.argv[1], 'ab', 0)\\nwhile True: out.write(b'{\\"step\\": 7}\\\\n')"
+progress = os.environ["SPOT_PROGRESS_FILE"]
+env = {} if %r == "flees" else None  # without the machine's marker the agent cannot find it
+left = subprocess.Popen([sys.executable, "-c", writer, progress], env=env, start_new_session=True)
+while not os.path.exists(progress):
+    time.sleep(0.01)
+with open(os.path.join(os.environ["SPOT_RESULTS_DIR"], "writer"), "w") as target:
+    target.write(str(left.pid))
+"""
+
+
+@pytest.mark.parametrize("how", ["is found", "flees"])
+def test_a_training_is_finished_though_what_it_left_behind_goes_on_reporting(rig: Rig, how: str) -> None:
+    rig.start(sys.executable, "-c", LEAVES_A_WRITER % how)
+    try:
+        last = rig.ended(60)
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(int((rig.machine / "work" / "results" / "writer").read_text()), signal.SIGKILL)
+    assert (last.phase, last.step) == (heartbeat.FINISHED, 7)
+    assert rig.baton.done is not None

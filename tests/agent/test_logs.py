@@ -117,3 +117,23 @@ def test_a_log_that_was_emptied_goes_on_from_its_beginning(desk: Desk) -> None:
     desk.path.write_bytes(b"after\n")
     desk.shipper.ship(last=True)
     assert desk.log() == b"before\nafter\n"
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_a_call_ends_though_somebody_writes_faster_than_it_ships(desk: Desk, last: bool) -> None:
+    line = b"x" * 1023 + b"\n"
+    desk.out(line * 2000)
+    put, calls = desk.store.put, 0
+
+    def flood(*arguments: object) -> object:
+        nonlocal calls
+        calls += 1
+        assert calls < 20, "it never ends"
+        desk.out(line * 2000)
+        return put(*arguments)
+
+    desk.store.put = flood  # type: ignore[method-assign, assignment]
+    desk.shipper.ship(last)
+    assert desk.log() == line * 2000
+    desk.shipper.ship()
+    assert len(desk.log()) > len(line) * 2000

@@ -104,6 +104,22 @@ def test_a_flood_is_read_in_pieces(desk: Desk) -> None:
     assert desk.progress.ignored == 0
 
 
+def test_a_drain_ends_though_somebody_goes_on_writing(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.line(b'{"step": 1}\n' * 3 * (READ_BYTES // 12))
+    poll, polls = desk.progress.poll, 0
+
+    def while_somebody_writes() -> bool:
+        nonlocal polls
+        polls += 1
+        assert polls < 20, "it never ends"
+        desk.line(b'{"step": 2}\n' * 3 * (READ_BYTES // 12))
+        return poll()
+
+    monkeypatch.setattr(desk.progress, "poll", while_somebody_writes)
+    desk.progress.drain()
+    assert 3 <= polls <= 4, "what was there at the end of the command was read"
+
+
 def test_a_file_that_was_begun_anew_is_read_from_its_beginning(desk: Desk) -> None:
     desk.tell(step=300, total=400)
     desk.path.write_text('{"step": 1}\n')
