@@ -183,7 +183,7 @@ def _facts(story: Story, left_behind: int) -> Facts:
         RUN_ID,
         view.run,
         tuple(view.attempts),
-        house.weights_sha256(RUN_ID, view.run["generation"]),
+        house.weights_sha256(RUN_ID),
         house.twin_sha256(),
         story.survived,
         story.pulled,

@@ -166,9 +166,9 @@ class House:
         if code != 0:
             raise HouseFailed(f"the uninterrupted training ended with exit code {code}")
 
-    def weights_sha256(self, pulled: str, generation: int) -> str | None:
+    def weights_sha256(self, pulled: str) -> str | None:
         """Of the results that were pulled into this folder."""
-        return _sha256(self.folder / pulled / "results" / f"g{generation}" / "weights.npz")
+        return _sha256(self.folder / pulled / "weights.npz")
 
     def twin_sha256(self) -> str | None:
         return _sha256(self.folder / "twin" / "results" / "weights.npz")

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 NAMED = re.compile(r"[0-9a-f]{64}\Z")
 SHORT = 12
+SHOWN = 5  # of the folders that are left out
 
 
 def settle_code(client: Client, spec: Json, send: bool = True) -> bool:
@@ -51,6 +52,9 @@ def settle_code(client: Client, spec: Json, send: bool = True) -> bool:
         how = "stored already" if stored else f"{'' if send else 'not '}stored, {sent}"
         what = f"{plural(len(index.members), 'file')}, {size_text(index.size)} of {safe(str(folder))}"
         output.note(f"code {index.sha256[:SHORT]}: {what} ({how})")
+        if bundle.left_out:
+            names = ", ".join(safe(name) for name in bundle.left_out[:SHOWN])
+            output.note(f"left out: {names}{', …' if len(bundle.left_out) > SHOWN else ''}")
         spec["code"] = index.sha256
         return not stored and not send
 

@@ -1,4 +1,5 @@
-"""Which files of a folder are code: everything but what its ignore files name.
+"""Which files of a folder are code: everything but what its ignore files name, environments of Python and what
+`spot pull` has fetched.
 
 The patterns are git's. Each folder's .gitignore counts for what lies below it, then its .spotignore, which may also
 take something back (`!data/small.csv`); the innermost file that says anything about a name decides. A folder that is
@@ -18,11 +19,18 @@ from pathspec import GitIgnoreSpec
 
 from supervisor.building.ignoring import last_word, parsed
 from supervisor.cli.exits import USAGE, CliError
+from supervisor.cli.pulling import PULLED
 from supervisor.domain.bundle import HINT, MAX_FILES, Member
 
 IGNORE_FILES = (".gitignore", ".spotignore")
 ALWAYS = frozenset({".git"})
 USUAL = ("__pycache__/",)  # may be taken back by `!__pycache__/`
+# What lies in a folder -> what the folder is. Such a folder inside is left out, unless a pattern takes it back.
+NO_CODE = {
+    "pyvenv.cfg": "a virtual environment",
+    "conda-meta": "a conda environment",
+    PULLED: "pulled results",
+}
 MAX_SEEN = 20 * MAX_FILES  # names; a folder with more is not code
 _KINDS = {stat.S_IFSOCK: "socket", stat.S_IFIFO: "pipe", stat.S_IFCHR: "device", stat.S_IFBLK: "device"}
 
@@ -38,24 +46,30 @@ class Found:
     mark: Mark
 
 
-def walk(folder: Path) -> Iterator[Found]:
-    """Files and links to pack, in no order. Raises CliError for what cannot travel, and where a folder cannot be
-    read."""
+def walk(folder: Path, left_out: list[str] | None = None) -> Iterator[Found]:
+    """Files and links to pack, in no order. `left_out` gets a text for each folder that is no code by what it holds.
+    Raises CliError for what cannot travel, and where a folder cannot be read."""
     seen = 0
-    waiting: list[tuple[str, tuple[Rules, ...]]] = [("", (("", parsed(USUAL)),))]
+    waiting: list[tuple[str, tuple[Rules, ...], bool]] = [("", (("", parsed(USUAL)),), True)]
     while waiting:
-        inside, above = waiting.pop()
+        inside, above, taken_back = waiting.pop()
         entries = _entries(folder, inside)
+        kind = None if taken_back else _no_code({entry.name for entry in entries})
+        if kind is not None:
+            if left_out is not None:
+                left_out.append(f"{inside} ({kind})")
+            continue
         rules = (*above, *_rules(folder, inside, entries))
         for entry in entries:
             seen += 1
             if seen > MAX_SEEN:
                 raise CliError(f"{folder} holds more than {MAX_SEEN:,} files. {HINT}", USAGE, "CODE_REFUSED")
             path, is_folder = inside + entry.name, entry.is_dir(follow_symlinks=False)
-            if entry.name in ALWAYS or _ignored(path + "/" if is_folder else path, rules):
+            said = _last_word(path + "/" if is_folder else path, rules)
+            if entry.name in ALWAYS or said:
                 continue
             if is_folder:
-                waiting.append((path + "/", rules))
+                waiting.append((path + "/", rules, said is False))
             else:
                 yield _found(folder, path, entry)
 
@@ -97,15 +111,20 @@ def _rules(folder: Path, inside: str, entries: Sequence[os.DirEntry[str]]) -> It
         ) from None
 
 
-def _ignored(path: str, rules: Sequence[Rules]) -> bool:
-    """`path` with a slash at its end for a folder. The last pattern that names the path itself decides. One that names
-    a folder above it does not count: we would not be here if it had left that folder out, and if it took it back, that
-    was not meant for everything below."""
+def _no_code(names: set[str]) -> str | None:
+    """What a folder is that holds these names, where it is one that programs make and nobody writes code in."""
+    return next((kind for name, kind in NO_CODE.items() if name in names), None)
+
+
+def _last_word(path: str, rules: Sequence[Rules]) -> bool | None:
+    """True: left out, False: taken back, None: no pattern names it. `path` with a slash at its end for a folder. The
+    last pattern that names the path itself decides. One that names a folder above it does not count: we would not be
+    here if it had left that folder out, and if it took it back, that was not meant for everything below."""
     for inside, spec in reversed(rules):
         said = last_word(path[len(inside) :], spec)
         if said is not None:
             return said
-    return False
+    return None
 
 
 def _found(folder: Path, path: str, entry: os.DirEntry[str]) -> Found:

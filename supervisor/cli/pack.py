@@ -41,16 +41,19 @@ _THREADS, _WAITING = 2, 4  # who compress, and how many pieces may wait for it
 
 @dataclass(frozen=True)
 class Packed:
-    """`file` holds the gzip, at its beginning; it lives as long as the `with`."""
+    """`file` holds the gzip, at its beginning; it lives as long as the `with`. `left_out`: folders that are no code,
+    such as `.venv/ (a virtual environment)`."""
 
     index: BundleIndex
     file: IO[bytes]
+    left_out: tuple[str, ...] = ()
 
 
 @contextmanager
 def packed(folder: Path) -> Iterator[Packed]:
     """The bundle of what lies in `folder`. Raises CliError where the folder cannot travel, naming the file."""
-    found = _checked(folder, sorted(walk(folder), key=lambda one: os.fsencode(one.member.path)))
+    left_out: list[str] = []
+    found = _checked(folder, sorted(walk(folder, left_out), key=lambda one: os.fsencode(one.member.path)))
     try:
         with tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES) as file:
             with ThreadPoolExecutor(_THREADS) as pool:
@@ -61,7 +64,9 @@ def packed(folder: Path) -> Iterator[Packed]:
                 sha256 = archive.close()
             size = file.tell()
             file.seek(0)
-            yield Packed(BundleIndex.of(sha256, (one.member for one in found), size), file)
+            yield Packed(
+                BundleIndex.of(sha256, (one.member for one in found), size), file, tuple(sorted(left_out))
+            )
     except OSError as error:  # of the temporary file: those of the folder are told where they happen
         place = f"{tempfile.gettempdir()}: {error.strerror}"
         text = f"The bundle of {folder} cannot be written to {place}. Free some space there, or set TMPDIR."

@@ -11,7 +11,7 @@ import shlex
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from itertools import islice
 from pathlib import Path
@@ -20,11 +20,11 @@ import click
 
 from supervisor.cli import output
 from supervisor.cli.client import Client, Json, run_path
-from supervisor.cli.exits import DETACHED, FAILED, CliError
+from supervisor.cli.exits import DETACHED, FAILED, NOT_FOUND, CliError
 from supervisor.cli.fetching import Fetcher, Interrupted, reason
 from supervisor.cli.finding import choose_run
 from supervisor.cli.options import not_empty, run_argument, server_options
-from supervisor.cli.pulling import Destination, FileRefused, Wanted, wanted
+from supervisor.cli.pulling import Destination, FileRefused, Wanted, laid_out, results_folder, wanted
 from supervisor.cli.words import safe
 from supervisor.domain.baton import FileEntry
 from supervisor.domain.manifest import manifest_sha256
@@ -55,11 +55,15 @@ def pull(
 ) -> None:
     """Fetch the files of a run into DIR (default: ./RUN) and compare them with their checksums.
 
-    Repeat it after an interruption: what is here already is not fetched again. The last line says OK N/N, errors 0
-    only when every file is complete. CMD sees SPOT_RESULTS_DIR, the folder of the results.
+    Results lie in DIR itself; below g1, g2, … only where the run has results of several generations. With other kinds
+    every file keeps its whole path. Repeat it after an interruption: what is here already is not fetched again. The
+    last line says OK N/N, errors 0 only when every file is complete. CMD sees SPOT_RESULTS_DIR, the results' folder.
     """
     name = choose_run(client, run_id)
     listed, results_sha256 = _list(client, name, kinds)
+    if not listed:
+        _refuse_nothing(client, name, kinds, results_sha256)
+    listed = laid_out(listed, kinds)
     try:
         into = Destination(Path(folder or name))
     except (FileRefused, OSError) as error:
@@ -77,18 +81,25 @@ def pull(
         if not pulled.errors:
             into.clear()
             if load_check is not None:
-                pulled.check(load_check)
+                pulled.check(load_check, results_folder(listed))
         if not pulled.errors and "results" in kinds:
-            pulled.report(results_sha256, bool(listed))
+            pulled.report(results_sha256, any(file.kind == "results" for file in listed))
     finally:
         into.close()
     total = len(listed)
-    if not total:
-        output.note(f"{safe(name)} has no {' and no '.join(kinds)} now: nothing was fetched.")
     if pulled.errors:
         click.echo(f"FAILED {len(pulled.here)}/{total}, errors {pulled.errors}")
         ctx.exit(FAILED)
     click.echo(f"OK {total}/{total}, errors 0")
+
+
+def _refuse_nothing(client: Client, name: str, kinds: Sequence[str], promised: str | None) -> None:
+    """Raises CliError. A run that was verified without any result may wait for its pull: that is noted all the same."""
+    empty = manifest_sha256(())
+    if "results" in kinds and promised == empty:
+        client.post(run_path(name, "pulled"), {"results_sha256": empty, "files": 0})
+    text = f"{name} has no {' and no '.join(kinds)} now: nothing was fetched."
+    raise CliError(text, NOT_FOUND, "NOTHING_TO_PULL", (f"what it is doing: spot show {name}",))
 
 
 def _list(client: Client, name: str, kinds: Sequence[str]) -> tuple[list[Wanted], str | None]:
@@ -157,9 +168,9 @@ class _Pull:
         clear = "\r\x1b[K" if sys.stderr.isatty() else ""
         output.note(f"{clear}error: {text}")
 
-    def check(self, command: str) -> None:
-        """Proof by load: the user's command on what is here."""
-        env = {**os.environ, **self._results_folder()}
+    def check(self, command: str, results: str) -> None:
+        """Proof by load: the user's command on what is here. `results`: their folder in DIR."""
+        env = {**os.environ, "SPOT_RESULTS_DIR": str((self._into.folder / results).absolute())}
         done = subprocess.run(["/bin/sh", "-c", command], cwd=self._into.folder, env=env, check=False)
         if done.returncode != 0:
             self.trouble(f"--load-check ended with exit code {done.returncode}")
@@ -185,12 +196,6 @@ class _Pull:
             self._client.post(run_path(self._name, "pulled"), body)
         except CliError as error:
             self.trouble(f"the files are here, but the supervisor did not note it: {safe(error.text)}")
-
-    def _results_folder(self) -> Mapping[str, str]:
-        folders = {
-            "/".join(entry.name.split("/")[:2]) for entry in self.here if entry.name.startswith("results/")
-        }
-        return {"SPOT_RESULTS_DIR": str((self._into.folder / max(folders)).absolute())} if folders else {}
 
     def _count(self, size: int) -> None:
         with self._lock:

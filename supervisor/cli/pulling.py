@@ -12,14 +12,19 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import stat
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 PARTS = ".spot-pull"
+PULLED = (
+    ".spot-pulled"  # stays in a folder that a pull has made: it holds results, so it is not code (codewalk)
+)
+_GENERATION = re.compile(r"results/g(\d{1,9})/.")
 CHUNK_BYTES = 1 << 20
 PART_NAME_BYTES = 255
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -36,12 +41,14 @@ class Mismatch(FileRefused):
 
 @dataclass(frozen=True)
 class Wanted:
-    """One entry of the list. `sha256` None: the server does not know it."""
+    """One entry of the list. `sha256` None: the server does not know it. `dropped`: how many of the first folders of
+    its path it goes without on this disk."""
 
     path: str
     kind: str
     size: int
     sha256: str | None
+    dropped: int = 0
 
 
 def wanted(entry: Any, kinds: Collection[str]) -> Wanted:
@@ -53,8 +60,32 @@ def wanted(entry: Any, kinds: Collection[str]) -> Wanted:
     return Wanted(path, kind, size, sha256)
 
 
+def laid_out(listed: list[Wanted], kinds: Collection[str]) -> list[Wanted]:
+    """Results alone lie flat in DIR, below their generation (`g1`) only where there are several. Beside other kinds
+    every file keeps its whole path, and so does a result whose name this folder needs itself."""
+    if set(kinds) != {"results"}:
+        return listed
+    several = len({found.group(1) for file in listed if (found := _GENERATION.match(file.path))}) > 1
+    return [replace(file, dropped=_dropped(file.path, several)) for file in listed]
+
+
+def _dropped(path: str, several: bool) -> int:
+    if _GENERATION.match(path) is None or (not several and path.split("/")[2] in (PARTS, PULLED)):
+        return 0
+    return 1 if several else 2
+
+
+def results_folder(listed: list[Wanted]) -> str:
+    """Where the newest generation's results lie in DIR."""
+    found = [
+        (int(match.group(1)), file.dropped) for file in listed if (match := _GENERATION.match(file.path))
+    ]
+    generation, dropped = max(found, default=(0, 2))
+    return "/".join(["results", f"g{generation}"][dropped:]) or "."
+
+
 def parts_of(file: Wanted) -> list[str]:
-    """The folders and the name, checked. Raises FileRefused for a name that a run's file cannot have."""
+    """The folders on this disk and the name, checked. Raises FileRefused for a name that a run's file cannot have."""
     parts = file.path.split("/")
     if parts[0] != file.kind or len(parts) < 2:
         raise FileRefused("its name is not one of this kind")
@@ -63,7 +94,7 @@ def parts_of(file: Wanted) -> list[str]:
             raise FileRefused("its name leads elsewhere or cannot be printed")
         if len(os.fsencode(part)) > PART_NAME_BYTES:
             raise FileRefused("its name is too long for this disk")
-    return parts
+    return parts[file.dropped :]
 
 
 class Destination:
@@ -74,6 +105,8 @@ class Destination:
         self.folder = folder
         self._root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
+            if not os.listdir(self._root):
+                os.close(os.open(PULLED, os.O_WRONLY | os.O_CREAT | _OPEN, 0o666, dir_fd=self._root))
             self._parts = _below(self._root, PARTS)
         except BaseException:
             os.close(self._root)

@@ -41,8 +41,8 @@ def test_a_pull_of_hostile_names_writes_nothing_outside_and_tells_what_it_left(t
         assert (code, last) == (1, "FAILED 10/12, errors 2")
         assert err.count("its name leads elsewhere or cannot be printed") == 2
         assert "\x1b" not in err
-        results = mine / "results" / "g1"
-        assert {name: (results / name).read_text() for name in ODD} == {name: name for name in ODD}
-        there = [path for path in (tmp_path / "person").rglob("*") if path.is_file()]
+        places = {name: mine / name for name in ODD} | {".spot-pull/x": mine / "results/g1/.spot-pull/x"}
+        assert {name: place.read_text() for name, place in places.items()} == {name: name for name in ODD}
+        there = [path for path in mine.parent.rglob("*") if path.is_file() and path.name != ".spot-pulled"]
         assert len(there) == len(ODD)
         assert house.daemon.run("names")["results"]["pulled"] is False

@@ -159,8 +159,8 @@ def begun(folder: Path, at_least: int = 1 << 20) -> int:
 
 
 def is_pulled(house: Stories, run_id: str, folder: Path, digest: bytes) -> None:
-    assert hashlib.sha256((folder / "results/g1/big.bin").read_bytes()).digest() == digest
-    assert (folder / "results/g1/small.txt").read_text() == "small"
+    assert hashlib.sha256((folder / "big.bin").read_bytes()).digest() == digest
+    assert (folder / "small.txt").read_text() == "small"
     assert not (folder / ".spot-pull").exists()
     assert house.daemon.run(run_id)["results"]["pulled"] is True
     assert len(house.events(run_id, "results_pulled")) == 1
@@ -176,7 +176,7 @@ def test_a_pull_that_is_killed_is_gone_on_with(house: Stories, mine: Path) -> No
         cut.communicate()
     kept = part_bytes(folder)
     assert 0 < kept < BIG
-    assert not (folder / "results/g1/big.bin").exists(), "nothing half has the name of a whole"
+    assert not (folder / "big.bin").exists(), "nothing half has the name of a whole"
     code, last, err = pull(house.daemon, "killed", str(folder))
     assert (code, last) == (0, "OK 2/2, errors 0"), err
     is_pulled(house, "killed", folder, digest)
@@ -228,9 +228,9 @@ def test_a_file_that_changes_while_it_is_pulled_is_never_mixed(house: Stories, m
         going.kill()
         going.communicate()
     last = out.decode().splitlines()[-1]
-    if (folder / "results/g1/big.bin").exists():  # the old content, whole: its reader held it open
+    if (folder / "big.bin").exists():  # the old content, whole: its reader held it open
         assert last == "OK 2/2, errors 0"
-        assert any((folder / "results/g1/big.bin").read_bytes()[-4096:])
+        assert any((folder / "big.bin").read_bytes()[-4096:])
     else:
         assert (last, going.returncode) == ("FAILED 1/2, errors 1", 1), err.decode()
     code, last, err = pull(house.daemon, "mixed", str(mine.with_name("again")))

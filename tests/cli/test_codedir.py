@@ -65,9 +65,13 @@ def test_a_folder_becomes_its_hash(project: Path, capsys: pytest.CaptureFixture[
         in capsys.readouterr().err
     )
 
+    (project / ".venv").mkdir()
+    (project / ".venv" / "pyvenv.cfg").touch()
     settle_code(shelf, again := {"code": str(project)})
     assert again["code"] == opened.sha256
-    assert "(stored already)" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "(stored already)" in said
+    assert said.endswith("left out: .venv/ (a virtual environment)\n")
     assert shelf.sent == 1
 
 

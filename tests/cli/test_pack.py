@@ -266,7 +266,7 @@ def test_a_link_that_takes_a_files_place_is_not_followed(
 ) -> None:
     folder = write(tmp_path / "code", {"a.py": "1"})
 
-    def after(place: Path) -> list[codewalk.Found]:
+    def after(place: Path, left_out: list[str]) -> list[codewalk.Found]:
         found = list(codewalk.walk(place))
         (place / "a.py").unlink()
         (place / "a.py").symlink_to("/etc/hostname")
@@ -295,3 +295,28 @@ def test_a_pattern_that_is_none(tmp_path: Path) -> None:
     (folder / "sub/.spotignore").unlink()
     os.mkfifo(folder / "sub/.spotignore")  # nobody writes to it
     assert ".spotignore is not a file" in refused(folder).text
+
+
+def test_environments_and_pulled_results_are_no_code(tmp_path: Path) -> None:
+    """They need no line in an ignore file; a pattern takes one back, and the folder that is sent is always code."""
+    project = write(
+        tmp_path / "p",
+        {
+            "train.py": "", ".venv/pyvenv.cfg": "", ".venv/lib/torch.py": "", "deep/env/conda-meta/history": "",
+            "my-run/.spot-pulled": "", "my-run/weights.npz": "", "src/pyvenv.py": "",
+        },
+    )  # fmt: skip
+    assert names(project) == {"train.py", "src/pyvenv.py"}
+    with pack.packed(project) as bundle:
+        assert bundle.left_out == (
+            ".venv/ (a virtual environment)", "deep/env/ (a conda environment)", "my-run/ (pulled results)",
+        )  # fmt: skip
+    write(project, {".spotignore": "!my-run/\n"})
+    assert names(project) == {
+        "train.py",
+        "src/pyvenv.py",
+        ".spotignore",
+        "my-run/.spot-pulled",
+        "my-run/weights.npz",
+    }
+    assert names(project / "my-run") == {".spot-pulled", "weights.npz"}

@@ -68,8 +68,8 @@ def found(folder: Path) -> list[str]:
 def test_results_are_fetched_compared_and_noted(house: FileServer, pull: Any, mine: Path) -> None:
     ended = pull()
     assert (ended.code, ended.lines, ended.err) == (0, ["OK 2/2, errors 0"], "")
-    assert found(mine) == ["results/g1/model.npz", "results/g1/plots/a.png"]
-    assert (mine / "results/g1/model.npz").read_bytes() == MODEL
+    assert found(mine) == [".spot-pulled", "model.npz", "plots/a.png"]
+    assert (mine / "model.npz").read_bytes() == MODEL
     assert house.noted == [{"results_sha256": house.results_sha256, "files": 2}]
     assert not (mine / pulling.PARTS).exists()
 
@@ -77,18 +77,20 @@ def test_results_are_fetched_compared_and_noted(house: FileServer, pull: Any, mi
 def test_what_is_there_is_not_fetched_again(house: FileServer, pull: Any, mine: Path) -> None:
     pull()
     house.sent.clear()
-    (mine / "results/g1/plots/a.png").write_bytes(b"edit")
+    (mine / "plots/a.png").write_bytes(b"edit")
     ended = pull()
     assert (ended.code, ended.lines[-1]) == (0, "OK 2/2, errors 0")
     assert [name for name, *_ in house.sent] == ["results/g1/plots/a.png"]
-    assert (mine / "results/g1/plots/a.png").read_bytes() == PLOT
+    assert (mine / "plots/a.png").read_bytes() == PLOT
 
 
 def test_other_kinds(house: FileServer, pull: Any, mine: Path) -> None:
     assert pull("--kind", "logs").lines == ["OK 1/1, errors 0"]
-    assert found(mine) == ["logs/a1/0.log"]
+    assert found(mine) == [".spot-pulled", "logs/a1/0.log"]
     assert house.noted == [], "only results are a pull that frees a machine"
-    assert pull("--kind", "code").lines == ["OK 0/0, errors 0"]
+    ended = pull("--kind", "code")
+    assert (ended.code, ended.lines) == (5, [])
+    assert "digits-7 has no code now: nothing was fetched.     (NOTHING_TO_PULL)" in ended.err
 
 
 def test_a_connection_that_breaks_is_gone_on_with(house: FileServer, pull: Any, mine: Path) -> None:
@@ -96,7 +98,7 @@ def test_a_connection_that_breaks_is_gone_on_with(house: FileServer, pull: Any, 
     house.away["results/g1/plots/a.png"] = 2
     assert pull().lines == ["OK 2/2, errors 0"]
     assert house.bytes_of("results/g1/model.npz") == len(MODEL), "not a byte twice"
-    assert (mine / "results/g1/model.npz").read_bytes() == MODEL
+    assert (mine / "model.npz").read_bytes() == MODEL
 
 
 def test_a_pull_that_failed_is_gone_on_with_by_the_next(house: FileServer, pull: Any, mine: Path) -> None:
@@ -105,7 +107,8 @@ def test_a_pull_that_failed_is_gone_on_with_by_the_next(house: FileServer, pull:
     assert (ended.code, ended.lines[-1]) == (1, "FAILED 1/2, errors 1")
     assert "results/g1/model.npz" in ended.err
     assert house.noted == []
-    assert found(mine / "results") == ["g1/plots/a.png"], "nothing half has the name of a whole"
+    assert found(mine / "plots") == ["a.png"]
+    assert not (mine / "model.npz").exists(), "nothing half has the name of a whole"
     house.cut.clear()
     assert pull().lines[-1] == "OK 2/2, errors 0"
     assert house.bytes_of("results/g1/model.npz") == len(MODEL)
@@ -116,7 +119,7 @@ def test_a_part_of_another_content_is_not_gone_on_with(house: FileServer, pull: 
     pull()
     other = house.files["results/g1/model.npz"] = os.urandom(2_000_000)
     assert pull().lines[-1] == "OK 2/2, errors 0"
-    assert (mine / "results/g1/model.npz").read_bytes() == other
+    assert (mine / "model.npz").read_bytes() == other
 
 
 def test_what_does_not_compare_is_fetched_once_again_then_refused(
@@ -127,7 +130,8 @@ def test_what_does_not_compare_is_fetched_once_again_then_refused(
     assert (ended.code, ended.lines[-1]) == (1, "FAILED 1/2, errors 1")
     assert "sha256" in ended.err
     assert [begin for name, begin, _ in house.sent if name == "results/g1/model.npz"] == [0, 0]
-    assert found(mine / "results") == ["g1/plots/a.png"]
+    assert found(mine / "plots") == ["a.png"]
+    assert not (mine / "model.npz").exists()
     house.served["results/g1/model.npz"] = MODEL + b"more"
     ended = pull()
     assert ended.code == 1
@@ -145,7 +149,7 @@ def test_hostile_names_are_refused(
     ended = pull()
     assert (ended.code, ended.lines[-1]) == (1, "FAILED 1/2, errors 1")
     assert "\x1b[2J" not in ended.err
-    assert set(found(tmp_path)) - set(before) == {"mine/results/g1/plots/a.png"}
+    assert set(found(tmp_path)) - set(before) == {"mine/plots/a.png", "mine/.spot-pulled"}
     assert house.noted == []
 
 
@@ -166,20 +170,20 @@ def test_links_in_the_folder_are_not_followed(
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "a.png").write_bytes(b"keep")
-    (mine / "results" / "g1").mkdir(parents=True)
-    (mine / "results" / "g1" / "plots").symlink_to(outside)
-    (mine / "results" / "g1" / "model.npz").symlink_to(outside / "a.png")
+    mine.mkdir()
+    (mine / "plots").symlink_to(outside)
+    (mine / "model.npz").symlink_to(outside / "a.png")
     ended = pull()
     assert (ended.code, ended.lines[-1]) == (1, "FAILED 1/2, errors 1")
     assert "is a link or a file, not a folder" in ended.err
     assert (outside / "a.png").read_bytes() == b"keep"
     assert found(outside) == ["a.png"]
-    assert not (mine / "results/g1/model.npz").is_symlink()
-    assert (mine / "results/g1/model.npz").read_bytes() == MODEL
+    assert not (mine / "model.npz").is_symlink()
+    assert (mine / "model.npz").read_bytes() == MODEL
 
 
 def test_a_load_check_decides(house: FileServer, pull: Any, mine: Path) -> None:
-    ended = pull("--load-check", "test -s results/g1/model.npz && test -s $SPOT_RESULTS_DIR/plots/a.png")
+    ended = pull("--load-check", "test -s model.npz && test -s $SPOT_RESULTS_DIR/plots/a.png")
     assert ended.lines[-1] == "OK 2/2, errors 0"
     house.noted.clear()
     ended = pull("--load-check", "echo broken >&2; exit 4")
@@ -268,11 +272,57 @@ def test_a_list_that_makes_no_sense(house: FileServer, pull: Any, mine: Path, li
     assert "NOT_A_SUPERVISOR" in ended.err
 
 
-def test_a_run_without_files(house: FileServer, pull: Any) -> None:
+def test_a_run_without_files(house: FileServer, pull: Any, mine: Path) -> None:
     house.files, house.verified = {}, False
     ended = pull("--kind", "results", "--kind", "logs")
-    assert ended.lines == ["OK 0/0, errors 0"]
-    assert ended.err == "digits-7 has no results and no logs now: nothing was fetched.\n"
+    assert (ended.code, ended.lines) == (5, []), "a script must not take it for a pull"
+    assert (
+        "error: digits-7 has no results and no logs now: nothing was fetched.     (NOTHING_TO_PULL)"
+        in ended.err
+    )
+    assert not mine.exists()
+    assert house.noted == []
+
+
+def test_a_run_that_was_verified_without_results_is_noted_as_pulled(house: FileServer, pull: Any) -> None:
+    """With require_pull its machine waits for that."""
+    house.files = {}
+    assert pull().code == 5
+    assert house.noted == [{"results_sha256": house.results_sha256, "files": 0}]
+
+
+def test_several_generations_keep_their_folders(house: FileServer, pull: Any, mine: Path) -> None:
+    house.files["results/g10/model.npz"] = b"newest"
+    house.files["results/g9/model.npz"] = b"older"
+    house.verified = False
+    assert pull("--load-check", 'grep -q newest "$SPOT_RESULTS_DIR/model.npz"').lines == ["OK 4/4, errors 0"]
+    assert found(mine) == [
+        ".spot-pulled", "g1/model.npz", "g1/plots/a.png", "g10/model.npz", "g9/model.npz",
+    ]  # fmt: skip
+
+
+def test_results_beside_other_kinds_keep_their_paths(house: FileServer, pull: Any, mine: Path) -> None:
+    house.files["results/g1/logs/a1/0.log"] = b"of the training itself"
+    assert pull("--kind", "results", "--kind", "logs").lines == ["OK 4/4, errors 0"]
+    assert (mine / "logs/a1/0.log").read_bytes() == b"line\n"
+    assert (mine / "results/g1/logs/a1/0.log").read_bytes() == b"of the training itself"
+
+
+def test_a_result_with_the_name_of_our_own_files_does_no_harm(
+    house: FileServer, pull: Any, mine: Path
+) -> None:
+    house.files |= {"results/g1/.spot-pull/x": b"odd", "results/g1/.spot-pulled": b"odd too"}
+    assert pull().lines == ["OK 4/4, errors 0"]
+    assert (mine / "results/g1/.spot-pull/x").read_bytes() == b"odd"
+    assert (mine / ".spot-pulled").read_bytes() == b""
+
+
+def test_a_folder_of_the_person_is_not_marked_as_results(house: FileServer, pull: Any, mine: Path) -> None:
+    """What is marked is left out of code bundles."""
+    mine.mkdir()
+    (mine / "train.py").write_text("code\n")
+    assert pull().lines == ["OK 2/2, errors 0"]
+    assert found(mine) == ["model.npz", "plots/a.png", "train.py"]
 
 
 def test_who_leaves_is_told_the_command_that_goes_on(
