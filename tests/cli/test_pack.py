@@ -250,7 +250,9 @@ def test_a_file_that_changes_meanwhile(tmp_path: Path, monkeypatch: pytest.Monke
     for deed in deeds:
         write(folder, {"b.log": "2" * 100})
 
-        def after(place: Path, deed: Callable[[Path], object] = deed) -> list[codewalk.Found]:
+        def after(
+            place: Path, left_out: list[str], deed: Callable[[Path], object] = deed
+        ) -> list[codewalk.Found]:
             found = list(codewalk.walk(place))
             deed(place / "b.log")
             return found
