@@ -76,6 +76,7 @@ class Settings(AccessSettings, GceSettings):
     cooldown_min_s: float = 180.0
     cooldown_max_s: float = 1800.0
     quota_retry_s: float = 600.0
+    launch_timeout_s: float = 900.0
     notice_overlap_s: float = 150.0
     ask_limit_s: float = 86400.0
     unverified_limit_s: float = 86400.0

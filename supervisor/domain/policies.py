@@ -83,6 +83,7 @@ class Knobs:
     cooldown_min_s: float = 180.0
     cooldown_max_s: float = 1800.0
     quota_retry_s: float = 600.0
+    launch_timeout_s: float = 900.0  # a request for a machine that has not ended by then is called off
     notice_overlap_s: float = 150.0  # how long a machine may go on after its preemption notice
     ask_limit_s: float = 86400.0
     unverified_limit_s: float = 86400.0

@@ -16,7 +16,16 @@ from supervisor.domain.causes import Cause
 from supervisor.domain.events import EventKind
 from supervisor.domain.heartbeat import Beat
 from supervisor.domain.machine import Machine, MachineState
-from supervisor.domain.observation import BATON, NOT_READ, Absent, CreateFailed, Observation, Seen, Unknown
+from supervisor.domain.observation import (
+    BATON,
+    LOOKUP,
+    NOT_READ,
+    Absent,
+    CreateFailed,
+    Observation,
+    Seen,
+    Unknown,
+)
 from supervisor.domain.placement import offer_key
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
@@ -25,7 +34,7 @@ from supervisor.lifecycle import machines
 from supervisor.lifecycle.beginning import begin_attempt, obtained, trains_event
 from supervisor.lifecycle.decision import Decision, moved, tell, unchanged
 from supervisor.lifecycle.ending import End, end_attempt
-from supervisor.lifecycle.figures import age_text
+from supervisor.lifecycle.figures import age_text, clock_text
 from supervisor.lifecycle.lastwords import word_of
 from supervisor.lifecycle.liveness import (
     beat_of,
@@ -40,8 +49,11 @@ from supervisor.lifecycle.overriding import done_elsewhere, done_of, heed_marker
 from supervisor.lifecycle.placement import NoOffer, lessons_of, run_pause_s, without_failures
 from supervisor.lifecycle.placing import blind_start, place, wait
 from supervisor.lifecycle.rejections import begun_from_nothing
-from supervisor.lifecycle.stopping import begin_stopping, stop_for_limit
+from supervisor.lifecycle.stopping import CREATE_SETTLED_S, begin_stopping, call_off, stop_for_limit
 from supervisor.lifecycle.torn import mended
+
+LOOKING_AFTER_S = 60.0  # before that it is no news
+LOOKING = "the cloud is looking for room in {zone}, until {until} at most"
 
 
 def launch(run: Run, obs: Observation, world: World, now: float) -> Decision:
@@ -64,7 +76,8 @@ def launch(run: Run, obs: Observation, world: World, now: float) -> Decision:
 
 def _ask(run: Run, try_: Try, obs: Observation, world: World, now: float) -> Decision:
     """Adopt the machine, hear its beat, or ask for it again."""
-    if run.live_attempt is None and isinstance(obs.machine, Seen) and not _asked(obs):
+    called_off = now >= _overdue_at(try_, world, now) and _ends(obs)
+    if run.live_attempt is None and isinstance(obs.machine, Seen) and not (_asked(obs) or called_off):
         return _obtained(run, try_, obs.machine.value, world, now)
     beat = beat_of(obs.beat, try_.launch_id)
     if beat is not None and beat.value.phase not in heartbeat.BEFORE_CLAIM:
@@ -72,7 +85,7 @@ def _ask(run: Run, try_: Try, obs: Observation, world: World, now: float) -> Dec
     if done_of(run, obs) is not None:
         return done_elsewhere(run, now)
     if run.live_attempt is None:
-        return _left_already(run, try_, beat, obs, now) or _again(run, try_, obs, now)
+        return _left_already(run, try_, beat, obs, now) or _again(run, try_, obs, world, now)
     return _booting(run, obs, beat, world, now)
 
 
@@ -91,16 +104,47 @@ def _left_already(
     return Decision(begun, (obtained(try_, beat.value.machine_id),), again=True)
 
 
-def _again(run: Run, try_: Try, obs: Observation, now: float) -> Decision:
+def _overdue_at(try_: Try, world: World, now: float) -> float:
+    """From then on nobody waits any longer for what the platform makes of this request."""
+    watched = machines_since(world, try_.placement.zone, try_.requested_at, now)
+    return watched + world.knobs.launch_timeout_s
+
+
+def _ends(obs: Observation) -> bool:
+    states = (MachineState.ENDING, MachineState.ENDED)
+    return isinstance(obs.machine, Seen) and obs.machine.value.state in states
+
+
+def _again(run: Run, try_: Try, obs: Observation, world: World, now: float) -> Decision:
     """Machine absent or asked for, and no word from the create call: the same Launch, never another zone."""
+    overdue_at = _overdue_at(try_, world, now)
+    if now >= overdue_at and isinstance(obs.machine, Seen | Absent):
+        return _give_up(run, try_, obs, world, overdue_at + CREATE_SETTLED_S, now)
     taken = isinstance(obs.machine, Unknown) and obs.machine.taken
     if not (isinstance(obs.machine, Absent) or _asked(obs) or taken):
         return unchanged(run)
     blind = blind_start(run, obs, now)
     if blind is not None:
         return blind
-    after = replace(run, hold="") if run.hold else run
+    looks = _asked(obs) and now - try_.requested_at >= LOOKING_AFTER_S
+    hold = LOOKING.format(zone=try_.placement.zone, until=clock_text(overdue_at, now)) if looks else ""
+    after = run if run.hold == hold else replace(run, hold=hold)
     return Decision(after, actions=(Launch(try_, holder_gone=not run.retiring),))
+
+
+def _give_up(run: Run, try_: Try, obs: Observation, world: World, settled_at: float, now: float) -> Decision:
+    """The request has not ended in time: what it may still become is deleted. It is not sent again, and once nothing
+    can come of it and nothing is there, the next place is asked."""
+    if isinstance(obs.machine, Seen):
+        return call_off(run, try_, obs, "the request for it has not ended in time")
+    if now < settled_at:
+        return unchanged(run, check_after=settled_at)
+    if obs.lookup is NOT_READ:
+        return unchanged(run, wants=frozenset({LOOKUP}))
+    if not isinstance(obs.lookup, Absent):
+        return unchanged(run)
+    text = f"no machine came within {age_text(world.knobs.launch_timeout_s)}, and the request was called off"
+    return _try_failed(run, try_, CreateFailed(try_.launch_id, Cause.NO_CAPACITY, text), world, now)
 
 
 def _try_failed(run: Run, try_: Try, failed: CreateFailed, world: World, now: float) -> Decision:

@@ -83,7 +83,8 @@ def _await_create(run: Run, obs: Observation, world: World, now: float) -> Decis
         machine_id = obs.machine.value.machine_id
         return Decision(begin_attempt(run, try_, machine_id, now), (obtained(try_, machine_id),), again=True)
     if isinstance(obs.machine, Seen) and not refused:
-        return _call_off(run, try_, obs)
+        assert run.stop is not None
+        return call_off(run, try_, obs, f"stop asked for by {run.stop.actor}")
     settled_at = machines_since(world, try_.placement.zone, try_.requested_at, now) + CREATE_SETTLED_S
     if isinstance(obs.machine, Absent) and now >= settled_at and obs.lookup is NOT_READ:
         return unchanged(run, wants=frozenset({LOOKUP}))
@@ -96,12 +97,10 @@ def _await_create(run: Run, obs: Observation, world: World, now: float) -> Decis
     return unchanged(run, check_after=settled_at)
 
 
-def _call_off(run: Run, try_: Try, obs: Observation) -> Decision:
+def call_off(run: Run, try_: Try, obs: Observation, reason: str) -> Decision:
     """The platform still looks for room: it need not, and no agent is there to be asked."""
     assert isinstance(obs.machine, Seen)
-    assert run.stop is not None
     ref = replace(try_.ref, machine_id=obs.machine.value.machine_id or None)
-    reason = f"stop asked for by {run.stop.actor}"
     return Decision(run, actions=(Release(ref, try_.launch_id, reason, machines.readings(obs)),))
 
 

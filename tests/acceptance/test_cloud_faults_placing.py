@@ -124,6 +124,34 @@ def test_asking_is_not_having(folder: Path) -> None:
         house.play(f"expect digits zones={SECOND} attempts=1")
 
 
+def test_an_insert_that_never_ends_is_given_up(folder: Path) -> None:
+    """Google looks for room for ever: the pending machine is deleted, and only then the next zone is asked."""
+    with cloud_house(folder) as house:
+        house.compute.create_s = 1e6
+        house.submit("digits", SHORT)
+        house.play("wait 14min", "expect digits status=launching attempts=0 sentence~looking")
+        assert (house.deletes(), set(house.inserts())) == ([], {FIRST})
+        first = house.vm("digits").name
+        house.play("wait 1min")
+        house.compute.create_s = 4.0
+        completes(house)
+        house.play(f"expect digits try_zones={FIRST},{SECOND} outcomes=no_capacity,obtained attempts=1")
+        assert house.deletes()[0] == first
+
+
+def test_an_insert_that_is_never_answered_is_given_up(folder: Path) -> None:
+    """It is not sent again, and the next zone is asked once nothing can come of it any more."""
+    with cloud_house(folder) as house:
+        house.compute.fail_next("POST", f"{FIRST}/instances$", 503, for_s=7200.0)
+        house.submit("digits", SHORT)
+        house.play("wait 17min", "expect digits status=launching tries=1 machines=0")
+        asked = len(house.inserts())
+        house.play("wait 30s")
+        assert len(house.inserts()) == asked
+        completes(house)
+        house.play(f"expect digits try_zones={FIRST},{SECOND} outcomes=no_capacity,obtained attempts=1")
+
+
 def test_a_machine_of_that_name_and_another_try_is_left_alone(folder: Path) -> None:
     with cloud_house(folder) as house:
         name = machine_name("spot", house.rows.supervisor_id, "digits", 1, 1)

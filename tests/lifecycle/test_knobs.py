@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.domain.actions import Launch
+from supervisor.domain.actions import Launch, Release
 from supervisor.domain.attempt import Attempt, Pulse, Retiring, Try
 from supervisor.domain.baton import Baton, Done, FileEntry
 from supervisor.domain.causes import Cause
@@ -134,6 +134,11 @@ def waiting_case(**fields_: Any) -> Case:
     return Case(Status.WAITING, **told).seeing(stop=Absent(), baton=Absent(), machine=Absent(), beat=Absent())
 
 
+def asked_case() -> Case:
+    machine = Machine("id-1", "m-1", "zone-a", MachineState.ASKED, "supervisor-1", "r", LAUNCH, NOW - 5000)
+    return Case(Status.LAUNCHING, attempt=None).seeing(machine=Seen(machine), stop=Absent(), beat=Absent())
+
+
 def refused_case(cause: Cause, failures: int) -> Case:
     refusal = CreateFailed(LAUNCH, cause, "none left")
     case = Case(Status.LAUNCHING, attempt=None).seeing(create=Seen(refusal), machine=Absent(), beat=Absent())
@@ -194,6 +199,9 @@ KNOBS: dict[str, tuple[Callable[[], Case], Any, Any, Callable[[Decision], bool]]
     "cooldown_min_s": (lambda: refused_case(Cause.NO_CAPACITY, 0), 60.0, 180.0, lambda d: lesson_s(d) == 60),
     "cooldown_max_s": (lambda: refused_case(Cause.NO_CAPACITY, 9), 200.0, 1800.0, lambda d: lesson_s(d) == 200),
     "quota_retry_s": (lambda: refused_case(Cause.QUOTA, 0), 50.0, 600.0, lambda d: lesson_s(d) == 50),
+    "launch_timeout_s": (
+        asked_case, 5000.0, 5001.0, lambda d: [type(action) for action in d.actions] == [Release],
+    ),
     "notice_overlap_s": (noticed_case, 60.0, 150.0, lambda d: d.run.retiring[0].until == NOW + 60),
     "ask_limit_s": (
         lambda: Case(
