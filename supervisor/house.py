@@ -163,7 +163,12 @@ def _asked(settings: Settings, services: Services) -> Services:
     asked = without_tokens(services) if settings.insecure_loopback else with_tokens(services, rates)
     streams = Limits(settings.streams_max, settings.streams_per_token)
     about = About(settings_digest.digest(settings), database=_kind_of_database(settings))
-    return replace(asked, streams=streams, about=about)
+    return replace(asked, streams=streams, about=about, open_operations=open_operations(settings))
+
+
+def open_operations(settings: Settings) -> frozenset[str]:
+    """Names of the operations that need no token under these settings, although they need one by themselves."""
+    return frozenset({"show_document"} if settings.docs_public else ())
 
 
 def parts_of(

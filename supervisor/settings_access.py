@@ -26,7 +26,8 @@ class AccessSettings:
     """`insecure_loopback`: no token is asked for. `allowed_hosts`: names, beside those of this computer, under which
     requests may come; a numeric `host` is one of them by itself. `rate_per_s`: requests of one token, 0 = no limit;
     `rate_burst` at once. `streams_max`: open event streams, of which one token may have `streams_per_token`.
-    `dashboard_url`: under which people reach this supervisor; "" = messages to them have no links."""
+    `dashboard_url`: under which people reach this supervisor; "" = messages to them have no links.
+    `docs_public`: the description of the API is shown without a token."""
 
     host: str = "127.0.0.1"
     port: int = 8787
@@ -37,6 +38,7 @@ class AccessSettings:
     streams_max: int = 500
     streams_per_token: int = 100
     dashboard_url: str = ""
+    docs_public: bool = False
 
 
 def check(s: AccessSettings) -> None:

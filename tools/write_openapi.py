@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from supervisor.api.app import create_app
 from supervisor.api.document import document
 
 TARGET = Path(__file__).resolve().parent.parent / "openapi" / "openapi.json"
@@ -11,7 +12,7 @@ TARGET = Path(__file__).resolve().parent.parent / "openapi" / "openapi.json"
 
 def main() -> None:
     TARGET.parent.mkdir(exist_ok=True)
-    TARGET.write_text(document(), encoding="utf-8")
+    TARGET.write_text(document(create_app(None)), encoding="utf-8")
     print(f"wrote {TARGET.relative_to(TARGET.parent.parent)}")
 
 

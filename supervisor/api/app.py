@@ -22,6 +22,7 @@ from supervisor.api.routes import (
     code,
     cost,
     dev,
+    document,
     evidence,
     facts,
     files,
@@ -49,6 +50,7 @@ ROUTERS = (
     runs.router, logs.router, facts.router, evidence.router, cost.router, files.router, actions.router, changes.router,
     many.router, beats.router, code.router, imports.router, health.router, machines.router, prices.router, dev.router,
     tokens.router, webhooks.router, metrics.router, zones.router, specs.router,
+    document.router,
 )  # fmt: skip
 
 

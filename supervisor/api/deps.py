@@ -48,7 +48,8 @@ class Services:
     ask `identify`. `identity`: what knows of tokens, also where none is asked for. `rates`: how many requests may come;
     None = as many as like to. `readings`: what a scrape reads beside the counters, by part. `identify_soon`:
     `identify` for who reads them, also while the database is away; None = it has no such word.
-    `streams`: how many may be open. `about`: which settings these are."""
+    `streams`: how many may be open. `about`: which settings these are. `open_operations`: names of operations that need
+    a token by themselves and need none here, by a setting."""
 
     parts: Parts
     inbox: BeatInbox
@@ -67,6 +68,7 @@ class Services:
     identify_soon: Identify | None = None
     streams: Limits = field(default_factory=Limits)
     about: About = field(default_factory=About)
+    open_operations: frozenset[str] = frozenset()
 
 
 def assemble(

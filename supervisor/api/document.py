@@ -1,4 +1,4 @@
-"""The OpenAPI document, written to openapi/openapi.json and compared by a test.
+"""The OpenAPI document: served at /openapi.json, written to openapi/openapi.json, and compared by a test.
 
 It is put together from the routes, the table of operations (api/operations), the scopes (api/access), the recorded
 examples, and the words for the whole (api/document_words). Words of enums that clients meet may grow: clients must
@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 
 from supervisor.api import document_headers, document_words, examples, schemas
 from supervisor.api.access import NEEDED
-from supervisor.api.app import create_app
 from supervisor.api.document_parameters import path_parameters, query_parameters
 from supervisor.api.document_schemas import components, reference
 from supervisor.api.errors import MEDIA_TYPE, STATUS
@@ -30,9 +31,9 @@ WITH_BODY = ("INVALID_JSON", "BODY_TOO_LARGE", "UNSUPPORTED_MEDIA_TYPE")
 CHANGING = ("post", "put", "patch", "delete")
 
 
-def document() -> str:
-    """The document as it is committed: JSON text with a line break at its end."""
-    found: Json = create_app(None).openapi()
+def document(app: FastAPI) -> str:
+    """The document of the API that `app` serves, as it is committed: JSON text with a line break at its end."""
+    found: Json = get_openapi(title=app.title, version=app.version, routes=app.routes)
     found["info"]["description"] = document_words.INFO
     found["servers"] = document_words.SERVERS
     models = {schemas.Problem}.union(*(told.models for told in OPERATIONS.values()))

@@ -26,6 +26,7 @@ from supervisor.dashboard.pages import (
     alerts,
     charts,
     console,
+    docs,
     evidence,
     files,
     history,
@@ -81,6 +82,9 @@ PAGES: tuple[tuple[str, list[str], Page, str], ...] = (
     ("/alerts/{webhook_id}/{deed}", POST, alerts.change, "ui_alert_changed"),
     ("/alerts/{webhook_id}/deliveries/{delivery_id}/replay", POST, alerts.replay, "ui_alert_replayed"),
     ("/system", GET, system.show, "ui_system"),
+    ("/docs", GET, docs.show, "ui_docs"),
+    ("/docs/openapi.json", GET, docs.download, "ui_document"),
+    ("/docs/{operation}", GET, docs.show_operation, "ui_docs_operation"),
     ("/system/alert-test", POST, system.alert_test, "ui_alert_tested"),
 )
 
@@ -89,17 +93,28 @@ def mount(app: Starlette, now: Clock = time.time) -> None:
     """Lay the pages into the API's application, whose outer door then stands before them too. `now`: the time of day,
     by which the pages tell how long ago something was."""
     app.router.routes += [
-        *(Route(path, _named(_home, "ui_home"), methods=METHODS) for path in ("/", "/ui", "/ui/")),
+        *(
+            Route(path, _named(_sent_on(page), "ui_home"), methods=METHODS)
+            for path, page in (
+                ("/", "/ui/runs"),
+                ("/ui", "/ui/runs"),
+                ("/ui/", "/ui/runs"),
+                ("/docs", "/ui/docs"),
+            )
+        ),
         Mount("/ui", _pages(app), name="ui"),
     ]
     app.state.pages, app.state.now = Pages(now), now
     app.add_middleware(Outside)
 
 
-async def _home(request: Request) -> Response:
-    if request.method in session.SAFE:
-        return RedirectResponse("/ui/runs", 307)
-    return _not_allowed(request, {"GET", "HEAD"})
+def _sent_on(page: str) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(request: Request) -> Response:
+        if request.method in session.SAFE:
+            return RedirectResponse(page, 307)
+        return _not_allowed(request, {"GET", "HEAD"})
+
+    return answer
 
 
 def _pages(api: ASGIApp) -> ASGIApp:

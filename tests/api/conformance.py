@@ -116,7 +116,7 @@ def app_of(services: Services) -> ASGIApp:
 
 def _document(operations: Sequence[str]) -> Json:
     """The whole, or what it says of these operations."""
-    told: Json = json.loads(document())
+    told: Json = json.loads(document(create_app(None)))
     for methods in told["paths"].values():
         for method in [
             one for one, told in methods.items() if operations and told["operationId"] not in operations

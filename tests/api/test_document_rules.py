@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from supervisor.api.access import NEEDED
+from supervisor.api.app import create_app
 from supervisor.api.document import document
 from supervisor.api.errors import STATUS
 
 Json = dict[str, Any]
-DOCUMENT: Json = json.loads(document())
+DOCUMENT: Json = json.loads(document(create_app(None)))
 CHANGING = ("post", "put", "patch", "delete")
 
 

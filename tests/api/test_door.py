@@ -82,9 +82,7 @@ def test_a_method_that_an_address_does_not_know(client: Client, method: str, pat
     )
 
 
-@pytest.mark.parametrize(
-    "path", ["/", "/v1", "/v1/runs/", "/v1/runs/a/b", "/docs", "/openapi.json", "/v1//runs", "/%00"]
-)
+@pytest.mark.parametrize("path", ["/", "/v1", "/v1/runs/", "/v1/runs/a/b", "/docs", "/v1//runs", "/%00"])
 def test_an_address_that_is_not_there(client: Client, path: str) -> None:
     told = client.get(path)
     assert (told.status_code, told.json()["code"]) == (404, "NOT_FOUND")

@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from supervisor.api.app import create_app
 from supervisor.api.document import document
 from supervisor.api.examples import STORED
 from tests.api.recorder import same
 from tests.api.scenes import record
 
 Json = dict[str, Any]
-DOCUMENT: Json = json.loads(document())
+DOCUMENT: Json = json.loads(document(create_app(None)))
 OPERATIONS: dict[str, tuple[str, Json]] = {
     told["operationId"]: (method, told)
     for methods in DOCUMENT["paths"].values()

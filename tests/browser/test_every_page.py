@@ -57,11 +57,21 @@ ADDRESSES: dict[str, tuple[str, ...]] = {
     "ui_release": ("/ui/machines/release",),
     "ui_alerts": ("/ui/alerts",),
     "ui_alert": ("/ui/alerts/{webhook}",),
+    "ui_docs": ("/ui/docs",),
+    "ui_docs_operation": ("/ui/docs/submit_run", "/ui/docs/live"),
     "ui_system": ("/ui/system", "/ui/system?doctor=1"),
 }
 SETTLES_S = 2.0
 # What is asked for by scripts, or is a file; and the form, which the gallery does not show.
-NO_PAGES = {"ui_sign_in", "ui_static", "ui_relay", "ui_live", "ui_log_lines", "ui_console_lines"}
+NO_PAGES = {
+    "ui_sign_in",
+    "ui_static",
+    "ui_relay",
+    "ui_live",
+    "ui_log_lines",
+    "ui_console_lines",
+    "ui_document",
+}
 
 
 @pytest.fixture(scope="module")

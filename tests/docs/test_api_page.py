@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.api.app import create_app
 from supervisor.api.document import document
 from supervisor.domain.status import Status
 from supervisor.ports.platform import PriceTold
@@ -122,7 +123,7 @@ def untold(page: str) -> list[str]:
     tables = "\n".join(line for line in page.splitlines() if line.startswith("| `"))
     paths = [
         re.sub(r"{(\w+)}", lambda name: f"{{{SHORT.get(name[1], name[1])}}}", path)
-        for path in json.loads(document())["paths"]
+        for path in json.loads(document(create_app(None)))["paths"]
     ]
     return [
         path
