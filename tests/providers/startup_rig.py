@@ -1,8 +1,8 @@
 """The start-up script on one machine: a bucket, the metadata values that a provider would write, and an agent of straw.
 
 The straw agent notes what it was given in seen.json and does what the job says: `{"exit": N}`, `{"say": TEXT}`,
-`{"wait": true}` (until TERM), `{"deaf": true}` (after it too), `{"write": PATH}`. What is tried out is the script; a
-test with the real agent gives its bytes.
+`{"wait": true}` (until TERM), `{"saves_s": S}` (after it), `{"deaf": true}` (after TERM too), `{"write": PATH}`. What
+is tried out is the script; a test with the real agent gives its bytes.
 """
 
 import base64
@@ -48,6 +48,7 @@ while job.get("wait") and (job.get("deaf") or not heard):
 if heard:
     with open(os.path.join(folder, "heard"), "w") as target:
         target.write(repr(heard[0]))
+    time.sleep(job.get("saves_s", 0))
 sys.exit(job.get("exit", 0))
 """
 
@@ -97,14 +98,17 @@ class StartupRig:
     def job(self, **job: Any) -> None:
         self.attributes["spot-job"] = base64.b64encode(gzip.compress(json.dumps(job).encode())).decode()
 
-    def boot(self, scene: Scene | None = None, **metadata: str | None) -> RunningVm:
-        """`metadata`: spot_gpus="1" sets spot-gpus; None takes a key away."""
+    def instance(self, **metadata: str | None) -> dict[str, Any]:
+        """The resource, as instances.get answers."""
         values = {**self.attributes, **{name.replace("_", "-"): value for name, value in metadata.items()}}
         items = [{"key": key, "value": value} for key, value in values.items() if value is not None]
         items.append({"key": "startup-script", "value": self.script})
         zone = "https://www.googleapis.com/compute/v1/projects/p/zones/us-east1-c"
-        resource = {"id": MACHINE_ID, "name": "spot-1-a2-t1", "zone": zone, "metadata": {"items": items}}
-        vm = boot(resource, self.folder, scene, on_off=lambda: self.off.append("off"))
+        return {"id": MACHINE_ID, "name": "spot-1-a2-t1", "zone": zone, "metadata": {"items": items}}
+
+    def boot(self, scene: Scene | None = None, **metadata: str | None) -> RunningVm:
+        """`metadata`: spot_gpus="1" sets spot-gpus; None takes a key away."""
+        vm = boot(self.instance(**metadata), self.folder, scene, on_off=lambda: self.off.append("off"))
         self.vm = vm
         return vm
 

@@ -55,9 +55,10 @@ def test_a_boot_ends_in_the_agent_and_the_machine_is_switched_off(rig: StartupRi
     assert run[run.index("--shm-size") + 1] == "2g"
     assert IMAGE in run
     assert not {"--gpus", "--runtime", "--device"} & set(run)
-    # Google's unit has KillMode=process: TERM would reach its runner only.
+    # Google's unit has KillMode=process: TERM would reach its runner only. Units stop in the reverse order of After=.
     unit = vm.root / "run/systemd/system/google-startup-scripts.service.d/spot.conf"
-    assert unit.read_text() == "[Service]\nKillMode=control-group\n"
+    after = "[Unit]\nAfter=docker.service containerd.service\n"
+    assert unit.read_text() == f"{after}[Service]\nKillMode=control-group\n"
     assert ["daemon-reload"] in vm.calls("systemctl")
 
 

@@ -47,6 +47,18 @@ def test_term_reaches_the_container_within_a_second(rig: StartupRig) -> None:
     assert ["kill", "--signal", "TERM", "spot"] in vm.calls("docker")
 
 
+@pytest.mark.parametrize("daemon", ["hang", "gone"])
+def test_term_reaches_a_container_whose_daemon_does_not_answer(rig: StartupRig, daemon: str) -> None:
+    """docker kill is not waited for longer than three seconds, and the agent is told without it."""
+    vm = running(rig)
+    (vm.stub / "daemon").write_text(daemon)
+    told_at = time.monotonic()
+    vm.acpi_shutdown()
+    rig.ended(vm)
+    assert float((vm.machine / "heard").read_text()) - told_at < 8.0
+    assert vm.lines()[-1].endswith('msg="told to end: the machine is going down"')
+
+
 def test_a_script_that_waits_in_the_foreground_is_caught(rig: StartupRig) -> None:
     whole = rig.script
     rig.script = whole.replace('    "$1" &\n    WORK=$!\n    wait "$WORK"\n', '    "$1"\n')

@@ -103,9 +103,21 @@ on_term() {
     trap '' TERM INT
     TERMED=1
     # Again each second: a container that is still starting does not hear it.
-    while docker kill --signal TERM spot >/dev/null 2>&1; do sleep 1; done
+    while tell_container; do sleep 1; done
     kill "$WORK" 2>/dev/null
     exit 143
+}
+
+# A container may outlive its daemon (live-restore), and a daemon may hang: then its processes are told themselves. The
+# brackets keep grep from finding its own pattern. $MACHINE: of startup_container.sh.
+tell_container() {
+    local file told=1
+    timeout -k 1 3 docker kill --signal TERM spot >/dev/null 2>&1 && return 0 # in a trap a bare return means the past
+    while read -r file; do
+        file=${file%/cmdline}
+        kill -TERM "${file##*/}" 2>/dev/null && told=0
+    done < <(grep -slE "$MACHINE/[a]gent[.]pyz" "$ROOT"/proc/[0-9]*/cmdline)
+    return "$told"
 }
 
 switch_off() {
@@ -117,9 +129,13 @@ switch_off() {
     fi
 }
 
-hear_term() { # systemd tells only the program that has started us; in /run, so for this boot
+# systemd tells only the program that has started us, and stops docker at the same time, so that the container may never
+# hear of it. Units stop in the reverse order of After=: docker and containerd stay until this script has ended. In
+# /run, so for this boot.
+hear_term() {
     local folder=$ROOT/run/systemd/system/google-startup-scripts.service.d
-    mkdir -p "$folder" && printf '[Service]\nKillMode=control-group\n' >"$folder/spot.conf" && systemctl daemon-reload
+    mkdir -p "$folder" && printf '%s\n' '[Unit]' 'After=docker.service containerd.service' \
+        '[Service]' 'KillMode=control-group' >"$folder/spot.conf" && systemctl daemon-reload
 }
 
 # --- what is read ------------------------------------------------------------------------------------------------
