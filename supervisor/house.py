@@ -41,13 +41,13 @@ from supervisor.reconciler.readers import Readers
 from supervisor.reconciler.rotation import Rotation
 from supervisor.reconciler.sampling import Sampler
 from supervisor.reconciler.sweeping import Sweeper
-from supervisor.reconciler.system_clock import SystemClock
+from supervisor.reconciler.system_clock import SteadyClock, SystemClock
 from supervisor.reconciler.tick import Tick
 from supervisor.reconciler.worldview import Worldview
 from supervisor.services import watching
 from supervisor.services.dev import Dev
 from supervisor.services.handover import Handover
-from supervisor.services.health import LoopStatus
+from supervisor.services.health import LoopStatus, full_disk
 from supervisor.services.heartbeat import BeatInbox
 from supervisor.services.meta import About, version
 from supervisor.services.parts import Defaults, Elsewhere, Parts
@@ -111,7 +111,7 @@ class Wakes:
 
 def build(settings: Settings, store: Store, wakes: Wakes) -> House:
     """Everything that lives behind the doors, wired but not started."""
-    clock = SystemClock()
+    clock = SteadyClock(SystemClock(), settings.poll_interval_s)
     alone = settings.database_url.startswith("sqlite")  # the data folder's lock proves it
     adapters = adapters_of.choose(settings, store, clock)
     adapters = replace(adapters, objects=CountedStore(adapters.objects))
@@ -301,4 +301,16 @@ def _loop_status(loop: Loop, others: Mapping[str, Leader | None]) -> LoopStatus:
     age_s = None if last is None or follows else loop.clock.monotonic() - last
     held = {name: leader.lease() is not None for name, leader in others.items() if leader is not None}
     status, leases = loop.status, {"cell": leads, **held}
-    return LoopStatus(age_s, leads, follows, status.last_tick_s, status.lag_s, status.ticks, leases)
+    trouble = loop.tick.observer.store_trouble
+    if status.error:
+        trouble = full_disk(status.error) or "the database does not answer"
+    return LoopStatus(
+        age_s,
+        leads,
+        follows,
+        status.last_tick_s,
+        status.lag_s,
+        status.ticks,
+        leases,
+        trouble if leads else "",
+    )

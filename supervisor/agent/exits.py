@@ -56,11 +56,13 @@ def split_status(status: int, shell: bool) -> Tuple[Optional[int], Optional[int]
     return code, None
 
 
-def finished(end: Exit, sent: Set[int], step: Optional[int], total: Optional[int]) -> bool:
-    """The command has done all its work."""
+def finished(
+    end: Exit, sent: Set[int], step: Optional[int], total: Optional[int], from_zero: bool = False
+) -> bool:
+    """The command has done all its work. `from_zero`: its steps are counted from 0."""
     if end.code != 0:
         return False
-    return not sent or (total is not None and step is not None and step >= total)
+    return not sent or (total is not None and step is not None and step >= total - from_zero)
 
 
 def last_line(lines: Iterable[str]) -> str:

@@ -77,6 +77,7 @@ class Job:
     stall_dump_s: Optional[float] = None  # without progress for so long: take a thread dump; None = never
     first_dump_s: Optional[float] = None  # the same before the first step
     stop_consumed: Optional[str] = None
+    steps_from_zero: bool = False  # earlier attempts have counted their steps from 0
     stays_after_success: bool = False  # the machine is kept for a person, so its agent does not leave
     stays_after_failure: bool = False
 
@@ -144,6 +145,7 @@ def _job(data: Dict[str, Any]) -> Job:
         retry_exit_codes=tuple(int(code) for code in retry.get("exit_codes") or ()),
         retry_patterns=tuple(str(pattern) for pattern in retry.get("log_patterns") or ()),
         stop_consumed=data.get("stop_consumed"),
+        steps_from_zero=data.get("steps_from_zero") is True,
         stays_after_success=data.get("stays_after_success") is True,
         stays_after_failure=data.get("stays_after_failure") is True,
         **{name: float(data[name]) for name in _PACES if data.get(name) is not None},

@@ -96,7 +96,8 @@ class Leaving:
         if end.code != 0:
             disk_full = fit_text(disks.full(station.folder.roles()))
             end = replace(end, oom_kills=station.evidence.oom_kills(), disk_full=disk_full)
-        finished = exits.finished(end, sent, station.progress.step, station.progress.total)
+        progress = station.progress
+        finished = exits.finished(end, sent, progress.step, progress.total, progress.from_zero)
         if end.code == 0 and not finished:
             # It left politely after our TERM. To say "exit 0" would say that the work is done.
             end = replace(end, code=None, signal=int(SIGTERM), sent_by_us=True)
@@ -193,6 +194,7 @@ class Leaving:
             step=station.progress.step,
             total=station.progress.total,
             training_s=round(station.training.ran_s, 3),
+            from_zero=station.progress.from_zero,
         )
         insist(
             "declaring the work done",

@@ -77,9 +77,14 @@ class LineTail:
 
 
 class Progress:
-    """The newest of what was told. `tell` gets new values of the beat's fields."""
+    """The newest of what was told. `tell` gets new values of the beat's fields.
 
-    def __init__(self, path: str, tell: Callable[..., None], monotonic: Callable[[], float]) -> None:
+    `from_zero`: the run's steps are counted from 0, so the last one is total - 1. That is so when the first report of
+    an attempt that restored nothing is step 0; a resumed attempt goes by what earlier ones have told (the argument)."""
+
+    def __init__(
+        self, path: str, tell: Callable[..., None], monotonic: Callable[[], float], from_zero: bool = False
+    ) -> None:
         self._tail = LineTail(path)
         self._tell = tell
         self._monotonic = monotonic
@@ -89,6 +94,7 @@ class Progress:
         self._bad = 0
         self.step: Optional[int] = None
         self.total: Optional[int] = None
+        self.from_zero = from_zero
 
     @property
     def ignored(self) -> int:
@@ -144,6 +150,10 @@ class Progress:
         if step is None or (total is None and data.get("total") is not None):
             return None
         changes: Dict[str, Any] = {"step": step}
+        if self.step is None:
+            if self._saved_step < 0:
+                self.from_zero = step == 0
+            changes["from_zero"] = self.from_zero
         if self.step is not None and step > self.step:
             changes["phase"] = TRAINING  # it steps on: whatever it said it was doing is over
         self.step = step

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import threading
+import time
 from dataclasses import replace
 from typing import Any, Callable, Dict, List, Mapping
 
@@ -26,8 +27,15 @@ _NAME_CHARS = 64
 class Situation:
     """Safe to use from every thread. `sequence` counts all beats, whichever way they go."""
 
-    def __init__(self, job: Job, identity: Identity, masker: Masker = NOTHING) -> None:
+    def __init__(
+        self,
+        job: Job,
+        identity: Identity,
+        masker: Masker = NOTHING,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._masker = masker
+        self._monotonic, self._began = monotonic, monotonic()
         self._lock = threading.Lock()
         self._notes: Dict[str, str] = {}
         self._on_urgent: List[Callable[[], None]] = []
@@ -78,7 +86,8 @@ class Situation:
         """The next beat, with a sequence number of its own."""
         with self._lock:
             sequence = self._beat.sequence + 1
-            self._beat = replace(self._beat, sequence=sequence, telemetry=self._vitals())
+            up_s = round(self._monotonic() - self._began, 1)
+            self._beat = replace(self._beat, sequence=sequence, telemetry=self._vitals(), up_s=up_s)
             return self._beat
 
     @property

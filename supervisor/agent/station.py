@@ -66,7 +66,7 @@ class Station:
         self.attention = Attention(job, self.reach, time.monotonic, folder.notice_s)
         self.situation = Situation(job, identity, self.masker)
         self.training = Training()
-        self.progress = Progress(folder.progress, self.situation.tell, time.monotonic)
+        self.progress = Progress(folder.progress, self.situation.tell, time.monotonic, job.steps_from_zero)
         self.renames = Renames(folder.checkpoints)
         self.entries = CheckpointFolder(folder.checkpoints, job.rest_s, self.renames.poll)
         self.saver = self._saver()

@@ -29,6 +29,9 @@ class HeartbeatBody(BaseModel):
     checkpoint_step: int | None = Field(None, ge=0, le=heartbeat.MAX_COUNT)
     steps_per_s: float | None = None
     metrics: dict[str, float] = {}
+    up_s: float | None = Field(
+        None, ge=0, description="how long the agent has run, by its own monotonic clock"
+    )
 
 
 class SeriesParameters(NoParameters):

@@ -71,6 +71,9 @@ class Attempt:
     minimum_s: float = 0.0  # it is billed for at least so long
     pull_at: float | None = None  # first beat in phase image: its image is being pulled
     pulled_at: float | None = None  # first beat in another phase after that
+    # When the agent began, by its own count of the time since; None = no beat has told that count.
+    agent_at: float | None = None
+    drift_s: float = 0.0  # how far steps of the wall clock have since moved its times ahead of that count
 
     @property
     def ref(self) -> MachineRef:
@@ -96,6 +99,10 @@ class Pulse:
     steps_per_s: float | None = None
     message: str = ""
     metrics: Mapping[str, float] = field(default_factory=dict)
+    from_zero: bool | None = None  # its steps are counted from 0; None = not told
+    up_s: float | None = (
+        None  # how long the agent had run, by its own monotonic clock; None = it does not tell
+    )
     telemetry: str = ""  # of the newest beat that told any, as text (domain/beat_telemetry)
 
 

@@ -85,6 +85,7 @@ class Done:
     step: Optional[int] = None
     total: Optional[int] = None
     training_s: float = 0.0
+    from_zero: bool = False  # its steps are counted from 0: the last one is total - 1
 
 
 @dataclass(frozen=True)

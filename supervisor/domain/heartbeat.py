@@ -112,6 +112,8 @@ class Beat:
     rejected_checkpoint: Optional[int] = None  # not restored, because it did not verify; message says why
     telemetry: str = ""  # JSON text for beat_telemetry.decode; "" = this beat tells none
     pruned: Optional[Pruned] = None
+    from_zero: Optional[bool] = None  # its steps are counted from 0; None = it has reported none yet
+    up_s: Optional[float] = None  # how long the agent has run, by its own monotonic clock
 
 
 def encode(beat: Beat) -> bytes:
@@ -206,6 +208,8 @@ def _from_dict(data: Dict[str, Any]) -> Beat:
         metrics=_metrics(data.get("metrics")),
         telemetry=beat_telemetry.as_told(data.get("telemetry")),
         pruned=_pruned(data.get("pruned")),
+        from_zero=data["from_zero"] if isinstance(data.get("from_zero"), bool) else None,
+        up_s=_seconds(data, "up_s"),
     )
 
 
@@ -228,6 +232,13 @@ def _count(data: Mapping[str, Any], name: str) -> Optional[int]:
 
 def _number(data: Mapping[str, Any], name: str) -> Optional[float]:
     return _finite(data.get(name), name)
+
+
+def _seconds(data: Mapping[str, Any], name: str) -> Optional[float]:
+    value = _number(data, name)
+    if value is not None and value < 0:
+        raise BeatRejected("%s is negative" % name)
+    return value
 
 
 def _finite(value: Any, what: str) -> Optional[float]:

@@ -85,6 +85,7 @@ class Run:
     )
     no_progress_base: int | None = None  # checkpoint_step when the row of failures began
     reported: bool = False  # an attempt of this run has reported a step
+    from_zero: bool = False  # its steps are counted from 0, so that the last one is total - 1
     waiting_since: float | None = None
     waiting_told: tuple[str, ...] = ()  # the reasons for this wait that were told of
     avoid_zone: str = ""  # the zone the last attempt was lost in

@@ -28,6 +28,9 @@ class World:
     fresh: frozenset[str] = frozenset()  # sources proven fresh in this tick (complete listing, canary)
     breakers_open: frozenset[str] = frozenset()  # sources on whose word nothing is ended
     irreplaceable: frozenset[str] = frozenset()  # providers whose machines cannot be had back
+    wall_ahead_s: float = (
+        0.0  # after a step, while `now` goes on as before: the wall clock minus `now`; deadlines go by it
+    )
     unread: frozenset[str] = (
         frozenset()
     )  # zones that the last listing did not reach: nothing is started there

@@ -17,7 +17,8 @@ AFTER_CLOSING_PER_TICK = 2
 
 @dataclass(frozen=True, slots=True)
 class Breaker:
-    """`ends`: times of inferred ends within the window."""
+    """`ends`: times of inferred ends within the window. All times are monotonic: a breaker lives as long as its
+    process, and no step of the wall clock may keep it open."""
 
     ends: tuple[float, ...] = ()
     opened_at: float | None = None

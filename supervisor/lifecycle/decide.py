@@ -15,6 +15,7 @@ from supervisor.domain.observation import BATON, NOT_READ, Observation, Seen, Un
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.domain.world import World
+from supervisor.lifecycle.clock_steps import righted
 from supervisor.lifecycle.decision import Decision, tell, unchanged
 from supervisor.lifecycle.finishing import finish
 from supervisor.lifecycle.hindsight import with_pointer
@@ -48,6 +49,7 @@ def decide(run: Run, obs: Observation, world: World, now: float) -> Decision:
     """What this run should be and what is to be done, given everything that is known of it at `now`."""
     if run.settled:
         return unchanged(run)
+    run = righted(run, world, now)
     heard, removed = heed_removals(run, obs, now)
     decision = with_evidence(run, _decide(heard, obs, world, now))
     if removed and decision.wants:

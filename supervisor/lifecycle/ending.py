@@ -105,6 +105,7 @@ def close_attempt(run: Run, end: End, now: float) -> Run:
         cost_known=run.cost_known and closed.price_usd_per_h is not None,
         checkpoint_step=newest_checkpoint(run),
         reported=run.reported or bool(known and known.first_progress_at is not None),
+        from_zero=known.from_zero if known is not None and known.from_zero is not None else run.from_zero,
     )
 
 
@@ -147,7 +148,7 @@ def _count(after: Run, before: Run, rule: CauseRule, now: float) -> Counters:
     counters, cause = after.counters, after.attempt.cause if after.attempt else None
     row_continues = after.checkpoint_step == before.no_progress_base
     backs_off = rule.kind in (Kind.INFRA, Kind.PAID, Kind.USER)
-    deleted = tuple(at for at in counters.deleted_at if at > now - DELETED_WINDOW_S)
+    deleted = tuple(at for at in counters.deleted_at if now - DELETED_WINDOW_S < at <= now)
     no_progress = counters.no_progress
     if rule.no_progress:
         no_progress = no_progress + 1 if row_continues and no_progress else 1

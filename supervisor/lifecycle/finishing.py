@@ -207,7 +207,7 @@ def _missing(run: Run, done: Done, trained_s: float) -> tuple[str, ...]:
         found = sum(fnmatch.fnmatch(entry.name, rule.path) for entry in done.results)
         if found < rule.min_count:
             missing.append(f"results {rule.path}: {found} of {plural(rule.min_count, 'file')}")
-    if done.step is not None and done.total is not None and done.step < done.total:
+    if done.step is not None and done.total is not None and done.step < done.total - done.from_zero:
         missing.append(f"last step {done.step:,} of {done.total:,}")
     expected_s = run.policy.expect_runtime_s
     if expected_s is not None and trained_s < SHORT_SHARE * expected_s:

@@ -41,6 +41,7 @@ from supervisor.lifecycle.liveness import (
     follow,
     identified,
     machines_since,
+    reckoned,
     watched_since,
     with_pull,
     with_times,
@@ -71,7 +72,7 @@ def launch(run: Run, obs: Observation, world: World, now: float) -> Decision:
         and obs.create.value.launch_id == try_.launch_id
     ):
         return _try_failed(run, try_, obs.create.value, world, now)
-    return stop_for_limit(run, now) or _ask(run, try_, obs, world, now)
+    return stop_for_limit(run, world, now) or _ask(run, try_, obs, world, now)
 
 
 def _ask(run: Run, try_: Try, obs: Observation, world: World, now: float) -> Decision:
@@ -189,6 +190,7 @@ def _running(run: Run, try_: Try, beat: Seen[Beat], obs: Observation, world: Wor
     pulse = follow(run.pulse, beat, now, world.knobs.poll_interval_s)
     attempt = identified(replace(run.attempt, up_at=run.attempt.up_at or now), obs)
     attempt = with_times(attempt, beat.value, now)
+    attempt = reckoned(attempt, run.pulse, pulse, run.policy.stall.boot_timeout_s)
     if beat.value.left is None or beat.value.exit is not None:  # else it left before anything was started
         events.append(trains_event(run, attempt, now))
     after = replace(run, attempt=attempt, pulse=pulse, cause=None, detail="", down_since=None)
@@ -204,7 +206,9 @@ def _booting(run: Run, obs: Observation, beat: Seen[Beat] | None, world: World, 
         seen = with_pull(seen, beat.value, now)
     run = before = run if seen is attempt else replace(run, attempt=seen)
     if beat is not None:
-        run = replace(run, pulse=follow(run.pulse, beat, now, world.knobs.poll_interval_s))
+        pulse = follow(run.pulse, beat, now, world.knobs.poll_interval_s)
+        counted = reckoned(seen, run.pulse, pulse, run.policy.stall.boot_timeout_s)
+        run = replace(run, pulse=pulse, attempt=counted)
         word = word_of(beat.value, obs, world)
         if word is not None:  # before the machine's own end: why it switched itself off stands here
             return end_attempt(run, replace(word, stopped_at=machines.stopped_at(obs, now)), world, now)
@@ -221,7 +225,7 @@ def _booting(run: Run, obs: Observation, beat: Seen[Beat] | None, world: World, 
         if obs.baton is NOT_READ and _baton_may_tell(run, obs, beat)
         else frozenset(),
         check_after=_boot_deadline(run, world, now),
-        pulse_only=run is not before and before.attempt is attempt,
+        pulse_only=run is not before and run.attempt is attempt,
     )
 
 

@@ -1,11 +1,17 @@
-"""The limits that a user pays for: deadline, budget, training time. Wall time, never extended by our own absence."""
+"""The limits that a user pays for: deadline, budget, training time. Never extended by our own absence.
+
+A deadline is a time of the wall clock, whatever that says. Budget and training time are lengths of time: they go by
+the agent's own count (liveness.reckoned), so a wall clock that steps neither ends a run nor bills an hour.
+"""
 
 from __future__ import annotations
 
 from supervisor.domain.attempt import Attempt, Retiring
 from supervisor.domain.causes import Cause
 from supervisor.domain.run import Run
+from supervisor.domain.world import World
 from supervisor.lifecycle.figures import age_text
+from supervisor.lifecycle.liveness import watched_since
 
 
 def attempt_cost_usd(attempt: Attempt, now: float) -> float | None:
@@ -23,7 +29,8 @@ def on_demand_usd(attempt: Attempt, now: float) -> float:
 def billed_h(attempt: Attempt, now: float) -> float:
     """Hours that its machine is billed for until it ran no more, or so far; never below the platform's minimum."""
     end = attempt.stopped_at if attempt.stopped_at is not None else attempt.gone_at
-    return max(attempt.minimum_s, (now if end is None else end) - attempt.started_at) / 3600.0
+    lasted_s = (now if end is None else end) - attempt.started_at - attempt.drift_s
+    return max(attempt.minimum_s, lasted_s) / 3600.0
 
 
 def run_cost_usd(run: Run, now: float) -> float:
@@ -61,17 +68,30 @@ def attempt_of(run: Run, item: Retiring) -> tuple[Attempt | None, bool]:
 
 
 def training_s(attempt: Attempt | None, now: float) -> float:
-    """Wall time this attempt has spent since its training began."""
+    """How long this attempt has trained, by its agent's own count: no step of our clock is in it."""
     if attempt is None or attempt.training_at is None:
         return 0.0
-    return max(0.0, (attempt.ended_at or now) - attempt.training_at)
+    return max(0.0, (attempt.ended_at or now) - attempt.training_at - attempt.drift_s)
 
 
-def limit_passed(run: Run, now: float) -> tuple[Cause, str] | None:
-    """The first limit of the run that has been passed, with both numbers."""
+def counted_until(run: Run, world: World, now: float) -> float:
+    """Until when the live attempt counts towards the limits of the run: now, but after a step of the clock, until the
+    agent's next count, without the step."""
+    attempt, pulse = run.live_attempt, run.pulse
+    if attempt is None:
+        return now
+    heard = pulse is not None and pulse.launch_id == attempt.launch_id and pulse.sequence > 0
+    last = pulse.beat_at if heard and pulse is not None else attempt.started_at
+    return last + now - watched_since(world, last, now)
+
+
+def limit_passed(run: Run, now: float, world: World | None = None) -> tuple[Cause, str] | None:
+    """The first limit of the run that has been passed, with both numbers. `world` None: for a person who asks."""
     limits = run.policy.limits
-    if limits.deadline is not None and now >= limits.deadline:
-        return Cause.DEADLINE, f"the deadline passed {age_text(now - limits.deadline)} ago"
+    wall = now if world is None else now + world.wall_ahead_s
+    if limits.deadline is not None and wall >= limits.deadline:
+        return Cause.DEADLINE, f"the deadline passed {age_text(wall - limits.deadline)} ago"
+    now = now if world is None else counted_until(run, world, now)
     if limits.max_runtime_s is not None:
         trained_s = run.training_s + training_s(run.live_attempt, now)
         if trained_s >= limits.max_runtime_s:

@@ -19,6 +19,8 @@ from supervisor.domain.world import BEATS, MACHINES, World, machines_in
 
 # Two looks closer together than this share of the poll interval count as one poll: an early wake-up is not a poll.
 SAME_POLL = 0.8
+# Several processes write rows, and stores tell ages in whole seconds or worse: less than this is no wrong clock.
+TOLERANCE_S = 60.0
 
 
 def beat_of(part: Part[Beat], launch_id: str) -> Seen[Beat] | None:
@@ -61,6 +63,8 @@ def follow(pulse: Pulse | None, seen: Seen[Beat], now: float, poll_interval_s: f
         steps_per_s=beat.steps_per_s,
         message=beat.message,
         metrics=beat.metrics,
+        from_zero=beat.from_zero if beat.from_zero is not None else pulse.from_zero,
+        up_s=beat.up_s if beat.up_s is not None else pulse.up_s,
         telemetry=beat.telemetry or pulse.telemetry,
     )
 
@@ -76,6 +80,7 @@ def heard(run: Run, obs: Observation, world: World, now: float) -> Run:
         return run if named is attempt else replace(run, attempt=named)
     pulse = follow(run.pulse, beat, now, world.knobs.poll_interval_s)
     timed = identified(with_times(attempt, beat.value, now), obs)
+    timed = reckoned(timed, run.pulse, pulse, run.policy.stall.boot_timeout_s)
     return run if pulse is run.pulse and timed is attempt else replace(run, pulse=pulse, attempt=timed)
 
 
@@ -88,6 +93,25 @@ def identified(attempt: Attempt, obs: Observation) -> Attempt:
     listed = obs.machine.value.machine_id if isinstance(obs.machine, Seen) else ""
     known = listed or (beat.value.machine_id if beat is not None else "")
     return replace(attempt, machine_id=known) if known else attempt
+
+
+def reckoned(attempt: Attempt, before: Pulse | None, after: Pulse, boot_limit_s: float) -> Attempt:
+    """The attempt by the count of its agent in a newer beat; the same object while nothing has drifted. How long a
+    machine worked is the agent's own count: a step of our clock shows as a drift between the two, and is neither
+    trained nor billed."""
+    if after is before or after.up_s is None:
+        return attempt
+    agent_at = after.beat_at - after.up_s
+    if attempt.agent_at is None:
+        boot_s = agent_at - attempt.started_at
+        # No boot is allowed more than its limit: what seems longer holds a step of the clock.
+        stepped_s = boot_s - boot_limit_s if boot_s > boot_limit_s + TOLERANCE_S else 0.0
+        return replace(attempt, agent_at=agent_at - stepped_s, drift_s=stepped_s)
+    known_s = before.up_s if before is not None and before.launch_id == after.launch_id else None
+    if known_s is not None and after.up_s < known_s:  # an agent that began anew counts from there
+        return replace(attempt, agent_at=agent_at - attempt.drift_s)
+    drift_s = agent_at - attempt.agent_at
+    return attempt if abs(drift_s - attempt.drift_s) <= TOLERANCE_S else replace(attempt, drift_s=drift_s)
 
 
 def watched_since(world: World, since: float, now: float, source: str = BEATS) -> float:

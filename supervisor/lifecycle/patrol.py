@@ -15,6 +15,7 @@ from supervisor.domain.events import Event, EventKind
 from supervisor.domain.run import Run
 from supervisor.domain.status import ACTIVE, Status
 from supervisor.lifecycle.figures import age_text, clip, ended, money_text, plural
+from supervisor.lifecycle.limits import billed_h
 from supervisor.lifecycle.sentences import status_text
 from supervisor.lifecycle.sentences_end import loss_accepted
 from supervisor.lifecycle.teardown import awaits_pull
@@ -66,6 +67,8 @@ def spent_usd(attempts: Iterable[Attempt], since: float, now: float) -> float:
     for one in attempts:
         end = one.stopped_at if one.stopped_at is not None else one.gone_at
         billed_s = min(now, now if end is None else end) - max(since, one.started_at)
+        # A step of the clock within the span is in neither count of its own.
+        billed_s = min(billed_s, 3600.0 * billed_h(one, now))
         total += (one.price_usd_per_h or 0.0) * max(0.0, billed_s) / 3600.0
     return total
 

@@ -40,7 +40,7 @@ def place(run: Run, obs: Observation, world: World, now: float) -> Decision:
     run = heed_marker(mended(run, obs), obs, now)
     if run.stop is not None:
         return _stopped(run, now)
-    passed = limit_passed(run, now) or _waited_too_long(run, now)
+    passed = limit_passed(run, now, world) or _waited_too_long(run, now)
     if run.status != Status.PENDING and done_of(run, obs) is not None:
         return done_elsewhere(run, now)
     if passed is not None:

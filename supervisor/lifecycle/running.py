@@ -21,7 +21,15 @@ from supervisor.lifecycle.decision import Decision, moved, tell
 from supervisor.lifecycle.ending import End, end_attempt
 from supervisor.lifecycle.lastwords import word_of
 from supervisor.lifecycle.limits import next_limit_at
-from supervisor.lifecycle.liveness import beat_of, follow, identified, silent_s, stall_reason, with_times
+from supervisor.lifecycle.liveness import (
+    beat_of,
+    follow,
+    identified,
+    reckoned,
+    silent_s,
+    stall_reason,
+    with_times,
+)
 from supervisor.lifecycle.overriding import heed_marker, stopped_by
 from supervisor.lifecycle.rejections import begun_from_nothing, heed_rejection
 from supervisor.lifecycle.stopping import begin_stopping, stop_for_limit
@@ -39,6 +47,7 @@ def run_on(run: Run, obs: Observation, world: World, now: float) -> Decision:
     if beat is not None:
         pulse = follow(run.pulse, beat, now, world.knobs.poll_interval_s)
         timed = identified(with_times(attempt, beat.value, now), obs)
+        timed = reckoned(timed, run.pulse, pulse, run.policy.stall.boot_timeout_s)
         if pulse is not run.pulse or timed is not attempt:
             run = with_pulse(run, pulse, timed)
         run, from_nothing = begun_from_nothing(run, attempt, beat.value)
@@ -61,7 +70,7 @@ def _judge(
     end = _silent(run, obs, world, now) or _stalled(run, beat, obs, world, now)
     if end is not None:
         return end_attempt(run, end, world, now)
-    return stop_for_limit(run, now) or _goes_on(before, run, obs, now)
+    return stop_for_limit(run, world, now) or _goes_on(before, run, obs, now)
 
 
 def _goes_on(before: Run, run: Run, obs: Observation, now: float) -> Decision:

@@ -49,9 +49,10 @@ LENGTH_LIMIT = 400
 SILENT_STEPS_AFTER_S = 300.0
 
 
-def status_text(run: Run, now: float, live_age_s: float | None = None) -> str:
+def status_text(run: Run, now: float, live_age_s: float | None = None, trouble: str = "") -> str:
     """The sentence of a run, at most 400 characters, always ending in a full stop, or in the dots of a cut.
-    `live_age_s`: age of its last beat where the caller knows a newer one than the row holds."""
+    `live_age_s`: age of its last beat where the caller knows a newer one than the row holds. `trouble`: why the
+    supervisor cannot write its database or the object store; it concerns every run that is not over."""
     clauses = _clauses(run, now, live_age_s)
     if run.hold and not run.terminal:
         if run.status in PLACING:
@@ -60,6 +61,8 @@ def status_text(run: Run, now: float, live_age_s: float | None = None) -> str:
     tail_from = len(clauses) - 1
     if run.needs_person and not run.terminal and not sentences_end.loss_accepted(run):
         clauses.append(f"Needs you: {clip(run.needs_person, 130)}")
+    if trouble and not run.terminal:
+        clauses.append(f"Needs you: {clip(trouble, 130)}")
     return _joined(clauses[:tail_from], clauses[tail_from:])
 
 

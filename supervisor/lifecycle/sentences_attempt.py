@@ -59,7 +59,8 @@ _EVIDENCE_ADDS_NOTHING = frozenset({Cause.ORPHANED, Cause.CUT_OFF, Cause.SUPERSE
 
 def ran_s(attempt: Attempt, now: float) -> float:
     """How long the attempt had its machine, in seconds."""
-    return max(0.0, (attempt.ended_at if attempt.ended_at is not None else now) - attempt.started_at)
+    end = attempt.ended_at if attempt.ended_at is not None else now
+    return max(0.0, end - attempt.started_at - attempt.drift_s)
 
 
 def ended_text(attempt: Attempt, now: float) -> str:

@@ -43,9 +43,9 @@ def begin_stopping(run: Run, now: float) -> Decision:
     return Decision(moved(after, Status.STOPPING, now), events, again=True)
 
 
-def stop_for_limit(run: Run, now: float) -> Decision | None:
+def stop_for_limit(run: Run, world: World, now: float) -> Decision | None:
     """A limit of the run ends it like a stop: the checkpoint is saved first; the run ends failed."""
-    passed = limit_passed(run, now)
+    passed = limit_passed(run, now, world)
     if passed is None:
         return None
     cause, detail = passed

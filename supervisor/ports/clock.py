@@ -7,7 +7,12 @@ from typing import Protocol
 
 class Clock(Protocol):
     def now(self) -> float:
-        """Wall time in epoch seconds (UTC). May step; limits that end something are protected by `monotonic`."""
+        """Epoch seconds (UTC) to decide and to write by. After a step of the wall clock it may go on as before until
+        the new time has proven itself."""
+        ...
+
+    def wall(self) -> float:
+        """What the computer's clock says right now, step or not: for deadlines, and to compare clocks."""
         ...
 
     def monotonic(self) -> float:

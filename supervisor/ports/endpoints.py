@@ -158,6 +158,11 @@ class Deliveries(Protocol):
         their announcement; one transaction. How many rows were taken. Two at once make nothing twice."""
         ...
 
+    def right(self, now: float) -> int:
+        """Make due what a wrong clock has put off: a time further ahead than the longest pause of its kind, a first try
+        that is not due yet, a pause whose try lies ahead of now. How many times were changed."""
+        ...
+
     def due(self, now: float, limit: int) -> list[tuple[Endpoint, list[Delivery]]]:
         """At most `limit` for each enabled endpoint that wants messages now, in the order of their times."""
         ...

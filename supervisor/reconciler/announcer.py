@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 
 LEASE = "outbox"
 POLL_S = 1.0  # without a wake
+RIGHT_S = 60.0
 REST_S = 0.05  # however often it is woken
 SPREAD_PAGE = 500
 
@@ -43,6 +44,7 @@ class Announcer:
     _news: threading.Event = field(default_factory=threading.Event)
     _stopping: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
+    _righted_at: float = float("-inf")  # monotonic
 
     def start(self) -> None:
         """Raises StoreDown."""
@@ -71,6 +73,10 @@ class Announcer:
         """All that is due. Raises StoreDown."""
         while self.leader.lease() is not None and not self._stopping.is_set():
             now = self.clock.now()
+            if self.clock.monotonic() - self._righted_at >= RIGHT_S:
+                self._righted_at = self.clock.monotonic()
+                if self.store.deliveries.right(now):
+                    self.delivering.wake()
             spread = self.store.deliveries.spread(now, SPREAD_PAGE)
             if spread:
                 self.delivering.wake()

@@ -245,6 +245,6 @@ def _settled(done: _Done, delivery: Delivery, now: float) -> Settled:
 def _stands(endpoint: Endpoint, failed: DeliveryFailed | None, now: float) -> Endpoint:
     if failed is None:
         return replace(endpoint, failing_since=None)
-    since = now if endpoint.failing_since is None else endpoint.failing_since
+    since = now if endpoint.failing_since is None else min(now, endpoint.failing_since)
     rest_until = now + (failed.retry_after_s or 0.0)
     return replace(endpoint, failing_since=since, next_message_at=max(endpoint.next_message_at, rest_until))

@@ -11,7 +11,7 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
@@ -106,7 +106,8 @@ class Loop:
             leader.stop()
 
     def _wall(self) -> datetime:
-        return datetime.fromtimestamp(self.clock.now(), UTC)
+        """As the scheduler reads it."""
+        return datetime.fromtimestamp(self.clock.wall(), UTC)
 
     def _tick_once(self) -> None:
         lease = self.leader.lease()
@@ -147,16 +148,16 @@ class Loop:
     def _look_in(self, seconds: float) -> None:
         """Move the next tick forward, never back."""
         job = self._scheduler.get_job("tick")
-        at = datetime.fromtimestamp(self.clock.now() + max(0.0, seconds), UTC)
+        at = self._wall() + timedelta(seconds=max(0.0, seconds))
         if job is not None and (job.next_run_time is None or at < job.next_run_time):
             self._scheduler.modify_job("tick", next_run_time=at)
 
     def _watch(self) -> None:
         """Early wake-ups, and the scheduler's blindness after a backward step."""
-        offset_s = self.clock.now() - self.clock.monotonic()
+        offset_s = self.clock.wall() - self.clock.monotonic()
         while not self._stopping.is_set():
             woken = self.wake.wait(WATCH_S)
-            offset_before, offset_s = offset_s, self.clock.now() - self.clock.monotonic()
+            offset_before, offset_s = offset_s, self.clock.wall() - self.clock.monotonic()
             try:
                 self._watch_once(woken, offset_s - offset_before)
             except Exception:  # the watcher is the cure of a blind scheduler: it must outlive its own errors

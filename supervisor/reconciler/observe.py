@@ -7,7 +7,9 @@ just before it. What a machine says while it boots lies beside the beats and is 
 
 from __future__ import annotations
 
+import errno
 import logging
+import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
@@ -22,7 +24,14 @@ from supervisor.domain.observation import Absent, Part, Seen, Unknown
 from supervisor.domain.room import Room
 from supervisor.domain.world import BEATS, MACHINES, machines_in
 from supervisor.ports.clock import Clock
-from supervisor.ports.objectstore import ObjectInfo, ObjectStore, StoreUnavailable
+from supervisor.ports.objectstore import (
+    ObjectInfo,
+    ObjectStore,
+    StoreForbidden,
+    StoreFull,
+    StoreMissing,
+    StoreUnavailable,
+)
 from supervisor.ports.provider import Provider, ProviderUnavailable
 from supervisor.reconciler.freshness import Freshness
 
@@ -35,6 +44,16 @@ Pushed = Mapping[str, tuple[Beat, float]]  # run_id -> (beat, monotonic time of 
 class StoredBeat:
     beat: Beat
     age_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Parsed:
+    """One stored object. `beat` None: it is no beat. `after`: monotonic time of the last good look before the first one
+    that showed it; None = there was none."""
+
+    generation: str
+    beat: Beat | None
+    after: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +126,18 @@ class Snapshot:
         return Seen(stored.beat, stored.age_s, "store")
 
 
+def _trouble(error: StoreUnavailable, doing: str) -> str:
+    """Named by its kind: the error's own text may hold paths and addresses, and everybody may read this."""
+    if isinstance(error, StoreFull):
+        return "the object store is full"
+    if isinstance(error, StoreForbidden):
+        return "the object store refuses this account"
+    if isinstance(error, StoreMissing):
+        return "the object store is gone"
+    why = {errno.EROFS: ": its folder is read-only", errno.EACCES: ": permission denied"}
+    return f"the object store cannot be {doing}{why.get(getattr(error.__cause__, 'errno', None) or 0, '')}"
+
+
 def _order(beat: Beat) -> tuple[tuple[int, int, int], int]:
     return parse_launch_id(beat.launch_id), beat.sequence
 
@@ -124,7 +155,9 @@ class Observer:
     poll_interval_s: float
     scope: str = ""
     freshness: Freshness = field(init=False)
-    _parsed: dict[str, tuple[str, Beat | None]] = field(default_factory=dict)
+    store_trouble: str = ""  # why the last look could not write and list the object store; "" = it could
+    _parsed: dict[str, _Parsed] = field(default_factory=dict)
+    _beats_read_at: float | None = None  # monotonic time of the last good listing of beats
 
     def __post_init__(self) -> None:
         self.freshness = Freshness(self.poll_interval_s)
@@ -189,8 +222,11 @@ class Observer:
         """(beats by run id, boot beats by the same with their suffix, or the reason why there are none; whether the
         canary proved them fresh; requests)."""
         canary = runfiles.canary(self.supervisor_id, self.scope)
+        began = self.clock.monotonic()
+        doing = "written"
         try:
             written = self.objects.put(canary, b"")
+            doing = "read"
             found: dict[str, StoredBeat] = {}
             fresh, requests = False, 1
             for page in self.objects.pages(runfiles.BEATS):
@@ -203,9 +239,13 @@ class Observer:
         except StoreUnavailable as error:
             metrics.OBSERVE_ERRORS.add(BEATS)
             log.warning("beats unreadable", extra={telemetry.ACTION: "observe", telemetry.ERROR: str(error)})
+            self.store_trouble = _trouble(error, doing)
             return f"the object store cannot be read: {error}", False, 1
+        self.store_trouble = ""
         if len(self._parsed) > 2 * len(found) + 1000:
             self._parsed = {name: kept for name, kept in self._parsed.items() if name in found}
+        if fresh:
+            self._beats_read_at = began
         return found, fresh, requests
 
     def _take(
@@ -217,8 +257,9 @@ class Observer:
     ) -> None:
         name = info.key[len(runfiles.BEATS) :]
         run_id = name.removesuffix(runfiles.BOOT)
-        generation, beat = self._parsed.get(name, ("", None))
-        if generation != info.generation:
+        known = self._parsed.get(name)
+        if known is None or known.generation != info.generation:
+            beat: Beat | None = None
             try:
                 beat = heartbeat.parse(info.metadata.get("beat", "").encode("utf-8", "replace"))
                 if beat.run_id != run_id:
@@ -227,6 +268,12 @@ class Observer:
             except BeatRejected as error:
                 rejected.append((run_id, str(error)))
                 beat = None
-            self._parsed[name] = (info.generation, beat)
-        if beat is not None:
-            found[name] = StoredBeat(beat, max(0.0, server_time - info.updated))
+            known = self._parsed[name] = _Parsed(info.generation, beat, self._beats_read_at)
+        if known.beat is not None:
+            found[name] = StoredBeat(known.beat, self._age_s(known, server_time - info.updated))
+
+    def _age_s(self, known: _Parsed, told_s: float) -> float:
+        """By the store's clocks, which a proxy's wrong Date can spoil: what the last good look did not show yet was
+        written after it."""
+        most_s = math.inf if known.after is None else self.clock.monotonic() - known.after
+        return min(max(0.0, told_s), most_s)

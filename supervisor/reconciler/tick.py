@@ -73,7 +73,8 @@ class Tick:
         self.load()
         now = self.clock.now()
         zones = self.store.zones(self.cell)
-        world = self._with_turns(self.worldview.world(snapshot, zones), snapshot, now)
+        seen = self.worldview.world(snapshot, zones, self.clock.wall() - now)
+        world = self._with_turns(seen, snapshot, now)
         self._tell(self.worldview.prove(snapshot), now)
         self._rejected(snapshot.rejected, now)
         todo, soonest = list(self.runs.values()), []
@@ -82,7 +83,7 @@ class Tick:
             decisions = self._decide(todo, snapshot, world, turn, now)
             inferring = any(decision.inferred for decision in decisions)
             active = sum(run.live_attempt is not None for run in self.runs.values()) if inferring else 0
-            admitted, events = self.worldview.admit(decisions, active, now)
+            admitted, events = self.worldview.admit(decisions, active, snapshot.monotonic)
             self._tell(events, now)
             kept = self._commit(paced(admitted, self.runs, zones, now), lease, now)
             for decision in kept:
@@ -275,7 +276,7 @@ class Tick:
         """At most one event per run in ten minutes, and few a tick: beats are untrusted, and so is their number."""
         rejected = list(rejected)
         metrics.BEATS_IGNORED.add(by=len(rejected))
-        new = [(run_id, why) for run_id, why in rejected if now - self._told.get(run_id, 0.0) >= TOLD_S]
+        new = [one for one in rejected if not 0 <= now - self._told.get(one[0], 0.0) < TOLD_S]
         keys = {run.run_id: key for key, run in self.runs.items()} if new else {}
         for run_id, why in new[:TOLD_PER_TICK]:
             if len(self._told) > 10_000:

@@ -28,7 +28,7 @@ class Worldview:
         events = []
         for source in snapshot.fresh:
             before = self.breakers[source]
-            after = breakers.prove_fresh(before, snapshot.taken_at, snapshot.taken_at)
+            after = breakers.prove_fresh(before, snapshot.monotonic, snapshot.monotonic)
             self.breakers[source] = after
             if before.open and not after.open:
                 events.append(
@@ -39,7 +39,9 @@ class Worldview:
                 )
         return events
 
-    def world(self, snapshot: Snapshot, zones: Mapping[OfferKey, ZoneRecord]) -> World:
+    def world(
+        self, snapshot: Snapshot, zones: Mapping[OfferKey, ZoneRecord], wall_ahead_s: float = 0.0
+    ) -> World:
         return World(
             knobs=self.knobs,
             offers={name: provider.offers() for name, provider in self.providers.items()},
@@ -48,13 +50,14 @@ class Worldview:
             fresh=snapshot.fresh,
             breakers_open=frozenset(name for name, one in self.breakers.items() if one.open),
             unread=snapshot.unread,
+            wall_ahead_s=wall_ahead_s,
             irreplaceable=frozenset(
                 name for name, provider in self.providers.items() if provider.irreplaceable
             ),
         )
 
     def admit(
-        self, decisions: Sequence[Decision], active: int, now: float
+        self, decisions: Sequence[Decision], active: int, monotonic: float
     ) -> tuple[list[Decision], list[Event]]:
         """The decisions without those ends that the breakers do not let through, and what there is to tell."""
         wanted = Counter(decision.inferred for decision in decisions if decision.inferred)
@@ -64,7 +67,7 @@ class Worldview:
         for source, count in wanted.items():
             before = self.breakers[source]
             self.breakers[source], left[source] = breakers.admit(
-                before, count, active, now, self.knobs.poll_interval_s
+                before, count, active, monotonic, self.knobs.poll_interval_s
             )
             if self.breakers[source].open and not before.open:
                 text = f"{count} runs look dead at once by their {source}: nothing is ended until these are fresh."

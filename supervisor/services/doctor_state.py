@@ -104,7 +104,7 @@ def clock_line(objects: ObjectStore, clock: Clock) -> Finding:
     except (StoreUnavailable, StopIteration):
         cause = "the object store gave no time"
         return Finding("clock", WARN, "not compared", cause, "see the line about objects")
-    skew_s = abs(page.server_time - clock.now())
+    skew_s = abs(page.server_time - clock.wall())
     result = FAIL if skew_s > SKEW_FAIL_S else WARN if skew_s > SKEW_WARN_S else OK
     fact = f"differs from the store's clock by {skew_s:.1f} s"
     if result == OK:

@@ -1,7 +1,8 @@
 """Is the supervisor fit for work? Each check gives one line: fit or not, and the fact behind it.
 
-Ready means: a write transaction commits, the schema is the one that this version knows, and the loop has ticked within
-three intervals (or another replica leads). A fresh process is not ready before its first tick.
+Ready means: a write transaction commits, the schema is the one that this version knows, the loop has ticked within
+three intervals, and its last look could write and list the object store (or another replica leads). A fresh process is
+not ready before its first tick.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ TICKS_MISSED = 3
 class LoopStatus:
     """`last_tick_age_s` on the monotonic clock, None before the first tick. `leader`: this process holds the lease;
     `follower`: another replica does, so that no tick is expected here. `last_tick_s`: how long the last tick took;
-    `late_s`: how late it began; `ticks`: how many there were. `leases`: name -> whether this process holds it."""
+    `late_s`: how late it began; `ticks`: how many there were. `leases`: name -> whether this process holds it.
+    `trouble`: why the leader's last look could not write the database or the object store; "" = it could."""
 
     last_tick_age_s: float | None = None
     leader: bool = False
@@ -30,6 +32,7 @@ class LoopStatus:
     late_s: float = 0.0
     ticks: int = 0
     leases: Mapping[str, bool] = field(default_factory=dict)
+    trouble: str = ""
 
 
 LoopView = Callable[[], LoopStatus]
@@ -51,7 +54,8 @@ def ticks(loop: LoopStatus, poll_interval_s: float) -> bool:
 
 def readiness(parts: Parts, loop: LoopView) -> list[Check]:
     """May block on the database; raises nothing."""
-    return [*_database(parts), _lease(loop()), _tick(loop(), parts.knobs.poll_interval_s)]
+    status = loop()
+    return [*_database(parts), _lease(status), _tick(status, parts.knobs.poll_interval_s), _writes(status)]
 
 
 def readiness_json(checks: list[Check]) -> Json:
@@ -76,7 +80,17 @@ def loop_json(loop: LoopStatus, poll_interval_s: float) -> Json:
     }
 
 
-def full_disk(error: StoreDown) -> str:
+def _writes(loop: LoopStatus) -> Check:
+    """As the loop has found it: nothing is written for the question, which anybody may ask as often as they like."""
+    if loop.follower and not loop.leader:
+        return Check("writes", True, "another replica writes")
+    if loop.trouble:
+        cost = "nothing is lost, but nothing new can be saved or started until that is mended"
+        return Check("writes", False, f"{loop.trouble}: {cost}")
+    return Check("writes", True, "the last look wrote and listed the object store")
+
+
+def full_disk(error: StoreDown | str) -> str:
     """'the disk of … is full' where that is why the database is down, else ''; names no path."""
     words = str(error)
     if "disk is full" in words:  # SQLite's words

@@ -83,7 +83,8 @@ class Queries:
     def view(self, run: Run, labels: Mapping[str, str] | None = None) -> Json:
         """`run` as JSON. `labels` None = those that are stored."""
         known = self._parts.store.labels(run.key) if labels is None else labels
-        return run_json(self._fresh(run), self._parts.clock.now(), known, self._parts.gpu)
+        trouble = self._loop().trouble
+        return run_json(self._fresh(run), self._parts.clock.now(), known, self._parts.gpu, trouble)
 
     def page(self, where: RunFilter, page_size: int, cursor: str | None, sparklines: bool = False) -> Json:
         """Newest first. `page_size` 0 = the default; above 1000 is taken as 1000. `sparklines`: each run with its line
@@ -94,7 +95,10 @@ class Queries:
         page = store.page(where, before_key, limit)
         following, loop = page.next_key, self._loop()
         gpu_of = self._parts.gpu
-        runs = [run_json(self._fresh(run), now, page.labels.get(run.key, {}), gpu_of) for run in page.runs]
+        runs = [
+            run_json(self._fresh(run), now, page.labels.get(run.key, {}), gpu_of, loop.trouble)
+            for run in page.runs
+        ]
         if sparklines:
             lines = self._sparklines.of(page.runs)
             runs = [{**told, "sparkline": lines[run.key]} for told, run in zip(runs, page.runs, strict=True)]

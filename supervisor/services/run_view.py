@@ -36,8 +36,11 @@ def not_known(placement: Placement) -> str | None:
     return None
 
 
-def run_json(run: Run, now: float, labels: Mapping[str, str], gpu_of: GpuOf = not_known) -> Json:
-    """The fields of `Run` in openapi/openapi.json, in the order in which people look for them."""
+def run_json(
+    run: Run, now: float, labels: Mapping[str, str], gpu_of: GpuOf = not_known, trouble: str = ""
+) -> Json:
+    """The fields of `Run` in openapi/openapi.json, in the order in which people look for them. `trouble`: as in
+    `status_text`."""
     attempt = _present(run)
     pulse = live_pulse(run)
     action = next_action(run, now)
@@ -49,7 +52,7 @@ def run_json(run: Run, now: float, labels: Mapping[str, str], gpu_of: GpuOf = no
         "owner": run.owner,
         "status": run.status,
         "cause": run.cause,
-        "status_text": status_text(run, now),
+        "status_text": status_text(run, now, trouble=trouble),
         "detail": run.detail,
         "hold": run.hold,
         "needs_person": run.needs_person,

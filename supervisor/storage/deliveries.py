@@ -13,7 +13,7 @@ from dataclasses import fields
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import and_, bindparam, func, literal_column, or_
+from sqlalchemy import and_, bindparam, func, literal, literal_column, or_
 
 from supervisor.domain.announcements import KINDS, announced
 from supervisor.domain.events import Event, EventKind
@@ -34,6 +34,9 @@ from supervisor.storage.statements import Statement, incoming, insert_incoming
 from supervisor.storage.tables import deliveries, endpoints, outbox, runs
 from supervisor.storage.tables import events as told
 
+TOLERANCE_S = 60.0  # other processes write times, too: less than this ahead is no wrong clock
+LONGEST_PAUSE_S = 1.1 * 86_400.0 + TOLERANCE_S  # between two tries
+LONGEST_REST_S = 8 * 3600.0 + TOLERANCE_S  # that a receiver may ask for
 TAKE = Statement(
     lambda _: (
         sa.select(outbox.c.id, told.c.id, told.c.kind, told.c.text, told.c.actor, told.c.data, told.c.owner)
@@ -92,6 +95,44 @@ def _stand(dialect: str) -> sa.Update:
     )
 
 
+def _right_deliveries(_dialect: str) -> sa.Update:
+    now = bindparam("now", type_=sa.Double)
+    wrong = or_(
+        deliveries.c.tries == 0,  # nothing waits before its first try
+        deliveries.c.last_at > now + literal(TOLERANCE_S, sa.Double),
+        deliveries.c.next_at > now + literal(LONGEST_PAUSE_S, sa.Double),
+    )
+    return (
+        sa.update(deliveries)
+        .values(next_at=now)
+        .where(deliveries.c.next_at > now + literal(TOLERANCE_S, sa.Double), wrong)
+    )
+
+
+def _right_outbox(_dialect: str) -> sa.Update:
+    now = bindparam("now", type_=sa.Double)
+    wrong = or_(outbox.c.tries == 0, outbox.c.next_at > now + literal(LONGEST_PAUSE_S, sa.Double))
+    return (
+        sa.update(outbox)
+        .values(next_at=now)
+        .where(outbox.c.next_at > now + literal(TOLERANCE_S, sa.Double), wrong)
+    )
+
+
+RIGHT = (
+    Statement(_right_deliveries),
+    Statement(_right_outbox),
+    Statement(
+        lambda _: (
+            sa.update(endpoints)
+            .values(next_message_at=bindparam("now", type_=sa.Double))
+            .where(
+                endpoints.c.next_message_at
+                > bindparam("now", type_=sa.Double) + literal(LONGEST_REST_S, sa.Double)
+            )
+        )
+    ),
+)
 INSERT, TAKEN = Statement(_insert), Statement(_taken)
 SETTLE, STAND = Statement(_settle), Statement(_stand)
 _FIELDS = (
@@ -177,6 +218,10 @@ class SqlDeliveries:
             session.many(INSERT, new)
             session.many(TAKEN, [[row[0], now] for row in rows])
             return len(rows)
+
+    def right(self, now: float) -> int:
+        with self._database.writing() as session:
+            return sum(session.run(statement, {"now": now}).rowcount for statement in RIGHT)
 
     def due(self, now: float, limit: int) -> list[tuple[Endpoint, list[Delivery]]]:
         with self._database.reading() as session:

@@ -9,12 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import and_, bindparam, case, func, literal, literal_column, or_
+from sqlalchemy import and_, bindparam, case, func, literal, literal_column, not_, or_
 
 from supervisor.ports.store import Lease
 from supervisor.storage.statements import Session, Statement, insert
 from supervisor.storage.tables import leases, runs
 
+LONGEST_S = 120.0  # no lease is taken for longer
 GIVEN_BACK_S = 1.0  # more than a database's clock may be coarse
 
 
@@ -23,6 +24,12 @@ def database_now(dialect: str) -> Any:
     if dialect == "sqlite":
         return literal_column("((julianday('now') - 2440587.5) * 86400.0)", sa.Double)
     return literal_column("extract(epoch from clock_timestamp())::double precision", sa.Double)
+
+
+def _over(dialect: str) -> Any:
+    """Expired, or running for longer than any lease does: the database's clock was wrong when it was written."""
+    now = database_now(dialect)
+    return or_(leases.c.until < now, leases.c.until > now + literal(LONGEST_S, sa.Double))
 
 
 def _take(dialect: str) -> Any:
@@ -38,7 +45,7 @@ def _take(dialect: str) -> Any:
             "until": statement.excluded.until,
             "epoch": case((ours, leases.c.epoch), else_=leases.c.epoch + 1),
         },
-        where=or_(ours, leases.c.until < database_now(dialect), bindparam("alone", type_=sa.Integer) == 1),
+        where=or_(ours, _over(dialect), bindparam("alone", type_=sa.Integer) == 1),
     ).returning(leases.c.epoch)
 
 
@@ -50,7 +57,7 @@ _OURS = and_(
 
 
 def _leaderless(dialect: str) -> Any:
-    held = sa.select(leases.c.name).where(leases.c.until >= database_now(dialect))
+    held = sa.select(leases.c.name).where(not_(_over(dialect)))
     return (
         sa.select(runs.c.cell, func.count())
         .where(runs.c.settled == literal_column("0"), runs.c.cell.not_in(held))

@@ -24,10 +24,15 @@ FINE_S, COARSE_S, EVENTS_S, KEYS_S, TOKENS_S = DAY_S, 30 * DAY_S, KEPT_S, 7 * DA
 PART = 500  # rows in one transaction
 
 
+def _outside(at: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
+    """Kept long enough, or further ahead than it is kept: a wrong clock wrote that, and it would stay for years."""
+    return or_(at < bindparam("before"), at > bindparam("ahead"))
+
+
 def _samples(coarse: int) -> Statement:
     old = (
         sa.select(samples.c.run, samples.c.at_ms)
-        .where(samples.c.coarse == literal(coarse), samples.c.at_ms < bindparam("before"))
+        .where(samples.c.coarse == literal(coarse), _outside(samples.c.at_ms))
         .limit(bindparam("limit_"))
     )
     return Statement(lambda _: sa.delete(samples).where(tuple_(samples.c.run, samples.c.at_ms).in_(old)))
@@ -47,7 +52,7 @@ def _events(_dialect: str) -> sa.Delete:
 def _keys(_dialect: str) -> sa.Delete:
     old = (
         sa.select(idempotency.c.scope, idempotency.c.key)
-        .where(idempotency.c.created_at < bindparam("before"))
+        .where(_outside(idempotency.c.created_at))
         .limit(bindparam("limit_"))
     )
     return sa.delete(idempotency).where(tuple_(idempotency.c.scope, idempotency.c.key).in_(old))
@@ -70,26 +75,25 @@ TOKENS = Statement(_tokens)
 
 def prune(database: Database, now: float, limit: int) -> int:
     """Delete at most `limit` rows, in short transactions; how many were deleted."""
-    steps: tuple[tuple[Statement, float], ...] = (
-        (FINE, (now - FINE_S) * 1000),
-        (COARSE, (now - COARSE_S) * 1000),
-        (EVENTS, now - EVENTS_S),
-        (KEYS, now - KEYS_S),
-        (TOKENS, now - TOKENS_S),
+    steps: tuple[tuple[Statement, dict[str, Any]], ...] = (
+        (FINE, {"before": (now - FINE_S) * 1000, "ahead": (now + FINE_S) * 1000}),
+        (COARSE, {"before": (now - COARSE_S) * 1000, "ahead": (now + COARSE_S) * 1000}),
+        (EVENTS, {"before": now - EVENTS_S}),
+        (KEYS, {"before": now - KEYS_S, "ahead": now + KEYS_S}),
+        (TOKENS, {"before": now - TOKENS_S}),
     )
     deleted = 0
-    for statement, before in steps:
-        deleted += _delete(database, statement, before, limit - deleted)
+    for statement, params in steps:
+        deleted += _delete(database, statement, params, limit - deleted)
     return deleted
 
 
-def _delete(database: Database, statement: Statement, before: float, limit: int) -> int:
+def _delete(database: Database, statement: Statement, params: dict[str, Any], limit: int) -> int:
     deleted = 0
     while deleted < limit:
         asked = min(PART, limit - deleted)
-        params: dict[str, Any] = {"before": before, "limit_": asked}
         with database.writing() as session:
-            count = session.run(statement, params).rowcount
+            count = session.run(statement, {**params, "limit_": asked}).rowcount
         deleted += count
         if count < asked:
             break

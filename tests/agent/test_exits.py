@@ -68,6 +68,15 @@ def test_whether_the_work_is_done(
     assert finished(end(status, sent), sent, step, total) is done
 
 
+@pytest.mark.parametrize(
+    ("step", "from_zero", "done"), [(9, True, True), (8, True, False), (9, False, False)]
+)
+def test_counted_from_zero_the_last_step_is_one_before_the_total(
+    step: int, from_zero: bool, done: bool
+) -> None:
+    assert finished(end(left(0), {TERM}), {TERM}, step, 10, from_zero) is done
+
+
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB."
 FULL = "OSError: [Errno 28] No space left on device"
 

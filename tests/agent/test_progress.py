@@ -41,7 +41,29 @@ def test_no_file_is_no_progress(desk: Desk) -> None:
 
 def test_a_report(desk: Desk) -> None:
     told = desk.tell(step=3, total=10, metrics={"loss": 0.5})
-    assert told == {"step": 3, "total": 10, "metrics": {"loss": 0.5}, "steps_per_s": None}
+    assert told == {"step": 3, "total": 10, "metrics": {"loss": 0.5}, "steps_per_s": None, "from_zero": False}
+
+
+@pytest.mark.parametrize(
+    ("restored", "known", "first", "from_zero"),
+    [
+        (None, False, 0, True),
+        (None, True, 1, False),
+        (41, True, 42, True),
+        (41, False, 42, False),
+        (0, True, 1, True),
+    ],
+)
+def test_whether_steps_are_counted_from_zero(
+    tmp_path: Path, restored: "int | None", known: bool, first: int, from_zero: bool
+) -> None:
+    desk = Desk(tmp_path)
+    desk.progress.from_zero = known
+    desk.progress.saved(restored)
+    assert desk.tell(step=first, total=50)["from_zero"] is from_zero
+    desk.told.clear()
+    assert "from_zero" not in desk.tell(step=first + 1)
+    assert desk.progress.from_zero is from_zero
 
 
 def test_half_a_line_waits_for_its_other_half(desk: Desk) -> None:
@@ -187,6 +209,7 @@ def test_the_helper_writes_what_the_agent_reads(desk: Desk, monkeypatch: pytest.
     desk.progress.poll()
     assert desk.told == {
         "step": 3, "total": 9, "metrics": {"loss": 0.25}, "steps_per_s": None, "phase": "evaluation",
+            "from_zero": False,
     }  # fmt: skip
     assert desk.progress.step_of("epoch-3") == 3
     assert desk.progress.ignored == 0

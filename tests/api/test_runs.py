@@ -178,7 +178,7 @@ def test_health(client: Client, bed: Bed) -> None:
     assert client.get("/livez").json() == {"live": True}
     assert client.get("/readyz").json() == {"ready": True}
     told = schemas_health.Ready.model_validate(client.get("/readyz?verbose").json())
-    assert [check.name for check in told.checks] == ["database", "schema", "lease", "tick"]
+    assert [check.name for check in told.checks] == ["database", "schema", "lease", "tick", "writes"]
     bed.loop = LoopStatus(None)
     not_ready = client.get("/readyz")
     assert not_ready.status_code == 503

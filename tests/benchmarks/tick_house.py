@@ -36,6 +36,9 @@ class MovedClock:
     def now(self) -> float:
         return time.time() + self.skipped_s
 
+    def wall(self) -> float:
+        return self.now()
+
     def monotonic(self) -> float:
         return time.monotonic() + self.skipped_s
 

@@ -56,6 +56,31 @@ class EndpointsSuite:
         assert made.secrets_at(NOW + 10) == ("s",)
         assert [one.event for one in told.events(None, 0, 9)] == [ADDED]
 
+    def test_what_a_wrong_clock_has_put_off_is_due(self, told: Store) -> None:
+        """Three messages of one endpoint: announced by a clock an hour ahead, tried by it, and tried by ours."""
+        add(told, an_endpoint(everything=True))
+        run, ahead = insert(told, a_run())[0], NOW + 3600
+        told.add_events(run.key, [STARTED], ahead)
+        told.add_events(run.key, [STARTED, STARTED], NOW)
+        told.deliveries.spread(NOW + 1, 9)
+        assert told.deliveries.right(NOW + 1) == 2, "the outbox rows from ahead, of log and webhooks"
+        told.deliveries.spread(NOW + 1, 9)
+        ((_, (first, second, third)),) = told.deliveries.due(NOW + 1, 9)
+        told.deliveries.settle([Settled(first.id, 0, False, ahead + 5, 500, "")], [], ahead)
+        told.deliveries.settle([Settled(second.id, 0, False, NOW + 300, 500, "")], [], NOW + 1)
+        told.deliveries.settle(
+            [Settled(third.id, 0, False, NOW + 3 * DAY_S, 500, "")],
+            [Standing("wh-1", NOW, NOW + DAY_S)],
+            NOW + 1,
+        )
+        assert told.deliveries.due(NOW + 2, 9) == []
+        assert told.deliveries.right(NOW + 2) == 3, (
+            "a try from ahead, a pause longer than any, a rest longer than any"
+        )
+        assert told.deliveries.right(NOW + 2) == 0
+        ((_, due),) = told.deliveries.due(NOW + 2, 9)
+        assert {one.id for one in due} == {first.id, third.id}
+
     def test_an_owner_has_only_so_many(self, told: Store) -> None:
         told.endpoints.put_settings(an_endpoint(SETTINGS_ID), NOW)
         assert [

@@ -132,6 +132,13 @@ class LoopSuite:
         assert fourth is not None
         assert fourth.epoch == third.epoch + 1
 
+    def test_a_lease_longer_than_any_was_written_by_a_wrong_clock(self, store: Store) -> None:
+        wrong = store.take_lease(CELL, "one", 3600.0, 0.0)
+        assert wrong is not None
+        second = store.take_lease(CELL, "two", 60.0, 0.0)
+        assert second is not None
+        assert second.epoch == wrong.epoch + 1
+
     def test_pulses_change_no_version(self, store: Store) -> None:
         runs = [
             changed(store, run, running(run)) for run in insert(store, *(a_run(f"r-{n}") for n in range(150)))

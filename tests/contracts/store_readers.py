@@ -196,6 +196,13 @@ class ReadersSuite:
         assert store.prune(start + 31 * DAY_S, 1000) == 4
         assert store.samples(run.key, 0, 99) == []
 
+    def test_points_from_further_ahead_than_they_are_kept_are_of_a_wrong_clock(self, store: Store) -> None:
+        (run,) = insert(store, a_run())
+        ahead = (0.0, DAY_S / 2, 40 * DAY_S, 4000 * DAY_S)
+        store.write_pulses([Sample(run.key, NOW + s, 1, a_pulse(1)) for s in ahead], lease_of(store))
+        assert store.prune(NOW, 1000) == 2
+        assert [round(point.at - NOW) for point in store.samples(run.key, 0, 99)] == [0, DAY_S / 2]
+
     def test_events_stay_until_their_run_is_long_over(self, store: Store) -> None:
         live, over, late = insert(store, a_run("live"), a_run("over"), a_run("late"))
         changed(store, over, replace(over, status=Status.STOPPED, status_since=NOW, settled=True), STARTED)

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from supervisor.ports.clock import Clock
-from supervisor.reconciler.system_clock import SystemClock
+from supervisor.reconciler.system_clock import SteadyClock, SystemClock
 from tests.contracts.clock_suite import ClockContract
 from tests.fakes.clock import FakeClock
 
@@ -40,6 +40,61 @@ class TestFakeClock(ClockContract):
     def test_time_does_not_go_back(self, clock: FakeClock) -> None:
         with pytest.raises(ValueError, match="does not go back"):
             clock.advance(-1.0)
+
+
+class Steady:
+    """A steady clock on one that the test moves; `look` lets a poll pass and tells what is believed beyond it."""
+
+    def __init__(self) -> None:
+        self.raw = FakeClock()
+        self.clock = SteadyClock(self.raw, 30.0)
+        self.began = self.raw.now() - self.raw.monotonic()
+
+    def ahead_s(self) -> float:
+        return self.clock.now() - self.clock.monotonic() - self.began
+
+    def look(self, after_s: float = 30.0) -> float:
+        self.raw.advance(after_s)
+        return self.ahead_s()
+
+
+class TestSteadyClock(ClockContract):
+    @pytest.fixture
+    def clock(self) -> Clock:
+        return SteadyClock(FakeClock(), 30.0)
+
+    @pytest.mark.parametrize("step_s", [3600.0, -3600.0, 86400.0])
+    def test_a_step_is_believed_after_three_looks_that_agree(self, step_s: float) -> None:
+        steady = Steady()
+        steady.raw.step(step_s)
+        assert [steady.ahead_s(), steady.look(), steady.look(), steady.look()] == [0.0, 0.0, 0.0, step_s]
+        assert steady.clock.wall() == steady.raw.now()
+
+    def test_looks_close_together_are_one_look(self) -> None:
+        steady = Steady()
+        steady.raw.step(3600.0)
+        assert {steady.look(0.5) for _ in range(40)} == {0.0}
+
+    def test_a_step_that_goes_back_was_none(self) -> None:
+        steady = Steady()
+        steady.raw.step(3600.0)
+        assert [steady.ahead_s(), steady.look(), steady.look()] == [0.0, 0.0, 0.0]
+        steady.raw.step(-3600.0)
+        assert {steady.look() for _ in range(6)} == {0.0}
+
+    def test_one_step_after_another_begins_the_count_anew(self) -> None:
+        steady = Steady()
+        steady.raw.step(3600.0)
+        assert [steady.ahead_s(), steady.look(), steady.look()] == [0.0, 0.0, 0.0]
+        steady.raw.step(60.0)
+        assert [steady.look(), steady.look(), steady.look(), steady.look()] == [0.0, 0.0, 0.0, 3660.0]
+
+    def test_small_corrections_are_followed_at_once(self) -> None:
+        steady = Steady()
+        steady.raw.step(3.0)
+        assert steady.ahead_s() == 3.0
+        steady.raw.step(-3.0)
+        assert steady.ahead_s() == 0.0
 
 
 class GoesBack(FakeClock):

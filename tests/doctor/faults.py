@@ -75,7 +75,7 @@ def _quota(place: str, **limits: float) -> Plant:
 
 
 def _clock_is_off(_: Setup, patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(SystemClock, "now", lambda self: time.time() + 600)
+    patch.setattr(SystemClock, "wall", lambda self: time.time() + 600)
 
 
 def _disk_with(free: int) -> Plant:

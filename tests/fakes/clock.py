@@ -15,6 +15,9 @@ class FakeClock:
     def now(self) -> float:
         return self._wall
 
+    def wall(self) -> float:
+        return self._wall
+
     def monotonic(self) -> float:
         return self._monotonic
 

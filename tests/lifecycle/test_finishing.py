@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from supervisor.domain.baton import Baton, Done
@@ -14,6 +16,7 @@ from supervisor.domain.status import Status
 from supervisor.domain.world import World
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.decision import Decision
+from supervisor.lifecycle.finishing import _missing
 from tests.lifecycle.sample_runs import NOW, H, attempt, ended, open_try, run_in
 
 WORLD = World(Knobs("the-supervisor"))
@@ -82,3 +85,20 @@ def test_a_record_that_cannot_be_read_is_not_called_gone() -> None:
 def test_a_look_that_brings_no_news_leaves_the_run_as_it_is() -> None:
     run = finishing()
     assert look(run, Seen(Baton("s", 1))).run is run
+
+
+@pytest.mark.parametrize(
+    ("step", "from_zero", "missing"),
+    [
+        (10, False, ""),
+        (9, True, ""),
+        (10, True, ""),  # an index of 0 at the start, and a count at the end
+        (9, False, "last step 9 of 10"),
+        (8, True, "last step 8 of 10"),
+    ],
+)
+def test_steps_counted_from_zero_are_complete_one_before_the_total(
+    step: int, from_zero: bool, missing: str
+) -> None:
+    done = replace(DONE, step=step, total=10, from_zero=from_zero)
+    assert "; ".join(_missing(run_in(Status.FINISHING), done, 0.0)) == missing

@@ -35,6 +35,9 @@ class TickingClock:
     def now(self) -> float:
         return self._now
 
+    def wall(self) -> float:
+        return self._now
+
     def monotonic(self) -> float:
         return self._now
 

@@ -30,6 +30,9 @@ class SteppedClock:
     def now(self) -> float:
         return time.time() + self.offset_s
 
+    def wall(self) -> float:
+        return self.now()
+
     def monotonic(self) -> float:
         return time.monotonic()
 

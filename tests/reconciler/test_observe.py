@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +17,8 @@ from supervisor.domain.heartbeat import Beat
 from supervisor.domain.machine import Machine, MachineListing, MachineRef, MachineState
 from supervisor.domain.observation import Absent, Seen
 from supervisor.domain.world import MACHINES, machines_in
+from supervisor.objectstores.filesystem import FilesystemStore
+from supervisor.ports.objectstore import Page
 from supervisor.ports.provider import LaunchRequest
 from supervisor.reconciler.observe import Observer, Snapshot
 from supervisor.reconciler.readers import look_up
@@ -28,7 +34,7 @@ NEXT = replace(BOOT, attempt=2, launch_id="1.2.1", sequence=1)
 class Bench:
     def __init__(self) -> None:
         self.clock = FakeClock()
-        self.objects = MemoryStore(now=self.clock.now)
+        self.objects: Any = MemoryStore(now=self.clock.now)
         self.provider = FakeProvider(self.clock)
         self.pushed: dict[str, Any] = {}
         self.observer = Observer(
@@ -141,3 +147,71 @@ def test_a_machine_that_is_gone_is_what_its_id_says() -> None:
     assert found.value.record is not None
     assert "anna" in found.value.record.detail
     assert isinstance(look_up(bench.provider, MachineRef("local", place.zone, "m-1"), "1.1.1"), Absent)
+
+
+def test_a_store_that_takes_no_writes_is_known_after_one_look() -> None:
+    bench = Bench()
+    bench.look()
+    assert bench.observer.store_trouble == ""
+    bench.objects.full = True
+    bench.look()
+    assert bench.observer.store_trouble == "the object store is full"
+    bench.objects.full = False
+    bench.look()
+    assert bench.observer.store_trouble == ""
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (errno.EROFS, "the object store cannot be written: its folder is read-only"),
+        (errno.EACCES, "the object store cannot be written: permission denied"),
+        (errno.ENOSPC, "the object store is full"),
+    ],
+)
+def test_a_folder_says_why_it_takes_no_writes(
+    number: int, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench()
+    bench.observer.objects = FilesystemStore.create(tmp_path / "store")
+    bench.look()
+    real = os.open
+
+    def refused(path: Any, flags: int, *more: Any, **named: Any) -> int:
+        if flags & os.O_CREAT:
+            raise OSError(number, os.strerror(number))
+        return real(path, flags, *more, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", refused)
+        bench.look()
+    assert bench.observer.store_trouble == words
+    assert str(tmp_path) not in words
+    bench.look()
+    assert bench.observer.store_trouble == ""
+
+
+class WrongDate(MemoryStore):
+    """A proxy whose Date header is an hour fast: every listing looks an hour late."""
+
+    ahead_s = 0.0
+
+    def pages(self, prefix: str) -> Iterator[Page]:
+        for page in super().pages(prefix):
+            yield replace(page, server_time=page.server_time + self.ahead_s)
+
+
+def test_a_beat_newer_than_at_the_last_look_is_no_older_than_that_look() -> None:
+    bench = Bench()
+    bench.objects = bench.observer.objects = WrongDate(now=bench.clock.now)
+    bench.write(runfiles.beat("digits"), AGENT)
+    bench.look()
+    bench.objects.ahead_s = 3600.0
+    bench.clock.advance(20.0)
+    bench.write(runfiles.beat("digits"), replace(AGENT, sequence=101))
+    part = bench.look().beat("digits")
+    assert isinstance(part, Seen)
+    assert part.age_s == 50.0, "the last look was 50 s ago"
+    later = bench.look().beat("digits")
+    assert isinstance(later, Seen)
+    assert later.age_s == 80.0, "the same beat again: nothing newer has come"

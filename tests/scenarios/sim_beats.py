@@ -74,6 +74,7 @@ class Mouth:
             message=agent.note,
             pruned=agent.files.pruned,
             telemetry=_disk(agent.disk_free_pct),
+            up_s=agent.reach.monotonic() - agent.up_at,
         )
 
     def _push(self, now: float) -> None:

@@ -26,6 +26,7 @@ from supervisor.reconciler.readers import Readers
 from supervisor.reconciler.rotation import Rotation
 from supervisor.reconciler.sampling import Sampler
 from supervisor.reconciler.sweeping import Sweeper
+from supervisor.reconciler.system_clock import SteadyClock
 from supervisor.reconciler.tick import Tick
 from supervisor.reconciler.worldview import Worldview
 from supervisor.services.heartbeat import BeatInbox
@@ -140,27 +141,30 @@ class Stage:
         self._database = open_store(f"sqlite:///{self.folder}/scenario.db", False, ("fake",))
         self.rows = DatabaseDoor(self._database)
         self.provider.dies = ""
+        self.own_clock = SteadyClock(self.clock, self.settings.poll)
         providers, later, outcomes = {self.provider.name: self.provider}, Later(), Outcomes()
         knobs, poll_s = self.knobs_of(self.rows.supervisor_id), self.settings.poll
-        inbox = BeatInbox(self.rows, self.clock, self.wake, knobs.beat_push_s)
+        inbox = BeatInbox(self.rows, self.own_clock, self.wake, knobs.beat_push_s)
         paces = Paces(self.objects.url, None, knobs.beat_push_s, knobs.beat_store_s, 300.0, 7200.0, 10.0, 8.0)
         cells, platform = {self.provider.name: CELL}, FakePlatform()
-        self.parts = Parts(self.rows, self.own_door, self.clock, self.wake, providers, cells, knobs, platform)
+        self.parts = Parts(
+            self.rows, self.own_door, self.own_clock, self.wake, providers, cells, knobs, platform
+        )
         tick = Tick(
             store=self.rows,
             cell=CELL,
-            observer=Observer(providers, self.own_door, inbox.take, self.clock, self.rows.supervisor_id, poll_s),
+            observer=Observer(providers, self.own_door, inbox.take, self.own_clock, self.rows.supervisor_id, poll_s),
             worldview=Worldview(knobs, providers),
             readers=Readers(self.own_door, providers, executor=AtOnce()),
             actor=Actor(
-                self.rows, self.own_door, providers, outcomes, self.clock, self.wake, paces, inbox.forget,
+                self.rows, self.own_door, providers, outcomes, self.own_clock, self.wake, paces, inbox.forget,
                 executor=later,
             ),
             outcomes=outcomes,
             sampler=Sampler(self.rows),
             sweeper=Sweeper(self.rows.supervisor_id),
             rotation=Rotation(poll_s, knobs.stop_poll_s),
-            clock=self.clock,
+            clock=self.own_clock,
         )  # fmt: skip
         lease = self.take_lease(f"supervisor-{next(self._lives)}")
         self.supervisor = Supervisor(tick, inbox, later, lease)
@@ -220,7 +224,7 @@ class Stage:
         self.requests = self._calls() - before
         self.ticks += 1
         if not self.rows.away:
-            deliver(self.rows, {self.notifier.name: self.notifier}, self.clock.now())
+            deliver(self.rows, {self.notifier.name: self.notifier}, self.own_clock.now())
         own.inbox.active = len(own.tick.runs)
         own.inbox.set_stopping(
             run.run_id
@@ -228,7 +232,7 @@ class Stage:
             if run.stop is not None or run.status == Status.STOPPING
         )
         self._refuse_to_spin(now)
-        soon_s = self.settings.poll if due is None else min(self.settings.poll, due - self.clock.now())
+        soon_s = self.settings.poll if due is None else min(self.settings.poll, due - self.own_clock.now())
         self.next_tick = now + max(WAKE_S, soon_s)
 
     def _refuse_to_spin(self, now: float) -> None:

@@ -9,7 +9,7 @@ import pytest
 from supervisor.domain.errors import Conflict, DevRefused, InvalidRequest, NotFound, SchemaMismatch
 from supervisor.domain.machine import MachineState
 from supervisor.ports.provider import LaunchRequest, ProviderUnavailable
-from supervisor.ports.store import StoreDown
+from supervisor.ports.store import RunFilter, StoreDown
 from supervisor.services.dev import Dev
 from supervisor.services.doctor import Surroundings, examine
 from supervisor.services.health import LoopStatus, loop_json, readiness
@@ -20,7 +20,7 @@ def fit(bed: Bed) -> dict[str, bool]:
     return {check.name: check.ok for check in readiness(bed.parts, lambda: bed.loop)}
 
 
-ALL = {"database": True, "schema": True, "lease": True, "tick": True}
+ALL = {"database": True, "schema": True, "lease": True, "tick": True, "writes": True}
 
 
 def test_ready_when_everything_is(bed: Bed) -> None:
@@ -35,6 +35,7 @@ def test_ready_when_everything_is(bed: Bed) -> None:
         (LoopStatus(90.0, leader=True), {"tick"}),
         (LoopStatus(1.0), {"lease"}),
         (LoopStatus(None, follower=True), set()),
+        (LoopStatus(1.0, leader=True, trouble="the object store is full"), {"writes"}),
     ],
 )
 def test_not_ready_without_a_tick_in_three_intervals_or_without_a_leader(
@@ -56,6 +57,19 @@ def test_not_ready_without_the_database(
 
     monkeypatch.setattr(bed.store, "check", check)
     assert fit(bed) == {**ALL, **dict.fromkeys(bad, False)}
+
+
+def test_every_run_that_is_not_over_says_what_cannot_be_written(bed: Bed) -> None:
+    bed.submit("digits")
+    bed.submit("over")
+    bed.end("over")
+    bed.loop = LoopStatus(1.0, leader=True, trouble="the object store is full")
+    told = {
+        run["run_id"]: run["status_text"] for run in bed.services.queries.page(RunFilter(), 10, None)["runs"]
+    }
+    assert told["digits"].endswith("Needs you: the object store is full.")
+    assert bed.services.queries.show("digits")["status_text"] == told["digits"]
+    assert "full" not in told["over"]
 
 
 def results(bed: Bed, around: Surroundings) -> dict[str, str]:

@@ -1,0 +1,177 @@
+"""The clock matrix: every kind of limit and pause x every step of the supervisor's wall clock, in virtual time.
+
+One stage holds a run for each kind. Ten minutes in, the wall clock steps; five minutes and then an hour later every run
+must be where it would be without the step. Only what the wall clock itself decides follows a step that stays: a
+deadline at once, and once the new time has proven itself, the limits and pauses that count in wall time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.clock import FakeClock
+from tests.scenarios.expectations import unmet
+from tests.scenarios.play import DEEDS, history
+from tests.scenarios.script import line_of
+from tests.scenarios.stage import Settings, Stage
+
+STEPS = ("+3s", "-3s", "+1h", "-1h", "+1d", "-1d")
+SPIKES = ("+3s", "-3s", "+1h", "-1h", "+1d", "-1d")
+ALL = ("none", *STEPS, *(f"spike {one}" for one in SPIKES))
+DAY_AHEAD = frozenset({"+1d"})  # it stays
+DAY_SEEN = frozenset({"+1d", "spike +1d"})
+
+
+@dataclass(frozen=True)
+class Kind:
+    """`before`: deeds at the beginning; `at_step`: just before the step. `soon`, `later`: expected 5 min and 65 min
+    after it. `moved`: what is expected instead, soon and later, under the steps that it follows."""
+
+    name: str
+    before: str
+    soon: str
+    later: str
+    at_step: str = ""
+    follows: frozenset[str] = field(default_factory=frozenset)
+    moved: tuple[str, str] = ("", "")
+
+    def expected(self, step: str) -> tuple[str, str]:
+        return self.moved if step in self.follows else (self.soon, self.later)
+
+
+GOES_ON = "status=running attempts=1"
+FAILED = "status=failed cause="
+KINDS = (
+    Kind("silence of a healthy agent", "submit healthy zones=a,b push=no steps=90000", GOES_ON, GOES_ON),
+    Kind("silence", "submit silent zones=a,b push=no steps=90000", "attempts<=2", "causes=agent_lost attempts=2",
+         at_step="agent silent silent"),
+    Kind("stall", "submit hung zones=a,b steps=90000 polls=40", GOES_ON, "causes=stalled",
+         at_step="agent hung hung"),
+    Kind("a phase's limit", "submit saves zones=a,b steps=90000", GOES_ON, "causes~stalled",
+         at_step="agent saves phase checkpoint"),
+    Kind("boot limit, not passed", "submit boots zones=a,b boot=21min steps=90000", "status=launching attempts=1",
+         GOES_ON),
+    Kind("boot limit, passed", "submit never zones=a,b starts=no", "status=launching attempts=1",
+         "causes~boot_timeout"),
+    Kind("training time", "submit runtime zones=a,b steps=90000 max_runtime=1h", GOES_ON, FAILED + "max_runtime"),
+    Kind("training time, not used up", "submit longer zones=a,b push=no steps=90000 max_runtime=90min", GOES_ON,
+         GOES_ON),
+    Kind("budget", "submit budget zones=a,b steps=90000 budget_usd=0.1", GOES_ON, FAILED + "budget"),
+    Kind("budget, not used up", "submit richer zones=a,b steps=90000 budget_usd=0.15", GOES_ON,
+         GOES_ON + " cost_usd>=0.11 cost_usd<=0.13"),
+    Kind("budget of a boot", "submit bootcost zones=a,b boot=21min steps=90000 budget_usd=0.15",
+         "status=launching attempts=1", GOES_ON + " cost_usd>=0.11 cost_usd<=0.13"),
+    Kind("budget of a silent boot", "submit mute zones=a,b boot=21min push=no steps=90000 budget_usd=0.19",
+         "status=launching attempts=1", GOES_ON + " cost_usd>=0.10 cost_usd<=0.17"),
+    Kind("deadline", "submit due zones=a,b steps=90000 deadline=4h", GOES_ON, GOES_ON,
+         follows=DAY_SEEN, moved=(FAILED + "deadline", FAILED + "deadline")),
+    Kind("wait for capacity", "cloud stockout w\nsubmit waits zones=w wait_limit=5h", "status=waiting",
+         "status=waiting", follows=DAY_AHEAD, moved=(FAILED + "no_capacity", FAILED + "no_capacity")),
+    Kind("cool-down", "cloud stockout c\nsubmit cools zones=c steps=90000 wait_limit=3d", "status!=failed", GOES_ON,
+         at_step="cloud capacity c"),
+    Kind("recovery backoff", "submit fails zones=a,b checkpoint=50 steps=90000", "status=running attempts=2",
+         "status=running attempts=2", at_step='agent fails exits "1:boom"\nplan fails exits=no'),
+    Kind("stop grace", "submit stops zones=a,b grace=8min save=30min steps=90000", "status=stopping",
+         "status=stopped", at_step="stop stops"),
+    Kind("a machine that is kept", "submit keeps zones=a,b steps=60 on_success=keep keep=40min after=stays",
+         "status=completed machines=1", "status=completed machines=0",
+         follows=DAY_AHEAD | {"+1h"}, moved=("machines=0", "machines=0")),
+    Kind("a machine that waits for approval", "submit asks zones=a,b steps=60 on_success=ask after=stays",
+         "status=awaiting_teardown machines=1", "status=awaiting_teardown machines=1",
+         follows=DAY_AHEAD, moved=("status=completed machines=0", "status=completed machines=0")),
+    Kind("results that a person must accept", "submit unverified zones=a,b steps=60 uploads=no",
+         "status=finishing needs_person~403 machines=1", "status=finishing machines=1",
+         follows=DAY_AHEAD, moved=(FAILED + "results_unverified", FAILED + "results_unverified")),
+)  # fmt: skip
+
+
+def play(stage: Stage, text: str) -> None:
+    for number, one in enumerate(text.splitlines()):
+        line = line_of(number, one)
+        assert line is not None
+        DEEDS[line.verb](stage, line)
+
+
+def step_clock(stage: Stage, step: str) -> None:
+    """A spike is seen by four looks and is over after three seconds."""
+    by = step.rpartition(" ")[2]
+    if step == "none":
+        return
+    play(stage, f"clock {by}\nsupervisor looks")
+    if step.startswith("spike"):
+        play(stage, "wait 1s\nsupervisor looks\nwait 1s\nsupervisor looks\nwait 1s\nsupervisor looks")
+        play(stage, f"clock {'-' if by[0] == '+' else '+'}{by[1:]}\nsupervisor looks")
+
+
+def problems(folder: Path, step: str, kinds: tuple[Kind, ...] = KINDS) -> list[str]:
+    """Every kind that is not where it must be, one line each."""
+    stage, found = Stage(folder, Settings(zones=("a", "b", "c", "w"))), []
+    try:
+        for kind in kinds:
+            play(stage, kind.before)
+        stage.run_for(600.0)
+        for kind in kinds:
+            play(stage, kind.at_step)
+        step_clock(stage, step)
+        for when, wait_s in enumerate((300.0, 3600.0)):
+            stage.run_for(wait_s)
+            found += [
+                f"{kind.name}, {('5 min', '65 min')[when]} after {step}: {'; '.join(wrong)}"
+                for kind in kinds
+                if (wrong := _unmet(stage, kind.before, kind.expected(step)[when]))
+            ]
+        assert stage.faults.seen == []
+        return [*found, history(stage)] if found else []
+    finally:
+        stage.close()
+
+
+def _unmet(stage: Stage, before: str, expected: str) -> list[str]:
+    line = line_of(1, f"expect {before.partition('submit ')[2].partition(' ')[0]} {expected}")
+    assert line is not None
+    return unmet(stage, line)
+
+
+@pytest.mark.parametrize("step", ALL)
+def test_no_limit_and_no_pause_follows_a_step_of_the_wall_clock(folder: Path, step: str) -> None:
+    assert problems(folder, step) == []
+
+
+def of(*names: str) -> tuple[Kind, ...]:
+    found = tuple(kind for kind in KINDS if kind.name in names)
+    assert len(found) == len(names)
+    return found
+
+
+class CredulousClock:
+    """Broken: every step is believed at once."""
+
+    def __init__(self, clock: FakeClock, _poll_interval_s: float) -> None:
+        self.now, self.wall, self.monotonic = clock.now, clock.wall, clock.monotonic
+
+
+BROKEN: dict[str, tuple[str, object, str, str]] = {
+    "a clock that believes every step": (
+        "tests.scenarios.stage.SteadyClock", CredulousClock, "spike +1d", "a machine that is kept"),
+    "our own clock counts the training": (
+        "supervisor.lifecycle.running.reckoned", lambda attempt, *_: attempt, "+1h", "training time, not used up"),
+    "the look after the step counts it": (
+        "supervisor.lifecycle.limits.counted_until", lambda _run, _world, now: now, "+1d",
+        "training time, not used up"),
+    "a boot of any length is believed": (
+        "supervisor.lifecycle.liveness.TOLERANCE_S", 1e9, "+1h", "budget of a silent boot"),
+    "a time ahead of now is kept": (
+        "supervisor.lifecycle.decide.righted", lambda run, *_: run, "-1h", "a machine that is kept"),
+    "limits go on after a step": (
+        "supervisor.reconciler.observe.Freshness.clocks", lambda *_: False, "+1h", "a phase's limit"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_the_matrix_bites(folder: Path, broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, variant, step, kind = BROKEN[broken]
+    monkeypatch.setattr(place, variant)
+    assert problems(folder, step, of(kind)) != []
