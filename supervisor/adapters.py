@@ -183,6 +183,7 @@ def google(settings: Settings, clock: Clock, agent_dir: Path) -> Adapters:
         with contextlib.suppress(StoreUnavailable):  # the first use says it
             objects.warm()
         _tell_whose(platform)
+        pricing.refresh_old()
 
     def close() -> None:
         provider.close()

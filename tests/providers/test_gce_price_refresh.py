@@ -43,18 +43,18 @@ class Desk:
     folder: Path
     violations: list[str]
 
-    def pricing(self, config: GceConfig = CONFIG) -> Pricing:
-        """As after a restart: nothing is remembered but the file."""
-        config = replace(config, endpoint=self.compute.url, billing_endpoint=self.billing.url)
+    def pricing(self, config: GceConfig = CONFIG, days: int = 0, billing: bool = True) -> Pricing:
+        """As after a restart, so many days later: nothing is remembered but the file."""
+        listed = self.billing.url if billing else ""
+        config = replace(config, endpoint=self.compute.url, billing_endpoint=listed)
         clock = [0.0]
 
         def pause(seconds: float) -> None:
             clock[0] += seconds
 
         retry = Retry(deadline_s=5.0, per_try_s=2.0, monotonic=lambda: clock[0], sleep=pause)
-        return Pricing(
-            config, Compute(config, retry, lambda: Credentials("a-token")), lambda: NOW, self.folder
-        )
+        compute = Compute(config, retry, lambda: Credentials("a-token"))
+        return Pricing(config, compute, lambda: NOW + days * 86400, self.folder)
 
 
 @pytest.fixture
@@ -251,6 +251,43 @@ def test_a_spoilt_file_is_told_and_the_package_s_prices_are_used(desk: Desk, con
     assert FILE in pricing.finding().fact
     pricing.refresh()
     assert pricing.finding().result == OK
+
+
+# --- at the start ---
+
+
+def test_old_prices_are_asked_for_anew_at_the_first_start_and_not_again(desk: Desk) -> None:
+    """The package's are more than a year old; what was fetched is left alone for 60 days."""
+    assert desk.pricing().refresh_old()
+    assert {one.dated for one in desk.pricing().prices()} == {TODAY}
+    asked = len(desk.billing.requests)
+    assert not desk.pricing().refresh_old()
+    assert len(desk.billing.requests) == asked
+    for days, again in ((60, False), (61, True)):
+        assert desk.pricing(days=days).refresh_old() is again
+
+
+def test_a_start_where_google_does_not_answer_keeps_the_old_prices_and_tells_their_age(
+    desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = desk.pricing().prices()
+    desk.billing.fail_page(1, switched_off())
+    pricing = desk.pricing()
+    assert not pricing.refresh_old()
+    assert pricing.prices() == before
+    assert "days old, and new ones could not be had" in caplog.text
+
+
+def test_prices_of_the_settings_are_not_asked_for_at_the_start(desk: Desk) -> None:
+    own = replace(CONFIG, prices={"t4": (1.0, 2.0), "l4": (1.0, 2.0)})
+    assert not desk.pricing(own).refresh_old()
+    assert desk.billing.requests == []
+
+
+def test_a_stand_in_for_compute_engine_never_leads_to_googles_own_price_list(desk: Desk) -> None:
+    pricing = desk.pricing(CONFIG, billing=False)
+    assert not pricing.refresh_old()
+    assert desk.billing.requests == []
 
 
 # --- the doctor's line ---

@@ -130,6 +130,21 @@ def test_three_real_shapes_cost_what_google_s_list_says() -> None:
         assert price.on_demand_usd_per_h == pytest.approx(on_demand + disk + 0.005, abs=0.00001)
 
 
+@pytest.mark.parametrize("region", ["us-central1", "us-east4", "europe-west1", "asia-southeast1"])
+def test_the_package_knows_h100_machines_and_says_that_their_price_is_derived(region: str) -> None:
+    shapes = {name: parse_shape(name) for name in ("a3-highgpu-1g", "a3-highgpu-8g")}
+    book = Pricebook(replace(CONFIG, zones=(f"{region}-a",), shapes=shapes, boot_disk_type="pd-ssd"))
+    one, eight = (book.row(book_of.MACHINE, name, region) for name in shapes)
+    assert one is not None
+    assert eight is not None
+    assert (one.source, one.dated) == ("derived from skynomad-artifact", "2025-10-22")
+    assert one.spot_usd is not None
+    assert one.on_demand_usd is not None
+    assert eight.spot_usd == pytest.approx(8 * one.spot_usd)
+    assert 1.5 < one.spot_usd < 3.0
+    assert 10.0 < one.on_demand_usd < 15.0
+
+
 def test_every_row_of_the_package_is_sound_and_says_where_and_when_it_was_read() -> None:
     rows = packaged_rows()
     assert len(rows) > 300

@@ -27,6 +27,7 @@ from supervisor.providers.gce.pricebook import Pricebook, Row
 log = logging.getLogger(__name__)
 
 FILE = "google-prices.json"
+ASK_ANEW_DAYS = 60  # prices that are older are asked for at the start, without being told to
 
 
 class Pricing:
@@ -66,6 +67,30 @@ class Pricing:
             self._save(kept)
             self._book, self.unreadable = Pricebook(self._config, kept), ""
             return self._book.all()
+
+    def refresh_old(self) -> bool:
+        """At the start, in the background: what is old or unknown is asked for anew, where this account may. True =
+        done. Never where Compute Engine is a stand-in and the price list is Google's own, and not so soon again."""
+        if self._config.endpoint and not self._config.billing_endpoint:
+            return False
+        asked_on = max((row.dated for row in self._book.fetched), default="")
+        if asked_on and (self._today() - date.fromisoformat(asked_on)).days <= ASK_ANEW_DAYS:
+            return False
+        ages = [one.age_days(self._today()) for one in self.prices() if one.source != book_of.SETTINGS]
+        oldest_days = max((days for days in ages if days is not None), default=0)
+        if None not in ages and oldest_days <= ASK_ANEW_DAYS:
+            return False
+        extra = {telemetry.ACTION: "prices"}
+        try:
+            self.refresh()
+        except ProviderUnavailable as error:
+            extra[telemetry.ERROR] = str(error)
+            log.warning(
+                "prices are up to %d days old, and new ones could not be had", oldest_days, extra=extra
+            )
+            return False
+        log.info("prices were up to %d days old and have been asked for anew", oldest_days, extra=extra)
+        return True
 
     def finding(self) -> Finding:
         """The doctor's line on prices."""
