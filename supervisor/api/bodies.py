@@ -6,8 +6,7 @@ What is refused is named by a JSON pointer and a reason; the value that was sent
 from __future__ import annotations
 
 from datetime import datetime
-from difflib import get_close_matches
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import Request
 from pydantic import (
@@ -19,16 +18,15 @@ from pydantic import (
     ValidationError,
 )
 
-from supervisor.api.errors import MalformedJson, UnsupportedMediaType
+from supervisor.api.body_reasons import refusal
+from supervisor.api.errors import UnsupportedMediaType
 from supervisor.api.known_words import KindWord, StatusWord
 from supervisor.api.moments import Moment
-from supervisor.api.run_spec import SHELL, WORDS, Names, RunSpec, SecondsOrZero, Strict
+from supervisor.api.run_spec import Names, RunSpec, SecondsOrZero, Strict
 from supervisor.domain.callers import Caller
 from supervisor.domain.errors import InvalidRequest
-from supervisor.domain.identifiers import RUN_ID_RULE
 from supervisor.ports.store import RunFilter
 
-ERRORS_SHOWN = 20
 NAMED_MAX = 200  # runs in one filter: an address that every proxy lets pass holds no more
 JSON = "application/json"
 RUN_ID = r"^[a-z][a-z0-9-]{0,61}[a-z0-9]$"
@@ -195,7 +193,7 @@ async def read_body(model: type[M], request: Request, optional: bool = False, ki
     try:
         return model.model_validate_json(raw)
     except ValidationError as error:
-        raise _refusal(error, model, "#", "body") from None
+        raise refusal(error, model, "#", "body") from None
 
 
 def _is_json(told: str, kind: str) -> bool:
@@ -222,73 +220,8 @@ def read_query(model: type[M], request: Request) -> M:
     try:
         return model.model_validate(given)
     except ValidationError as error:
-        raise _refusal(error, model, "?", "query") from None
+        raise refusal(error, model, "?", "query") from None
 
 
 def epoch(at: datetime | None) -> float | None:
     return None if at is None else at.timestamp()
-
-
-def _refusal(
-    error: ValidationError, model: type[BaseModel], root: str, where: str
-) -> InvalidRequest | MalformedJson:
-    found = error.errors(include_url=False, include_context=False, include_input=False)
-    if found[0]["type"] == "json_invalid":
-        return MalformedJson("The body is not JSON that can be read: " + _reason(found[0], model))
-    errors = list(dict.fromkeys((_pointer(root, e["loc"]), _reason(e, model)) for e in found))[:ERRORS_SHOWN]
-    first = "; ".join(f"{pointer} {reason}" for pointer, reason in errors[:3]).rstrip(".")
-    text = f"The {where} is refused: {first}" + ("" if first.endswith("?") else ".")
-    return InvalidRequest(text, {"count": len(found)}, errors)
-
-
-def _pointer(root: str, loc: tuple[int | str, ...]) -> str:
-    """RFC 6901 for a body; `?name` for a query. Names are cut: they may be anything that was sent."""
-    parts = [str(part)[:64] for part in loc if part not in (WORDS, SHELL, "[key]")]
-    if root == "?":
-        return "?" + (parts[0] if parts else "")
-    return "/".join([root, *(part.replace("~", "~0").replace("/", "~1") for part in parts)])
-
-
-def _reason(error: Any, model: type[BaseModel]) -> str:
-    if error["type"] == "extra_forbidden":
-        near = get_close_matches(str(error["loc"][-1]), _known(model, error["loc"][:-1]), n=1, cutoff=0.6)
-        return "is not known" + (f"; did you mean {near[0]}?" if near else "")
-    if error["type"] == "string_pattern_mismatch":
-        loc = error["loc"]
-        if "run_id" in loc:
-            return f"must be {RUN_ID_RULE}"
-        if "secrets" in loc and loc[-1] != "[key]":
-            return (
-                "must say where the value lies: env:NAME or file:/PATH of the service's computer, or "
-                "gcp:projects/PROJECT/secrets/SECRET/versions/VERSION; the value itself is never accepted"
-            )
-        if loc and loc[-1] == "image":
-            return "must be the name of an image, such as REGISTRY/NAME:TAG, without spaces"
-        if "x00" in error["msg"]:
-            address = bool(loc) and loc[-1] == "url"
-            return (
-                "must be an https:// address, without spaces"
-                if address
-                else "must not be empty or hold control characters"
-            )
-    if error["type"] in ("model_attributes_type", "model_type"):
-        return "must have fields of its own: " + ", ".join(_known(model, error["loc"]))
-    if error["type"] == "dict_type":
-        return "must have a value for each name, such as NAME: VALUE"
-    message = str(error["msg"]).removeprefix("Value error, ")
-    return message[:1].lower() + message[1:]
-
-
-def _known(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
-    """Field names of the model at `loc` inside `model`."""
-    for part in loc:
-        field = model.model_fields.get(str(part)) if isinstance(part, str) else None
-        if field is not None:
-            model = _inner(field.annotation) or model
-    return list(model.model_fields)
-
-
-def _inner(annotation: Any) -> type[BaseModel] | None:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next((found for part in get_args(annotation) if (found := _inner(part)) is not None), None)

@@ -119,7 +119,14 @@ def resume(
         body["spec"] = read_spec(how["file"], is_local=is_local)[1]
         settle_environment(body["spec"], None, client.url, is_local)
         settle_code(client, body["spec"])
-    run = _resume(client, name, body, how["no_wait"])
+    try:
+        run = _resume(client, name, body, how["no_wait"])
+    except Problem as error:
+        if how["file"] is not None:
+            from supervisor.cli.specfile import in_words_of_file
+
+            in_words_of_file(error, how["file"])
+        raise
     if run is None:
         ctx.exit(DETACHED)
     show_change(run, form)

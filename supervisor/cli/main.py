@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import sys
 from collections.abc import Sequence
 
@@ -157,7 +158,7 @@ def run(args: list[str]) -> int:
     except click.exceptions.Exit as end:
         return end.exit_code
     except click.ClickException as error:
-        error.show()
+        _with_the_nearest(error).show()
         return error.exit_code
     except exits.CliError as error:
         show_error(error.text, error.code, getattr(error, "errors", ()), error.hints)
@@ -173,6 +174,27 @@ def run(args: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return exits.OK
     return exits.OK
+
+
+def _with_the_nearest(error: click.ClickException) -> click.ClickException:
+    """A misspelled option or choice is answered with the one that is probably meant."""
+    from difflib import get_close_matches
+
+    if isinstance(error, click.NoSuchOption) and error.ctx is not None:
+        params = error.ctx.command.params
+        known = [
+            name for param in params for name in (*param.opts, *param.secondary_opts) if name[:2] == "--"
+        ]
+        near = get_close_matches(error.option_name.replace("_", "-").lower(), known, n=1)
+        return click.NoSuchOption(error.option_name, possibilities=near, ctx=error.ctx)
+    if isinstance(error, click.BadParameter) and error.param is not None:
+        kind = error.param.type
+        given = re.match(r"'(.*)' is not one of ", error.message)
+        words = [str(word) for word in kind.choices] if isinstance(kind, click.Choice) and given else []
+        near = get_close_matches(given.group(1).replace("-", "_").lower(), words, n=1) if given else []
+        if near:
+            return click.BadParameter(f"{error.message} Did you mean {near[0]!r}?", error.ctx, error.param)
+    return error
 
 
 def show_error(

@@ -10,11 +10,12 @@ import math
 import os
 import sys
 from collections.abc import Callable
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from supervisor.cli.codedir import code_from
-from supervisor.cli.exits import USAGE, CliError
+from supervisor.cli.exits import USAGE, CliError, Problem
 
 
 def names_local(provider: str | None) -> bool:
@@ -32,7 +33,7 @@ def read_spec(
     CliError with the place of what is wrong."""
     import yaml
 
-    shown = "standard input" if path == "-" else path
+    shown = _shown(path)
     try:
         text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
         loaded = yaml.load(text, Loader=_loader())  # noqa: S506 - a SafeLoader that refuses more
@@ -63,6 +64,63 @@ def read_spec(
     elif spec.get("workdir", "") is None:
         del spec["workdir"]
     return run_id, spec
+
+
+def missing_command(file: str, spec: dict[str, Any]) -> str:
+    """What to say of a file in which no `command` stands: often it does, under a name that is nearly that."""
+    shown = _shown(file)
+    near = next((key for key in spec if get_close_matches(key.lower(), ["command"], cutoff=0.6)), None)
+    if near is not None:
+        return f"{shown}{_line(file, [near])}: {near} is not known; did you mean command?"
+    if isinstance(spec.get("spec"), dict):
+        return (
+            f"{shown}{_line(file, ['spec'])}: in a file the fields of a run stand at the top, not below spec."
+        )
+    return f"{shown} names no command to run."
+
+
+def in_words_of_file(error: Problem, file: str) -> None:
+    """The API's pointers become the file's own names and lines: the file has no `spec` around its fields."""
+    shown, body = _shown(file), "The body is refused: "
+    inside = [(pointer.removeprefix("#/spec/").removeprefix("#/"), text) for pointer, text in error.errors]
+    if error.text.startswith(body) and inside:
+        reasons = [
+            f"{shown}{_line(file, name.split('/'))}: {name.replace('/', '.')} {text.replace(', beside spec', '')}"
+            for name, text in inside
+        ]
+        error.text, error.errors = reasons[0], tuple(("", reason) for reason in reasons[1:])
+    else:
+        line = _line(file, inside[0][0].split("/")) if len(inside) == 1 else ""
+        error.text = f"{shown}{line}: {error.text}"
+
+
+def _shown(path: str) -> str:
+    return "standard input" if path == "-" else path
+
+
+def _line(path: str, names: list[str]) -> str:
+    """`, line 3` where the field stands; empty where it stands nowhere, and for standard input, which is read once."""
+    import yaml
+
+    try:
+        text = "" if path == "-" else Path(path).read_text(encoding="utf-8")
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+    except (OSError, ValueError, RecursionError, yaml.YAMLError):
+        return ""
+    mark = None
+    for name in names:
+        children = (
+            {key.value: (key, value) for key, value in node.value if isinstance(key, yaml.ScalarNode)}
+            if isinstance(node, yaml.MappingNode)
+            else {str(number): (value, value) for number, value in enumerate(node.value)}
+            if isinstance(node, yaml.SequenceNode)
+            else {}
+        )
+        if name not in children:
+            break
+        key, node = children[name]
+        mark = key.start_mark
+    return "" if mark is None else f", line {mark.line + 1}"
 
 
 def _meant(path: str) -> tuple[str, ...]:

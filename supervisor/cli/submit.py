@@ -21,7 +21,7 @@ from supervisor.cli.codedir import code_from, settle_code
 from supervisor.cli.exits import DETACHED, USAGE, CliError, Problem, Unreachable
 from supervisor.cli.finding import machines_here
 from supervisor.cli.options import Where, output_option, where_options
-from supervisor.cli.specfile import names_local
+from supervisor.cli.specfile import in_words_of_file, missing_command, names_local
 from supervisor.cli.submit_options import GROUPS, LISTS, PARTS, PLAIN, SWITCHES, submit_options
 from supervisor.cli.words import safe
 
@@ -152,7 +152,7 @@ def body_from(
         from supervisor.cli.specfile import read_spec
 
         run_id, spec = read_spec(file, flags.get("code") is not None, is_local)
-    _put_command(spec, command, flags.get("shell_text"))
+    _put_command(spec, command, flags.get("shell_text"), file)
     here = file is None and flags.get("code") is None and not flags.get("workdir")
     if here and is_local(flags.get("provider")):
         spec["workdir"] = os.getcwd()
@@ -162,7 +162,7 @@ def body_from(
     return {"run_id": run_id, **body} if run_id is not None else body
 
 
-def _put_command(spec: Json, command: list[str] | None, shell_text: str | None) -> None:
+def _put_command(spec: Json, command: list[str] | None, shell_text: str | None, file: str | None) -> None:
     if command and shell_text is not None:
         raise CliError("Give a COMMAND after -- or --shell, not both.", USAGE, "COMMAND_TWICE")
     if command:
@@ -170,6 +170,8 @@ def _put_command(spec: Json, command: list[str] | None, shell_text: str | None) 
     elif shell_text is not None:
         spec["command"] = shell_text
     elif "command" not in spec:
+        if file is not None:
+            raise CliError(missing_command(file, spec), USAGE, "COMMAND_MISSING")
         hints = ("spot submit train.yaml", "spot submit -- python train.py")
         raise CliError("There is no command to run.", USAGE, "COMMAND_MISSING", hints)
 
@@ -224,5 +226,5 @@ def _send(client: Client, body: Json, file: str | None) -> Json:
 def _named(error: Problem, file: str | None) -> Problem:
     """With the file that it is about, where there is one."""
     if file is not None:
-        error.text = f"{file}: {error.text}"
+        in_words_of_file(error, file)
     return error

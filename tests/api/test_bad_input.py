@@ -256,3 +256,28 @@ def test_what_is_odd_but_good_is_accepted_and_every_reader_bears_it(client: Clie
     assert client.post("/v1/runs", json={"run_id": "healthy", "spec": odd}).status_code == 200, (
         "the same spec"
     )
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"max_attempts": 3}, "#/spec/max_attempts is not known; did you mean limits.max_attempts?"),
+        ({"run-id": "x"}, "#/spec/run-id is not known; did you mean run_id, beside spec?"),
+        ({"On-Success": "x"}, "#/spec/On-Success is not known; did you mean on_success?"),
+        ({"frobnicate": 1}, "#/spec/frobnicate is not known."),
+        ({"on_success": "kep"}, "#/spec/on_success must be release, keep or ask; did you mean keep?"),
+        ({"on_success": ["keep"]}, "#/spec/on_success must be release, keep or ask."),
+        ({"zones": "local-a"}, "#/spec/zones must be a list, such as [a, b]."),
+        ({"spot": "yes"}, "#/spec/spot must be true or false."),
+        ({"env": {"A": 1}}, "#/spec/env/A must be a text; in YAML put it in quotes."),
+        (
+            {"limits": {"max_runtime_s": "4h"}},
+            "max_runtime_s must be a number of seconds, such as 3600 for an hour.",
+        ),
+        ({"limits": {"max_attempts": "ten"}}, "#/spec/limits/max_attempts must be a whole number."),
+    ],
+)
+def test_a_refusal_says_what_to_write_instead(client: Client, fields: dict[str, Any], reason: str) -> None:
+    answer = client.post("/v1/runs", content=spec(**fields), headers={"Content-Type": "application/json"})
+    assert answer.status_code == 422
+    assert answer.json()["detail"].endswith(reason)

@@ -40,7 +40,7 @@ def test_wrong_fields_are_listed(api, spot, tmp_path: Path) -> None:
     ended = spot("submit", str(file))
     assert ended.code == 2
     assert ended.err.splitlines() == [
-        f"error: {file}: The body is refused.     (INVALID_REQUEST)",
+        f"error: {file}, line 2: The body is refused.     (INVALID_REQUEST)",
         "  #/spec/zone: is not known; did you mean zones?",
     ]
 
@@ -63,6 +63,68 @@ def test_a_script_in_the_place_of_the_file_or_of_the_command(api, spot, tmp_path
     ended = spot("submit", "python", "train.py")
     assert (ended.code, api.asked) == (2, [])
     assert "A command comes after --: spot submit -- python train.py" in ended.err
+
+
+def test_a_refused_field_is_named_as_the_file_names_it(api, spot, tmp_path: Path) -> None:
+    errors = [
+        {"pointer": "#/spec/limits/max_runtim_s", "detail": "is not known; did you mean max_runtime_s?"},
+        {"pointer": "#/spec/command/1", "detail": "must be a text; in YAML put it in quotes"},
+        {"pointer": "#/spec/run-id", "detail": "is not known; did you mean run_id, beside spec?"},
+    ]
+    text = "The body is refused: #/spec/limits/max_runtim_s is not known; …"
+    api.refuse("POST", "/v1/runs", 422, "INVALID_REQUEST", text, errors=errors)
+    file = tmp_path / "train.yaml"
+    file.write_text("command:\n- python\n- 3\nlimits:\n  max_runtim_s: 4\nrun-id: x\n")
+    ended = spot("submit", str(file))
+    assert ended.code == 2
+    assert ended.err.splitlines() == [
+        f"error: {file}, line 5: limits.max_runtim_s is not known; did you mean max_runtime_s?     (INVALID_REQUEST)",
+        f"  {file}, line 3: command.1 must be a text; in YAML put it in quotes",
+        f"  {file}, line 6: run-id is not known; did you mean run_id?",
+    ]
+    api.refuse("POST", "/v1/runs/digits-7/resume", 422, "INVALID_REQUEST", text, errors=errors[:1])
+    assert (
+        f"{file}, line 5: limits.max_runtim_s is not known"
+        in spot("resume", "digits-7", "--spec", str(file)).err
+    )
+
+
+def test_a_command_under_a_misspelled_name_is_found(api, spot, tmp_path: Path) -> None:
+    file = tmp_path / "train.yaml"
+    for text, said in (
+        ("run_id: x1\ncomand: x\n", f"{file}, line 2: comand is not known; did you mean command?"),
+        ("Command: x\n", f"{file}, line 1: Command is not known; did you mean command?"),
+        (
+            "spec:\n  command: x\n",
+            f"{file}, line 1: in a file the fields of a run stand at the top, not below spec.",
+        ),
+        ("zones: [a]\n", f"{file} names no command to run."),
+    ):
+        file.write_text(text)
+        ended = spot("submit", str(file))
+        assert (ended.code, ended.err) == (2, f"error: {said}     (COMMAND_MISSING)\n")
+    assert api.bodies("/v1/runs") == []
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("submit --run_id x -- x", "Did you mean '--run-id'?"),
+        ("submit --zones local-a -- x", "Did you mean '--zone'?"),
+        (
+            "submit --on-success kep -- x",
+            "'kep' is not one of 'release', 'keep', 'ask'. Did you mean 'keep'?",
+        ),
+        ("submit --escalate-to on-demand -- x", "Did you mean 'on_demand'?"),
+        ("ls -o jsn", "Did you mean 'json'?"),
+        ("ls --frobnicate", "No such option '--frobnicate'."),
+        ("ls -o frobnicate", "'jsonl', 'name'."),
+    ],
+)
+def test_a_misspelled_option_or_choice_is_answered_with_the_nearest(spot, words: str, hint: str) -> None:
+    ended = spot(*words.split())
+    assert ended.code == 2
+    assert ended.err.rstrip().endswith(hint)
 
 
 def test_contradicting_limits_are_shown_with_the_file(api, spot, tmp_path: Path) -> None:
