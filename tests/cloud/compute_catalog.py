@@ -50,6 +50,7 @@ def _machine_types() -> dict[str, dict[str, Any]]:
     bundled = {"g2-standard-%d" % size: (size, "nvidia-l4", count) for size, count in cards.items()}
     bundled |= {"a2-highgpu-%dg" % count: (12 * count, "nvidia-tesla-a100", count) for count in (1, 2, 4, 8)}
     bundled |= {"a3-highgpu-%dg" % count: (26 * count, "nvidia-h100-80gb", count) for count in (1, 2, 4, 8)}
+    bundled |= {"a3-ultragpu-8g": (224, "nvidia-h200-141gb", 8), "a4-highgpu-8g": (224, "nvidia-b200", 8)}
     for name, (cpus, card, count) in bundled.items():
         accelerators = [{"guestAcceleratorType": card, "guestAcceleratorCount": count}]
         made[name] = {"guestCpus": cpus, "memoryMb": cpus * 4096, "accelerators": accelerators}

@@ -13,6 +13,7 @@ from tests.cloud.compute_bill import Bill
 from tests.cloud.compute_errors import ApiError, OperationFailure, rfc3339
 from tests.cloud.compute_instances import ASKED, Instance
 from tests.cloud.compute_operations import Operation
+from tests.cloud.compute_rules import incompatible
 from tests.cloud.compute_world import World
 
 LIVING = ("RUNNING", "REPAIRING")
@@ -48,7 +49,7 @@ class Life(World):
                 self.catalog.disks[(zone, disk["source"].rsplit("/", 1)[-1])]["users"].append(vm.link)
         self.put(vm)
         self.bill.created(vm, resource["disks"], self.catalog.machine_types.get(vm.machine_type, {}), now)
-        failure = self.judge(vm, now)
+        failure = incompatible(resource) or self.judge(vm, now)
         if failure is not None:
             self.plan_for(vm, now + self.fail_s, lambda at: self._never(vm, at, failure))
             return operation

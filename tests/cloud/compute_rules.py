@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from tests.cloud.compute_catalog import Catalog, known_zone, region_of
-from tests.cloud.compute_errors import ApiError, invalid, not_found
+from tests.cloud.compute_errors import ApiError, OperationFailure, invalid, not_found
 
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 _LABEL_KEY = re.compile(r"[a-z][a-z0-9_-]{0,62}")
@@ -150,6 +150,18 @@ def _disk(catalog: Catalog, zone: str, at: int, disk: Mapping[str, Any]) -> None
     if image and not catalog.has_image(image):
         why = "The referenced image resource cannot be found."
         raise invalid(field + ".initializeParams.sourceImage", image, why)
+
+
+def incompatible(resource: Mapping[str, Any]) -> OperationFailure | None:
+    """A disk that machines of that series do not take: accepted at first, and refused by the operation."""
+    machine_type = resource["machineType"].rsplit("/", 1)[-1]
+    for disk in resource["disks"]:
+        kind = str(disk.get("initializeParams", {}).get("diskType", "pd-standard")).rsplit("/", 1)[-1]
+        wanted = "hyperdisk-" if machine_type.startswith(("a3-ultragpu-", "a4-", "g4-", "c4-")) else "pd-"
+        if "source" not in disk and not kind.startswith(wanted) and not machine_type.startswith("a3-"):
+            message = "[%s, %s] features are not compatible for creating instance." % (kind, machine_type)
+            return OperationFailure("UNSUPPORTED_OPERATION", message)
+    return None
 
 
 def _network(catalog: Catalog, zone: str, cards: list[Mapping[str, Any]]) -> None:

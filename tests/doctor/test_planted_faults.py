@@ -18,7 +18,7 @@ from tests.doctor.faults import FAULTS, Fault
 from tests.doctor.setup import Setup, a_set_up
 
 ON_THE_PROJECT = {
-    "account", "advice", "boot image", "machines", "prices", "quotas", "shapes", "zones",
+    "account", "advice", "boot disk", "boot image", "machines", "prices", "quotas", "shapes", "zones",
 }  # fmt: skip
 
 

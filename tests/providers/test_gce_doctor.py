@@ -21,6 +21,7 @@ from tests.providers.doctor_scene import Scene, a_project
 
 NAMES = [
     "identity", "project", "gcloud", "project access", "machines", "zones", "shapes", "quotas", "boot image",
+    "boot disk",
     "account", "prices", "advice", "bucket", "bucket access", "public_url",
 ]  # fmt: skip
 
@@ -189,6 +190,14 @@ def test_networks(scene: Scene) -> None:
     config = replace(scene.config, subnet="default", external_ip=False)
     (closed,) = places.network(config, lambda path, **_: {"privateIpGoogleAccess": False})
     assert closed.fix.startswith("gcloud compute networks subnets update default --region=us-east1")
+
+
+def test_boot_disks(scene: Scene) -> None:
+    assert places.boot_disk(scene.config).fact == "100 GB of pd-ssd"
+    shapes = {"t4": parse_shape("n1-standard-8+1xnvidia-tesla-t4"), "a4x": parse_shape("a4x-highgpu-4g")}
+    found = places.boot_disk(replace(scene.config, shapes=shapes))
+    assert (found.fact, found.result) == ("100 GB of pd-ssd, hyperdisk-balanced for a4x", "warn")
+    assert "arm64" in found.fix
 
 
 def test_data_disks(scene: Scene) -> None:

@@ -55,6 +55,15 @@ def test_the_prefix_of_a_code_decides(code: str, kind: type[LaunchFailed]) -> No
     assert "so it is" in str(failed)
 
 
+def test_features_that_do_not_go_together_are_refused_with_the_setting_to_change() -> None:
+    """The same code as a preemption while the machine is made; a wait of a day would not help."""
+    message = "[pd-ssd, a4-highgpu-8g] features are not compatible for creating instance."
+    for code in ("UNSUPPORTED_OPERATION", "badRequest"):
+        failed = of_codes([{"code": code, "message": message}], REGION)
+        assert type(failed) is LaunchRejected
+        assert "gce_boot_disk_type" in str(failed)
+
+
 def test_every_row_of_the_table_is_reached_by_its_own_code() -> None:
     """A row behind a shorter prefix of another kind would never be asked."""
     for at, (prefix, kind, _) in enumerate(CODES):

@@ -13,7 +13,7 @@ import pytest
 from supervisor.api.run_spec import COMMAND_MAX_BYTES
 from supervisor.domain.placement import Placement
 from supervisor.ports.provider import LaunchRejected, LaunchRequest
-from supervisor.providers.gce.config import DataDisk, GceConfig, Shape
+from supervisor.providers.gce.config import DataDisk, GceConfig, Shape, parse_shape
 from supervisor.providers.gce.instance import Parcel, bucket_and_prefix, build
 from supervisor.providers.gce.startup import startup_script
 from tests.cloud.discovery import Oracle
@@ -240,6 +240,25 @@ def test_a_tag_has_no_digest_and_a_run_without_an_image_is_refused() -> None:
     with pytest.raises(LaunchRejected, match="names none") as refused:
         build(CONFIG, request(image=""), PARCEL)
     assert refused.value.of_run
+
+
+@pytest.mark.parametrize(
+    ("wanted", "machine_type", "kind"),
+    [
+        ("pd-ssd", "n1-standard-8", "pd-ssd"),
+        ("pd-balanced", "a2-highgpu-1g", "pd-balanced"),
+        ("pd-ssd", "a3-highgpu-8g", "pd-ssd"),
+        ("pd-ssd", "a3-ultragpu-8g", "hyperdisk-balanced"),
+        ("pd-balanced", "a4-highgpu-8g", "hyperdisk-balanced"),
+        ("hyperdisk-extreme", "a4-highgpu-8g", "hyperdisk-extreme"),
+        ("hyperdisk-balanced", "g2-standard-8", "pd-ssd"),
+    ],
+)
+def test_the_boot_disk_is_of_a_kind_that_the_series_takes(wanted: str, machine_type: str, kind: str) -> None:
+    config = replace(CONFIG, boot_disk_type=wanted, shapes={"one": parse_shape(machine_type)})
+    asked = request(placement=replace(request().placement, shape="one"))
+    disk = checked(config, asked)["disks"][0]["initializeParams"]
+    assert disk["diskType"] == f"zones/{asked.placement.zone}/diskTypes/{kind}"
 
 
 def test_a_run_id_of_63_characters_is_a_label() -> None:

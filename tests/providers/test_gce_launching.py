@@ -17,6 +17,8 @@ from supervisor.ports.provider import (
     QuotaExceeded,
     StillLooking,
 )
+from supervisor.providers.gce import instance
+from supervisor.providers.gce.config import Shape
 from supervisor.providers.gce.launching import SETTLED_S
 from tests.cloud.web import Hang, Reset
 from tests.contracts.provider_subject import ref
@@ -97,6 +99,19 @@ def test_preempted_while_it_is_made_is_a_lack_of_room(subject: GceSubject) -> No
     subject.compute.preempt_when_created(request.placement.zone, 1.0)
     with pytest.raises(NoCapacity, match="UNSUPPORTED_OPERATION"):
         subject.provider.launch(request)
+
+
+def test_a_disk_that_the_series_does_not_take_is_refused_and_no_stock_out(
+    subject: GceSubject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a table that does not know the series yet; Google's code is that of a preemption."""
+    monkeypatch.setattr(instance, "boot_disk_type", lambda wanted, shape: wanted)
+    subject.config = replace(subject.config, shapes={"t4": Shape("a4-highgpu-8g", "", 8)})
+    for provider in (subject.make(), subject.make()):
+        with pytest.raises(LaunchRejected, match="set gce_boot_disk_type"):
+            provider.launch(replace(subject.request(), repeated=True))
+    monkeypatch.undo()
+    assert subject.make().launch(subject.request(zone=1)).machine_id
 
 
 def test_a_machine_that_came_and_went_unseen_is_a_definite_no(subject: GceSubject) -> None:

@@ -8,7 +8,7 @@ out; where two lines of different prices fit the same part, that part is unknown
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from supervisor.providers.gce.clients import Compute
@@ -69,15 +69,14 @@ Prices = dict[tuple[str, str], dict[str, dict[str, float | None]]]
 Names = Mapping[str, tuple[str, str]]
 
 
-def wanted(series: set[str], cards: set[str], disk: str) -> dict[str, tuple[str, str]]:
+def wanted(series: set[str], cards: set[str], disks: Collection[str]) -> dict[str, tuple[str, str]]:
     """The wordings to look for -> what they are the price of. What has no known wording stays out."""
     names: dict[str, tuple[str, str]] = {}
     for one in series:
         stem = _SERIES.get(one, f"{one.upper()} Instance")
         names[f"{stem} Core"], names[f"{stem} Ram"] = (CORE, one), (RAM, one)
     names |= {_CARDS[card]: (CARD, card) for card in cards if card in _CARDS}
-    if disk in _DISKS:
-        names[_DISKS[disk]] = (DISK, disk)
+    names |= {_DISKS[disk]: (DISK, disk) for disk in disks if disk in _DISKS}
     names["SSD backed Local Storage"] = (LOCAL_SSD, LOCAL_SSD)
     return names
 

@@ -83,6 +83,7 @@ class Doctor:
             ("shapes", lambda: [places.shapes(config, read)]),
             ("quotas", lambda: [places.quotas(config, read, self._project()[1])]),
             ("boot image", lambda: [places.boot_image(config, read)]),
+            ("boot disk", lambda: [places.boot_disk(config)]),
             ("account", self._account),
             ("prices", lambda: [self._prices()]),
         ]

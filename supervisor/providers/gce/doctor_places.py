@@ -12,6 +12,7 @@ from supervisor.domain.findings import FAIL, OK, WARN, Finding
 from supervisor.providers.gce.cards import card_type
 from supervisor.providers.gce.config import BOOT_IMAGE, GceConfig, Shape
 from supervisor.providers.gce.errors import ApiError
+from supervisor.providers.gce.machine_facts import boot_disk_type, is_arm
 
 Read = Callable[..., Mapping[str, Any]]
 # The branch that `cos-extensions install gpu -- -version=default` installs; release notes of Container-Optimized OS.
@@ -128,6 +129,19 @@ def boot_image(config: GceConfig, read: Read) -> Finding:
         return _told("boot image", WARN, f"{image['name']}: deprecated", "Google will take it away", fix)
     fact = f"{path.rpartition('/')[2]} is {image['name']}{_driver(config, path)}"
     return _told("boot image", OK, fact)
+
+
+def boot_disk(config: GceConfig) -> Finding:
+    """Which kind each shape gets; a series that needs an ARM image is a line of its own worth."""
+    wanted, name = config.boot_disk_type, "boot disk"
+    kinds = {shape: boot_disk_type(wanted, config.shapes[shape]) for shape in config.shapes}
+    instead = [f"{kind} for {shape}" for shape, kind in kinds.items() if kind != wanted]
+    fact = ", ".join([f"{config.boot_disk_gb} GB of {wanted}", *instead])
+    arm = [shape for shape in config.shapes if is_arm(config.shapes[shape])]
+    if arm and "arm64" not in config.boot_image:
+        cause = f"{', '.join(arm)} has ARM processors, and gce_boot_image names no image for them"
+        return _told(name, WARN, fact, cause, "set gce_boot_image to an arm64 image family of cos-cloud")
+    return _told(name, OK, fact)
 
 
 def _driver(config: GceConfig, path: str) -> str:

@@ -28,6 +28,14 @@ REFUSED = "credentials refused"  # reason of an ApiError: Google takes these cre
 _TRANSIENT = frozenset({408, 429, 500, 502, 503, 504})
 WHOLE_PROJECT = "GPUS_ALL_REGIONS"
 
+# "[pd-ssd, a4-highgpu-8g] features are not compatible for creating instance": the code is that of a preemption while
+# the machine is made, the message tells the two apart (astronomer 2463).
+INCOMPATIBLE = "not compatible for creating instance"
+INCOMPATIBLE_ADVICE = (
+    "The machine type cannot be made with what stands beside it in the brackets: for a disk set gce_boot_disk_type "
+    "(hyperdisk-balanced, or pd-ssd for older series), for cards name another shape in gce_shapes."
+)
+
 CAPACITY, QUOTA, REJECTED = "capacity", "quota", "rejected"
 # First match wins. The text is what a person is told beside Google's own words.
 CODES: tuple[tuple[str, str, str], ...] = (
@@ -109,10 +117,10 @@ def of_request(error: ApiError, region: str) -> LaunchFailed | ProviderUnavailab
 def of_codes(errors: Sequence[Mapping[str, Any]], region: str) -> LaunchFailed:
     """What an operation's `error.errors` mean: a quota before a refusal before a lack of room, as it stays longest."""
     known = {QUOTA: 0, REJECTED: 1, "": 2, CAPACITY: 3}
-    ranked = sorted(errors, key=lambda e: known[_kind(str(e.get("code", "")))[0]])
+    ranked = sorted(errors, key=lambda e: known[_kind(str(e.get("code", "")), str(e.get("message", "")))[0]])
     first = ranked[0] if ranked else {"code": "UNKNOWN", "message": "the operation failed without a word"}
     code, message = str(first.get("code", "")), str(first.get("message", "")).strip()
-    kind, advice = _kind(code)
+    kind, advice = _kind(code, message)
     text = " ".join(part for part in (f"{code}: {message}" if code else message, advice) if part)
     if kind == CAPACITY:
         return NoCapacity(text)
@@ -126,8 +134,15 @@ def word(code: str) -> str:
     return code if code.isupper() else re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", code).upper()
 
 
-def _kind(code: str) -> tuple[str, str]:
+def is_incompatible(message: str) -> bool:
+    """The machine can never be made as it was asked for, whatever code that comes with."""
+    return INCOMPATIBLE in message
+
+
+def _kind(code: str, message: str = "") -> tuple[str, str]:
     """(kind, advice); ("", "") for a code that the table does not have."""
+    if is_incompatible(message):
+        return REJECTED, INCOMPATIBLE_ADVICE
     spelt = word(code)
     return next(((kind, advice) for prefix, kind, advice in CODES if spelt.startswith(prefix)), ("", ""))
 

@@ -18,6 +18,7 @@ from supervisor.domain.identifiers import label_value, parse_launch_id
 from supervisor.domain.machine import ATTEMPT_LABEL, LAUNCH_LABEL, RUN_LABEL, RUNNER_LABEL, SUPERVISOR_LABEL
 from supervisor.ports.provider import LaunchRejected, LaunchRequest
 from supervisor.providers.gce.config import SCOPE, GceConfig, Shape, region_of
+from supervisor.providers.gce.machine_facts import boot_disk_type
 
 VALUE_MAX = 262_144  # bytes of one metadata value, says the discovery document
 TOTAL_MAX = 524_288  # bytes of all keys and values must stay below this
@@ -58,7 +59,7 @@ def build(config: GceConfig, request: LaunchRequest, parcel: Parcel) -> dict[str
         "machineType": f"zones/{place.zone}/machineTypes/{shape.machine_type}",
         "labels": labels(config, request),
         "scheduling": _scheduling(config, request),
-        "disks": _disks(config, place.zone),
+        "disks": _disks(config, shape, place.zone),
         "networkInterfaces": [_network(config, region_of(place.zone))],
         "serviceAccounts": [{"email": config.service_account, "scopes": [SCOPE]}],
         "metadata": {"items": [{"key": key, "value": value} for key, value in items.items()]},
@@ -112,11 +113,11 @@ def _scheduling(config: GceConfig, request: LaunchRequest) -> dict[str, Any]:
     return scheduling
 
 
-def _disks(config: GceConfig, zone: str) -> list[dict[str, Any]]:
+def _disks(config: GceConfig, shape: Shape, zone: str) -> list[dict[str, Any]]:
     boot = {
         "sourceImage": config.boot_image,
         "diskSizeGb": str(config.boot_disk_gb),
-        "diskType": f"zones/{zone}/diskTypes/{config.boot_disk_type}",
+        "diskType": f"zones/{zone}/diskTypes/{boot_disk_type(config.boot_disk_type, shape)}",
     }
     disks: list[dict[str, Any]] = [{"boot": True, "autoDelete": True, "initializeParams": boot}]
     if config.data_disk is not None:

@@ -55,6 +55,12 @@ _CPU_PLATFORMS = {
     "a3-highgpu": ("Intel Sapphire Rapids",),
     "a3-megagpu": ("Intel Sapphire Rapids",),
 }
+# Beginnings of machine types that take no persistent disk, and of those that cannot boot from Hyperdisk Balanced.
+# skypilot-org/skypilot 4705, astronomer 2463 and Google's page "About Hyperdisk", as read on 2026-11-22.
+HYPERDISK, PERSISTENT = "hyperdisk-balanced", "pd-ssd"
+_HYPERDISK_ONLY = ("a3-ultragpu-", "a4-", "a4x-", "g4-", "c4-", "c4a-", "c4d-", "n4-")
+_PERSISTENT_ONLY = ("n1-", "g2-", "a2-")
+_ARM = ("a4x-", "c4a-")
 # Before the first of them with AVX-512.
 OLD_PLATFORMS = frozenset({"Intel Sandy Bridge", "Intel Ivy Bridge", "Intel Haswell", "Intel Broadwell"})
 
@@ -86,6 +92,20 @@ def facts_of(shape: Shape) -> MachineFacts | None:
         return None
     vcpus = int(match[2])
     return MachineFacts(vcpus, vcpus * per_vcpu, shape.gpus, _CARD_GB.get(shape.gpu_type))
+
+
+def boot_disk_type(wanted: str, shape: Shape) -> str:
+    """What such a machine boots from: `wanted` (gce_boot_disk_type), or what its series takes instead."""
+    if wanted.startswith("pd-") and shape.machine_type.startswith(_HYPERDISK_ONLY):
+        return HYPERDISK
+    if wanted.startswith("hyperdisk-") and shape.machine_type.startswith(_PERSISTENT_ONLY):
+        return PERSISTENT
+    return wanted
+
+
+def is_arm(shape: Shape) -> bool:
+    """It needs a boot image, and images of its runs, for ARM."""
+    return shape.machine_type.startswith(_ARM)
 
 
 def cpu_platforms(shape: Shape) -> tuple[str, ...]:

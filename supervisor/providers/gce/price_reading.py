@@ -17,6 +17,7 @@ from supervisor.providers.gce import pricebook as book_of
 from supervisor.providers.gce.clients import Compute
 from supervisor.providers.gce.config import GceConfig, Shape, region_of
 from supervisor.providers.gce.errors import ApiError
+from supervisor.providers.gce.machine_facts import boot_disk_type
 from supervisor.providers.gce.pricebook import Row
 
 CATALOG, HISTORY = "Cloud Billing Catalog", "Spot price history"
@@ -51,7 +52,7 @@ class PriceReader:
             cards = {card for machine in types.values() for card, _ in machine.cards}
             cards |= {shape.gpu_type for shape in config.shapes.values() if shape.gpu_type}
             series = {name.partition("-")[0] for name, _ in types}
-            names = catalog.wanted(series, cards, config.boot_disk_type)
+            names = catalog.wanted(series, cards, self._disks())
             prices = catalog.read(self._compute, config.billing_endpoint, names)
             rows = tuple(self._rows(types, cards, prices, today.isoformat()))
             book_of.read_rows(book_of.write_rows(rows))  # what could not be read again is not kept
@@ -65,6 +66,11 @@ class PriceReader:
                 "Google's price list names nothing of what is offered; the old prices stay"
             )
         return rows
+
+    def _disks(self) -> tuple[str, ...]:
+        """Types of the boot disks of all shapes."""
+        wanted, shapes = self._config.boot_disk_type, self._config.shapes.values()
+        return tuple(dict.fromkeys(boot_disk_type(wanted, shape) for shape in shapes))
 
     def _machine_types(self) -> dict[tuple[str, str], MachineType]:
         """(machine type, region) -> what it is, where a zone of that region has it. ApiError."""
@@ -108,8 +114,9 @@ class PriceReader:
         for region in book_of.offered_regions(config):
             for card in sorted(cards):
                 yield from row(book_of.GPU, card, region, _both(prices, (catalog.CARD, card), region))
-            disk, _ = _both(prices, (catalog.DISK, config.boot_disk_type), region, catalog.ON_DEMAND)
-            yield from row(book_of.DISK, config.boot_disk_type, region, (disk, disk))
+            for kind in self._disks():
+                disk, _ = _both(prices, (catalog.DISK, kind), region, catalog.ON_DEMAND)
+                yield from row(book_of.DISK, kind, region, (disk, disk))
             address = _both(prices, (catalog.ADDRESS, catalog.ADDRESS), region)
             yield from row(book_of.ADDRESS, book_of.EXTERNAL_IP, region, address)
         for (name, region), machine in types.items():

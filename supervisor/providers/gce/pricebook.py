@@ -19,6 +19,7 @@ from typing import Any
 from supervisor.domain.placement import Offer
 from supervisor.ports.platform import PriceTold
 from supervisor.providers.gce.config import GceConfig, Shape, region_of
+from supervisor.providers.gce.machine_facts import boot_disk_type
 
 HOURS_PER_MONTH = 730.0  # how Google's price lists turn a month of a disk into hours
 EVERYWHERE = "*"  # the region of a row whose price is the same in all of them
@@ -140,7 +141,7 @@ def parts_of(config: GceConfig, shape: Shape) -> tuple[Part, ...]:
     parts = [Part(MACHINE, shape.machine_type, 1)]
     if shape.gpu_type:
         parts.append(Part(GPU, shape.gpu_type, shape.gpus))
-    parts.append(Part(DISK, config.boot_disk_type, config.boot_disk_gb))
+    parts.append(Part(DISK, boot_disk_type(config.boot_disk_type, shape), config.boot_disk_gb))
     if config.external_ip:
         parts.append(Part(ADDRESS, EXTERNAL_IP, 1))
     return tuple(parts)

@@ -18,7 +18,7 @@ from typing import Any
 from supervisor.domain.causes import Cause
 from supervisor.domain.machine import MachineRecord
 from supervisor.providers.gce.clients import Compute
-from supervisor.providers.gce.errors import ApiError
+from supervisor.providers.gce.errors import ApiError, is_incompatible
 from supervisor.providers.gce.machine import epoch_s
 
 SYSTEM = "compute.instances."
@@ -43,7 +43,7 @@ NEVER_MADE = (6, None, "it was never made")
 TAKEN_BACK = "UNSUPPORTED_OPERATION"  # the code of an insert whose machine was preempted meanwhile
 FIELDS = (
     "nextPageToken,items(id,operationType,targetId,targetLink,user,clientOperationId,insertTime,statusMessage,"
-    "httpErrorStatusCode,error/errors/code)"
+    "httpErrorStatusCode,error/errors(code,message))"
 )
 FILTER = " OR ".join(f'(operationType="{kind}")' for kind in TYPES)
 PAGE = 100  # operations of one request
@@ -190,10 +190,14 @@ def end_of(operation: Mapping[str, Any]) -> End | None:
 
 def _unborn(operation: Mapping[str, Any]) -> tuple[int, Cause | None, str] | None:
     """What a create call says about its machine's end: None where it did not fail."""
-    codes = [str(one.get("code")) for one in (operation.get("error") or {}).get("errors") or ()]
-    if not codes:
+    failures = (operation.get("error") or {}).get("errors") or ()
+    if not failures:
         return None
-    return UNBORN if any(code.startswith(TAKEN_BACK) for code in codes) else NEVER_MADE
+    taken = any(
+        str(one.get("code")).startswith(TAKEN_BACK) and not is_incompatible(str(one.get("message") or ""))
+        for one in failures
+    )
+    return UNBORN if taken else NEVER_MADE
 
 
 def is_release_of_ours(operation: Mapping[str, Any]) -> bool:
