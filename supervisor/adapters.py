@@ -10,7 +10,7 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
@@ -27,7 +27,7 @@ from supervisor.domain.findings import Check
 from supervisor.notifiers.webhook import WebhookNotifier
 from supervisor.objectstores.filesystem import FilesystemStore
 from supervisor.ports.clock import Clock
-from supervisor.ports.objectstore import ObjectStore, StoreUnavailable
+from supervisor.ports.objectstore import ObjectReader, ObjectStore, StoreUnavailable
 from supervisor.ports.platform import Platform
 from supervisor.ports.provider import Disasters, Provider, ProviderUnavailable
 from supervisor.ports.store import RunFilter, Store
@@ -135,6 +135,21 @@ def _folder(settings: Settings, store: Store) -> FilesystemStore:
     if settings.origins["store_url"] == "default" or not store.page(RunFilter(), None, 1).runs:
         return FilesystemStore.create(objects.root)
     return objects
+
+
+@contextlib.contextmanager
+def stored_objects(settings: Settings) -> Iterator[ObjectReader | None]:
+    """The object store alone, to be read before anything else is opened; None = its folder is not
+    there yet, or empty. Raises SettingsRefused."""
+    if settings.provider != GCE:
+        objects = _refusing(FilesystemStore.at, settings.store_url)
+        yield objects if objects.root.is_dir() and any(objects.root.iterdir()) else None
+        return
+    _need_google()
+    from supervisor.objectstores.gcs import GcsStore
+
+    with contextlib.closing(_refusing(GcsStore.at, settings.store_url)) as bucket:
+        yield bucket
 
 
 def _refusing(at: Callable[[str], T], url: str) -> T:

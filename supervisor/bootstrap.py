@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from supervisor import settings_access, telemetry, telemetry_redaction
+from supervisor import adapters, settings_access, telemetry, telemetry_redaction
 from supervisor.api import server
 from supervisor.api.server_file import ServerFile
 from supervisor.dashboard import app as dashboard
@@ -25,6 +25,7 @@ from supervisor.reconciler.event_wake import EventWake
 from supervisor.service_manager import ServiceManager
 from supervisor.services import first_token
 from supervisor.services.health import ticks
+from supervisor.services.ownership import Ownership
 from supervisor.serving_process import began
 from supervisor.settings import Settings
 from supervisor.storage import schema
@@ -40,8 +41,9 @@ SWITCH_INTERVAL_S = 0.0002
 COLLECT_AFTER = (20_000, 50, 100)
 
 
-def serve(settings: Settings) -> int:
-    """Run until SIGTERM or SIGINT; the exit code of the process. Raises SpotError where it cannot start."""
+def serve(settings: Settings, start_over: bool = False) -> int:
+    """Run until SIGTERM or SIGINT; the exit code of the process. `start_over`: a new database may be made beside a
+    folder or store of another supervisor. Raises SpotError where it cannot start."""
     tune_interpreter()
     telemetry_redaction.hide(settings.alert_url, settings.alert_secret)
     with contextlib.ExitStack() as opened:
@@ -51,8 +53,10 @@ def serve(settings: Settings) -> int:
         opened.callback(lock.give_back)
         listener = server.bind(settings.host, settings.port)
         opened.callback(listener.close)
-        store = storage.open_store(settings.database_url, True, CHANNELS)
+        ownership = Ownership(settings.data_dir, lambda: adapters.stored_objects(settings), start_over)
+        store = storage.open_store(settings.database_url, True, CHANNELS, ownership.allow_new)
         opened.callback(store.close)
+        ownership.keep(store.supervisor_id)
         if not settings.insecure_loopback:
             first_token.ensure(store, settings.data_dir, time.time())
         house = build(settings, store, opened.enter_context(_wakes(store)))

@@ -226,7 +226,8 @@ def _broken(text: str) -> str:
 def _exit_code_of(code: str) -> int:
     if code in ("SETTINGS_REFUSED", "INVALID_TIMEOUTS", "INVALID_REQUEST", "IMAGE_BUILD_REFUSED"):
         return exits.USAGE
-    return exits.CONFLICT if code == "DATA_DIR_HELD" else exits.FAILED
+    at_odds = ("DATA_DIR_HELD", "DATABASE_NEW", "DATABASE_OTHER")
+    return exits.CONFLICT if code in at_odds else exits.FAILED
 
 
 if __name__ == "__main__":

@@ -62,7 +62,12 @@ def serve_options(command: F) -> F:
 
 @click.command()
 @serve_options
-def serve(file: str | None, env_file: str | None, **flags: object) -> None:
+@click.option(
+    "--start-over",
+    is_flag=True,
+    help="Make a new database beside a data folder or store of another supervisor.",
+)
+def serve(file: str | None, env_file: str | None, start_over: bool, **flags: object) -> None:
     """Run the supervisor on this computer, until SIGTERM or Ctrl-C. Running trainings are left alone when it ends.
 
     Every other setting is an environment variable or a line of the TOML file: `spot config show` lists them.
@@ -74,7 +79,7 @@ def serve(file: str | None, env_file: str | None, **flags: object) -> None:
         with announced(known.data_dir):
             from supervisor import bootstrap  # takes a second or more, in which a submit may come
 
-            code = bootstrap.serve(known)
+            code = bootstrap.serve(known, start_over)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -281,6 +281,18 @@ class SchemaMismatch(SpotError):
     code = "SCHEMA_MISMATCH"
 
 
+class DatabaseNew(SpotError):
+    """A new database was about to be made beside a folder or store that belongs to another supervisor id."""
+
+    code = "DATABASE_NEW"
+
+
+class DatabaseOther(SpotError):
+    """The database is not the one that this data folder belongs to."""
+
+    code = "DATABASE_OTHER"
+
+
 class DataDirHeld(SpotError):
     """Another daemon serves this data folder; the text names its pid."""
 

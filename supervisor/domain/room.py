@@ -14,13 +14,14 @@ from dataclasses import dataclass, field, replace
 class Room:
     """`machines`: places left altogether, `zones`: places left by zone, `cards`: GPUs that no machine of ours has.
     None, or a zone that is not named: no limit. `cards_of`: shape -> GPUs of each of its machines. `all_cards`: how
-    many there are, as far as that is known."""
+    many there are, as far as that is known. `others`: who else has some, in words."""
 
     machines: int | None = None
     zones: Mapping[str, int] = field(default_factory=dict)
     cards: int | None = None
     cards_of: Mapping[str, int] = field(default_factory=dict)
     all_cards: int | None = None
+    others: str = ""
 
     def held(self, zone: str, shape: str) -> str:
         """Why machines of ours leave no place for one more; "" = there is one, or it is not they who take it."""
@@ -30,9 +31,8 @@ class Room:
             return f"all places of {zone} are taken by our own machines"
         needed = self._needed(shape)
         if needed and self.cards is not None and self.cards < needed:
-            return (
-                f"{shape} needs {_gpus(needed)}, and our own machines leave {max(0, self.cards)} of them free"
-            )
+            text = f"{shape} needs {_gpus(needed)}, and our own machines leave {max(0, self.cards)} free"
+            return f"{text}. {self.others}" if self.others else text
         return ""
 
     def less(self, zone: str, shape: str) -> Room:

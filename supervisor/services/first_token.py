@@ -68,12 +68,12 @@ def _make(store: Store, path: Path, now: float) -> None:
             revoke_found(store, earlier, _SUPERVISOR, now)
     token_id = f"tok-{secrets.token_hex(ID_BYTES)}"
     made = Token(token_id, NAME, NAME, frozenset({Scope.ADMIN}), now, place)
-    _write(path, add(store, made, _SUPERVISOR))
+    write_private(path, add(store, made, _SUPERVISOR))
     told = {telemetry.ACTION: "admin_token", "path": str(path), "token_id": token_id}
     log.info("An admin token was made; `spot` finds it in its file.", extra=told)
 
 
-def _write(path: Path, text: str) -> None:
+def write_private(path: Path, text: str) -> None:
     """Whole or not at all, and never readable by others."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     with contextlib.suppress(FileNotFoundError):

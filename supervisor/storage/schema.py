@@ -7,6 +7,7 @@ database gets its tables at once from tables.py, marked as migrated; a test chec
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -31,12 +32,14 @@ READ_OWN = Statement(
 )
 
 
-def bring_up(database: Database, create: bool) -> tuple[str, str]:
+def bring_up(database: Database, create: bool, before_creating: Callable[[], None]) -> tuple[str, str]:
     """The supervisor's id and the database's secret, both made with the database. A new database is brought up where
-    `create` says so; raises SchemaMismatch for any other schema than HEAD, StoreDown."""
+    `create` says so and `before_creating` does not raise; raises SchemaMismatch for any other schema than HEAD,
+    StoreDown."""
     with database.reading() as session:
         new = _is_new(session.connection)
     if new and create:
+        before_creating()
         with database.defining() as connection:
             _create(connection)
     with database.reading() as session:

@@ -67,12 +67,22 @@ def _checked(dialect: str) -> Any:
 CHECKED = Statement(_checked)
 
 
-def open_store(url: str, migrate: bool, channels: Sequence[str] = ("log",)) -> SqlStore:
-    """`url` as SQLAlchemy writes it. `migrate`: a new, empty database is brought up; one that has a schema is never
-    changed here. Events go to an outbox row per channel. Raises SchemaMismatch, SettingsRefused, StoreDown."""
+def _allowed() -> None:
+    """A new database may be made."""
+
+
+def open_store(
+    url: str,
+    migrate: bool,
+    channels: Sequence[str] = ("log",),
+    before_creating: Callable[[], None] = _allowed,
+) -> SqlStore:
+    """`url` as SQLAlchemy writes it. `migrate`: a new, empty database is brought up, unless `before_creating` raises;
+    one that has a schema is never changed here. Events go to an outbox row per channel. Raises SchemaMismatch,
+    SettingsRefused, StoreDown."""
     database = Database(url)
     try:
-        supervisor_id, secret = schema.bring_up(database, migrate)
+        supervisor_id, secret = schema.bring_up(database, migrate, before_creating)
     except BaseException:
         database.close()
         raise

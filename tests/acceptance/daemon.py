@@ -56,6 +56,7 @@ class Daemon:
 
     module = "supervisor"  # what `python -m` runs
     port = 0  # 0 = any free one
+    started_with: tuple[str, ...] = ()  # more options of `serve`
     wrapper: tuple[str, ...] = ()  # a command that becomes the supervisor in the end, without another process
 
     def __init__(self, data_dir: Path, environ: Mapping[str, str] = QUICK) -> None:
@@ -85,6 +86,7 @@ class Daemon:
                 str(self.data_dir),
                 "--port",
                 str(self.port),
+                *self.started_with,
             ]
             return subprocess.Popen(command, env=self.environ, stdout=log, stderr=log)
 

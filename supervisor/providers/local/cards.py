@@ -27,9 +27,9 @@ from supervisor.providers.local.sighting import end
 LOG = logging.getLogger(__name__)
 GIB = 2**30
 HELD_BYTES, HELD_SHARE = GIB, 0.05  # less than the larger of the two may be a driver's own
-# Where somebody else has a card too, the count alone would promise room again and again. Unless one of our own machines
-# goes, nobody asks for so long.
-REFUSED_S = 180.0
+STRANGERS_S = (
+    10.0  # where others hold cards beside our machines, the driver's tools are asked again after so long
+)
 
 
 class Cards:
@@ -41,10 +41,8 @@ class Cards:
     ) -> None:
         self.promised = promised
         self._count: int | None = None  # cards of this computer, by the last reading
-        self._refused: tuple[frozenset[str], float] = (
-            frozenset(),
-            0.0,
-        )  # machines that held cards; monotonic time
+        self._strangers: tuple[Card, ...] = ()  # held by others, by the last reading
+        self._look_again_at = 0.0  # monotonic
         self._folders = folders
         self._started = started
         self._smi = smi
@@ -64,8 +62,7 @@ class Cards:
             readings = self._smi.read()
             if self._end_leftovers(readings):
                 readings = self._smi.read()
-            seen = look()
-            cards = self._cards(readings, seen)
+            cards = self._cards(readings, look())
         except NoNvidiaSmi as error:
             raise LaunchRejected(
                 f"{shape} has GPUs, but {error}: install the driver's tools, or take {shape} out of local_gpus"
@@ -73,7 +70,7 @@ class Cards:
         except CardsUnread as error:
             # A definite no: nothing was started, and on a card of which nothing is known nothing may be.
             raise NoCapacity(f"no GPU is given out now: {error}") from None
-        self._count = len(cards)
+        self._note(cards)
         if len(cards) < wanted:
             raise LaunchRejected(
                 f"{shape} promises {_gpus(wanted)}, and this computer has {len(cards)}; set local_gpus to what is there"
@@ -85,27 +82,34 @@ class Cards:
             text = f"{shape} needs {_gpus(wanted)}, free: {len(free)}. {busy}"
             if len(free) + sum(card.ours for card in cards) < wanted:
                 raise NoCapacity(text)
-            self._refused = frozenset(self._taken(seen).values()), time.monotonic() + REFUSED_S
             raise HeldByOurs(text)
         first = frozenset(kept)
         free.sort(key=lambda card: (card.uuid not in first, card.index))
         return tuple(card.uuid for card in free[:wanted])
 
-    def room(self, seen: Seen) -> tuple[int | None, int | None]:
-        """(cards that no machine of ours has, cards there are), without asking the driver's tools. None, None: cards
-        are left alone. Before the first reading there is room for one machine, whose launch reads."""
+    def room(self, seen: Seen) -> tuple[int | None, int | None, str]:
+        """(cards for more machines, cards there are, who else has some), as a rule without asking the driver's tools.
+        None, None: cards are left alone. Before the first reading there is room for one machine, whose launch reads.
+        Where no machine of ours has a card, those of others are not counted: a launch is told so, and the zone rests.
+        Raises OSError."""
         if not any(self.promised.values()):
-            return None, None
+            return None, None, ""
         try:
             taken = self._taken(seen)
-        except CardsUnread:
-            return 0, self._count
-        holders, until = self._refused
-        if holders <= frozenset(taken.values()) and time.monotonic() < until:
-            return 0, self._count
+            if taken and self._strangers and time.monotonic() >= self._look_again_at:
+                self._note(self.states(seen))
+        except CardsUnread as error:
+            return 0, self._count, str(error)
         if self._count is None:
-            return max(self.promised.values()), None
-        return self._count - len(taken), self._count
+            return max(self.promised.values()), None, ""
+        others = self._strangers if taken else ()
+        text = "; ".join(f"GPU {card.index} is {card.holder}" for card in others)
+        return self._count - len(taken) - len(others), self._count, text
+
+    def _note(self, cards: Sequence[Card]) -> None:
+        self._count = len(cards)
+        self._strangers = tuple(card for card in cards if card.holder and not card.ours)
+        self._look_again_at = time.monotonic() + STRANGERS_S
 
     def states(self, seen: Seen) -> tuple[Card, ...]:
         """Every card with its holder. Raises CardsUnread, OSError."""

@@ -55,8 +55,10 @@ class Room:
 
     def listing(self, seen: Seen) -> MachineListing:
         """What was seen, with the room that it leaves. Raises OSError."""
-        cards, all_cards = self.cards.room(seen)
-        places = replace(self._places(seen), cards=cards, all_cards=all_cards, cards_of=self.cards.promised)
+        cards, all_cards, others = self.cards.room(seen)
+        places = replace(
+            self._places(seen), cards=cards, all_cards=all_cards, cards_of=self.cards.promised, others=others
+        )
         return replace(seen.listing, room=places)
 
     def _places(self, seen: Seen) -> room.Room:
