@@ -37,12 +37,14 @@ Plain = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f]+$", max_length=
 
 class SubmitBody(Strict):
     """`run_id`: chosen by you, or generated. `replace_spec`: resume an ended run with this other spec. `rerun`: start a
-    completed run over from nothing."""
+    completed run over from nothing. `ignore_old`: begin from nothing where a run of the older runner has this name in
+    the same store."""
 
     run_id: RunId | None = None
     spec: RunSpec
     replace_spec: bool = False
     rerun: bool = False
+    ignore_old: bool = False
 
 
 class ResumeBody(Strict):

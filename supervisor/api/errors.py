@@ -117,6 +117,7 @@ STATUS: Mapping[str, int] = {
     "RUN_ACTIVE": 409,
     "TOO_MANY_WEBHOOKS": 409,
     "OLD_RUN_ALIVE": 409,
+    "OLD_RUN_THERE": 409,
     "IMPORT_RUNNING": 409,
     "RUN_COMPLETED": 409,
     "RUN_ID_TAKEN": 409,

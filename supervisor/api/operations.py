@@ -53,7 +53,7 @@ OPERATIONS: Mapping[str, Operation] = {
         bodies.SubmitBody,
         submit_query.SubmitParameters,
         also=schemas_plan.Plan,
-        refuses=SPEC + KEYED + "RUN_ACTIVE RUN_ID_TAKEN",
+        refuses=SPEC + KEYED + "RUN_ACTIVE RUN_ID_TAKEN OLD_RUN_THERE",
         takes=("Idempotency-Key",),
         sends=("Location", "ETag", "Idempotency-Replayed"),
     ),

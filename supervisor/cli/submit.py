@@ -158,6 +158,8 @@ def body_from(
         spec["workdir"] = os.getcwd()
     _put_flags(spec, flags, is_local)
     body: Json = {"spec": spec, "replace_spec": flags["replace_spec"], "rerun": flags["rerun"]}
+    if flags.get("ignore_old"):
+        body["ignore_old"] = True
     run_id = flags.get("run_id") or run_id
     return {"run_id": run_id, **body} if run_id is not None else body
 

@@ -187,6 +187,9 @@ _ASKING = (
         "--replace-spec", is_flag=True, help="A known run goes on with this spec, even if it differs."
     ),
     click.option("--rerun", is_flag=True, help="A completed run starts over."),
+    click.option(
+        "--ignore-old", is_flag=True, help="Begin from nothing beside a run of the older runner of this name."
+    ),
     click.option("--build", is_flag=True, help="Build the image first, and run what was built."),
     click.option(
         "--skip-build",

@@ -131,6 +131,12 @@ class OldRunAlive(Conflict):
     code = "OLD_RUN_ALIVE"
 
 
+class OldRunThere(Conflict):
+    """A new run has the name of a run of the older runner in the same store; the text says how to take it over."""
+
+    code = "OLD_RUN_THERE"
+
+
 class ImportRunning(Conflict):
     """The same import is under way."""
 

@@ -36,7 +36,7 @@ from supervisor.services.policy import Spec, policy_from
 from supervisor.services.resume import Look, Wish, judged, look
 from supervisor.services.run_view import Json
 from supervisor.services.spec_secrets import hidden
-from supervisor.services.submit import SubmitRequest, new_run, prepared, refuse_stranger
+from supervisor.services.submit import SubmitRequest, new_run, prepared, refuse_stranger, with_old
 from supervisor.services.together import Answer, ask_together
 
 WITHIN_S, LEAST_S = 4.0, 0.5  # for all that others are asked; the least that is left for the last questions
@@ -104,6 +104,7 @@ def foretell(parts: Parts, request: SubmitRequest, caller: Caller, now: float) -
     """What a submit of this request would do now. Writes nothing; raises what `submit` raises."""
     seen = look(parts, request.run_id) if request.run_id is not None else Look(None, None)
     if seen.run is None:
+        request = with_old(parts, request, seen)
         # In a submit with a key the code is judged first, in one without it the policy: here as there.
         if request.key is not None and request.refusal is not None:
             raise request.refusal

@@ -1,6 +1,7 @@
 """Submit: a run and its first event are written in one transaction, and nothing else happens in the request.
 
-No provider is called here and no object is written: the next tick finds the row. A known run_id takes the table of
+No provider is called here and no object is written: the next tick finds the row. One listing is read where a new run
+has a name of the user's choice: a run of the older runner may lie there. A known run_id takes the table of
 RULES section 5. With an Idempotency-Key the answer is kept in the same transaction, so it exists exactly if the run
 does; the same key gives that answer again.
 """
@@ -12,37 +13,44 @@ import secrets
 from dataclasses import dataclass, replace
 
 from supervisor.domain.callers import Caller
-from supervisor.domain.errors import RunIdTaken, SpotError, Unavailable
+from supervisor.domain.errors import OldRunThere, RunIdTaken, SpotError, Unavailable
 from supervisor.domain.events import EventKind
 from supervisor.domain.policies import Policy
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
+from supervisor.ports.objectstore import StoreUnavailable
 from supervisor.ports.store import DuplicateRun, Transaction
-from supervisor.services import code
+from supervisor.services import code, oldrun
 from supervisor.services.changing import RACES
 from supervisor.services.keys import Once, Reply, answered, keep, once, scope_of, taken
 from supervisor.services.parts import Parts
 from supervisor.services.policy import Spec, policy_from, provider_of, settled, warnings_of
+from supervisor.services.reopen import marker_generation
 from supervisor.services.resume import Look, Raced, Resumed, Wish, look, refuse_one_more, resume_in, settle
 from supervisor.services.run_view import dumps, run_json
 
 
 @dataclass(frozen=True, slots=True)
 class SubmitRequest:
-    """`spec` as in services/policy. `key` is the Idempotency-Key."""
+    """`spec` as in services/policy. `key` is the Idempotency-Key. `ignore_old`: begin from nothing, though a run of the
+    older runner has this name in the same store. The rest is found out, never asked for."""
 
     spec: Spec
     run_id: str | None = None
     replace_spec: bool = False
     rerun: bool = False
     key: str | None = None
+    ignore_old: bool = False
     refusal: SpotError | None = None  # why no run of this spec can begin, found out before any transaction
+    stop_consumed: str | None = None  # of an old run that is ignored: its stop marker
+    warning: str = ""
 
 
 def submit(parts: Parts, request: SubmitRequest, caller: Caller) -> Reply:
     """201: a new run. 200: an existing one, unchanged or resumed. Raises the errors of RULES section 5, InvalidRequest
     and its kin, TooManyActiveRuns, KeyReused, KeyInFlight, Unavailable, StoreDown."""
     payload = [request.run_id, request.spec, request.replace_spec, request.rerun]
+    payload += [True] if request.ignore_old else []
     asked = once(request.key, key_scope(caller), payload)
     return answered(parts, asked, lambda: _submit(parts, request, caller, asked))
 
@@ -51,6 +59,7 @@ def _submit(parts: Parts, request: SubmitRequest, caller: Caller, asked: Once | 
     request = prepared(parts, request)
     for _ in range(RACES):
         seen = look(parts, request.run_id) if request.run_id is not None else Look(None, None)
+        request = with_old(parts, request, seen)
         try:
             reply, resumed = _submit_once(parts, request, caller, seen, asked)
         except (DuplicateRun, Raced):
@@ -66,6 +75,29 @@ def _submit(parts: Parts, request: SubmitRequest, caller: Caller, asked: Once | 
 def prepared(parts: Parts, request: SubmitRequest) -> SubmitRequest:
     """With the spec as it is stored, and with what is wrong with its code."""
     return replace(request, spec=settled(request.spec, parts), refusal=code.refusal(parts, request.spec))
+
+
+def with_old(parts: Parts, request: SubmitRequest, seen: Look) -> SubmitRequest:
+    """With what an old run of this name in our own store means for a new one: its checkpoint would be ignored, and its
+    stop marker would stop the new run at once. A store that cannot be read holds up no submit, and is told of."""
+    run_id = request.run_id
+    if run_id is None or seen.run is not None or request.refusal is not None:
+        return request
+    try:
+        if not oldrun.lies_there(parts.objects, run_id):
+            return request
+        if request.ignore_old:
+            return replace(request, stop_consumed=marker_generation(parts.objects, run_id))
+    except (StoreUnavailable, Unavailable) as error:
+        text = f"The object store was not read, so an older run of this name may lie there: {error}"
+        return replace(request, warning=text)
+    url = f"{parts.objects.url.rstrip('/')}/runs/{run_id}"
+    refusal = OldRunThere(
+        f"{url} is a run of the older runner; a new run of this name would not use its checkpoint. Nothing was stored. "
+        f"Take it over: spot import {url}. Or begin from nothing with --ignore-old (`ignore_old`).",
+        {"url": url, "run_id": run_id},
+    )
+    return replace(request, refusal=refusal)
 
 
 def _submit_once(
@@ -141,6 +173,7 @@ def new_run(parts: Parts, request: SubmitRequest, run_id: str, policy: Policy, o
         created_at=now,
         generation_at=now,
         status_since=now,
+        stop_consumed=request.stop_consumed,
     )
 
 
@@ -158,7 +191,7 @@ def generated_run_id() -> str:
 def _reply(parts: Parts, request: SubmitRequest, run: Run, resumed: Resumed | None, now: float) -> Reply:
     spec = request.spec if resumed is None else resumed.spec
     answer = run_json(run, now, spec.get("labels", {}), parts.gpu)
-    answer["warnings"] = warnings_of(spec, run.provider)
+    answer["warnings"] = (*warnings_of(spec, run.provider), *([request.warning] if request.warning else []))
     answer["differs"] = () if resumed is None else resumed.differs
     status, location = 201 if resumed is None else 200, f"/v1/runs/{run.run_id}"
     return Reply(status, dumps(answer), location, version=run.version)

@@ -30,7 +30,7 @@ def test_a_new_run_is_foretold_and_nothing_of_it_is_made(bed: Bed) -> None:
     assert told["would"] == "create"
     assert told["sentence"].startswith("digits-7 would be created. First try: ")
     assert bed.store.find("digits-7") is None
-    assert not bed.objects.calls
+    assert set(bed.objects.calls) == {"pages", ("pages", "runs/digits-7/")}, "does an old run lie there?"
     assert not bed.provider.calls
     assert bed.wake.sets == 0
     with bed.store.begin(bed.clock.now()) as tx:

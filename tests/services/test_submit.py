@@ -41,9 +41,15 @@ def test_a_new_run_is_pending_and_the_loop_is_woken(bed: Bed) -> None:
 
 
 def test_no_machine_is_asked_for_and_no_object_is_touched_in_the_request(bed: Bed) -> None:
+    bed.submit()
+    assert not bed.objects.calls
     bed.submit("digits-7")
     assert not bed.provider.calls
-    assert not bed.objects.calls
+    assert dict(bed.objects.calls) == {"pages": 1, ("pages", "runs/digits-7/"): 1}, (
+        "does an old run lie there?"
+    )
+    bed.submit("digits-7")
+    assert bed.objects.calls["pages"] == 1
 
 
 def test_a_generated_id_is_a_readable_run_id(bed: Bed) -> None:

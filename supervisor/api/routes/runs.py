@@ -41,6 +41,7 @@ async def submit_run(request: Request) -> Response:
         run_id=body.run_id,
         replace_spec=body.replace_spec,
         rerun=body.rerun,
+        ignore_old=body.ignore_old,
         key=key_of(request),
     )
     services, caller = services_of(request), caller_of(request)
@@ -48,7 +49,10 @@ async def submit_run(request: Request) -> Response:
         return json_answer(
             await in_slow_thread(plan, services.parts, services.asking, wish, caller, query.code_follows)
         )
-    return replied(await run_in_threadpool(submit, services.parts, wish, caller))
+    # A name of one's own is looked up in the store: a bucket may take its time, a folder does not.
+    asks_bucket = body.run_id is not None and not services.parts.objects.url.startswith("file:")
+    in_thread = in_slow_thread if asks_bucket else run_in_threadpool
+    return replied(await in_thread(submit, services.parts, wish, caller))
 
 
 @router.get("/runs")
