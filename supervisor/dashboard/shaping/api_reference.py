@@ -62,7 +62,13 @@ def operations(document: Json) -> list[Operation]:
     """All of them, in the order of the document."""
     return [
         Operation(
-            raw["operationId"], method.upper(), path, raw["tags"][0], raw["description"], _scope(raw), raw
+            raw["operationId"],
+            method.upper(),
+            path,
+            raw["tags"][0],
+            paragraphs(raw["description"]),
+            _scope(raw),
+            raw,
         )
         for path, methods in document["paths"].items()
         for method, raw in methods.items()
