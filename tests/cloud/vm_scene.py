@@ -14,7 +14,7 @@ TOOLS = (
     "bash", "base64", "cat", "chmod", "cp", "curl", "grep", "gzip", "head", "ln", "ls", "mkdir", "mkfifo", "readlink",
     "rm", "rmdir", "sed", "sh", "sha256sum", "tail", "timeout", "touch", "wc",
 )  # fmt: skip
-PRETENDED = ("docker", "mount", "blkid", "poweroff", "systemctl", "sleep")
+PRETENDED = ("docker", "mount", "mdadm", "blkid", "poweroff", "systemctl", "sleep")
 IMAGE_TOOLS = ("cat", "env", "ls", "sh", "sleep")
 _OLD_PYTHON = '#!/bin/sh\n[ "$1" = --version ] || exit 1\necho Python {version}\n'
 

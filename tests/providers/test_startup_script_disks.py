@@ -50,3 +50,53 @@ def test_a_disk_that_is_not_there(rig: StartupRig) -> None:
     use(rig, rig.folder)
     rig.boot(Scene(hurry=500))
     rig.given_up("no_start", "data disk spot-data", "No such file")
+
+
+def scratch(rig: StartupRig) -> None:
+    """The stub docker mounts inside the machine's folder only."""
+    whole = rig.script
+    rig.script = whole.replace("SCRATCH=/mnt/disks/scratch ", f"SCRATCH={rig.folder}/scratch ")
+    assert rig.script != whole
+    rig.job(write=f"{rig.folder}/scratch/cache")
+
+
+def local_ssds(folder: Path, count: int) -> dict[str, Path]:
+    return {f"local-nvme-ssd-{number}": folder / f"ssd{number}" for number in range(count)}
+
+
+def test_a_local_ssd_that_is_paid_for_is_the_trainings_scratch_space(rig: StartupRig, tmp_path: Path) -> None:
+    scratch(rig)
+    vm = rig.boot(Scene(disks=local_ssds(tmp_path, 1)))
+    rig.ended(vm)
+    assert rig.seen()["env"]["SPOT_SCRATCH_DIR"] == f"{rig.folder}/scratch"
+    assert (rig.folder / "scratch" / "cache").read_text() == "written\n"
+    assert [call[0] for call in vm.calls("mkfs")] == ["mkfs.ext4"]
+    assert vm.calls("mdadm") == []
+
+
+def test_several_local_ssds_are_one(rig: StartupRig, tmp_path: Path) -> None:
+    scratch(rig)
+    vm = rig.boot(Scene(disks=local_ssds(tmp_path, 4)))
+    rig.ended(vm)
+    (call,) = vm.calls("mdadm")
+    assert {"--level=0", "--raid-devices=4"} <= set(call)
+    assert [Path(word).name for word in call[-4:]] == [
+        f"google-local-nvme-ssd-{number}" for number in range(4)
+    ]
+    assert (rig.folder / "scratch" / "cache").read_text() == "written\n"
+
+
+def test_local_ssds_that_cannot_be_used_end_no_boot(rig: StartupRig, tmp_path: Path) -> None:
+    (rig.folder / "stub").mkdir(parents=True)
+    (rig.folder / "stub" / "mdadm").write_text("mdadm: Defective drive\n")
+    vm = rig.boot(Scene(disks=local_ssds(tmp_path, 2)))
+    rig.ended(vm)
+    assert "the local SSDs cannot be used: mdadm: Defective drive" in vm.serial()
+    assert "SPOT_SCRATCH_DIR" not in rig.seen()["env"]
+
+
+def test_a_machine_without_local_ssds_says_nothing_of_them(rig: StartupRig) -> None:
+    vm = rig.boot()
+    rig.ended(vm)
+    assert "local SSD" not in vm.serial()
+    assert "SPOT_SCRATCH_DIR" not in rig.seen()["env"]

@@ -99,6 +99,7 @@ run_container() { # no --gpus, no --runtime: here docker knows neither
     local device driver=()
     arguments+=(-e "SPOT_MACHINE=$NAME" -e "SPOT_MACHINE_DIR=$MACHINE" -v "$MACHINE:$MACHINE")
     [ -z "${GCE_METADATA_HOST:-}" ] || arguments+=(-e "GCE_METADATA_HOST=$GCE_METADATA_HOST")
+    [ -z "$SCRATCH_FOLDER" ] || arguments+=(-v "$SCRATCH_FOLDER:$SCRATCH" -e "SPOT_SCRATCH_DIR=$SCRATCH")
     [ -z "$DISK" ] || arguments+=(-v "$DISK_FOLDER:$DISK_MOUNT")
     if ((GPUS > 0)); then
         for device in "$ROOT"/dev/nvidia[0-9]* "$ROOT"/dev/nvidia{ctl,-uvm,-uvm-tools}; do
@@ -153,6 +154,7 @@ work() {
     read_papers
     tell boot "machine $NAME ($MACHINE_ID), attempt $ATTEMPT of $RUN_ID"
     prepare_gpus
+    mount_scratch
     mount_disk
     pull_image
     lay_papers

@@ -1,5 +1,6 @@
 # shellcheck shell=bash
 # Part two of the start-up script (see startup.sh): the machine's GPUs and its data disk.
+# shellcheck disable=SC2034 # names that are used in part three
 
 executable() { # FOLDER: below /var nothing may be executed, in a container either
     if ! { mkdir -p "$1" && mount --bind "$1" "$1" && mount -o remount,exec "$1"; }; then
@@ -81,6 +82,34 @@ without_gpus() { # WORDS: everything that may say why, then the end
         tail -n 30 "$BOOT/driver.log" "$NVIDIA/nvidia-installer.log"
     } 2>&1 | sed 's/^/spot: gpu: /'
     give_up no_gpu "$1; $(tail -n 1 "$BOOT/driver.log" 2>/dev/null)"
+}
+
+# --- local SSDs: billed with the machine types that bring them, so they are used; what lies there ends with the machine
+
+SCRATCH=/mnt/disks/scratch SCRATCH_FOLDER='' # the second is where it is outside the container
+
+mount_scratch() { # their loss ends no boot: nothing was promised of them
+    local found=() device
+    for device in "$ROOT"/dev/disk/by-id/google-local-{nvme-ssd,ssd}-[0-9]*; do
+        [[ ! -e $device || $device == *-part* ]] || found+=("$device")
+    done
+    ((${#found[@]} > 0)) || return 0
+    say disk "making scratch space of ${#found[@]} local SSDs"
+    if make_scratch "${found[@]}" >"$BOOT/scratch.log" 2>&1; then
+        SCRATCH_FOLDER=$ROOT/mnt/disks/scratch
+        return
+    fi
+    say disk "the local SSDs cannot be used: $(tail -n 1 "$BOOT/scratch.log")"
+}
+
+make_scratch() { # DEVICE...: several become one, striped
+    local device=$1 folder=$ROOT/mnt/disks/scratch
+    if (($# > 1)); then
+        device=$ROOT/dev/md/spot-scratch
+        mkdir -p "${device%/*}"
+        mdadm --create "$device" --run --force --level=0 "--raid-devices=$#" "$@" || return 1
+    fi
+    mkdir -p "$folder" && mkfs.ext4 -q -F -m 0 "$device" && mount "$device" "$folder" && chmod 1777 "$folder"
 }
 
 # --- the data disk: made only where nothing was ever made; one that cannot be read is not an empty one -----------
