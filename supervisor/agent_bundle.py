@@ -23,6 +23,7 @@ _SHARED = (
     "heartbeat.py",
     "identifiers.py",
     "runfiles.py",
+    "savedresults.py",
 )
 # Any Python since 2.7 understands it, so that an old one can be told in words. Exit code 4.
 _MAIN = b"""\

@@ -222,6 +222,7 @@ def _paces(settings: Settings, parts: Parts, adapters: Adapters) -> Paces:
         store_url=parts.objects.url,
         server_file=adapters.server_file,
         poll_interval_s=settings.poll_interval_s,
+        results_save_max_mb=settings.results_save_max_mb,
         **settings_of.agent_paces(settings, settings.provider),
     )
 

@@ -54,6 +54,7 @@ class Settings(AccessSettings, GceSettings):
     rest_s: float = 10.0
     upload_reserve_s: float = 8.0
     cut_off_s: float = 7200.0
+    results_save_max_mb: int = 256  # of results that one save with a checkpoint may upload
 
     silence_s: float = 180.0
     stall_polls: int = 10

@@ -41,6 +41,7 @@ COUNT_BOUNDS = {
     "metrics_per_run": (0, 1000),
     "local_machines": (0, LARGEST_COUNT),
     "rate_per_s": (0, 100_000),  # 0 = no limit
+    "results_save_max_mb": (0, 1_000_000),  # 0 = results are saved at the end only
     "gce_boot_disk_gb": (10, 65536),
     "gce_notice_s": (0, 120),
 }

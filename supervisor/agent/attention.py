@@ -21,6 +21,7 @@ SUPERSEDED_GRACE_S = 30.0  # a newcomer waits for us
 LOST_GRACE_S = 5.0  # nothing of what the command still does can be kept
 SAVE_S = 600.0  # how long uploads may go on after a stop; the supervisor closes the baton when it has waited enough
 NOTICE_SHARE = 0.4  # of a short notice that is kept for the upload
+POINTER_S = 1.5  # of the time for uploads, kept for moving the baton
 LAST_WORDS_S = 0.5  # of a notice, kept for the last beat
 
 
@@ -88,6 +89,13 @@ class Attention:
         """Nothing may be uploaded any more: the time is over, or the baton is not ours."""
         ending = self._ending
         return ending is not None and (not ending.may_write or self._monotonic() >= ending.save_until)
+
+    def results_over(self) -> bool:
+        """No more results beside a checkpoint: what is left of the time is for naming it in the baton."""
+        ending = self._ending
+        return ending is not None and (
+            not ending.may_write or self._monotonic() >= ending.save_until - POINTER_S
+        )
 
     def _once(self, reason: str) -> None:
         """Standing conditions hold at each look; only a first one starts the clocks."""

@@ -37,16 +37,25 @@ class _Entry:
     signature: Signature
     since: float
     renamed: bool = False
+    at_rest: bool = False
     done: bool = False
 
 
 class CheckpointFolder:
-    """Remembers what it has seen of one folder. `renamed` tells names that were moved in since it was last asked."""
+    """Remembers what it has seen of one folder. `renamed` tells names that were moved in since it was last asked;
+    `at_rest` gets each name that was seen twice with the same new content."""
 
-    def __init__(self, folder: str, rest_s: float, renamed: Callable[[], Set[str]]) -> None:
+    def __init__(
+        self,
+        folder: str,
+        rest_s: float,
+        renamed: Callable[[], Set[str]],
+        at_rest: Callable[[str], None] = lambda name: None,
+    ) -> None:
         self.path = folder
         self._rest_s = rest_s
         self._renamed = renamed
+        self._at_rest = at_rest
         self._entries: Dict[str, _Entry] = {}
         self.scan_s = 0.0  # what the last look at the folder took
 
@@ -97,6 +106,9 @@ class CheckpointFolder:
             entry = self._entries.get(name)
             if entry is None or entry.signature != signature:
                 entry = self._entries[name] = _Entry(signature, now)
+            elif not entry.done and not entry.at_rest:
+                entry.at_rest = True
+                self._at_rest(name)
             entry.renamed = entry.renamed or name in renamed
 
     def _names(self) -> List[str]:

@@ -1,4 +1,5 @@
-"""Keeping checkpoints: taken, hashed, uploaded under a new name, read back, and only then pointed to.
+"""Keeping checkpoints: taken, hashed, uploaded under a new name, read back, and only then pointed to, together with
+the results of the moment when they appeared.
 
 The newest complete entry counts; older ones that were overtaken are skipped. Entries named `best*` are named by the
 baton beside the others but never resumed from: a resume goes on from the newest state, not from the best one. What the
@@ -17,8 +18,10 @@ from typing import Callable, List, NamedTuple, Optional, Set, Tuple
 from supervisor.agent.batonio import BatonKeeper
 from supervisor.agent.candidates import Candidate, CheckpointFolder
 from supervisor.agent.masking import NOTHING, Masker
+from supervisor.agent.moments import Moments
 from supervisor.agent.patience import Patience
 from supervisor.agent.pruning import BEST, Pruner
+from supervisor.agent.resultsaver import ResultsSaver
 from supervisor.agent.transfer import TRIES, Mismatch, hash_file, upload
 from supervisor.domain import baton as rules
 from supervisor.domain import runfiles
@@ -39,6 +42,13 @@ class Hooks(NamedTuple):
     moved: Callable[[int], None]  # the pointer now names this step
 
 
+class Results(NamedTuple):
+    """The results beside the checkpoints. None of both: they are not kept."""
+
+    moments: Moments
+    saver: ResultsSaver
+
+
 class CheckpointSaver:
     """Used by one thread. The pruner's store and rule are the saver's, too."""
 
@@ -51,7 +61,9 @@ class CheckpointSaver:
         patience: Patience,
         hooks: Hooks,
         masker: Masker = NOTHING,
+        results: Optional[Results] = None,
     ) -> None:
+        self._results = results
         self._pruner, self._store, self._keep = pruner, pruner.store, pruner.keep
         self._keeper = keeper
         self._holder = holder
@@ -64,6 +76,8 @@ class CheckpointSaver:
     def clean(self, baton: Baton) -> None:
         """Delete what earlier holders left behind. A failure is no matter: it is tried again at the next save."""
         self._prefixes.update(self._pruner.clean(baton))
+        if self._results is not None:
+            self._results.saver.clean(baton)
 
     def save_new(self, folder: CheckpointFolder, now: float, last: bool = False) -> None:
         """Save what is new and complete. `last`: nobody is left who could write.
@@ -76,10 +90,10 @@ class CheckpointSaver:
         while rest and not self._try(folder, rest.pop()):
             pass
         for overtaken in rest:
-            folder.done(overtaken)
+            self._done(folder, overtaken)
         for candidate in best:
             if self._keep.best == 0:
-                folder.done(candidate)
+                self._done(folder, candidate)
             else:
                 self._try(folder, candidate)
 
@@ -88,15 +102,22 @@ class CheckpointSaver:
         try:
             self._save(folder, candidate)
         except Changed as error:
+            if self._results is not None:
+                self._results.moments.forget(candidate.name)
             _log.info("checkpoint %s is left for later: %s", candidate.name, error)
             return False
         except (Mismatch, ValueError, OSError) as error:
             _log.warning("checkpoint %s was not saved: %s", candidate.name, error)
             self._note("checkpoint %s was not saved: %s" % (candidate.name, error))
-            folder.done(candidate)
+            self._done(folder, candidate)
             return False
-        folder.done(candidate)
+        self._done(folder, candidate)
         return True
+
+    def _done(self, folder: CheckpointFolder, candidate: Candidate) -> None:
+        folder.done(candidate)
+        if self._results is not None:
+            self._results.moments.forget(candidate.name)
 
     def _save(self, folder: CheckpointFolder, candidate: Candidate) -> None:
         started = time.monotonic()
@@ -108,13 +129,28 @@ class CheckpointSaver:
             self._upload_all(prefix, entries)
         finally:
             shutil.rmtree(self._staging, ignore_errors=True)
-        self._point(Pointer(step, prefix, tuple(entries)), best)
+        try:
+            results = None if best else self._save_results(candidate, step)
+        except (Mismatch, ValueError, OSError):
+            self._pruner.discard(prefix, [entry.name for entry in entries])
+            raise
+        self._point(Pointer(step, prefix, tuple(entries), results), best)
         self._note("")
         took_s = time.monotonic() - started
         size = sum(entry.size for entry in entries)
         _log.info(
             "checkpoint %s (step %d, %d bytes) is safe after %.1f s", candidate.name, step, size, took_s
         )
+
+    def _save_results(self, candidate: Candidate, step: int) -> Optional[FileEntry]:
+        """After the checkpoint's own files: where the time is short, these come first."""
+        if self._results is None:
+            return None
+        moment = self._results.moments.of(candidate.name)
+        try:
+            return self._results.saver.save(moment, step)
+        finally:
+            moment.drop()
 
     def _take(self, folder: CheckpointFolder, candidate: Candidate) -> List[FileEntry]:
         """Copies in the staging folder, hashed: what the training does to its own files no longer matters."""
@@ -169,6 +205,8 @@ class CheckpointSaver:
         if not best:
             self._moved(pointer.step)
         self._pruner.prune(after)
+        if self._results is not None:
+            self._results.saver.prune(after)
 
     def _new_prefix(self, step: int, best: bool) -> str:
         upload_number = 1

@@ -62,6 +62,7 @@ class Job:
     gpus: int = 0  # how many cards the shape promises
     gpu_ids: Optional[Tuple[str, ...]] = None  # its own; () = none at all; None = they are left alone
     keep: Keep = KEEP
+    results_save_max_mb: float = 256.0  # what one save with a checkpoint may upload of the results
     results: Tuple[ResultCheck, ...] = ()
     results_generation: int = 1
     retry_exit_codes: Tuple[int, ...] = ()
@@ -85,6 +86,7 @@ class Job:
 _PACES = (
     "machine_max_s", "stop_grace_s", "beat_push_s", "beat_store_s", "log_chunk_s", "cut_off_s", "rest_s",
     "upload_reserve_s", "stall_dump_s", "first_dump_s", "notice_s",
+    "results_save_max_mb",
 )  # fmt: skip
 
 

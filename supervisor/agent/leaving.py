@@ -11,24 +11,27 @@ import logging
 import time
 from dataclasses import replace
 from signal import SIGTERM
-from typing import Callable, Optional, Tuple
+from typing import Callable, Optional, Set, Tuple
 
 from supervisor.agent import disks, exits
+from supervisor.agent.attention import POINTER_S
 from supervisor.agent.leftovers import kill_leftovers
 from supervisor.agent.loadcheck import LoadCheck
-from supervisor.agent.patience import GaveUp
+from supervisor.agent.patience import GaveUp, Patience
 from supervisor.agent.pythonfacts import names_python, python_of
 from supervisor.agent.results import ResultsUploader, Unverified
 from supervisor.agent.situation import fit_text
 from supervisor.agent.station import Station
-from supervisor.agent.stores.errors import PreconditionFailed
-from supervisor.agent.transfer import TRIES
+from supervisor.agent.stores.errors import PreconditionFailed, StoreUnavailable
+from supervisor.agent.transfer import TRIES, Mismatch
 from supervisor.domain import baton as rules
 from supervisor.domain import heartbeat, runfiles
 from supervisor.domain.baton import BatonRefused, Done, FileEntry
 from supervisor.domain.heartbeat import Exit
 
 LOOK_S = 0.05
+KEEP_S = 60.0  # for the results at an end other than success; the supervisor waits for the exit
+NAMES_TOLD = 20
 PERSON_PAUSE_S = 60.0  # between tries while a person is asked
 FACTS_S = 3.0  # how long the facts may still take when everything else is saved
 LAST_WORDS_S = 5.0  # for the last beat and the baton, once the time for uploads is over
@@ -38,6 +41,7 @@ _log = logging.getLogger("agent")
 class Leaving:
     def __init__(self, station: Station) -> None:
         self._station = station
+        self._told: Set[str] = set()  # names of results, in the log
 
     def not_started(self, code: int, text: str) -> None:
         """The command could not even be started: its log says why, and the beat carries a shell's exit code."""
@@ -76,6 +80,8 @@ class Leaving:
         if finished and station.attention.ending is None:
             # Before `done`: the machine may be gone soon after it. Where the time is short, the results come first.
             self._keep_evidence(end, None)
+        if not finished:
+            self._keep_results()
         if finished and self._finish(end):
             self._say(end, None)
         elif finished:
@@ -128,6 +134,25 @@ class Leaving:
         for loop in loops:
             loop.stop()
 
+    def _keep_results(self) -> None:
+        """The results as they are now, for people: the next attempt starts from those of its checkpoint."""
+        station = self._station
+        station.keep_until = time.monotonic() + KEEP_S
+        patience = station.patience(lambda: station.saving_over() or time.monotonic() >= until)
+        until = station.keep_until + POINTER_S
+        try:
+            baton = patience.insist("reading the baton", station.keeper.read)
+            manifest = station.results.saver.keep_last(baton, station.progress.step)
+            if manifest is not None:
+                named: FileEntry = manifest
+                after = patience.insist(
+                    "keeping the results",
+                    lambda: station.keeper.change(lambda b: rules.keep_results(b, *station.holder, named)),
+                )
+                station.results.saver.prune(after)
+        except (GaveUp, BatonRefused, Mismatch, StoreUnavailable) as error:
+            _log.warning("the newest results were not kept: %s", error)
+
     def _finish(self, end: Exit) -> bool:
         """Results, then `done`. False when the time was over or the baton is not ours.
 
@@ -137,7 +162,9 @@ class Leaving:
         station, job = self._station, self._station.job
         patience = station.patience(station.saving_over)
         prefix = runfiles.results(job.run_id, job.results_generation)
-        uploader = ResultsUploader(station.store, station.folder.results, prefix, patience, station.masker)
+        uploader = ResultsUploader(
+            station.store, station.results_folder, prefix, patience, station.masker, self._fence
+        )
         load_check = LoadCheck(station, patience)
         tries = 0
         try:
@@ -153,7 +180,9 @@ class Leaving:
                     pause_s = PERSON_PAUSE_S if tries >= TRIES else float(tries)
                     station.patience(station.told_to_end).pause("results", pause_s)
                 else:
-                    self._declare_done(prefix, files, patience.insist)
+                    lost = station.results.saver.lost_among(files, uploader.refused)
+                    self._ship_rest(patience)
+                    self._declare_done(prefix, files, lost, patience.insist)
                     station.situation.note("results", "")
                     return True
         except GaveUp:
@@ -163,17 +192,42 @@ class Leaving:
             station.attention.ask(station.why_lost(), may_write=False)
         return False
 
+    def _ship_rest(self, patience: Patience) -> None:
+        """The log's last round was before the results; this is what was said since."""
+        if self._told:
+            patience.insist("storing the log", self._station.log_duty.ship_rest)
+
+    def _fence(self) -> None:
+        """Raises BatonRefused when somebody else holds the baton: what lies in the store is theirs by now."""
+        verdict = rules.standing(self._station.keeper.read(), *self._station.holder, 0.0)
+        if verdict != rules.MINE:
+            raise BatonRefused("not the holder: %s" % verdict)
+
     def _upload(self, uploader: ResultsUploader, check: LoadCheck, prefix: str) -> Tuple[FileEntry, ...]:
-        """Raises Unverified, GaveUp. One nobody foresaw is for a person too: a crash would lose the files."""
+        """Raises Unverified, GaveUp, BatonRefused. An error that nobody foresaw is for a person: a crash would lose the
+        files."""
         try:
             files = uploader.upload(self._tell_upload)
+            self._tell_names(uploader)
             check.check(prefix, files)
             return files
-        except (Unverified, GaveUp):
+        except (Unverified, GaveUp, BatonRefused):
             raise
         except Exception as error:
             _log.exception("an unexpected error while saving the results")
             raise Unverified("unexpected %s: %s" % (type(error).__name__, error)) from error
+
+    def _tell_names(self, uploader: ResultsUploader) -> None:
+        """In the log, which stays: what is stored under another name, or not at all."""
+        lines = [
+            "the result %s is stored as %s" % (ascii(name), kept) for name, kept in uploader.renamed.items()
+        ]
+        lines += ["the result %s is not stored: %s" % (name, why) for name, why in uploader.refused.items()]
+        more = ["and %d more" % (len(lines) - NAMES_TOLD)] if len(lines) > NAMES_TOLD else []
+        for line in [*lines[:NAMES_TOLD], *more]:
+            if line not in self._told:
+                self._told.add(line)
+                self._station.folder.say(self._station.masker.text(line))
 
     def confess(self, error: Exception) -> None:
         """The last beat of an agent that is about to die of an error of its own."""
@@ -184,7 +238,11 @@ class Leaving:
             self._station.stored.step()
 
     def _declare_done(
-        self, prefix: str, files: Tuple[FileEntry, ...], insist: Callable[[str, Callable[[], object]], object]
+        self,
+        prefix: str,
+        files: Tuple[FileEntry, ...],
+        lost: Tuple[str, ...],
+        insist: Callable[[str, Callable[[], object]], object],
     ) -> None:
         station = self._station
         done = Done(
@@ -195,6 +253,7 @@ class Leaving:
             total=station.progress.total,
             training_s=round(station.training.ran_s, 3),
             from_zero=station.progress.from_zero,
+            lost=lost,
         )
         insist(
             "declaring the work done",

@@ -31,6 +31,8 @@ class MachineFolder:
         self.code = os.path.join(work, "code")  # made when a bundle is unpacked
         self.python = os.path.join(work, "python")
         self.staging = os.path.join(work, "staging")
+        self.moments = os.path.join(work, "moments")  # copies of results, until they are saved
+        self.incoming = os.path.join(work, "incoming")  # of results that are brought back
         self.readback = os.path.join(work, "readback")  # made where results are checked by loading them
         self.threads = os.path.join(work, "threads")
         self.progress = os.path.join(work, "progress.jsonl")

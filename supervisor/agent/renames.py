@@ -10,7 +10,7 @@ import ctypes
 import logging
 import os
 import struct
-from typing import Optional, Set
+from typing import List, Optional
 
 _IN_MOVED_TO = 0x00000080
 _EVENT = struct.Struct("iIII")  # watch, mask, cookie, length of the name that follows
@@ -19,16 +19,16 @@ _log = logging.getLogger("agent")
 
 
 class Renames:
-    """Watches one folder from its construction on."""
+    """Watches one folder from its construction on. `descriptor`: readable when there is news; None: it cannot tell."""
 
     def __init__(self, folder: str) -> None:
-        self._descriptor: Optional[int] = None
+        self.descriptor: Optional[int] = None
         try:
             libc = ctypes.CDLL(None, use_errno=True)
             descriptor = libc.inotify_init1(_FLAGS)
             if descriptor < 0:
                 raise OSError(ctypes.get_errno(), "inotify_init1")
-            self._descriptor = descriptor
+            self.descriptor = descriptor
             if libc.inotify_add_watch(descriptor, os.fsencode(folder), _IN_MOVED_TO) < 0:
                 raise OSError(ctypes.get_errno(), "inotify_add_watch")
         except (OSError, AttributeError) as error:
@@ -37,12 +37,13 @@ class Renames:
             )
             self.close()
 
-    def poll(self) -> Set[str]:
-        """Names that were moved into the folder since the last call. Never blocks; empty when it cannot tell."""
-        found: Set[str] = set()
-        while self._descriptor is not None:
+    def poll(self) -> List[str]:
+        """Names that were moved into the folder since the last call, in order. Never blocks; empty when it cannot
+        tell."""
+        found: List[str] = []
+        while self.descriptor is not None:
             try:
-                raw = os.read(self._descriptor, 65536)
+                raw = os.read(self.descriptor, 65536)
             except BlockingIOError:
                 break
             offset = 0
@@ -51,11 +52,11 @@ class Renames:
                 offset += _EVENT.size
                 name = raw[offset : offset + length].rstrip(b"\0")
                 offset += length
-                found.add(os.fsdecode(name))
-        found.discard("")  # an event of the queue itself
+                if name:  # else an event of the queue itself
+                    found.append(os.fsdecode(name))
         return found
 
     def close(self) -> None:
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+        if self.descriptor is not None:
+            os.close(self.descriptor)
+            self.descriptor = None

@@ -10,12 +10,12 @@ import logging
 import time
 from typing import Callable, Mapping, Optional
 
-from supervisor.agent.attention import Attention, Ending
+from supervisor.agent.attention import POINTER_S, Attention, Ending
 from supervisor.agent.batonio import BatonKeeper
 from supervisor.agent.beats import PushedBeats, StoredBeats
 from supervisor.agent.candidates import CheckpointFolder
 from supervisor.agent.cgroup import OwnCgroup
-from supervisor.agent.checkpoints import CheckpointSaver, Hooks
+from supervisor.agent.checkpoints import CheckpointSaver, Hooks, Results
 from supervisor.agent.claim import why_lost
 from supervisor.agent.evidence import Evidence
 from supervisor.agent.facts import FactsDuty
@@ -27,6 +27,7 @@ from supervisor.agent.loops import Loop
 from supervisor.agent.machinefolder import MachineFolder
 from supervisor.agent.masking import Masker
 from supervisor.agent.metadata import MetadataServer
+from supervisor.agent.moments import Moments, Taker
 from supervisor.agent.patience import Patience
 from supervisor.agent.preemption import PreemptionWatch
 from supervisor.agent.preparing import Unfit, Workplace
@@ -34,6 +35,8 @@ from supervisor.agent.progress import Progress
 from supervisor.agent.pruning import Pruner
 from supervisor.agent.reach import Reach, Store, WatchedStore
 from supervisor.agent.renames import Renames
+from supervisor.agent.resultsaver import ResultsSaver
+from supervisor.agent.resultsfolder import ResultsFolder
 from supervisor.agent.situation import Situation
 from supervisor.agent.stalls import StallWatch
 from supervisor.agent.training import Training
@@ -46,6 +49,10 @@ _log = logging.getLogger("agent")
 class Station:
     """The parts, not yet started. Each loop is a thread: one that hangs or waits must not hold up the others, nor the
     main thread, which supervises."""
+
+    keep_until: Optional[float] = (
+        None  # until when results are kept at an end that has no time limit of its own
+    )
 
     def __init__(
         self,
@@ -68,7 +75,12 @@ class Station:
         self.training = Training()
         self.progress = Progress(folder.progress, self.situation.tell, time.monotonic, job.steps_from_zero)
         self.renames = Renames(folder.checkpoints)
-        self.entries = CheckpointFolder(folder.checkpoints, job.rest_s, self.renames.poll)
+        self.results_folder = ResultsFolder(folder.results)
+        self.results = self._results()
+        self.moment_loop = self._loop("moments", self.results.moments.step)
+        self.entries = CheckpointFolder(
+            folder.checkpoints, job.rest_s, self.results.moments.renamed, self.results.moments.at_rest
+        )
         self.saver = self._saver()
         self.checkpoint_duty = CheckpointDuty(self.saver, self.entries, self.attention, self.why_lost)
         shipper = LogShipper(self.store, job.run_id, job.attempt, folder.output, self.masker)
@@ -153,7 +165,32 @@ class Station:
                 self._checkpoint_moved,
             ),
             self.masker,
+            self.results,
         )
+
+    def _results(self) -> Results:
+        job, attention = self.job, self.attention
+        taker = Taker(self.results_folder, self.folder.moments, int(job.results_save_max_mb * 1e6))
+
+        def saving(text: str) -> None:
+            self.situation.note("saving", text)
+
+        saver = ResultsSaver(
+            self.store,
+            (job.run_id, job.launch_id, self.folder.incoming),
+            taker,
+            Patience(lambda: self._looked_over(attention.writing_over, POINTER_S), saving),
+            Patience(lambda: self._looked_over(attention.results_over, 0.0), saving),
+            lambda text: self.situation.note("saved results", text),
+            self.masker,
+        )
+        return Results(Moments(self.renames, taker), saver)
+
+    def _looked_over(self, over: Callable[[], bool], more_s: float) -> bool:
+        """For every thread. Looks around itself: the main thread is the one that waits, at an end."""
+        self.attention.look()
+        late = self.keep_until is not None and time.monotonic() >= self.keep_until + more_s
+        return late or over()
 
     def _checkpoint_moved(self, step: int) -> None:
         self.progress.saved(step)

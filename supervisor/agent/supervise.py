@@ -110,6 +110,7 @@ class Supervision:
             self._reject,
         )
         pointer = restorer.restore(baton)
+        station.results.saver.restore(None if pointer is None else pointer.results)
         station.saver.clean(patience.insist("reading the baton", station.keeper.read))
         self._start(pointer)
 
@@ -124,11 +125,13 @@ class Supervision:
             "starting the command, %s", "from nothing" if step is None else "resumed from step %d" % step
         )
         station.entries.ignore_present()
+        station.results.moments.clear()
         station.progress.saved(step)
         place = station.workplace = prepare(job, folder, station.secrets, step)
         station.evidence.observe_start()
         station.training.start(job.command, place.cwd, place.env, folder.output)
         station.situation.tell(phase=heartbeat.TRAINING, resumed_from=step, checkpoint_step=step)
+        station.moment_loop.start()
         station.checkpoint_loop.start()
         station.log_loop.start()
         station.facts_duty.of(place.cwd, place.env)

@@ -25,10 +25,10 @@ def nothing() -> None:
     """The `between` of a transfer that nobody interrupts."""
 
 
-def hash_file(path: str, name: str) -> FileEntry:
+def hash_file(path: str, name: str, between: Callable[[], None] = nothing) -> FileEntry:
     """Size and sha256 of the file at `path`, under `name`. OSError."""
     with open(path, "rb") as source:
-        size, digest = _hash(iter(lambda: source.read(_CHUNK_BYTES), b""), nothing)
+        size, digest = _hash(iter(lambda: source.read(_CHUNK_BYTES), b""), between)
     return FileEntry(name, size, digest)
 
 
@@ -51,15 +51,17 @@ def upload(
 
 
 def upload_file(
-    store: Store, prefix: str, path: str, name: str, between: Callable[[], None] = nothing
-) -> FileEntry:
-    """Write the file and read it back beside the local one, byte by byte: one hash tells of both.
+    store: Store, prefix: str, path: str, name: str, between: Callable[[], None], if_generation: str
+) -> Tuple[FileEntry, str]:
+    """Write the file and read it back beside the local one, byte by byte: one hash tells of both. With the generation
+    that it now has.
 
-    Raises Mismatch (also when the file is written to meanwhile), StoreUnavailable, OSError, ValueError.
+    Raises Mismatch (also when the file is written to meanwhile), PreconditionFailed, StoreUnavailable, OSError,
+    ValueError.
     """
     key = prefix + name
     between()
-    store.put_file(key, path)
+    info = store.put_file(key, path, if_generation)
     with open(path, "rb") as source:
 
         def same() -> Iterable[bytes]:
@@ -74,7 +76,7 @@ def upload_file(
             size, digest = _hash(same(), between)
         except ObjectMissing:
             raise Mismatch("%s is not there after its upload" % name) from None
-    return FileEntry(name, size, digest)
+    return FileEntry(name, size, digest), info.generation
 
 
 def download(

@@ -41,11 +41,27 @@ class FileShown(Answer):
     updated: datetime | None
 
 
+class LeftOutShown(Answer):
+    name: str
+    why: str
+
+
+class PartialResults(Answer):
+    """Results as they were saved last: with the checkpoint of `step`, or at the end of `attempt`. `left_out`: the
+    first 100 files whose newest content is not among them."""
+
+    attempt: int
+    step: int | None
+    left_out: list[LeftOutShown]
+
+
 class FileList(Answer):
-    """`complete`: the run is over, nothing will be added. `results_sha256`: of the verified results."""
+    """`complete`: the run is over, nothing will be added. `results_sha256`: of the verified results.
+    `partial_results`: null once the work is done, and where nothing was saved."""
 
     run_id: str
     files: list[FileShown]
     next_cursor: str | None
     complete: bool
     results_sha256: str | None
+    partial_results: PartialResults | None

@@ -41,6 +41,11 @@ FILES_MAX = 1_000_000  # a list without an end is no list
 @click.argument("folder", metavar="[DIR]", required=False, callback=not_empty)
 @click.option("--kind", "kinds", type=click.Choice(KINDS), multiple=True, default=("results",), show_default=True,
               help="Which files; may be given several times.")  # fmt: skip
+@click.option(
+    "--partial",
+    is_flag=True,
+    help="Results that are not verified too: of a run that goes on, or did not succeed, as saved last.",
+)
 @click.option("--load-check", metavar="CMD", help="Run CMD in DIR at the end; it must succeed.")
 @server_options
 @click.pass_context
@@ -51,6 +56,7 @@ def pull(
     run_id: str | None,
     folder: str | None,
     kinds: tuple[str, ...],
+    partial: bool,
     load_check: str | None,
 ) -> None:
     """Fetch the files of a run into DIR (default: ./RUN) and compare them with their checksums.
@@ -60,9 +66,11 @@ def pull(
     last line says OK N/N, errors 0 only when every file is complete. CMD sees SPOT_RESULTS_DIR, the results' folder.
     """
     name = choose_run(client, run_id)
-    listed, results_sha256 = _list(client, name, kinds)
+    listed, results_sha256, saved = _list(client, name, kinds)
     if not listed:
         _refuse_nothing(client, name, kinds, results_sha256)
+    if results_sha256 is None and any(file.kind == "results" for file in listed):
+        _tell_partial(name, saved, partial)
     listed = laid_out(listed, kinds)
     try:
         into = Destination(Path(folder or name))
@@ -102,8 +110,28 @@ def _refuse_nothing(client: Client, name: str, kinds: Sequence[str], promised: s
     raise CliError(text, NOT_FOUND, "NOTHING_TO_PULL", (f"what it is doing: spot show {name}",))
 
 
-def _list(client: Client, name: str, kinds: Sequence[str]) -> tuple[list[Wanted], str | None]:
-    """All files of these kinds, and the hash of the verified results, None while there are none."""
+def _tell_partial(name: str, saved: Json | None, wanted_so: bool) -> None:
+    """Results that are not verified are fetched only by who has asked for them. Raises CliError."""
+    if not wanted_so:
+        text = (
+            f"The results of {safe(name)} are not verified, so nothing was fetched: they are those of a run that goes "
+            f"on, or did not succeed. `spot pull {safe(name)} --partial` fetches them as they were saved last."
+        )
+        raise CliError(text, FAILED, "RESULTS_PARTIAL")
+    text = f"The results of {safe(name)} are partial: they are not verified"
+    if saved is not None:
+        at = "" if saved["step"] is None else f" at step {saved['step']:,}"
+        text += (
+            f", and were saved in attempt {saved['attempt']}{at}. What was written since is not among them"
+        )
+    output.note(text + ".")
+    for left in (saved or {}).get("left_out", []):
+        output.note(f"Not as new as the rest: {safe(left['name'])}: {safe(left['why'])}")
+
+
+def _list(client: Client, name: str, kinds: Sequence[str]) -> tuple[list[Wanted], str | None, Json | None]:
+    """All files of these kinds, the hash of the verified results (None while there are none), and where partial ones
+    come from."""
     found: list[Wanted] = []
     cursor: str | None = None
     while True:
@@ -111,11 +139,12 @@ def _list(client: Client, name: str, kinds: Sequence[str]) -> tuple[list[Wanted]
         try:
             found += [wanted(entry, kinds) for entry in page["files"]]
             following, sha256 = page["next_cursor"], page["results_sha256"]
+            saved = page.get("partial_results")
         except (KeyError, TypeError, ValueError):
             raise CliError("The list of files makes no sense: is this address a Spot Supervisor?",
                            FAILED, "NOT_A_SUPERVISOR") from None  # fmt: skip
         if following is None:
-            return found, sha256
+            return found, sha256, saved
         if len(found) > FILES_MAX or (cursor is not None and following <= cursor):
             raise CliError("The list of files does not end.", FAILED, "NOT_A_SUPERVISOR")
         cursor = following

@@ -4,9 +4,10 @@ Shared with the agent: Python 3.8, standard library only. Every function takes t
 baton to write with if-generation-match on the generation that was read, or raises `BatonRefused`. One object, because
 with a fence and a pointer in two objects an old agent can move the pointer after the fence has changed (RULES
 section 1). The supervisor may create, raise_next, mark_holder_gone, close, open_generation and purge; an agent may
-claim, leave, move_checkpoint, keep_best, drop_checkpoint and finish.
+claim, leave, move_checkpoint, keep_best, drop_checkpoint, keep_results and finish.
 
-It names every checkpoint that is kept (`pointers`); what it does not name may be deleted, after it was changed.
+It names every checkpoint that is kept (`pointers`), each with the manifest of the results of the same moment
+(savedresults.py); what it does not name may be deleted, after it was changed.
 """
 
 from __future__ import annotations
@@ -39,11 +40,16 @@ class FileEntry:
 
 @dataclass(frozen=True)
 class Pointer:
-    """One verified checkpoint: where its files lie and what they must contain."""
+    """One verified checkpoint: where its files lie and what they must contain.
+
+    `results`: the manifest of the results at the same moment; its name is an object key. None: saved by an agent that
+    did not keep them, or an entry that nothing resumes from (best*).
+    """
 
     step: int
     prefix: str
     files: Tuple[FileEntry, ...]
+    results: Optional[FileEntry] = None
 
 
 @dataclass(frozen=True)
@@ -77,7 +83,8 @@ class Holder:
 
 @dataclass(frozen=True)
 class Done:
-    """Written by the holder at exit 0, after its results were verified in the store."""
+    """Written by the holder at exit 0, after its results were verified in the store. `lost`: what the run has written
+    to its results and is not among them, each as a phrase with the reason."""
 
     launch_id: str
     prefix: str
@@ -86,6 +93,7 @@ class Done:
     total: Optional[int] = None
     training_s: float = 0.0
     from_zero: bool = False  # its steps are counted from 0: the last one is total - 1
+    lost: Tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -101,6 +109,7 @@ class Baton:
     done: Optional[Done] = None
     closed: Optional[str] = None
     stop_consumed: Optional[str] = None  # object generation of the .stop marker that a resume has used up
+    last: Optional[FileEntry] = None  # manifest of the results at the end of an attempt; never resumed from
 
 
 # --- the supervisor's changes -------------------------------------------------------------------------------------
@@ -153,13 +162,14 @@ def open_generation(baton: Baton, generation: int, rerun: bool, stop_consumed: O
         previous=() if rerun else baton.previous,
         kept=() if rerun else baton.kept,
         best=baton.best,
+        last=None if rerun else baton.last,
         stop_consumed=stop_consumed or baton.stop_consumed,
     )
 
 
 def purge(baton: Baton) -> Baton:
     """The run's files are about to be deleted: nothing is named any more, and no agent writes after this."""
-    return replace(baton, checkpoint=None, previous=(), kept=(), best=(), done=None, closed=PURGED)
+    return replace(baton, checkpoint=None, previous=(), kept=(), best=(), last=None, done=None, closed=PURGED)
 
 
 # --- the agent's changes ------------------------------------------------------------------------------------------
@@ -202,14 +212,15 @@ def move_checkpoint(
     baton: Baton, launch_id: str, machine_id: str, pointer: Pointer, keep: Keep = KEEP
 ) -> Baton:
     """Point to a verified checkpoint; what `keep` does not keep is named no more. A newer `next` does not forbid it:
-    the save in flight is finished first."""
+    the save in flight is finished first. The results at an earlier end are older than this checkpoint's."""
     _require_holder(baton, launch_id, machine_id)
     if baton.checkpoint == pointer:
         return baton
     before = () if baton.checkpoint is None else (baton.checkpoint, *baton.previous)
     room = max(NEWEST_KEPT, keep.last) - 1
     kept = milestones((*baton.kept, *reversed(before[room:])), keep.every)
-    return replace(baton, checkpoint=pointer, previous=before[:room], kept=kept, best=baton.best[: keep.best])
+    best = baton.best[: keep.best]
+    return replace(baton, checkpoint=pointer, previous=before[:room], kept=kept, best=best, last=None)
 
 
 def milestones(found: Iterable[Pointer], every: Optional[int]) -> Tuple[Pointer, ...]:
@@ -240,6 +251,18 @@ def drop_checkpoint(baton: Baton, launch_id: str, machine_id: str) -> Baton:
     return replace(baton, checkpoint=next(iter(baton.kept), None), kept=baton.kept[1:])
 
 
+def keep_results(baton: Baton, launch_id: str, machine_id: str, manifest: FileEntry) -> Baton:
+    """Name the results at the end of an attempt: for people, no resume starts from them."""
+    _require_holder(baton, launch_id, machine_id)
+    return replace(baton, last=manifest)
+
+
+def saved_results(baton: Baton) -> Tuple[FileEntry, ...]:
+    """Every manifest of results that is kept, the newest first."""
+    newest = () if baton.last is None else (baton.last,)
+    return (*newest, *(pointer.results for pointer in pointers(baton) if pointer.results is not None))
+
+
 def pointers(baton: Baton) -> Tuple[Pointer, ...]:
     """Everything that is kept: the newest first, then milestones, then the best ones."""
     return (*((baton.checkpoint,) if baton.checkpoint else ()), *baton.previous, *baton.kept, *baton.best)
@@ -247,7 +270,7 @@ def pointers(baton: Baton) -> Tuple[Pointer, ...]:
 
 def finish(baton: Baton, machine_id: str, done: Done) -> Baton:
     _require_holder(baton, done.launch_id, machine_id)
-    return replace(baton, done=done)
+    return replace(baton, done=done, last=None)
 
 
 def _require_holder(baton: Baton, launch_id: str, machine_id: str) -> None:
@@ -276,6 +299,7 @@ def decode(raw: bytes) -> Baton:
             previous=_pointers(data.get("previous")),
             kept=_pointers(data.get("kept")),
             best=_pointers(data.get("best")),
+            last=_entry(data.get("last")),
             done=_done(data.get("done")),
             closed=data.get("closed"),
             stop_consumed=data.get("stop_consumed"),
@@ -287,7 +311,12 @@ def decode(raw: bytes) -> Baton:
 def _pointer(data: Optional[Dict[str, Any]]) -> Optional[Pointer]:
     if not data:
         return None
-    return Pointer(int(data["step"]), data["prefix"], tuple(FileEntry(**entry) for entry in data["files"]))
+    files = tuple(FileEntry(**entry) for entry in data["files"])
+    return Pointer(int(data["step"]), data["prefix"], files, _entry(data.get("results")))
+
+
+def _entry(data: Optional[Dict[str, Any]]) -> Optional[FileEntry]:
+    return FileEntry(**data) if data else None
 
 
 def _pointers(data: Optional[Iterable[Any]]) -> Tuple[Pointer, ...]:
@@ -298,4 +327,5 @@ def _pointers(data: Optional[Iterable[Any]]) -> Tuple[Pointer, ...]:
 def _done(data: Optional[Dict[str, Any]]) -> Optional[Done]:
     if not data:
         return None
-    return Done(**{**data, "results": tuple(FileEntry(**entry) for entry in data["results"])})
+    files = tuple(FileEntry(**entry) for entry in data["results"])
+    return Done(**{**data, "results": files, "lost": tuple(data.get("lost") or ())})

@@ -5,12 +5,18 @@ Shared with the agent: Python 3.8, standard library only. Keys use `/`; no funct
 
 from __future__ import annotations
 
+import hashlib
+import re
+from typing import Optional, Tuple
+
 BEATS = "beats/"
 RUNS = "runs/"
 CODE = "code/"
 AGENTS = "agents/"
 CANARY = ".canary-"
 BOOT = "~boot"  # no run id has a tilde
+_PART_BYTES = 255  # of one part of a key
+_LAUNCH = re.compile(r"[0-9]{1,9}\.[0-9]{1,9}\.[0-9]{1,9}")
 
 
 def beat(run_id: str) -> str:
@@ -126,3 +132,54 @@ def console(run_id: str, attempt: int) -> str:
 
 def results(run_id: str, generation: int) -> str:
     return "%sresults/g%d/" % (folder(run_id), generation)
+
+
+def saved_results(run_id: str) -> str:
+    """Results as working state: files and manifests below the launch that wrote them."""
+    return folder(run_id) + "results/saved/"
+
+
+def saved_result(run_id: str, launch_id: str, number: int, what: str) -> str:
+    """A new name for each upload (`number` counts those of one launch), so that no upload overwrites another and a key
+    that was deleted never comes back. `what`: the sha256 of a file, or `manifest.json`."""
+    return "%s%s/%d-%s" % (saved_results(run_id), launch_id, number, what)
+
+
+def launch_of_saved(run_id: str, key: str) -> Optional[Tuple[str, int]]:
+    """(launch id, number) of such a key; None for any other."""
+    launch_id, _, name = key[len(saved_results(run_id)) :].partition("/")
+    number = name.partition("-")[0]
+    if (
+        not key.startswith(saved_results(run_id))
+        or not _LAUNCH.fullmatch(launch_id)
+        or not number.isdecimal()
+    ):
+        return None
+    return launch_id, int(number)
+
+
+def storable(name: str) -> str:
+    """The name under which a file of results is stored: itself, where an object and an address can have it. In a part
+    that holds anything else (bytes that are no UTF-8, line breaks, control and invisible direction characters) these
+    and percent signs become %XX of their bytes; a part that gets too long that way is cut, with its hash at the end."""
+    return "/".join(part if _is_storable(part) else _escaped(part) for part in name.split("/"))
+
+
+def _escaped(part: str) -> str:
+    plain = "".join(
+        char if _is_storable(char) and char != "%" else "".join("%%%02X" % byte for byte in _raw(char))
+        for char in part
+    )
+    if len(plain.encode()) <= _PART_BYTES:
+        return plain
+    digest = hashlib.sha256(_raw(part)).hexdigest()[:16]
+    return plain.encode()[: _PART_BYTES - 17].decode("utf-8", "ignore") + "~" + digest
+
+
+def _raw(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _is_storable(text: str) -> bool:
+    """Surrogates are not printable."""
+    return text.isprintable()

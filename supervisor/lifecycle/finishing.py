@@ -207,6 +207,7 @@ def _missing(run: Run, done: Done, trained_s: float) -> tuple[str, ...]:
         found = sum(fnmatch.fnmatch(entry.name, rule.path) for entry in done.results)
         if found < rule.min_count:
             missing.append(f"results {rule.path}: {found} of {plural(rule.min_count, 'file')}")
+    missing += done.lost
     if done.step is not None and done.total is not None and done.step < done.total - done.from_zero:
         missing.append(f"last step {done.step:,} of {done.total:,}")
     expected_s = run.policy.expect_runtime_s

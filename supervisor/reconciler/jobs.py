@@ -28,6 +28,7 @@ class Paces:
     cut_off_s: float
     rest_s: float
     upload_reserve_s: float
+    results_save_max_mb: int = 256
     poll_interval_s: float = 30.0  # of the supervisor: when a stall will be judged
 
 
@@ -72,6 +73,7 @@ def launch_request(
         "cut_off_s": paces.cut_off_s,
         "rest_s": paces.rest_s,
         "upload_reserve_s": paces.upload_reserve_s,
+        "results_save_max_mb": paces.results_save_max_mb,
     }
     return LaunchRequest(
         name=try_.machine_name,

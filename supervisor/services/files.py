@@ -3,6 +3,10 @@
 A path is relative to the run's folder in the object store, so that a file has one name everywhere. Results and
 checkpoints are what the baton names, with the checksums that it names them with: an upload under way, and a checkpoint
 that no longer counts, are no files of the run. Nothing outside these kinds can be reached (the baton holds a nonce).
+
+Until the work is done the results are those that the agent saved last, with a checkpoint or at an end, under the paths
+that they will have in the end; what an upload of the final ones has written since counts instead. The answer says that
+they are partial.
 """
 
 from __future__ import annotations
@@ -13,10 +17,12 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from supervisor.domain import baton as batons
-from supervisor.domain import runfiles
+from supervisor.domain import runfiles, savedresults
+from supervisor.domain.baton import FileEntry
 from supervisor.domain.errors import FileUnknown, Unavailable
 from supervisor.domain.identifiers import parse_launch_id
 from supervisor.domain.run import Run
+from supervisor.domain.savedresults import SavedResults
 from supervisor.domain.status import Status
 from supervisor.ports.objectstore import ObjectMissing, ObjectStore, StoreUnavailable
 from supervisor.services import rfc3339
@@ -28,6 +34,7 @@ PAGE_SIZE, PAGE_MAX = 200, 1000
 HASHED_BYTES = (
     4_000_000  # of one page of a listing: so much is read to tell the checksums that nobody has written down
 )
+LEFT_OUT_TOLD = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +49,13 @@ class RunFile:
     updated: float | None = None
 
 
-Named = Mapping[str, Mapping[str, RunFile]]  # kind -> path -> file
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What a baton names. `files`: kind -> path -> file; no "results" where the work of this generation is not done.
+    `saved`: the manifest of the results until then."""
+
+    files: Mapping[str, Mapping[str, RunFile]]
+    saved: FileEntry | None = None
 
 
 def list_files(
@@ -52,7 +65,10 @@ def list_files(
     the run is over, so that nothing will be added. Raises Unavailable."""
     limit = min(page_size or PAGE_SIZE, PAGE_MAX)
     try:
-        found = sorted(_files(objects, run, kinds or KINDS), key=lambda file: file.path)
+        reads_baton = not {"results", "checkpoints"}.isdisjoint(kinds or KINDS)
+        named = _named(objects, run) if reads_baton else Named({})
+        partial = _partial(objects, named)
+        found = sorted(_files(objects, run, kinds or KINDS, named, partial), key=lambda file: file.path)
         rest = [file for file in found if file.path > after]
         page = _hashed(objects, rest[:limit])
     except (StoreUnavailable, ObjectMissing) as error:
@@ -65,6 +81,7 @@ def list_files(
         "next_cursor": page[-1].path if len(rest) > limit else None,
         "complete": run.terminal or run.status == Status.AWAITING_TEARDOWN,
         "results_sha256": run.outcome.results_sha256 if run.outcome is not None else None,
+        "partial_results": None if partial is None else _partial_json(partial.results),
     }
 
 
@@ -81,10 +98,10 @@ def find_file(objects: ObjectStore, run: Run, path: str) -> RunFile:
             found = RunFile(path, kind, key, 0)
         else:
             named = _named(objects, run)
-            if kind in named:
-                found = named[kind].get(path)
+            if kind in named.files:
+                found = named.files[kind].get(path)
             elif key.startswith(_present_results(run)):
-                found = RunFile(path, kind, key, 0)
+                found = _partial_file(objects, run, named, path)
     if found is None or found.path != path:
         raise unknown(run, path if _is_plain(path) else "")
     return found
@@ -103,21 +120,82 @@ def _is_plain(path: str) -> bool:
     return path.isprintable() and not any(part in ("", ".", "..") for part in path.split("/"))
 
 
-def _files(objects: ObjectStore, run: Run, kinds: Collection[str]) -> Iterator[RunFile]:
+@dataclass(frozen=True, slots=True)
+class _Partial:
+    """Results that were saved at `updated`."""
+
+    results: SavedResults
+    updated: float
+
+
+def _partial(objects: ObjectStore, named: Named) -> _Partial | None:
+    """None: there are none, or their manifest is gone or torn. StoreUnavailable."""
+    if named.saved is None:
+        return None
+    try:
+        raw, info = objects.get(named.saved.name)
+        return _Partial(_decoded(raw), info.updated)
+    except (ObjectMissing, ValueError):
+        return None
+
+
+_decoded = lru_cache(maxsize=2)(savedresults.decode)  # a pull asks for one file after the other
+
+
+def _saved_files(run: Run, partial: _Partial) -> dict[str, RunFile]:
+    """Path -> file, under the paths of the final results."""
+    folder = _present_results(run).removeprefix(runfiles.folder(run.run_id))
+    found = {}
+    for file in partial.results.files:
+        path = folder + runfiles.storable(file.name)
+        found[path] = RunFile(path, "results", file.key, file.size, file.sha256, partial.updated)
+    return found
+
+
+def _partial_file(objects: ObjectStore, run: Run, named: Named, path: str) -> RunFile:
+    """The newer of what was saved and of what an upload of the final results has written."""
+    partial = _partial(objects, named)
+    saved = None if partial is None else _saved_files(run, partial).get(path)
+    present = RunFile(path, "results", runfiles.folder(run.run_id) + path, 0)
+    if saved is None or saved.updated is None:
+        return present
+    try:
+        return present if objects.stat(present.key).updated > saved.updated else saved
+    except ObjectMissing:
+        return saved
+
+
+def _partial_json(saved: SavedResults) -> Json:
+    return {
+        "attempt": saved.attempt,
+        "step": saved.step,
+        "left_out": [
+            {"name": runfiles.storable(left.name), "why": left.why} for left in saved.left_out[:LEFT_OUT_TOLD]
+        ],
+    }
+
+
+def _files(
+    objects: ObjectStore, run: Run, kinds: Collection[str], named: Named, partial: _Partial | None
+) -> Iterator[RunFile]:
     folder = runfiles.folder(run.run_id)
-    named = _named(objects, run) if not {"results", "checkpoints"}.isdisjoint(kinds) else {}
     for kind in set(kinds) - {"code"}:
         prefix = _present_results(run) if kind == "results" else f"{folder}{kind}/"
         many = (
-            len(named.get(kind, ())) > PAGE_MAX
+            len(named.files.get(kind, ())) > PAGE_MAX
         )  # each page of them would cost a listing of all: no times, then
         seen = {} if many else {info.key: info for page in objects.pages(prefix) for info in page.objects}
-        if kind in named:
-            for file in named[kind].values():
+        if kind in named.files:
+            for file in named.files[kind].values():
                 yield replace(file, updated=seen[file.key].updated) if file.key in seen else file
-        else:
-            for info in seen.values():
-                yield RunFile(info.key.removeprefix(folder), kind, info.key, info.size, None, info.updated)
+            continue
+        saved = _saved_files(run, partial) if kind == "results" and partial is not None else {}
+        for info in seen.values():
+            path = info.key.removeprefix(folder)
+            before = saved.get(path)
+            if before is None or before.updated is None or info.updated > before.updated:
+                saved[path] = RunFile(path, kind, info.key, info.size, None, info.updated)
+        yield from saved.values()
     code = _code(objects, run) if "code" in kinds else None
     if code is not None:
         yield code
@@ -140,7 +218,7 @@ def _named(objects: ObjectStore, run: Run) -> Named:
         raw, _ = objects.get(runfiles.baton(run.run_id))
         return _named_in(raw, run.run_id, run.generation)
     except ObjectMissing:
-        return {"checkpoints": {}}
+        return Named({"checkpoints": {}})
     except ValueError:
         raise Unavailable(
             f"The record of {run.run_id} in the object store cannot be understood, so its files are not known.",
@@ -150,19 +228,21 @@ def _named(objects: ObjectStore, run: Run) -> Named:
 
 @lru_cache(maxsize=2)  # a pull asks for one file after the other, and a baton may name thousands
 def _named_in(raw: bytes, run_id: str, generation: int) -> Named:
-    """What a baton names. No results where the work of this generation is not done."""
     baton, folder = batons.decode(raw), runfiles.folder(run_id)
     parts = [("checkpoints", pointer.prefix, pointer.files) for pointer in batons.pointers(baton)]
     named: dict[str, dict[str, RunFile]] = {"checkpoints": {}}
     if baton.done is not None and parse_launch_id(baton.done.launch_id)[0] == generation:
         parts.append(("results", baton.done.prefix, baton.done.results))
         named["results"] = {}
+        saved = None
+    else:
+        saved = next(iter(batons.saved_results(baton)), None)
     for kind, prefix, files in parts:
         for entry in files:
             key = prefix + entry.name
             path = key.removeprefix(folder)
             named[kind][path] = RunFile(path, kind, key, entry.size, entry.sha256)
-    return named
+    return Named(named, saved)
 
 
 def _present_results(run: Run) -> str:

@@ -132,6 +132,41 @@ def test_results_that_change_in_the_store_after_their_upload_are_for_a_person(ho
     give_up(house, "changed")
 
 
+# --- working state ----------------------------------------------------------------------------------------------------
+
+
+def test_rows_that_are_appended_over_a_preemption_are_all_there_once(house: Stories, mine: Path) -> None:
+    house.train("rows", "--rows")
+    house.saved("rows", 6)
+    code, _, err = pull(house.daemon, "rows", str(mine / "early"))
+    assert code == 1
+    assert "`spot pull rows --partial`" in err
+    code, last, err = pull(house.daemon, "rows", str(mine / "early"), "--partial")
+    assert (code, last) == (0, "OK 1/1, errors 0"), err
+    assert "partial: they are not verified, and were saved in attempt 1 at step" in err
+    assert house.post("/v1/dev/preempt", {"run_id": "rows", "notice_s": 0}).status_code == 200
+    house.ended("rows")
+    house.trains("rows", beyond=9)
+    house.completes("rows")
+    assert pull(house.daemon, "rows", str(mine / "late"))[:2] == (0, "OK 2/2, errors 0")
+    steps = int((next((mine / "late").rglob("out.txt"))).read_text().split()[0])
+    found = (next((mine / "late").rglob("metrics.csv"))).read_text().split()
+    assert found == [str(number) for number in range(1, steps + 1)]
+    early = (next((mine / "early").rglob("metrics.csv"))).read_text().split()
+    assert found[: len(early)] == early
+
+
+def test_a_run_that_was_stopped_leaves_its_newest_results_to_people(house: Stories, mine: Path) -> None:
+    house.train("left-rows", "--rows")
+    house.saved("left-rows", 3)
+    assert house.post("/v1/runs/left-rows/stop").status_code == 202
+    house.wait("left-rows", "stopped")
+    assert pull(house.daemon, "left-rows", str(mine), "--partial")[0] == 0
+    found = (next(mine.rglob("metrics.csv"))).read_text().split()
+    assert found == [str(number) for number in range(1, len(found) + 1)]
+    assert len(found) >= 3
+
+
 # --- pulls ------------------------------------------------------------------------------------------------------------
 
 

@@ -1,8 +1,8 @@
 """A training for stories: it goes on until its gate opens, so that a story decides when everything may end.
 
-`training.py GATE [--pause-s S] [--every N] [--on-term save|ignore] [--best]`: counts steps, a checkpoint every N of
-them by rename, resumes from what it was given; when the file GATE is there it writes its results and ends. Each life
-adds a line to GATE.lives: "<attempt> <step it began at>". Standard library only, so that it starts at once
+`training.py GATE [--pause-s S] [--every N] [--on-term save|ignore] [--best] [--rows]`: counts steps, a checkpoint every
+N of them by rename, resumes from what it was given; when the file GATE is there it writes its results and ends. Each
+life adds a line to GATE.lives: "<attempt> <step it began at>". Standard library only, so that it starts at once
 (`python -S`).
 """
 
@@ -23,9 +23,11 @@ parser.add_argument(
     "--fail-after", type=int, default=0, metavar="N", help="exit 3 after the Nth checkpoint of a life"
 )
 parser.add_argument("--best", action="store_true", help="each checkpoint is also the best one so far")
+parser.add_argument("--rows", action="store_true", help="each step appends a row to metrics.csv")
 options = parser.parse_args()
 
-checkpoints, asked = Path(os.environ["SPOT_CHECKPOINT_DIR"]), []
+checkpoints, results = Path(os.environ["SPOT_CHECKPOINT_DIR"]), Path(os.environ["SPOT_RESULTS_DIR"])
+asked = []
 if options.on_term == "ignore":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 else:
@@ -58,6 +60,9 @@ while not options.gate.exists():
         sys.exit(143)
     step += 1
     tell(step=step)
+    if options.rows:
+        with results.joinpath("metrics.csv").open("a") as rows:
+            rows.write(f"{step}\n")
     if step % options.every == 0:
         save(step)
         saved += 1
@@ -67,4 +72,4 @@ while not options.gate.exists():
             sys.stdout.write("ValueError: loss is NaN\n")
             sys.exit(3)
     time.sleep(options.pause_s)
-Path(os.environ["SPOT_RESULTS_DIR"], "out.txt").write_text(f"{step} steps\n")
+results.joinpath("out.txt").write_text(f"{step} steps\n")

@@ -31,7 +31,16 @@ def test_it_holds_the_agent_and_nothing_of_the_supervisor(archive: Path) -> None
     assert "supervisor/agent/spot_progress.py" in names
     assert {n for n in names if n.startswith("supervisor/domain/")} == {
         f"supervisor/domain/{name}.py"
-        for name in ("__init__", "baton", "beat_telemetry", "bundle", "heartbeat", "identifiers", "runfiles")
+        for name in (
+            "__init__",
+            "baton",
+            "beat_telemetry",
+            "bundle",
+            "heartbeat",
+            "identifiers",
+            "runfiles",
+            "savedresults",
+        )
     }
 
 

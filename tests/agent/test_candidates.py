@@ -155,13 +155,13 @@ def test_the_kernel_tells_of_renames_and_of_nothing_else(tmp_path: Path) -> None
         (tmp_path / "d.tmp").rename(tmp_path / "d")
         (tmp_path / "ü").write_text("x")
         (tmp_path / "ü").rename(tmp_path / "ä")
-        assert renames.poll() == {"a", "d", "ä"}
-        assert renames.poll() == set()
+        assert renames.poll() == ["a", "d", "ä"]
+        assert renames.poll() == []
     finally:
         renames.close()
 
 
 def test_a_folder_that_cannot_be_watched_means_that_everything_must_rest(tmp_path: Path) -> None:
     renames = Renames(str(tmp_path / "missing"))
-    assert renames.poll() == set()
+    assert renames.poll() == []
     renames.close()

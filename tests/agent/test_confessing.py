@@ -61,7 +61,7 @@ def test_an_agent_that_dies_of_its_own_error_says_so_in_its_last_beat(
 def test_an_unforeseen_error_while_saving_results_is_for_a_person(
     station: Station, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    uploader = ResultsUploader(station.store, station.folder.results, "runs/x/results/", patient(HandClock()))
+    uploader = ResultsUploader(station.store, station.results_folder, "runs/x/results/", patient(HandClock()))
     monkeypatch.setattr(uploader, "upload", broken)
     with pytest.raises(Unverified, match="unexpected RuntimeError: broken"):
         Leaving(station)._upload(uploader, LoadCheck(station, patient(HandClock())), "runs/x/results/")

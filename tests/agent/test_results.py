@@ -9,8 +9,9 @@ import pytest
 
 from supervisor.agent import results
 from supervisor.agent.results import ResultsUploader, Unverified
+from supervisor.agent.resultsfolder import ResultsFolder
 from supervisor.agent.transfer import hash_file
-from supervisor.domain.baton import FileEntry
+from supervisor.domain.baton import BatonRefused, FileEntry
 from tests.agent.desk import HandClock, patient, store_in
 
 PREFIX = "runs/digits-7/results/g1/"
@@ -22,7 +23,8 @@ class Desk:
         self.store = store_in(folder)
         self.path = folder / "results"
         self.path.mkdir()
-        self.uploader = ResultsUploader(self.store, str(self.path), PREFIX, patient(self.clock))
+        self.folder = ResultsFolder(str(self.path))
+        self.uploader = ResultsUploader(self.store, self.folder, PREFIX, patient(self.clock))
 
 
 @pytest.fixture
@@ -55,9 +57,10 @@ def test_what_arrives_changed_is_not_verified(desk: Desk) -> None:
 def test_an_upload_that_is_not_read_back_would_be_seen(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """The broken variant: what was written is believed."""
 
-    def trusting(store: Any, prefix: str, path: str, name: str, between: Any) -> FileEntry:
-        store.put_file(prefix + name, path)
-        return hash_file(path, name)
+    def trusting(
+        store: Any, prefix: str, path: str, name: str, between: Any, if_generation: str
+    ) -> tuple[FileEntry, str]:
+        return hash_file(path, name), store.put_file(prefix + name, path).generation
 
     monkeypatch.setattr(results, "upload_file", trusting)
     (desk.path / "a.txt").write_text("a")
@@ -104,10 +107,19 @@ def test_an_outage_is_waited_for_and_a_full_store_is_said(desk: Desk) -> None:
         desk.uploader.upload()
 
 
-def test_a_name_that_is_not_utf_8_is_said(desk: Desk) -> None:
-    (desk.path / os.fsdecode(b"\xff.txt")).write_text("x")
-    with pytest.raises(Unverified, match="not UTF-8"):
-        desk.uploader.upload()
+def test_a_name_that_no_object_can_have_is_stored_escaped(desk: Desk) -> None:
+    names = [b"100%.txt", b"a%\xff.txt", b"two\nlines", b"two%0Alines", b"\xe2\x80\xaegpj.exe"]
+    for name in names:
+        (desk.path / os.fsdecode(name)).write_bytes(name)
+    files = {entry.name: desk.store.calm.get(PREFIX + entry.name)[0] for entry in desk.uploader.upload()}
+    assert files == {
+        "100%.txt": names[0],
+        "a%25%FF.txt": names[1],
+        "two%0Alines~2": names[2],  # another file has its first choice
+        "two%0Alines": names[3],
+        "%E2%80%AEgpj.exe": names[4],
+    }
+    assert len(desk.uploader.renamed) == 3
 
 
 def test_a_folder_that_the_training_took_away_holds_no_results(desk: Desk) -> None:
@@ -125,5 +137,69 @@ def test_a_file_in_the_folders_place_is_for_a_person_and_names_the_folder(desk: 
 def test_a_link_that_leads_nowhere_is_not_taken_for_no_results(desk: Desk) -> None:
     desk.path.rmdir()
     desk.path.symlink_to(desk.path.parent / "nowhere")
-    with pytest.raises(Unverified, match=f"the results folder {desk.path} cannot be read"):
+    with pytest.raises(
+        Unverified, match=f"the results folder {desk.path} is .* a link, which is not followed"
+    ):
         desk.uploader.upload()
+
+
+def test_a_results_folder_that_became_a_link_is_not_followed(desk: Desk, tmp_path: Path) -> None:
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc" / "passwd").write_text("root")
+    desk.path.rmdir()
+    desk.path.symlink_to(tmp_path / "etc")
+    with pytest.raises(Unverified, match="a link, which is not followed"):
+        desk.uploader.upload()
+    assert desk.store.keys("") == []
+
+
+def test_links_stay_inside(desk: Desk, tmp_path: Path) -> None:
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc" / "passwd").write_text("root")
+    (desk.path / "plots").mkdir()
+    (desk.path / "plots" / "a.png").write_text("a")
+    (desk.path / "newest.png").symlink_to("plots/a.png")
+    (desk.path / "passwd").symlink_to(tmp_path / "etc" / "passwd")
+    (desk.path / "etc").symlink_to(tmp_path / "etc")
+    assert [entry.name for entry in desk.uploader.upload()] == ["newest.png", "plots/a.png"]
+    assert desk.uploader.refused == {"passwd": "a link that leads out of the results folder is not followed"}
+
+
+def test_a_folder_that_becomes_a_link_between_two_looks_is_not_followed(desk: Desk, tmp_path: Path) -> None:
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc" / "passwd").write_text("root")
+    (desk.path / "plots").mkdir()
+    (desk.path / "plots" / "passwd").write_text("mine")
+    whole = desk.folder.listing
+
+    def listing() -> Any:
+        found = whole()
+        (desk.path / "plots").rename(tmp_path / "away")
+        (desk.path / "plots").symlink_to(tmp_path / "etc")
+        return found
+
+    desk.folder.listing = listing  # type: ignore[method-assign]
+    assert desk.uploader.upload() == ()
+    assert desk.store.keys("") == []
+
+
+def test_an_agent_that_was_frozen_overwrites_nothing_of_a_later_one(desk: Desk) -> None:
+    """It wakes between its look at the baton and its write: the later attempt has written meanwhile."""
+    turns = ["mine", "theirs"]
+
+    def fence() -> None:
+        if turns.pop(0) == "theirs":
+            raise BatonRefused("not the holder")
+
+    desk.uploader = ResultsUploader(desk.store, desk.folder, PREFIX, patient(desk.clock), fence=fence)
+    (desk.path / "a.txt").write_text("old")
+    plain = desk.store.put_file
+
+    def late(key: str, *more: Any) -> Any:
+        desk.store.calm.put(key, b"new")
+        return plain(key, *more)
+
+    desk.store.put_file = late  # type: ignore[method-assign]
+    with pytest.raises(BatonRefused):
+        desk.uploader.upload()
+    assert desk.store.calm.get(PREFIX + "a.txt")[0] == b"new"

@@ -1,4 +1,4 @@
-"""A run's files are deleted by two alone: the agent's pruner (what the baton does not name) and a person's purge.
+"""A run's files are deleted by two alone: the agent (what the baton does not name) and a person's purge.
 
 Found by reading the code: every call of a method named `delete`, but for database statements and routes.
 """
@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[2] / "supervisor"
 # Where it is called -> what is deleted there.
 ALLOWED = {
     "agent/pruning.py": "checkpoints that the baton does not name",
+    "agent/resultsaver.py": "saved results that no manifest of the baton names",
     "services/purge.py": "everything of a run, for a person",
     "services/doctor_state.py": "the object that it has just written to see whether it can",
     "services/reopen.py": "the stop marker that a resume has used up",

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from supervisor.agent.patience import Patience
 from supervisor.agent.results import ResultsUploader
+from supervisor.agent.resultsfolder import ResultsFolder
 from supervisor.agent.stores.folder import FolderStore
 from tests.benchmarks.row import FULL, Bench, Figure, Row, Size
 
@@ -56,7 +57,7 @@ def _fill(path: Path, megabytes: int) -> None:
 
 def _upload(store: FolderStore, results: Path) -> float:
     began = time.perf_counter()
-    uploader = ResultsUploader(store, str(results), PREFIX, Patience(lambda: False))
+    uploader = ResultsUploader(store, ResultsFolder(str(results)), PREFIX, Patience(lambda: False))
     [entry] = uploader.upload()
     took_s = time.perf_counter() - began
     store.delete(PREFIX + entry.name)

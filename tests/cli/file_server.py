@@ -31,6 +31,7 @@ class FileServer:
     noted: list[Any] = field(default_factory=list)
     refuse_note: bool = False
     verified: bool = True
+    partial: Any = None
 
     def entries(self, kinds: list[str]) -> list[dict[str, Any]]:
         if self.listed is not None:
@@ -82,7 +83,15 @@ class _Handler(BaseHTTPRequestHandler):
         if parts.path.endswith("/files"):
             kinds = parse_qs(parts.query).get("kind", [])
             sha = self.house.results_sha256 if self.house.verified else None
-            self._json(200, {"files": self.house.entries(kinds), "next_cursor": None, "results_sha256": sha})
+            self._json(
+                200,
+                {
+                    "files": self.house.entries(kinds),
+                    "next_cursor": None,
+                    "results_sha256": sha,
+                    "partial_results": self.house.partial,
+                },
+            )
         else:
             self._file(unquote(parts.path.partition("/files/")[2]))
 

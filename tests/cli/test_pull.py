@@ -199,11 +199,29 @@ def test_a_pull_that_is_not_noted_is_no_complete_pull(house: FileServer, pull: A
     assert "other results" in ended.err
 
 
-def test_results_that_are_not_verified_are_fetched_without_a_note(house: FileServer, pull: Any) -> None:
+def test_results_that_are_not_verified_are_fetched_only_where_that_is_asked_for(
+    house: FileServer, pull: Any, mine: Path
+) -> None:
     house.verified = False
     ended = pull()
+    assert ended.code == 1
+    assert "RESULTS_PARTIAL" in ended.err
+    assert "`spot pull digits-7 --partial`" in ended.err
+    assert not mine.exists()
+    assert pull("--kind", "logs").lines[-1] == "OK 1/1, errors 0"
+
+
+def test_partial_results_are_fetched_with_a_sentence_and_without_a_note(house: FileServer, pull: Any) -> None:
+    house.verified = False
+    left = [{"name": "big.bin", "why": "300 bytes is more than is left of results_save_max_mb"}]
+    house.partial = {"attempt": 2, "step": 1200, "left_out": left}
+    ended = pull("--partial")
     assert ended.lines[-1] == "OK 2/2, errors 0"
-    assert "not verified, so" in ended.err
+    assert (
+        "The results of digits-7 are partial: they are not verified, and were saved in attempt 2 at step 1,200. "
+        "What was written since is not among them." in ended.err
+    )
+    assert "big.bin: 300 bytes is more" in ended.err
     assert house.noted == []
 
 
@@ -295,7 +313,9 @@ def test_several_generations_keep_their_folders(house: FileServer, pull: Any, mi
     house.files["results/g10/model.npz"] = b"newest"
     house.files["results/g9/model.npz"] = b"older"
     house.verified = False
-    assert pull("--load-check", 'grep -q newest "$SPOT_RESULTS_DIR/model.npz"').lines == ["OK 4/4, errors 0"]
+    assert pull("--partial", "--load-check", 'grep -q newest "$SPOT_RESULTS_DIR/model.npz"').lines == [
+        "OK 4/4, errors 0"
+    ]
     assert found(mine) == [
         ".spot-pulled", "g1/model.npz", "g1/plots/a.png", "g10/model.npz", "g9/model.npz",
     ]  # fmt: skip

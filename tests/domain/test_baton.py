@@ -21,9 +21,11 @@ JSON = st.recursive(
 FULL = asdict(
     Baton(
         "supervisor", 2, real.Next(3, 1, "2.3.1", "nonce"), Holder(2, "1.2.1", "m"),
-        Pointer(5, "checkpoints/5/", (FileEntry("model.bin", 3, "ab"),)), (Pointer(4, "checkpoints/4/", ()),),
+        Pointer(5, "checkpoints/5/", (FileEntry("model.bin", 3, "ab"),), FileEntry("m/1", 2, "ee")),
+        (Pointer(4, "checkpoints/4/", ()),),
         (Pointer(1, "checkpoints/1/", ()),), (Pointer(2, "checkpoints/best-2/", ()),),
-        Done("1.2.1", "results/g1/", (FileEntry("out", 1, "cd"),), 5, 5, 1.5), "stopped", "77",
+        Done("1.2.1", "results/g1/", (FileEntry("out", 1, "cd"),), 5, 5, 1.5, lost=("x",)), "stopped", "77",
+        FileEntry("results/saved/2", 2, "ff"),
     )
 )  # fmt: skip
 

@@ -14,6 +14,7 @@ from supervisor.domain.baton import Baton, Done, FileEntry, Pointer
 from supervisor.domain.errors import FileChanged, FileUnknown, RangeRefused, Unavailable
 from supervisor.domain.manifest import manifest_sha256
 from supervisor.domain.run import Outcome, Run
+from supervisor.domain.savedresults import LeftOut, SavedFile, SavedResults, encode
 from supervisor.domain.status import Status
 from supervisor.services.files import HASHED_BYTES, PAGE_MAX, list_files
 from supervisor.services.filestream import CutShort, open_file
@@ -282,3 +283,61 @@ def test_a_stream_that_ends_early_breaks(bed: Bed, monkeypatch: Any) -> None:
     monkeypatch.setattr(bed.objects, "read", lambda key, *part: iter([b"only"]))
     with pytest.raises(CutShort):
         read(bed, run, "logs/a1/00000000.log")
+
+
+def saved(bed: Bed, content: bytes, left_out: tuple[LeftOut, ...] = ()) -> FileEntry:
+    """A manifest of results in the store, with what it names."""
+    key = runfiles.saved_result(ID, "1.2.1", 3, "ab")
+    bed.objects.put(key, content)
+    file = entry("a\udcff.csv", content)
+    manifest = SavedResults(2, 120, (SavedFile(file.name, file.size, file.sha256, key),), (), left_out)
+    name = runfiles.saved_result(ID, "1.2.1", 4, "manifest.json")
+    bed.objects.put(name, encode(manifest))
+    return FileEntry(name, 0, "")
+
+
+def test_until_the_work_is_done_results_are_those_that_were_saved_last(bed: Bed) -> None:
+    bed.submit(ID)
+    run = bed.run(ID)
+    newest = saved(bed, b"120 rows", (LeftOut("big.bin", "too large"),))
+    write_baton(bed, checkpoint=Pointer(120, FOLDER + "checkpoints/120-a2/", (), newest))
+    answer = list_files(bed.objects, run, ["results"])
+    assert [(file["path"], file["size"]) for file in answer["files"]] == [("results/g1/a%FF.csv", 8)]
+    assert answer["partial_results"] == {
+        "attempt": 2,
+        "step": 120,
+        "left_out": [{"name": "big.bin", "why": "too large"}],
+    }
+    assert read(bed, run, "results/g1/a%FF.csv") == b"120 rows"
+    assert answer["results_sha256"] is None
+
+
+def test_the_results_of_an_end_count_before_those_of_a_checkpoint(bed: Bed) -> None:
+    bed.submit(ID)
+    write_baton(
+        bed,
+        checkpoint=Pointer(100, FOLDER + "checkpoints/100-a1/", (), FileEntry("nowhere", 1, "")),
+        last=saved(bed, b"newest"),
+    )
+    assert read(bed, bed.run(ID), "results/g1/a%FF.csv") == b"newest"
+
+
+def test_what_the_last_upload_has_written_since_counts_before_what_was_saved(bed: Bed) -> None:
+    bed.submit(ID)
+    run = bed.run(ID)
+    write_baton(bed, last=saved(bed, b"saved"))
+    bed.clock.advance(5)
+    put_all(bed, {"results/g1/a%FF.csv": b"final", "results/g1/b.csv": b"b"})
+    assert read(bed, run, "results/g1/a%FF.csv") == b"final"
+    assert [path for path, _ in listed(bed, run, "results")] == ["results/g1/a%FF.csv", "results/g1/b.csv"]
+
+
+def test_verified_results_are_not_partial_and_a_lost_manifest_hides_nothing_else(bed: Bed) -> None:
+    run = furnished(bed)
+    assert list_files(bed.objects, run, ["results"])["partial_results"] is None
+    write_baton(bed, last=FileEntry("runs/digits-7/results/saved/1.1.1/1-manifest.json", 1, ""))
+    assert list_files(bed.objects, run, ["results"])["partial_results"] is None
+    assert [path for path, _ in listed(bed, run, "results")] == [
+        "results/g1/model.npz",
+        "results/g1/plots/a.png",
+    ]
