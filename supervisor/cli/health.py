@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar
 
 import click
 
@@ -12,7 +15,26 @@ from supervisor.cli.options import server_options
 from supervisor.cli.output import paragraph
 from supervisor.cli.words import safe
 
-AS_JSON = click.option("--json", "as_json", is_flag=True, help="JSON instead of lines.")
+
+def AS_JSON(command: F) -> F:  # noqa: N802 - it stands where an option stands
+    """-o json, as everywhere; --json, which is what some of these commands took first, goes on. The command gets
+    `as_json`."""
+
+    @wraps(command)
+    def with_form(*args: Any, old: bool, asked: str | None = None, **kwargs: Any) -> Any:
+        return command(*args, as_json=old or asked == "json", **kwargs)
+
+    decorated: Any = click.option("--json", "old", is_flag=True, hidden=True)(with_form)
+    has_form = any(param.name == "form" for param in getattr(command, "__click_params__", ()))
+    if not has_form:
+        decorated = click.option(
+            "-o", "--output", "asked", type=click.Choice(["table", "json"]), help="Form of the output."
+        )(decorated)
+    found: F = decorated
+    return found
+
+
+F = TypeVar("F", bound=Callable[..., Any])
 MARKS = {"ok": ("✔", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red")}
 UNKNOWN = ("?", "white")  # a result of a newer supervisor
 

@@ -14,6 +14,7 @@ from supervisor.cli.exits import Problem, Unreachable
 from supervisor.cli.finding import TERMINAL, choose_run
 from supervisor.cli.options import duration_s, output_option, run_argument, server_options
 from supervisor.cli.words import rfc3339_ago, safe
+from supervisor.domain.events import ROUTINE
 
 POLL_S = 1.0
 PAGE = 1000
@@ -29,6 +30,7 @@ PAGE = 1000
     show_default=True,
     help="With what the cloud itself recorded of the run's machines.",
 )
+@click.option("--all", "everything", is_flag=True, help="Also what is routine, such as removed checkpoints.")
 @output_option
 @server_options
 @click.pass_context
@@ -41,10 +43,11 @@ def events(
     since: float | None,
     follow: bool,
     cloud: bool,
+    everything: bool,
 ) -> None:
     """Print what happened to a run: when, in which attempt, and why; the cloud's own events among ours."""
     name = choose_run(client, run_id)
-    reader = Reader(client, name, form, None if since is None else rfc3339_ago(since), cloud)
+    reader = Reader(client, name, form, None if since is None else rfc3339_ago(since), cloud, everything)
     try:
         while True:
             # The run first: events of its end are written with its status.
@@ -66,13 +69,15 @@ def events(
 @dataclass
 class Reader:
     """`after`: the last of our events that was read. `since`: of the first look, as the API writes times. `cloud`: the
-    first look asks for the cloud's own events too."""
+    first look asks for the cloud's own events too. `everything`: with what is routine, which programs
+    always get."""
 
     client: Client
     run_id: str
     form: str
     since: str | None
     cloud: bool
+    everything: bool = False
     after: int = 0
     found: list[Json] = field(default_factory=list)
 
@@ -117,6 +122,8 @@ class Reader:
         if output.emit(None, named, self.form, "id"):
             return
         for event in named:
+            if event["kind"] in ROUTINE and not self.everything:
+                continue
             click.echo("\n".join(views.event_lines(event)))
 
 

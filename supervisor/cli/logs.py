@@ -27,14 +27,23 @@ POLL_S = 1.0
     metavar="N",
     help="This attempt only (default: the newest).",
 )
+@click.option(
+    "-n", "--lines", type=click.IntRange(1, 10_000), metavar="N", help="Only the last N lines of it."
+)
 @server_options
 @click.pass_context
 def logs(
-    ctx: click.Context, /, client: Client, run_id: str | None, follow: bool, attempt: int | None
+    ctx: click.Context,
+    /,
+    client: Client,
+    run_id: str | None,
+    follow: bool,
+    attempt: int | None,
+    lines: int | None,
 ) -> None:
     """Print the log of an attempt."""
     name = choose_run(client, run_id)
-    reader = Reader(client, name, attempt)
+    reader = Reader(client, name, attempt, lines)
     try:
         while reader.print_more() or (follow and not reader.over(attempt is not None)):
             if not reader.more:
@@ -53,6 +62,7 @@ class Reader:
     client: Client
     run_id: str
     attempt: int | None
+    tail: int | None = None  # begin with so many last lines; None = with the first byte
     offset: int = 0
     more: bool = False
     complete: bool = False
@@ -72,8 +82,12 @@ class Reader:
         return self.more
 
     def _ask(self) -> Json:
-        found: Json = self.client.get(run_path(self.run_id, "logs"), attempt=self.attempt, offset=self.offset)
-        return found
+        path = run_path(self.run_id, "logs")
+        if self.tail is not None:
+            found: Json = self.client.get(path, attempt=self.attempt, tail=self.tail)
+            self.tail = None if found["attempt"] is not None else self.tail
+            return found
+        return dict(self.client.get(path, attempt=self.attempt, offset=self.offset))
 
     def over(self, one_attempt: bool) -> bool:
         """True when nothing more will come; steps on to the next attempt where there is one."""

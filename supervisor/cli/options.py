@@ -121,6 +121,7 @@ def _filters() -> tuple[Callable[[Any], Any], ...]:
             "--status",
             multiple=True,
             metavar="STATUS",
+            shell_complete=_complete_status,
             help="Only runs in this status; may be repeated.",
         ),
         click.option(
@@ -151,6 +152,12 @@ def not_empty(ctx: click.Context, param: click.Parameter, value: str | None) -> 
     if value is not None and not value.strip():
         raise click.BadParameter("it is empty: is a shell variable not set?", ctx, param)
     return value
+
+
+def _complete_status(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    from supervisor.domain.status import Status
+
+    return [str(status) for status in Status if str(status).startswith(incomplete)]
 
 
 def _complete_run(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:

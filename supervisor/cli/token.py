@@ -73,8 +73,8 @@ def create(
 
 
 @token.command(short_help="Show the tokens, without their texts.")
-@output_option
 @AS_JSON
+@output_option
 @server_options
 def ls(client: Client, form: str, as_json: bool) -> None:
     """Show the tokens: those first that were not revoked. The token itself is never shown again."""

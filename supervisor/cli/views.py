@@ -14,7 +14,8 @@ from supervisor.cli.words import bar, clock, safe
 from supervisor.lifecycle.figures import DASH, plural
 from supervisor.lifecycle.optional_figures import count, duration, epoch, money, percent
 
-RUN_TITLES = ("RUN", "STATUS", "PROGRESS", "BEAT", "ATT", "WHERE", "COST", "NEXT")
+RUN_TITLES = ("RUN", "STATUS", "AGE", "PROGRESS", "BEAT", "ATT", "WHERE", "COST", "WHY", "NEXT")
+SPARE = ("BEAT", "ATT", "AGE")  # columns of runs that a narrow terminal goes without, in this order
 ATTEMPT_TITLES = ("#", "WHERE", "HOW LONG", "ENDED BY", "STEPS KEPT", "LOST", "COST", "EVIDENCE")
 ROOMY = 100  # columns
 KIND_ROOM = 19  # characters: the longest kind of ours
@@ -28,8 +29,8 @@ PHASES = (
 )
 
 
-def run_row(run: Json, cells: int = 10) -> list[str]:
-    """One line of `spot ls`; `cells`: length of the bar."""
+def run_row(run: Json, cells: int = 10, now: float | None = None) -> list[str]:
+    """One line of `spot ls`; `cells`: length of the bar. WHY is the cause of a status that has one."""
     beat, progress = run.get("beat") or {}, run.get("progress") or {}
     action = (run.get("next_action") or {}).get("what") or DASH
     steps = progress.get("step")
@@ -39,13 +40,27 @@ def run_row(run: Json, cells: int = 10) -> list[str]:
     return [
         safe(run["run_id"]),
         status_mark(run["status"]),
+        _age(run, time.time() if now is None else now),
         bar(done, cells) if done is not None or steps is None else f"step {count(steps)}",
         duration(beat.get("age_s")),
         str(run.get("attempt") or DASH),
         where(run.get("placement")),
         spent(run.get("cost") or {}),
+        safe(why(run)),
         click.style(safe(action), fg="magenta") if run.get("needs_person") else safe(action),
     ]
+
+
+def why(run: Json) -> str:
+    """`no capacity`, `user error`; a dash where nothing needs an explanation."""
+    cause = run.get("cause")
+    return DASH if not cause or run["status"] in ("running", "completed") else str(cause).replace("_", " ")
+
+
+def _age(run: Json, now: float) -> str:
+    """Since it was submitted."""
+    created = epoch(run.get("created_at"))
+    return DASH if created is None else duration(max(0.0, now - created))
 
 
 def spent(cost: Json) -> str:
@@ -87,7 +102,7 @@ def run_lines(runs: Sequence[Json], summary: Json) -> list[str]:
     if room is not None:  # a long name must not push everything else out of sight
         limit = max(20, room // 3)
         rows = [[name if len(name) <= limit else name[: limit - 1] + "…", *rest] for name, *rest in rows]
-    return [*columns(RUN_TITLES, rows), summary_line(summary)]
+    return [*columns(RUN_TITLES, rows, SPARE), summary_line(summary)]
 
 
 def headline(run: Json) -> str:

@@ -19,6 +19,7 @@ from supervisor.cli.finding import TERMINAL, choose_run
 from supervisor.cli.options import duration_s, output_option, run_argument, server_options
 from supervisor.cli.runs import next_command, release_command
 from supervisor.cli.words import bar, safe
+from supervisor.domain.events import ROUTINE
 from supervisor.lifecycle.optional_figures import percent
 
 POLL_S = 1.0
@@ -166,7 +167,7 @@ class Scene:
         found: list[Json] = []
         while True:
             page = self.client.get(run_path(self.run_id, "events"), after=self.after)
-            found += page["events"]
+            found += [event for event in page["events"] if event["kind"] not in ROUTINE]
             if page["events"]:
                 self.after = page["events"][-1]["id"]
             if page["complete"] or not page["events"]:

@@ -75,8 +75,8 @@ def add(
 
 
 @webhook.command(short_help="Show the webhooks, without addresses and secrets.")
-@output_option
 @AS_JSON
+@output_option
 @server_options
 def ls(client: Client, form: str, as_json: bool) -> None:
     """Show the webhooks: where they lead, what they hear of, and whether it is taken."""
@@ -116,8 +116,8 @@ def test(ctx: click.Context, /, client: Client, webhook_id: str, as_json: bool) 
 @click.option(
     "-n", "--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="At most so many."
 )
-@output_option
 @AS_JSON
+@output_option
 @server_options
 def deliveries(client: Client, webhook_id: str, failed: bool, limit: int, form: str, as_json: bool) -> None:
     """Show what was sent and what is still to be sent to a webhook, newest first."""

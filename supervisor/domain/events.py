@@ -60,6 +60,10 @@ class EventKind(StrEnum):
     WEBHOOK_DISABLED = "webhook_disabled"  # it failed for too long, or said that it is gone
 
 
+# What happens every few minutes and asks nobody for anything: kept, and left out where people look at a run.
+ROUTINE = frozenset({EventKind.CHECKPOINTS_REMOVED})
+
+
 @dataclass(frozen=True, slots=True)
 class Event:
     """`text` is one sentence for people; `data` the same facts for programs (JSON values only)."""

@@ -44,6 +44,12 @@ def signer(secret: str) -> Any:
         raise ValueError("a secret that begins with whsec_ goes on in base64") from None
 
 
+def _text(notification: Notification) -> str:
+    """Names the run by itself: receivers show this field alone."""
+    run_id, text = notification.run_id, notification.text
+    return text if not run_id or run_id in text else f"{run_id}: {text}"
+
+
 def _plain(notification: Notification, details: dict[str, object]) -> dict[str, object]:
     at = datetime.fromtimestamp(notification.at, UTC).isoformat(timespec="milliseconds")
     return {
@@ -52,7 +58,7 @@ def _plain(notification: Notification, details: dict[str, object]) -> dict[str, 
         "data": {
             "run_id": notification.run_id or None,
             "kind": notification.kind,
-            "text": notification.text[:TEXT_MAX],
+            "text": _text(notification)[:TEXT_MAX],
             "sequence": notification.sequence,
             "event_id": notification.event_id,
             "details": details,

@@ -1,4 +1,7 @@
-"""Pulses move in memory and are sampled into the database about once a minute, spread over the ticks of that minute."""
+"""Pulses move in memory and are sampled into the database about once a minute, spread over the ticks of that minute.
+
+An attempt that has just begun has a point every few seconds, at each tick at most: so a short run has a curve.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ from supervisor.domain.run import Run
 from supervisor.ports.store import Lease, Sample, Store
 
 SAMPLE_S = 60.0
+YOUNG_S = 300.0  # so long after its machine was obtained an attempt is sampled at this pace
+YOUNG_SAMPLE_S = 5.0
 NOW = 0.0  # is always over
 
 
@@ -31,11 +36,12 @@ class Sampler:
             at = self._next.get(run.key)
             if run.live_attempt is None and at != NOW:
                 continue  # nothing moves any more
-            if at is None:  # first seen: spread runs that began together over the minute
+            young = now - run.attempt.started_at < YOUNG_S
+            if at is None and not young:  # first seen: spread runs that are found together over the minute
                 self._next[run.key] = now + (run.key * 7) % int(SAMPLE_S)
                 continue
-            if now >= at:
-                self._next[run.key] = now + SAMPLE_S
+            if at is None or now >= at:
+                self._next[run.key] = now + (YOUNG_SAMPLE_S if young else SAMPLE_S)
                 # An attempt that is over has its last point at its end, whenever the run moves on: a resume next week
                 # must not draw its last figures until then. The same point again is none.
                 ended = run.attempt.ended_at

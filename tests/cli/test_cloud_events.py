@@ -34,6 +34,14 @@ class TestEvents:
         assert spot("events", "digits-7", "--no-cloud").code == 0
         assert "cloud" not in api.asked[-1].query
 
+    def test_what_is_routine_is_shown_on_demand_and_to_programs(self, api, spot) -> None:
+        api.say(
+            "GET", PATH, page(an_event(1, "started", "one"), an_event(2, "checkpoints_removed", "3 removed"))
+        )
+        assert len(spot("events", "digits-7").lines) == 1
+        assert len(spot("events", "digits-7", "--all").lines) == 2
+        assert len(spot("events", "digits-7", "-o", "jsonl").lines) == 2
+
     def test_pages_go_on_after_the_last_of_ours(self, api, spot) -> None:
         api.say_in_turn(
             "GET", PATH, page(an_event(7, "started", "one"), CLOUD, complete=False),

@@ -153,6 +153,13 @@ class TestLogs:
         assert spot("logs", "digits-7", "--attempt", "1").out == "old"
         assert spot("logs", "digits-7", "-f", "--attempt", "1").out == "old"
 
+    def test_the_last_lines_and_what_follows_them(self, api, spot) -> None:
+        whole = {"attempt": 2, "text": "two\nthree\n", "next_offset": 14, "size": 14, "complete": False}
+        api.say_in_turn("GET", "/v1/runs/digits-7/logs", whole, {**whole, "text": ""})
+        assert spot("logs", "digits-7", "-n", "2").out == "two\nthree\n"
+        assert api.asked[0].query == {"tail": ["2"]}
+        assert {request.query["offset"][0] for request in api.asked[1:]} <= {"14"}
+
     def test_following_goes_through_all_attempts_to_the_end(self, api, spot) -> None:
         texts = {1: "first\n", 2: "second\n"}
         first, second = a_log(texts, newest=1), a_log(texts, newest=2)
@@ -212,6 +219,14 @@ class TestHealth:
             "✔ database   a write committed in 1.0 ms",
             "2 running or recovering, 1 waiting · $3.41/h now · last tick 6 s ago · nobody needs you",
         ]
+
+    def test_json_is_spelled_as_everywhere(self, api, spot) -> None:
+        api.say("GET", "/readyz", self.READY)
+        api.say("GET", "/v1/runs", a_page())
+        old, new = spot("health", "--json"), spot("health", "-o", "json")
+        assert json.loads(new.out)["ready"] is True
+        assert json.loads(old.out)["ready"] is True, "scripts of before go on"
+        assert "--json" not in spot("health", "--help").out
 
     def test_somebody_is_needed(self, api, spot) -> None:
         api.say("GET", "/readyz", self.READY)

@@ -13,19 +13,20 @@ def squeezed(line: str) -> str:
     return " ".join(line.split())
 
 
-def test_ls_is_one_line_a_run_and_a_summary(api, spot) -> None:
+def test_ls_is_one_line_a_run_and_a_summary(api, spot, monkeypatch) -> None:
     waiting = a_run(
         run_id="probe-2", status="waiting", attempt=None, placement=None, beat=None, progress=None,
         cost={"usd": 0.0, "on_demand_usd": 0.0, "budget_usd": None, "known": True},
-        next_action={"what": "us-east1-c in 3 min", "at": None},
+        next_action={"what": "us-east1-c in 3 min", "at": None}, cause="no_capacity",
     )  # fmt: skip
+    monkeypatch.setattr("time.time", lambda: 1767225600.0 + 7500)
     api.say("GET", "/v1/runs", a_page(a_run(), waiting))
     ended = spot("ls")
     assert ended.code == 0
     assert [squeezed(line) for line in ended.lines[:3]] == [
-        "RUN STATUS PROGRESS BEAT ATT WHERE COST NEXT",
-        "digits-7 ● running ▇▇▁▁▁▁▁▁▁▁ 24 % 8 s 2 local-b cpu $2.10 ETA 3 h 23 min",
-        f"probe-2 ○ waiting {DASH} {DASH} {DASH} {DASH} $0.00 us-east1-c in 3 min",
+        "RUN STATUS AGE PROGRESS BEAT ATT WHERE COST WHY NEXT",
+        f"digits-7 ● running 2 h 05 min ▇▇▁▁▁▁▁▁▁▁ 24 % 8 s 2 local-b cpu $2.10 {DASH} ETA 3 h 23 min",
+        f"probe-2 ○ waiting 2 h 05 min {DASH} {DASH} {DASH} {DASH} $0.00 no capacity us-east1-c in 3 min",
     ]
     assert ended.lines[3] == "2 running or recovering, 1 waiting · $3.41/h now · last tick 6 s ago"
     assert "\x1b" not in ended.out  # no terminal, no colour
@@ -113,8 +114,8 @@ def test_show_as_json_holds_the_attempts_too(api, spot) -> None:
 
 
 def test_a_run_without_steps_has_no_bar() -> None:
-    assert views.run_row(a_run(status="completed", progress=None))[2] == DASH
-    assert views.run_row(a_run(status="completed"))[2].endswith("100 %")
+    assert views.run_row(a_run(status="completed", progress=None))[3] == DASH
+    assert views.run_row(a_run(status="completed"))[3].endswith("100 %")
 
 
 def test_what_a_person_must_do_is_suggested() -> None:
@@ -138,10 +139,10 @@ def test_a_long_name_is_cut_on_a_terminal_only(monkeypatch) -> None:
 
 def test_a_bar_is_full_only_at_the_end() -> None:
     row = views.run_row(a_run(progress={"step": 49_999, "total": 50_000}))
-    assert row[2] == "▇▇▇▇▇▇▇▇▇▁ 99 %"
-    assert views.run_row(a_run(status="completed", progress={"step": 5, "total": None}))[2].endswith("100 %")
-    assert views.run_row(a_run(progress={"step": 4200, "total": None}))[2] == "step 4,200"
-    assert views.run_row(a_run(progress={"step": 9, "total": 0}))[2] == "step 9"
+    assert row[3] == "▇▇▇▇▇▇▇▇▇▁ 99 %"
+    assert views.run_row(a_run(status="completed", progress={"step": 5, "total": None}))[3].endswith("100 %")
+    assert views.run_row(a_run(progress={"step": 4200, "total": None}))[3] == "step 4,200"
+    assert views.run_row(a_run(progress={"step": 9, "total": 0}))[3] == "step 9"
 
 
 def test_an_unknown_status_word_is_shown_not_refused(api, spot) -> None:

@@ -202,6 +202,8 @@ def test_the_shell_gets_names_of_commands_and_runs(api) -> None:
 
     names = _spot(_SPOT_COMPLETE="zsh_complete", COMP_WORDS="spot s", COMP_CWORD="1").stdout
     assert {"submit", "show", "serve", "stop"} <= set(names.split())
+    words = {"_SPOT_COMPLETE": "zsh_complete", "COMP_WORDS": "spot ls --status r", "COMP_CWORD": "3"}
+    assert {"running", "recovering"} <= set(_spot(**words).stdout.split())
     api.say("GET", "/v1/runs", a_page(a_run(), a_run(run_id="old-1")))
     asked = {"_SPOT_COMPLETE": "zsh_complete", "COMP_WORDS": "spot show d", "COMP_CWORD": "2"}
     assert "digits-7" in _spot(**asked, SPOT_URL=api.url).stdout

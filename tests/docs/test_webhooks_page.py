@@ -80,4 +80,4 @@ def test_the_receiver_of_the_page_takes_what_is_signed_with_its_secret_and_nothi
                 courier.send(Target(url, Form.STANDARD, secrets), [TOLD])
             assert caught.value.status == 401
         wait_for(lambda: b"Taken back" in printed.read_bytes(), 20, "the printed message")
-        assert b"evt_me_345 run.preempted Taken back.\n" in printed.read_bytes()
+        assert b"evt_me_345 run.preempted digits-7: Taken back.\n" in printed.read_bytes()

@@ -63,7 +63,7 @@ def test_a_receiver_of_standard_webhooks_gets_the_facts(receiver: Receiver) -> N
     told = Webhook(b"any old text").verify(request.body, dict(request.headers))
     assert (told["type"], told["timestamp"]) == ("run.failed", "2027-01-15T08:00:00.250Z")
     assert told["data"] == {
-        "run_id": "digits-7", "kind": "failed", "text": TOLD.text, "sequence": 3, "event_id": 7,
+        "run_id": "digits-7", "kind": "failed", "text": f"digits-7: {TOLD.text}", "sequence": 3, "event_id": 7,
         "details": {"step": 12},
     }  # fmt: skip
     assert request.path == "/hook/hunter2"

@@ -51,3 +51,17 @@ def test_a_run_that_moves_on_later_has_no_point_for_the_time_between() -> None:
         sampler.due(over.key)
         sampler.write([over], NOW + later, LEASE)
     assert {sample.at for sample in store.samples} == {NOW}
+
+
+def test_a_run_of_two_minutes_is_a_curve_and_a_long_one_is_not_written_more_often() -> None:
+    """Its first point comes at the first look, and another every few seconds."""
+    store: Any = Written()
+    sampler = Sampler(store)
+    run = run_in(Status.RUNNING, attempt=attempt(started_at=NOW), pulse=pulse())
+    for second in range(121):
+        sampler.write([run], NOW + second, LEASE)
+    assert [round(sample.at - NOW) for sample in store.samples][:3] == [0, 5, 10]
+    assert len(store.samples) == 25
+    for second in range(301, 3601):
+        sampler.write([run], NOW + second, LEASE)
+    assert len(store.samples) - 25 <= 3300 / SAMPLE_S + 1

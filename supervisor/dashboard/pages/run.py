@@ -10,6 +10,7 @@ from supervisor.dashboard.drawing.timeline import NEWEST, timeline
 from supervisor.dashboard.pages import charts, evidence, log
 from supervisor.dashboard.public_api import Api, Json
 from supervisor.dashboard.shaping.run_actions import DID
+from supervisor.domain.events import ROUTINE
 
 RECENT = 12  # events
 
@@ -17,7 +18,7 @@ RECENT = 12  # events
 async def show(request: Request, api: Api) -> Response:
     """`?attempts=all`: every attempt, not the newest only; `?did=`: a change that was just made."""
     run_id = request.path_params["run_id"]
-    newest_first = [("newest_first", "true"), ("limit", str(RECENT))]
+    newest_first = [("newest_first", "true"), ("limit", str(4 * RECENT))]
     run, attempts, history = await api.together(
         of(request, api),
         api.get(f"/v1/runs/{run_id}/attempts"),
@@ -38,7 +39,7 @@ async def show(request: Request, api: Api) -> Response:
         did=DID.get(request.query_params.get("did", "")),
         timeline=timeline(run, attempts, every["now"], None if all_shown else NEWEST),
         all_shown=all_shown and len(attempts["attempts"]) > NEWEST,
-        events=history["events"],
+        events=[event for event in history["events"] if event["kind"] not in ROUTINE][:RECENT],
         charts=drawn,
         evidence=why,
         log=None if why and why["newest"] and why["shown"] else said,  # its last lines are there already
