@@ -20,6 +20,14 @@ resource "google_project_iam_member" "supervisor" {
   member  = each.value
 }
 
+resource "google_project_iam_member" "supervisor_advice" {
+  for_each = { for key, member in local.supervisors : key => member if length(local.advice_groups) > 0 }
+
+  project = var.project
+  role    = google_project_iam_custom_role.advice[0].id
+  member  = each.value
+}
+
 resource "google_service_account_iam_member" "supervisor_acts_as_worker" {
   for_each = local.supervisors
 

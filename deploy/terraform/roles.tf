@@ -25,11 +25,9 @@ locals {
       "compute.regions.get",
       "compute.zones.get",
     ]
-    external_ip     = ["compute.subnetworks.useExternalIp"]
-    capacity_advice = ["compute.advice.capacity"]
-    price_history   = ["compute.advice.capacityHistory"]
-    subnet          = ["compute.subnetworks.get"]
-    data_disk       = ["compute.disks.get", "compute.disks.use"]
+    external_ip = ["compute.subnetworks.useExternalIp"]
+    subnet      = ["compute.subnetworks.get"]
+    data_disk   = ["compute.disks.get", "compute.disks.use"]
     boot_image = [
       "compute.images.get",
       "compute.images.getFromFamily",
@@ -39,6 +37,13 @@ locals {
     preempt       = ["compute.instances.simulateMaintenanceEvent"]
   }
   supervisor_groups = setunion(["runs", "looks"], var.features)
+
+  # New permissions, in a role of their own: where Google does not take them in a custom role yet, only this role fails.
+  advice_permissions = {
+    capacity_advice = ["compute.advice.capacity"]
+    price_history   = ["compute.advice.capacityHistory"]
+  }
+  advice_groups = setintersection(keys(local.advice_permissions), var.features)
 
   # On the bucket. To replace an object is to delete the old one.
   object_permissions = [
@@ -73,6 +78,15 @@ resource "google_project_iam_custom_role" "supervisor" {
   title       = "Spot Supervisor"
   description = "Starts, watches and ends machines"
   permissions = flatten([for group, names in local.supervisor_permissions : names if contains(local.supervisor_groups, group)])
+}
+
+resource "google_project_iam_custom_role" "advice" {
+  count = length(local.advice_groups) > 0 ? 1 : 0
+
+  role_id     = "${var.role_prefix}Advice"
+  title       = "Spot advice"
+  description = "Asks how likely machines are to be had, and what they cost lately"
+  permissions = flatten([for group, names in local.advice_permissions : names if contains(local.advice_groups, group)])
 }
 
 resource "google_project_iam_custom_role" "objects" {

@@ -122,7 +122,10 @@ class Download:
             checked(response)
             if "Range" in headers and response.status_code != 206:
                 raise Answered(502, "a part was asked for, the whole was answered")
-            self.generation = response.headers["X-Goog-Generation"]
+            found = response.headers.get("X-Goog-Generation")
+            if found is None and self.generation is None:
+                raise Answered(502, "the answer does not say which generation of the object it is")
+            self.generation = found or self.generation
         except BaseException:
             response.close()
             raise

@@ -99,7 +99,7 @@ def grants() -> frozenset[Grant]:
 
 def _permissions(role: str) -> tuple[str, ...]:
     """KeyError for a role that is not known here."""
-    own = re.fullmatch(r"\$\{google_project_iam_custom_role\.(\w+)\.id\}", role)
+    own = re.fullmatch(r"\$\{google_project_iam_custom_role\.(\w+)(?:\[0\])?\.id\}", role)
     return custom_roles()[own[1]] if own else PREDEFINED[role]
 
 
@@ -114,7 +114,7 @@ def custom_roles() -> Mapping[str, tuple[str, ...]]:
 
 def _listed(expression: str) -> Iterator[str]:
     """`local.NAME`, or a flattening of the groups of one."""
-    names = re.findall(r"local\.(\w+_permissions)\b", expression)
+    names = list(dict.fromkeys(re.findall(r"local\.(\w+_permissions)\b", expression)))
     assert len(names) == 1, f"which permissions are meant by {expression}?"
     value = local_values()[names[0]]
     for group in value.values() if isinstance(value, dict) else [value]:

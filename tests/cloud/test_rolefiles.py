@@ -50,11 +50,19 @@ def test_every_variable_and_output_says_what_it_is() -> None:
 
 
 def test_the_supervisors_role_is_the_products_own_table_group_by_group() -> None:
-    granted = {group: set(names) for group, names in local_values()["supervisor_permissions"].items()}
+    groups = local_values()["supervisor_permissions"] | local_values()["advice_permissions"]
+    granted = {group: set(names) for group, names in groups.items()}
     assert granted == {group: set(names) for group, names in product.PROJECT.items()}
     always = re.search(r"setunion\(\[(.*?)\], var\.features\)", CODE)
     assert always is not None
     assert tuple(re.findall(r"\w+", always[1])) == product.ALWAYS
+
+
+def test_a_role_that_google_may_refuse_takes_nothing_else_along() -> None:
+    """Whether the new advice permissions may stand in a custom role is not documented."""
+    roles = rolefiles.custom_roles()
+    assert {one for one in roles["supervisor"] if ".advice." in one} == set()
+    assert set(roles["advice"]) == {"compute.advice.capacity", "compute.advice.capacityHistory"}
 
 
 def test_the_features_are_the_groups_that_are_not_always_granted() -> None:

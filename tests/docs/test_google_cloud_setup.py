@@ -38,13 +38,12 @@ def table() -> str:
     rows = ["| account | on | permissions |", "| --- | --- | --- |"]
     for identity, name in NAMES.items():
         if identity == SUPERVISOR:
-            always = [
-                one for group in product.ALWAYS for one in local_values()["supervisor_permissions"][group]
-            ]
+            groups = local_values()["supervisor_permissions"] | local_values()["advice_permissions"]
+            always = [one for group in product.ALWAYS for one in groups[group]]
             rows.append(f"| {name} | the project | {_list(always)} |")
             rows += [
-                f"| {name}, `{group}` | the project | {_list(names)} |"
-                for group, names in local_values()["supervisor_permissions"].items()
+                f"| {name}, `{group}` | the project | {_list(groups[group])} |"
+                for group in product.PROJECT
                 if group not in product.ALWAYS
             ]
         elif own := _granted(identity, "project"):

@@ -44,9 +44,7 @@ def test_one_that_is_missing(permission: str) -> None:
     assert found.fact == f"missing in p: {permission}"
     assert found.cause == NEEDED[permission]
     if permission.startswith("compute.advice."):
-        assert (
-            found.fix == f"gcloud iam roles update spotSupervisor --project=p --add-permissions={permission}"
-        )
+        assert found.fix == f"gcloud iam roles update spotAdvice --project=p --add-permissions={permission}"
     else:
         assert found.fix == (
             "gcloud projects add-iam-policy-binding p --member=serviceAccount:spot@p.iam.gserviceaccount.com "
@@ -67,7 +65,7 @@ def test_nothing_missing_and_everything() -> None:
     found = project_access(CONFIG, Google(*NEEDED).elsewhere, "ann@example.org")
     assert found.fact.endswith(f" and {len(NEEDED) - 5} more")
     assert "--member=user:ann@example.org" in found.fix
-    assert " && gcloud iam roles update spotSupervisor" in found.fix
+    assert " && gcloud iam roles update spotAdvice" in found.fix
 
 
 def test_a_question_without_an_answer_is_no_missing_permission() -> None:

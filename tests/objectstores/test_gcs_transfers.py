@@ -11,6 +11,8 @@ import pytest
 
 from supervisor.objectstores import gcs, gcs_reading
 from supervisor.objectstores.gcs import GcsStore
+from supervisor.objectstores.gcs_asking import Answered
+from supervisor.objectstores.gcs_reading import Download
 from supervisor.objectstores.gcs_upload import PIECE_BYTES
 from supervisor.ports.objectstore import ABSENT, PreconditionFailed, StoreUnavailable
 from tests.cloud.storage import StorageFake
@@ -188,3 +190,27 @@ def test_what_was_damaged_in_the_store_is_not_read(
     # A store that compares nothing hands the damage on.
     monkeypatch.setattr(gcs_reading, "_crc32c", lambda _: None)
     assert store.get("model.bin")[0] == b"weighty"
+
+
+class Headerless:
+    """An answer through a proxy that keeps Google's own headers to itself."""
+
+    status_code, headers = 200, dict[str, str]()
+
+    def close(self) -> None:
+        pass
+
+
+class Once:
+    def ask(self, call: Any) -> Any:
+        return call((1.0, 1.0))
+
+
+def test_an_answer_without_a_generation_is_no_crash() -> None:
+    """Which object it is cannot be known from it; one whose generation was asked for needs no such word."""
+    unnamed = Download(Once(), lambda *_, **__: Headerless(), "http://127.0.0.1/o/a", None)  # type: ignore[arg-type]
+    with pytest.raises(Answered, match="generation"):
+        unnamed._open(0, None, (1.0, 1.0))
+    named = Download(Once(), lambda *_, **__: Headerless(), "http://127.0.0.1/o/a", "17")  # type: ignore[arg-type]
+    named._open(0, None, (1.0, 1.0))
+    assert named.generation == "17"

@@ -9,6 +9,9 @@ import threading
 from pathlib import Path
 
 import pytest
+import requests
+import urllib3
+from google.api_core.exceptions import Forbidden
 
 from supervisor.objectstores.gcs import GcsStore
 from supervisor.ports.objectstore import StoreUnavailable
@@ -16,6 +19,7 @@ from supervisor.providers.gce.clients import API_VERSION, Compute
 from supervisor.providers.gce.config import GceConfig
 from supervisor.providers.gce.errors import ApiError
 from supervisor.providers.gce.retry import Retry
+from supervisor.providers.gce.speaking import spoken
 from tests.cloud.compute import ComputeFake
 from tests.cloud.metadata import MetadataFake
 from tests.cloud.web import Hang, Reset
@@ -257,3 +261,24 @@ def test_the_search_for_credentials_is_not_repeated_by_each_call() -> None:
         with pytest.raises(ApiError, match="none were found"):
             compute.identity()
     assert searches == [0.0, 5.1]
+
+
+def test_what_broke_stands_before_any_address() -> None:
+    """A sentence is cut at its end: the address of a request is long, and the reason would be lost behind it."""
+    pool = urllib3.HTTPSConnectionPool("compute.googleapis.com")
+    broke = urllib3.exceptions.MaxRetryError(pool, "/compute/v1/a-long-path", Exception("Connection refused"))
+
+    def call() -> None:
+        raise requests.exceptions.ConnectionError(broke)
+
+    with pytest.raises(ApiError, match=r"^no clear answer: Connection refused$"):
+        spoken(call)
+
+
+def test_googles_words_stand_without_the_address_that_its_client_puts_before_them() -> None:
+    def call() -> None:
+        raise Forbidden("POST https://compute.googleapis.com/compute/v1/projects/p: Compute API is disabled.")
+
+    with pytest.raises(ApiError) as refused:
+        spoken(call)
+    assert Exception.__str__(refused.value) == "Compute API is disabled."

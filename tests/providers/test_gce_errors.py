@@ -84,6 +84,11 @@ def test_every_row_of_the_table_is_reached_by_its_own_code() -> None:
         ("Quota exceeded", [{"quotaInfo": {"limitName": "PREEMPTIBLE-CPUS-per-project-region", "limit": 24,
                                            "dimensions": {"region": "us-east1"}}}], "region",
          "PREEMPTIBLE-CPUS-per-project-region of region us-east1 is used up (limit 24)"),
+        ("Quota 'CPUS_ALL_REGIONS' exceeded.  Limit: 12.0 globally.", [], "project",
+         "CPUS_ALL_REGIONS of the whole project is used up (limit 12)"),
+        ("Quota exceeded", [{"quotaInfo": {"metricName": "compute.googleapis.com/cpus_all_regions",
+                                           "limitName": "CPUS-ALL-REGIONS-per-project", "limit": 12}}], "project",
+         "CPUS-ALL-REGIONS-per-project of the whole project is used up (limit 12)"),
         ("no more", [], "region", "no more"),
     ],
 )  # fmt: skip

@@ -4,8 +4,8 @@ The serial port's output is asked for by byte offset. Google answers with text, 
 at the end of an answer comes as U+FFFD, and what it stands for is asked for again with the next part.
 
 Cloud Logging knows a VM by its numeric id: names are used again, ids are not. The console is there only where the VM
-was started with the metadata `serial-port-logging-enable`; what Google's own runner of start-up scripts has logged
-comes from a log of its own, and is asked for where the console is not there.
+was started with the metadata `serial-port-logging-enable`. Google writes it there itself: machines run as an account
+that may not write logs, so that what their guest agent would log is never there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from supervisor.providers.gce.errors import ApiError
 
 LOGGING = "https://logging.googleapis.com"
 SERIAL_LOG = "serialconsole.googleapis.com%2Fserial_port_1_output"
-SCRIPT_LOG = "google_metadata_script_runner"
 PAGE = 1000
 PAGES = 12  # reads are 60 a minute for a whole project
 TORN_MAX = 3  # bytes of a character whose rest is still to come
@@ -68,22 +67,19 @@ def archived(config: GceConfig, compute: Compute, ref: MachineRef, since: float,
 def _archived(
     config: GceConfig, compute: Compute, machine_id: str, since: float, max_lines: int
 ) -> list[str]:
-    for log in (SERIAL_LOG, SCRIPT_LOG):
-        lines: list[str] = []
-        for entry in _entries(config, compute, _filter(config.project, machine_id, log, since), max_lines):
-            lines[:0] = _lines(entry)
-            if len(lines) >= max_lines:
-                break
-        if lines:
-            return lines[-max_lines:]
-    return []
+    lines: list[str] = []
+    for entry in _entries(config, compute, _filter(config.project, machine_id, since), max_lines):
+        lines[:0] = _lines(entry)
+        if len(lines) >= max_lines:
+            break
+    return lines[-max_lines:]
 
 
-def _filter(project: str, machine_id: str, log: str, since: float) -> str:
+def _filter(project: str, machine_id: str, since: float) -> str:
     """In the Logging query language; the machine's id is digits."""
     moment = datetime.fromtimestamp(since, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return (
-        f'logName="projects/{project}/logs/{log}" AND resource.type="gce_instance" AND '
+        f'logName="projects/{project}/logs/{SERIAL_LOG}" AND resource.type="gce_instance" AND '
         f'resource.labels.instance_id="{machine_id}" AND timestamp>="{moment}"'
     )
 

@@ -17,10 +17,12 @@ from supervisor.providers.gce.permissions import PROJECT, WORKER_ACCOUNT, groups
 RESOURCE_MANAGER, IAM = "https://cloudresourcemanager.googleapis.com", "https://iam.googleapis.com"
 # Without these machines can still be kept alive: something is not shown, or asked for in another order.
 COMFORTS = ("looks", "capacity_advice", "subnet")
+ADVICE = "compute.advice."
 # What no ready-made role for machines is known to hold.
-BEYOND_COMPUTE_ADMIN = ("compute.advice.", "logging.")
+BEYOND_COMPUTE_ADMIN = (ADVICE, "logging.")
 COMPUTE_ADMIN = "roles/compute.instanceAdmin.v1"
 OWN_ROLE = "spotSupervisor"  # as docs/google-cloud.md and deploy/terraform call it
+ADVICE_ROLE = "spotAdvice"
 SHOWN = 5
 
 Elsewhere = Callable[..., Mapping[str, Any]]  # Compute.elsewhere
@@ -110,10 +112,14 @@ def _grant(project: str, account: str, missing: Sequence[str]) -> str:
         steps.append(
             f"gcloud projects add-iam-policy-binding {project} --member={member(account)} --role={COMPUTE_ADMIN}"
         )
-    if beyond:
-        steps.append(
-            f"gcloud iam roles update {OWN_ROLE} --project={project} --add-permissions={','.join(beyond)}"
-        )
+    for role, names in (
+        (OWN_ROLE, [one for one in beyond if not one.startswith(ADVICE)]),
+        (ADVICE_ROLE, [one for one in beyond if one.startswith(ADVICE)]),
+    ):
+        if names:
+            steps.append(
+                f"gcloud iam roles update {role} --project={project} --add-permissions={','.join(names)}"
+            )
     return " && ".join(steps)
 
 

@@ -26,7 +26,7 @@ SERVICE_OFF = frozenset(
 )  # the older services' word, and the newer ones'
 REFUSED = "credentials refused"  # reason of an ApiError: Google takes these credentials no more
 _TRANSIENT = frozenset({408, 429, 500, 502, 503, 504})
-WHOLE_PROJECT = "GPUS_ALL_REGIONS"
+WHOLE_PROJECT = "_ALL_REGIONS"  # GPUS_ALL_REGIONS, CPUS_ALL_REGIONS
 
 # "[pd-ssd, a4-highgpu-8g] features are not compatible for creating instance": the code is that of a preemption while
 # the machine is made, the message tells the two apart (astronomer 2463).

@@ -30,6 +30,8 @@ _REFUSALS = re.compile(
     r"invalid_(grant|client|rapt)|unauthorized_client|disabled_client|deleted_client|[Rr]eauthentication is needed"
 )
 
+_ADDRESS = re.compile(r"^[A-Z]+ https?://\S+: ")  # what the client puts before Google's words
+
 
 class Speaking:
     """The official clients."""
@@ -113,7 +115,7 @@ def spoken(call: Callable[[], T]) -> T:
         reason = REFUSED if _REFUSALS.search(str(error)) else ""
         raise ApiError(f"the credentials could not be renewed: {error}", None, reason) from error
     except (RequestException, ParseError, ValueError, RecursionError) as error:
-        raise ApiError(f"no clear answer: {error or type(error).__name__}") from error
+        raise ApiError(f"no clear answer: {_why(error)}") from error
 
 
 def refused(status: int, content: bytes) -> ApiError:
@@ -127,11 +129,16 @@ def refused(status: int, content: bytes) -> ApiError:
         return ApiError(content[:200].decode(errors="replace"), status)
 
 
+def _why(error: Exception) -> str:
+    """What broke, without the long address that the network's libraries put before it."""
+    inner = getattr(error.args[0], "reason", None) if error.args else None
+    return str(inner or error) or type(error).__name__
+
+
 def _refusal(error: Exception) -> ApiError:
     code = getattr(error, "code", None)
     status = int(code) if code is not None else None
     errors = [one for one in getattr(error, "errors", None) or () if isinstance(one, Mapping)]
-    reason = str(errors[0].get("reason", "")) if errors else ""
-    # The client puts "POST https://...: " before Google's words.
-    message = str(getattr(error, "message", "") or error)
+    reason = str(errors[0].get("reason", "") if errors else getattr(error, "reason", None) or "")
+    message = _ADDRESS.sub("", str(getattr(error, "message", "") or error))
     return ApiError(str(errors[0].get("message") or message) if errors else message, status, reason)
