@@ -27,6 +27,7 @@ class ResultCheck:
 
     path: str
     verify: str = ""
+    min_count: int = 1
 
 
 @dataclass(frozen=True)
@@ -174,7 +175,7 @@ def _server_url(url: Optional[str]) -> Optional[str]:
 
 
 def _result(rule: Mapping[str, Any]) -> ResultCheck:
-    return ResultCheck(str(rule["path"]), str(rule.get("verify") or ""))
+    return ResultCheck(str(rule["path"]), str(rule.get("verify") or ""), int(rule.get("min_count", 1)))
 
 
 def _command(value: Any) -> Union[str, Tuple[str, ...]]:

@@ -1,5 +1,5 @@
 """The last part of a life (RULES sections 1 and 7), in this order: last checkpoint and log tail, results verified
-(exit 0 only), `done`, the last beat with the exit record, the baton left, nothing of ours still running.
+(where the work is done), `done`, the last beat with the exit record, the baton left, nothing of ours still running.
 
 Everything is tried until it is done or until the time for it is over. Whoever has lost the baton writes nothing.
 """
@@ -19,7 +19,7 @@ from supervisor.agent.leftovers import kill_leftovers
 from supervisor.agent.loadcheck import LoadCheck
 from supervisor.agent.patience import GaveUp, Patience
 from supervisor.agent.pythonfacts import names_python, python_of
-from supervisor.agent.results import ResultsUploader, Unverified
+from supervisor.agent.results import ResultsUploader, Unverified, results_there
 from supervisor.agent.situation import fit_text
 from supervisor.agent.station import Station
 from supervisor.agent.stores.errors import PreconditionFailed, StoreUnavailable
@@ -96,14 +96,21 @@ class Leaving:
         tail = exits.masked_tail(station.folder.output, station.masker)
         retry = (job.retry_exit_codes, job.retry_patterns)
         sent = station.training.sent
-        end = exits.judge(status, sent, isinstance(job.command, str), station.training.ran_s, tail, retry)
+        shell, ran_s = isinstance(job.command, str), station.training.ran_s
+        since_step = exits.masked_tail(station.folder.output, station.masker, self._tail_bytes())
+        end = exits.judge(status, sent, shell, ran_s, tail, retry, since_step)
         if end.last_line.startswith(heartbeat.NO_MODULE):
             end = replace(end, last_line=fit_text("%s (%s)" % (end.last_line, self._python())))
         if end.code != 0:
             disk_full = fit_text(disks.full(station.folder.roles()))
             end = replace(end, oom_kills=station.evidence.oom_kills(), disk_full=disk_full)
         progress = station.progress
-        finished = exits.finished(end, sent, progress.step, progress.total, progress.from_zero)
+        reached = (progress.step, progress.total, progress.from_zero)
+        finished = exits.finished(end, sent, *reached)
+        if exits.failed_after_work(end, sent, *reached) and results_there(
+            job.results, station.results_folder
+        ):
+            end, finished = replace(end, after_work=True), True
         if end.code == 0 and not finished:
             # It left politely after our TERM. To say "exit 0" would say that the work is done.
             end = replace(end, code=None, signal=int(SIGTERM), sent_by_us=True)
@@ -117,6 +124,9 @@ class Leaving:
         named = names_python(command)
         text = "%s: %s" % ("python" if named else "python on its PATH", python or "not found")
         return station.masker.text(text)
+
+    def _tail_bytes(self) -> int:
+        return min(exits.TAIL_BYTES, self._station.stepped_log.tail_bytes())
 
     def _save_rest(self) -> None:
         """The last round of the checkpoint and log threads, up to the time when uploads are over."""
@@ -182,7 +192,7 @@ class Leaving:
                 else:
                     lost = station.results.saver.lost_among(files, uploader.refused)
                     self._ship_rest(patience)
-                    self._declare_done(prefix, files, lost, patience.insist)
+                    self._declare_done(end, prefix, files, lost, patience.insist)
                     station.situation.note("results", "")
                     return True
         except GaveUp:
@@ -239,6 +249,7 @@ class Leaving:
 
     def _declare_done(
         self,
+        end: Exit,
         prefix: str,
         files: Tuple[FileEntry, ...],
         lost: Tuple[str, ...],
@@ -254,6 +265,7 @@ class Leaving:
             training_s=round(station.training.ran_s, 3),
             from_zero=station.progress.from_zero,
             lost=lost,
+            error=exits.words_of(end) if end.after_work else "",
         )
         insist(
             "declaring the work done",

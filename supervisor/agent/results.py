@@ -7,8 +7,10 @@ baton was last seen to be ours: an agent that was frozen meanwhile overwrites no
 
 from __future__ import annotations
 
-from typing import Callable, Dict, Optional, Tuple, Union
+import fnmatch
+from typing import Callable, Dict, Iterable, Optional, Tuple, Union
 
+from supervisor.agent.job import ResultCheck
 from supervisor.agent.masking import NOTHING, Masker
 from supervisor.agent.patience import Patience
 from supervisor.agent.reach import Store
@@ -130,3 +132,13 @@ class ResultsUploader:
 
     def _check(self) -> None:
         self._patience.check("uploading results")
+
+
+def results_there(rules: Iterable[ResultCheck], folder: ResultsFolder) -> bool:
+    """Every declared result has its files; some file is there where none is declared."""
+    try:
+        names = folder.listing().files
+    except OSError:
+        return False
+    wanted = [(rule.path, rule.min_count) for rule in rules] or [("*", 1)]
+    return all(len(fnmatch.filter(names, path)) >= least for path, least in wanted)

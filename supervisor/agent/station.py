@@ -18,6 +18,7 @@ from supervisor.agent.cgroup import OwnCgroup
 from supervisor.agent.checkpoints import CheckpointSaver, Hooks, Results
 from supervisor.agent.claim import why_lost
 from supervisor.agent.evidence import Evidence
+from supervisor.agent.exits import SteppedLog
 from supervisor.agent.facts import FactsDuty
 from supervisor.agent.gpus import GpuReader, names_of
 from supervisor.agent.identity import Identity
@@ -72,7 +73,7 @@ class Station:
         self.keeper = BatonKeeper(self.store, job.run_id)
         self.attention = Attention(job, self.reach, time.monotonic, folder.notice_s)
         self.situation = Situation(job, identity, self.masker)
-        self.training = Training()
+        self.training, self.stepped_log = Training(), SteppedLog(folder.output)
         self.progress = Progress(folder.progress, self.situation.tell, time.monotonic, job.steps_from_zero)
         self.renames = Renames(folder.checkpoints)
         self.results_folder = ResultsFolder(folder.results)

@@ -143,6 +143,7 @@ class Supervision:
         station = self._station
         ignored = 0
         while station.training.pid is not None and not station.training.poll():
+            station.stepped_log.look(station.progress.step)
             station.progress.poll()
             if station.progress.ignored != ignored:
                 ignored = station.progress.ignored
@@ -153,6 +154,7 @@ class Supervision:
             old_s = 0.0 if ending is not None else TICK_SHARE * station.training.ran_s
             time.sleep(min(TICK_MAX_S, max(TICK_S, old_s)))
         station.progress.drain()
+        station.stepped_log.look(station.progress.step)
 
     def _stay(self) -> None:
         """Where the machine is kept for a person: until it is released, which kills us, or its own time is over."""
@@ -160,7 +162,7 @@ class Supervision:
         end, job = station.situation.now.exit, station.job
         if end is None or station.attention.ending is not None:
             return
-        if job.stays_after_success if end.code == 0 else job.stays_after_failure:
+        if job.stays_after_success if end.work_done else job.stays_after_failure:
             _log.info("the work is over; the machine is kept")
             while station.attention.stays():
                 time.sleep(STAY_LOOK_S)

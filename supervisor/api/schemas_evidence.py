@@ -36,6 +36,9 @@ class EvidenceExit(Answer):
     retry_named: bool
     oom_kills: int | None
     disk_full: str
+    after_work: bool = Field(
+        default=False, description="it failed after its last step, its results were there"
+    )
 
 
 class EvidenceBeat(Answer):

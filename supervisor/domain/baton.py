@@ -83,8 +83,8 @@ class Holder:
 
 @dataclass(frozen=True)
 class Done:
-    """Written by the holder at exit 0, after its results were verified in the store. `lost`: what the run has written
-    to its results and is not among them, each as a phrase with the reason."""
+    """Written by the holder when the work is done, after its results were verified in the store. `lost`: what the run
+    has written to its results and is not among them, each as a phrase with the reason."""
 
     launch_id: str
     prefix: str
@@ -94,6 +94,7 @@ class Done:
     training_s: float = 0.0
     from_zero: bool = False  # its steps are counted from 0: the last one is total - 1
     lost: Tuple[str, ...] = ()
+    error: str = ""  # how the command failed after its last step; "" = exit 0
 
 
 @dataclass(frozen=True)

@@ -71,6 +71,8 @@ class CauseRule:
 
 C = Cause
 BACKOFF = "recover with backoff"
+FREED = "recover with backoff: the machine and all but its checkpoint is given up"
+REPEAT = "repeat the identical spec, until it ends twice at one step with the same exit and last line"
 NEWER_CHECKPOINT = "a newer checkpoint exists"
 NEWER_OR_NAMED = "a newer checkpoint in this attempt, or named by the run's retry rules"
 
@@ -87,9 +89,13 @@ CAUSES: tuple[CauseRule, ...] = (
     CauseRule((C.QUEUED,), Kind.PACED, False, False, False, "wait for one of our own machines to go"),
     CauseRule((C.ORPHANED, C.AGENT_LOST, C.GPU_FAULT, C.GPU_UNAVAILABLE), Kind.INFRA, True, True, True, BACKOFF),
     CauseRule((C.BOOT_TIMEOUT,), Kind.PAID, True, True, True, BACKOFF),
-    CauseRule((C.STALLED, C.HOST_OOM, C.DISK_FULL, C.KILLED, C.UNKNOWN), Kind.PAID, True, True, False, BACKOFF),
-    CauseRule((C.USER_ERROR,), Kind.USER, True, False, False, "repeat the identical spec", NEWER_OR_NAMED),
-    CauseRule((C.USER_ERROR, C.GPU_OOM, C.IMAGE_ERROR, C.COMMAND_NOT_FOUND), Kind.FINAL, False, False, False, "failed"),
+    CauseRule((C.STALLED, C.HOST_OOM, C.KILLED, C.UNKNOWN), Kind.PAID, True, True, False, BACKOFF),
+    CauseRule((C.DISK_FULL,), Kind.PAID, True, True, False, FREED, NEWER_CHECKPOINT),
+    CauseRule((C.USER_ERROR,), Kind.USER, True, False, False, REPEAT, NEWER_OR_NAMED),
+    CauseRule(
+        (C.USER_ERROR, C.DISK_FULL, C.GPU_OOM, C.IMAGE_ERROR, C.COMMAND_NOT_FOUND),
+        Kind.FINAL, False, False, False, "failed",
+    ),
     CauseRule((C.FINISHED,), Kind.FINAL, False, False, False, "completed or partial"),
     CauseRule(
         (C.DEADLINE, C.MAX_RUNTIME, C.BUDGET, C.LIMIT_REACHED, C.NO_PROGRESS, C.RESULTS_UNVERIFIED, C.STOP_REQUESTED),

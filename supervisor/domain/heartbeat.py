@@ -52,6 +52,14 @@ DISK_FULL_WORDS = (
     "No space left on device", "[Errno 28]", "Disk quota exceeded", "basic_ios::clear: iostream error",
     "unexpected pos",
 )  # fmt: skip
+# An error of these only says that another process failed, or lost the one that did.
+LAUNCHER_WORDS = (
+    "ChildFailedError",
+    "CalledProcessError",
+    "ProcessRaisedException",
+    "ProcessExitedException",
+    "NCCL",
+)
 WORKER_KILLED_WORDS = ("killed by signal: Killed", "died with <Signals.SIGKILL", "BrokenProcessPool")
 
 # How the last line of an exit begins when the command was not even looked for: its folder could not be entered.
@@ -76,6 +84,11 @@ class Exit:
     retry_named: bool = False  # an exit code or log pattern of the run's `retry` rules matched
     oom_kills: Optional[int] = None  # by the kernel, in our cgroup, while it ran; None = not countable
     disk_full: str = ""  # which folder had no bytes or no inodes left at the end, with its figures
+    after_work: bool = False  # it failed after the last step, with its results written
+
+    @property
+    def work_done(self) -> bool:
+        return self.code == 0 or self.after_work
 
 
 @dataclass(frozen=True)
@@ -292,4 +305,5 @@ def _exit(value: Any) -> Optional[Exit]:
         retry_named=value.get("retry_named") is True,
         oom_kills=_count(value, "oom_kills"),
         disk_full=_text(value, "disk_full"),
+        after_work=value.get("after_work") is True,
     )

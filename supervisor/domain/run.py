@@ -83,6 +83,7 @@ class Run:
     checkpoint_bytes: int | None = (
         None  # size of the newest one that the baton was read with; None = not read yet
     )
+    last_failure: str = ""  # the last error of the command in this generation: exit, step and last line
     no_progress_base: int | None = None  # checkpoint_step when the row of failures began
     reported: bool = False  # an attempt of this run has reported a step
     from_zero: bool = False  # its steps are counted from 0, so that the last one is total - 1

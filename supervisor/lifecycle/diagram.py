@@ -16,7 +16,7 @@ _MEANING = {
     Status.LAUNCHING: "a machine is asked for, or boots",
     Status.RUNNING: "the command runs, or its checkpoint is being restored",
     Status.RECOVERING: "an attempt ended; the next one is being placed",
-    Status.FINISHING: "the command ended with exit code 0; its results are saved and verified",
+    Status.FINISHING: "the command has done its work; its results are saved and verified",
     Status.STOPPING: "a stop was asked for; the last checkpoint is saved, then the machine goes",
     Status.AWAITING_TEARDOWN: "results verified; the machine waits for an approval or for a pull of the results",
     Status.COMPLETED: "done, results verified",

@@ -19,6 +19,7 @@ from supervisor.domain.status import Status
 from supervisor.domain.world import World
 from supervisor.lifecycle.decision import Decision, moved, tell
 from supervisor.lifecycle.escalation import with_preemption
+from supervisor.lifecycle.exits import SAME_FAILURE
 from supervisor.lifecycle.figures import ended
 from supervisor.lifecycle.forecast import due_text
 from supervisor.lifecycle.hindsight import reached
@@ -55,7 +56,9 @@ def end_attempt(run: Run, end: End, world: World, now: float) -> Decision:
     after = replace(after, no_progress_base=_base(after, run, rule))
     place = run.live_attempt.placement
     lessons = after_loss(place, world, now) if end.cause == Cause.PREEMPTED else ()
-    stop = _final(after, end, rule)
+    failure = _failure(after, end)
+    stop = _final(after, end, rule, again=bool(failure) and failure == run.last_failure)
+    after = replace(after, last_failure=failure or run.last_failure)
     if stop is not None:
         cause, detail = stop
         failed = moved(replace(after, cause=cause, detail=detail, next_at=None), Status.FAILED, now)
@@ -175,11 +178,22 @@ def _avoid(run: Run, rule: CauseRule) -> str:
     return run.attempt.placement.zone if rule.avoid_zone and run.attempt is not None else ""
 
 
-def _final(run: Run, end: End, rule: CauseRule) -> tuple[Cause, str] | None:
-    """(cause, fact) when the run ends with this attempt."""
+def _failure(run: Run, end: End) -> str:
+    """What tells one failure of the command from another; "" where it says nothing: the user's own retry rules ask for
+    a repeat of it."""
+    if end.exit is None or end.exit.retry_named or end.cause not in (Cause.USER_ERROR, Cause.DISK_FULL):
+        return ""
+    step = run.attempt.step_last if run.attempt is not None else None
+    return f"{end.cause} {end.exit.code} {end.exit.signal} {step} {end.exit.last_line}"
+
+
+def _final(run: Run, end: End, rule: CauseRule, again: bool) -> tuple[Cause, str] | None:
+    """(cause, fact) when the run ends with this attempt. `again`: its last failure was the same."""
     counters, limits = run.counters, run.policy.limits
     if rule.kind == Kind.FINAL:
         return end.cause, end.evidence
+    if again:
+        return end.cause, f"{end.evidence} ({SAME_FAILURE})"
     if rule.kind == Kind.USER and counters.user_failures >= limits.max_user_failures:
         return (
             end.cause,

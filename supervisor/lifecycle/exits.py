@@ -17,6 +17,7 @@ SHELL_SIGNAL_BASE = 128  # `sh -c` reports a child killed by signal n as exit co
 OUTSIDE_SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 NOT_FOUND_CODES = (126, 127)
 NEAR_LIMIT = 0.95
+SAME_FAILURE = "the same exit, last line and step as the time before"
 _OOM_ADVICE = "use fewer loader workers (num_workers); the batch can stay"
 
 _LEFT_CAUSES = {
@@ -39,13 +40,13 @@ _NOT_STARTED = (
 
 def end_of(beat: Beat, before: str = "") -> tuple[Cause, str] | None:
     """(cause, fact) when this beat says that the training is over and did not finish; None while it goes on, at
-    exit 0, and where the agent left because of a stop (that is the run's end, not the attempt's failure). `before`:
-    what earlier beats told of the machine."""
+    exit 0 or after the last step, and where the agent left because of a stop (that is the run's end, not the attempt's
+    failure). `before`: what earlier beats told of the machine."""
     if beat.left in _LEFT_CAUSES:
         cause, fact = _LEFT_CAUSES[beat.left]
         told = beat.left in _NOT_STARTED and beat.message
         return cause, beat.message if told else fact
-    if beat.exit is None or beat.exit.code == 0 or beat.left == heartbeat.STOPPED:
+    if beat.exit is None or beat.exit.work_done or beat.left == heartbeat.STOPPED:
         return None
     if beat.exit.sent_by_us:
         return Cause.SUPERSEDED, "the agent ended the command"

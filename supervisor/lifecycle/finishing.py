@@ -1,4 +1,5 @@
-"""Exit 0 is not the end: the results must be verified in durable storage before anything is torn down.
+"""The command's end is not the end of the run: before anything is torn down, the results must be verified in durable
+storage.
 
 `done` in the baton names the files; they are compared with the store; only then is the run completed (or partial,
 where something promised is missing). What cannot be verified is kept with its machine, and a person is asked.
@@ -210,6 +211,8 @@ def _missing(run: Run, done: Done, trained_s: float) -> tuple[str, ...]:
     missing += done.lost
     if done.step is not None and done.total is not None and done.step < done.total - done.from_zero:
         missing.append(f"last step {done.step:,} of {done.total:,}")
+    if done.error:
+        missing.append(f"the command failed after its last step ({done.error})")
     expected_s = run.policy.expect_runtime_s
     if expected_s is not None and trained_s < SHORT_SHARE * expected_s:
         missing.append(f"trained for {trained_s:.0f} s where {expected_s:.0f} s were expected")

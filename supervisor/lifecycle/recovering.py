@@ -34,7 +34,7 @@ def _late_beat(run: Run, obs: Observation) -> tuple[Run, tuple[Event, ...], bool
     if attempt is None or beat is None:
         return run, (), False
     value = beat.value
-    finished = value.exit is not None and value.exit.code == 0
+    finished = value.exit is not None and value.exit.work_done
     newer = value.checkpoint_step is not None and value.checkpoint_step > (
         attempt.step_kept if attempt.step_kept is not None else -1
     )

@@ -93,18 +93,25 @@ def _heed_stop(run: Run, obs: Observation, beat: Seen[Beat] | None, now: float) 
 def _command_ended(
     run: Run, beat: Seen[Beat], obs: Observation, world: World, now: float, told: str
 ) -> Decision | None:
-    """Exit 0 is finishing; any other end has its cause; a notice seen inside the machine is authoritative. `told`: the
-    figures of the machine before this beat."""
+    """Exit 0, or a failure after the last step, is finishing; any other end has its cause; a notice seen inside the
+    machine is authoritative. `told`: the figures of the machine before this beat.
+    """
     value = beat.value
     saving = value.exit is None and value.phase == heartbeat.FINISHING
-    if saving or (value.exit is not None and value.exit.code == 0):
-        text = "The command ended with exit code 0; its results are being saved."
+    if saving or (value.exit is not None and value.exit.work_done):
+        text = _finishing_text(value)
         event = tell(EventKind.FINISHING, text)
         return Decision(moved(run, Status.FINISHING, now), (event,), again=True)
     word = word_of(value, obs, world, told)
     if word is None:
         return None
     return end_attempt(run, replace(word, stopped_at=machines.stopped_at(obs, now)), world, now)
+
+
+def _finishing_text(beat: Beat) -> str:
+    if beat.exit is not None and beat.exit.after_work:
+        return "The command failed after its last step; its results are being saved."
+    return "The command has done its work; its results are being saved."
 
 
 def _silent(run: Run, obs: Observation, world: World, now: float) -> End | None:

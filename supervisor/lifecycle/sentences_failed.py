@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from supervisor.domain.causes import Cause
 from supervisor.domain.heartbeat import BAD_CODE, NO_CONDA, NO_MODULE, NO_VENV
 from supervisor.domain.run import Run
-from supervisor.lifecycle.exits import not_entered
+from supervisor.lifecycle.exits import SAME_FAILURE, not_entered
 from supervisor.lifecycle.figures import after_colon, age_text, clip, plural, step_text
 
 DETAIL_LIMIT = 150
@@ -41,7 +41,9 @@ def _user_error(run: Run) -> tuple[str, str]:
     end = run.attempt.exit if run.attempt is not None else None
     repeated = run.counters.user_failures
     why = (
-        f"Not tried again after {plural(repeated, 'such failure')}"
+        "Not tried again: the same exit, last line and step twice"
+        if run.detail.endswith(f"({SAME_FAILURE})")
+        else f"Not tried again after {plural(repeated, 'such failure')}"
         if repeated
         else "Not tried again: the same code would fail again"
     )
@@ -71,6 +73,11 @@ def _mend(run: Run) -> str:
     return (
         "Submit the mended code with `--replace-spec`, or" if run.policy.code is not None else "Fix it, then"
     )
+
+
+def _disk_full(run: Run) -> tuple[str, str]:
+    why = "Not tried again: a new machine would fill up at the same place"
+    return f"The disk was full{colon(run.detail)}. {why}", "Write less, or submit it with a larger disk, then"
 
 
 def _gpu_oom(run: Run) -> tuple[str, str]:
@@ -154,6 +161,7 @@ def _results_unverified(run: Run) -> tuple[str, str]:
 
 _FAILED: Mapping[Cause, Callable[[Run], tuple[str, str]]] = {
     Cause.USER_ERROR: _user_error,
+    Cause.DISK_FULL: _disk_full,
     Cause.GPU_OOM: _gpu_oom,
     Cause.IMAGE_ERROR: _image_error,
     Cause.COMMAND_NOT_FOUND: _command_not_found,

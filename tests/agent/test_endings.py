@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import time
 
 import pytest
@@ -197,3 +198,59 @@ def test_a_stop_while_the_newcomer_waits_needs_no_claim(rig: Rig) -> None:
     assert rig.agent.wait(30) == 0
     assert rig.baton.holder is not None
     assert rig.baton.holder.attempt == 1
+
+
+AFTER_THE_LAST_STEP = """
+import os, signal, sys, spot_progress
+for step in range(1, 6):
+    spot_progress.report(step, total=5)
+with open(os.path.join(os.environ["SPOT_RESULTS_DIR"], "model.txt"), "w") as target:
+    target.write("weights")
+print("ValueError: Image size must be less than 2^16", flush=True)
+%s
+"""
+
+
+@pytest.mark.parametrize("how", ["sys.exit(1)", "os.abort()"])
+@pytest.mark.parametrize("results", [[], [{"path": "*.txt"}]])
+def test_a_failure_after_the_last_step_keeps_the_results_and_the_work_is_done(
+    rig: Rig, how: str, results: list[dict[str, str]]
+) -> None:
+    rig.start(sys.executable, "-c", AFTER_THE_LAST_STEP % how, results=results)
+    last = rig.ended()
+    assert last.exit is not None
+    assert (last.exit.after_work, last.exit.code == 0, last.left) == (True, False, None)
+    done = rig.baton.done
+    assert done is not None
+    assert rig.text(done.prefix + "model.txt") == "weights"
+    assert "must be less than 2^16" in done.error
+    assert ("exit code 1" if "exit" in how else "signal 6") in done.error
+
+
+def test_a_failure_after_the_last_step_without_its_declared_results_is_none_of_the_works_end(
+    rig: Rig,
+) -> None:
+    rig.start(sys.executable, "-c", AFTER_THE_LAST_STEP % "sys.exit(1)", results=[{"path": "*.npz"}])
+    last = rig.ended()
+    assert last.exit is not None
+    assert not last.exit.after_work
+    assert rig.baton.done is None
+
+
+CAUGHT = """
+import sys, time, spot_progress
+spot_progress.report(1)
+print("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB.", flush=True)
+time.sleep(1.0)  # the agent looks at the log and at the steps several times a second
+for step in (2, 3):
+    spot_progress.report(step)
+print("no licence", flush=True)
+sys.exit(3)
+"""
+
+
+def test_a_full_card_that_the_training_survived_is_no_reason_of_its_end(rig: Rig) -> None:
+    rig.start(sys.executable, "-c", CAUGHT)
+    last = rig.ended()
+    assert last.exit is not None
+    assert (last.exit.code, last.exit.last_line) == (3, "no licence")

@@ -1,10 +1,11 @@
 """How a command ended: whose signal it was, whether it was the end of the work, and its last words."""
 
 import signal
+from pathlib import Path
 
 import pytest
 
-from supervisor.agent.exits import finished, judge, last_line, matches_any
+from supervisor.agent.exits import SteppedLog, failed_after_work, finished, judge, last_line, matches_any
 from supervisor.domain.heartbeat import Exit
 
 TERM, KILL = int(signal.SIGTERM), int(signal.SIGKILL)
@@ -78,6 +79,7 @@ def test_counted_from_zero_the_last_step_is_one_before_the_total(
 
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB."
+TRACEBACK = "Traceback (most recent call last):"
 FULL = "OSError: [Errno 28] No space left on device"
 
 
@@ -90,6 +92,16 @@ FULL = "OSError: [Errno 28] No space left on device"
         (["x: killed by signal: Killed.", "", "bye"], "x: killed by signal: Killed."),
         ([OOM, *["step %d" % step for step in range(40)]], "step 39"),
         (["step 1", "ValueError: no"], "ValueError: no"),
+        # It was caught, and the command ended with another error.
+        ([OOM, "smaller batch", TRACEBACK, "  File ...", "ValueError: no"], "ValueError: no"),
+        ([FULL, TRACEBACK, "  File ...", "KeyError: 'loss'"], "KeyError: 'loss'"),
+        # Another error only because of the first, or of another process of the same end.
+        (
+            [OOM, "During handling of the above exception, another exception occurred:", TRACEBACK, "E: no"],
+            OOM,
+        ),
+        ([OOM, TRACEBACK, "torch.distributed.elastic.ChildFailedError:", "bye"], OOM),
+        ([OOM, "[rank1]: " + TRACEBACK, "[rank1]: RuntimeError: peer is gone"], OOM),
     ],
 )
 def test_the_most_telling_of_the_last_lines(lines: "list[str]", told: str) -> None:
@@ -105,6 +117,47 @@ def test_the_last_words() -> None:
     assert last_line([]) == ""
     assert len(last_line(["x" * 10_000])) == 300
     assert end(left(1), tail=b"\xff\xfe broken\n").last_line.endswith("broken")
+
+
+def test_words_before_the_last_step_ended_nothing() -> None:
+    tail = f"step 1\n{OOM}\nhalf the batch\nstep 2\nstopped by the schedule\n".encode()
+    found = judge(left(3), set(), False, 1.0, tail, ((), ()), b"stopped by the schedule\n")
+    assert found.last_line == "stopped by the schedule"
+    assert judge(left(3), set(), False, 1.0, tail, ((), ()), tail).last_line == OOM
+
+
+def test_what_stood_in_the_log_before_the_last_step(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    log = SteppedLog(str(path))
+    log.look(None)
+    path.write_text("oom, caught\n")
+    log.look(None)
+    log.look(None)
+    path.write_text("oom, caught\noom, at the end\n")
+    log.look(7)  # the step was written after the look before the last one
+    assert log.tail_bytes() == len("oom, at the end\n")
+    path.write_text("cut")
+    assert log.tail_bytes() == 3
+    path.unlink()
+    assert log.tail_bytes() == 0
+
+
+@pytest.mark.parametrize(
+    ("status", "sent", "step", "after_work"),
+    [
+        (left(1), set(), 10, True),
+        (died(6), set(), 10, True),
+        (left(1), set(), 9, False),
+        (left(1), set(), None, False),
+        (left(0), set(), 10, False),
+        (left(1), {TERM}, 10, False),
+        (died(9), set(), 10, False),  # from outside: it may have been in the middle of its results
+    ],
+)
+def test_a_failure_after_the_last_step(
+    status: int, sent: set[int], step: "int | None", after_work: bool
+) -> None:
+    assert failed_after_work(end(status, sent), sent, step, 10) == after_work
 
 
 def test_what_the_run_names_for_a_retry() -> None:
