@@ -71,6 +71,9 @@ class Attempt:
     minimum_s: float = 0.0  # it is billed for at least so long
     pull_at: float | None = None  # first beat in phase image: its image is being pulled
     pulled_at: float | None = None  # first beat in another phase after that
+    progress_at: float | None = None  # its last progress; with the two below told when it ends
+    kept_at: float | None = None  # when its newest checkpoint was known to be safe
+    stalled_s: float = 0.0  # in stalls that it came out of by itself
     # When the agent began, by its own count of the time since; None = no beat has told that count.
     agent_at: float | None = None
     drift_s: float = 0.0  # how far steps of the wall clock have since moved its times ahead of that count
@@ -99,6 +102,8 @@ class Pulse:
     steps_per_s: float | None = None
     message: str = ""
     metrics: Mapping[str, float] = field(default_factory=dict)
+    checkpoint_at: float | None = None  # when `checkpoint_step` was told first
+    stalled_s: float = 0.0  # in stalls that are over
     from_zero: bool | None = None  # its steps are counted from 0; None = not told
     up_s: float | None = (
         None  # how long the agent had run, by its own monotonic clock; None = it does not tell

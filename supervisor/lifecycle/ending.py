@@ -94,6 +94,9 @@ def close_attempt(run: Run, end: End, now: float) -> Run:
         evidence=end.evidence,
         step_last=reached(known.step, known.checkpoint_step) if known else None,
         step_kept=known.checkpoint_step if known else None,
+        progress_at=known.progress_at if known else None,
+        kept_at=known.checkpoint_at if known else None,
+        stalled_s=known.stalled_s if known else 0.0,
         exit=end.exit,
         readings=end.readings,
     )
@@ -251,7 +254,9 @@ def ended_event(run: Run, end: End, now: float, following: str = "", last: bool 
     """`following`: what comes next, as far as this end decides it. `last`: the run ends with this attempt."""
     attempt = run.attempt
     assert attempt is not None
-    kept = kept_text(attempt, run.checkpoint_step)
+    saving = end.overlap_s > 0
+    lost = steps_lost(attempt, run.checkpoint_step)
+    kept = kept_text(attempt, run.checkpoint_step, saving)
     clauses = [clause for clause in (kept[:1].upper() + kept[1:], following) if clause]
     evidence = f": {end.evidence.rstrip('.')}" if end.evidence else ""
     which = f"Attempt {attempt.number} in {attempt.placement.zone} ended as {end.cause}{evidence}"
@@ -262,7 +267,8 @@ def ended_event(run: Run, end: End, now: float, following: str = "", last: bool 
         zone=attempt.placement.zone,
         step_last=attempt.step_last,
         step_kept=attempt.step_kept,
-        steps_lost=steps_lost(attempt, run.checkpoint_step),
+        steps_lost=None if saving else lost,
+        steps_at_risk=lost if saving else None,
         ran_s=round(ran_s(attempt, now), 3),
         status_text=" ".join(ended(clause) for clause in (ended_text(attempt, now), *clauses)),
         readings=list(end.readings),

@@ -10,9 +10,9 @@ from supervisor.domain.causes import Cause
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.lifecycle.figures import DASH, age_text, clip, until_text
+from supervisor.lifecycle.liveness import STALLING_POLLS
 
 # A single poll without progress is ordinary where a step takes longer than a poll.
-STALL_POLLS_SHOWN = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def eta_s(run: Run, now: float) -> float | None:
 def stalling(run: Run) -> bool:
     """True while polls without progress add up."""
     pulse = live_pulse(run)
-    return pulse is not None and pulse.stall_polls >= STALL_POLLS_SHOWN
+    return pulse is not None and pulse.stall_polls >= STALLING_POLLS
 
 
 def restart_at(run: Run) -> float | None:

@@ -19,6 +19,7 @@ from supervisor.domain.world import BEATS, MACHINES, World, machines_in
 
 # Two looks closer together than this share of the poll interval count as one poll: an early wake-up is not a poll.
 SAME_POLL = 0.8
+STALLING_POLLS = 2  # one poll without progress may be a long step
 # Several processes write rows, and stores tell ages in whole seconds or worse: less than this is no wrong clock.
 TOLERANCE_S = 60.0
 
@@ -43,6 +44,9 @@ def follow(pulse: Pulse | None, seen: Seen[Beat], now: float, poll_interval_s: f
     )
     first_at = pulse.first_progress_at if pulse.first_progress_at is not None else (now if progress else None)
     polls, counted_at = pulse.stall_polls, pulse.stall_counted_at
+    newer = beat.checkpoint_step is not None and beat.checkpoint_step != pulse.checkpoint_step
+    over = progress and polls >= STALLING_POLLS and pulse.progress_at is not None
+    stalled_s = max(0.0, now - pulse.progress_at) if over and pulse.progress_at is not None else 0.0
     if progress or beat.phase != heartbeat.TRAINING:
         polls = 0 if progress else polls
     elif first_at is not None and not 0 <= now - counted_at < SAME_POLL * poll_interval_s:
@@ -63,6 +67,8 @@ def follow(pulse: Pulse | None, seen: Seen[Beat], now: float, poll_interval_s: f
         steps_per_s=beat.steps_per_s,
         message=beat.message,
         metrics=beat.metrics,
+        checkpoint_at=now if newer else pulse.checkpoint_at,
+        stalled_s=pulse.stalled_s + stalled_s,
         from_zero=beat.from_zero if beat.from_zero is not None else pulse.from_zero,
         up_s=beat.up_s if beat.up_s is not None else pulse.up_s,
         telemetry=beat.telemetry or pulse.telemetry,

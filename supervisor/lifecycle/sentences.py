@@ -40,13 +40,20 @@ from supervisor.lifecycle.forecast import (
     restart_at,
     stalling,
 )
-from supervisor.lifecycle.sentences_attempt import counts_text, ended_text, kept_text, why_none_text
+from supervisor.lifecycle.sentences_attempt import (
+    counts_text,
+    ended_text,
+    kept_text,
+    may_still_save,
+    why_none_text,
+)
 
 __all__ = ["NextAction", "age_text", "eta_s", "money_text", "next_action", "status_text"]
 
 LENGTH_LIMIT = 400
 # Before this, a training that has not reported a step may simply not have come to its first one.
 SILENT_STEPS_AFTER_S = 300.0
+UNSAVED_AFTER_S = 60.0
 
 
 def status_text(run: Run, now: float, live_age_s: float | None = None, trouble: str = "") -> str:
@@ -198,7 +205,15 @@ def _running(run: Run, now: float, live_age_s: float | None = None) -> list[str]
     )
     if pulse.phase == heartbeat.TRAINING and silent:
         return [*clauses, "See docs/training-contract.md to report steps in two lines"]
-    return [*clauses, _which(attempt)]
+    return [*clauses, _unsaved(run, attempt, pulse, now), _which(attempt)]
+
+
+def _unsaved(run: Run, attempt: Attempt, pulse: Pulse, now: float) -> str:
+    """'' once a checkpoint is safe, and in the first minute, when nobody expects one."""
+    saved = any(step is not None for step in (run.checkpoint_step, pulse.checkpoint_step, attempt.step_from))
+    if saved or pulse.step is None or _trained_s(attempt, pulse, now) < UNSAVED_AFTER_S:
+        return ""
+    return f"No checkpoint yet: {plural(pulse.step + bool(pulse.from_zero), 'step')} at risk"
 
 
 def _doing(run: Run, attempt: Attempt, pulse: Pulse, now: float) -> str:
@@ -287,7 +302,7 @@ def _recovering(run: Run, now: float) -> list[str]:
     )
     resume = f", resume from {step_text(newest)}" if newest is not None else ""
     return [
-        f"{ended_text(attempt, now)}; {kept_text(attempt, newest)}",
+        f"{ended_text(attempt, now)}; {kept_text(attempt, newest, may_still_save(run, now))}",
         counts_text(run),
         f"Next: {where} {due_text(run.next_at, now)}{resume}",
     ]

@@ -89,13 +89,25 @@ def kept_step(attempt: Attempt, after: Attempt | None) -> int | None:
     return after.step_from if newer else attempt.step_kept
 
 
-def kept_text(attempt: Attempt, resume_from: int | None) -> str:
-    """'checkpoint 12,290 is saved, 10 steps lost'; '' when there is nothing to say."""
+def kept_text(attempt: Attempt, resume_from: int | None, saving: bool = False) -> str:
+    """'checkpoint 12,290 is saved, 10 steps lost'. `saving`: its machine has notice and may still save, so nothing is
+    lost yet."""
     lost = steps_lost(attempt, resume_from)
-    if resume_from is None:
-        return "no checkpoint yet" if lost is None else f"no checkpoint yet, {plural(lost, 'step')} lost"
-    saved = f"checkpoint {count_text(resume_from)} is saved"
-    return saved if lost is None else f"{saved}, {plural(lost, 'step')} lost"
+    saved = "no checkpoint yet" if resume_from is None else f"checkpoint {count_text(resume_from)} is saved"
+    if lost is None:
+        return saved
+    if saving and lost > 0:
+        return f"{saved}; saving, at most {plural(lost, 'step')} at risk"
+    return f"{saved}, {plural(lost, 'step')} lost"
+
+
+def may_still_save(run: Run, now: float) -> bool:
+    """The machine of the last attempt was told of its end and runs until then."""
+    attempt = run.attempt
+    return attempt is not None and any(
+        item.launch_id == attempt.launch_id and item.until > now and attempt.cause == Cause.PREEMPTED
+        for item in run.retiring
+    )
 
 
 def counts_text(run: Run) -> str:

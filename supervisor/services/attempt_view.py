@@ -1,8 +1,9 @@
 """The attempts of a run: where the time went, what was kept and lost, what each cost, and which tries failed before.
 
 `phase_s` splits an attempt's whole time: waiting (from the end of the attempt before, or the start of the generation,
-until the machine was obtained), boot, restore, training, and lost: the share of the training whose steps the next
-attempt had to do again. `spans` says the same in stretches on the clock (services/attempt_spans.py).
+until the machine was obtained), boot, restore, training, and lost: the stalls of the training, and where it ended
+without saving or stalls now, the time since its newest checkpoint. `spans` says the same in stretches on the clock
+(services/attempt_spans.py).
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from dataclasses import asdict
 from typing import Any
 
 from supervisor.domain.attempt import Attempt, Try
+from supervisor.domain.causes import Cause
 from supervisor.domain.run import Run
 from supervisor.domain.status import PLACING, Status
+from supervisor.lifecycle.forecast import live_pulse, stalling
 from supervisor.lifecycle.limits import attempt_cost_usd
 from supervisor.lifecycle.sentences_attempt import kept_step
 from supervisor.services import rfc3339
@@ -131,7 +134,7 @@ def _phases(
     running = attempt.running_at if attempt.running_at is not None else end
     training = attempt.training_at if attempt.training_at is not None else end
     trained_s = max(0.0, end - training)
-    lost_s = trained_s * _share(lost, attempt)
+    lost_s = _lost_s(run, attempt, lost, training, end)
     spans = {
         "waiting": attempt.started_at - _waits_since(run, attempt, before),
         "boot": min(running, end) - attempt.started_at,
@@ -140,6 +143,28 @@ def _phases(
         "lost": lost_s,
     }
     return {name: round(max(0.0, span_s), 3) for name, span_s in spans.items()}
+
+
+def _lost_s(run: Run, attempt: Attempt, lost: int | None, training: float, end: float) -> float:
+    """How much of the training did not count. `lost`: steps, None = not known yet."""
+    trained_s = max(0.0, end - training)
+    live = live_pulse(run) if attempt.ended_at is None else None
+    if attempt.ended_at is None:
+        progress_at = None if live is None else live.progress_at
+        kept_at, stalled_s = (None, 0.0) if live is None else (live.checkpoint_at, live.stalled_s)
+        lost_all = live is not None and stalling(run)  # its restart goes back to the newest checkpoint
+    else:
+        progress_at, kept_at, stalled_s = attempt.progress_at, attempt.kept_at, attempt.stalled_s
+        unsaved = (attempt.step_kept or 0) < (attempt.step_last or 0)
+        lost_all = lost > 0 if lost is not None else unsaved and attempt.cause != Cause.FINISHED
+    if progress_at is None:  # no steps, or a row from before these times were kept
+        return trained_s * _share(lost, attempt)
+    tail_s = 0.0
+    if lost_all:
+        tail_s = end - max(training, training if kept_at is None else kept_at)
+    elif attempt.cause == Cause.STALLED:
+        tail_s = end - max(training, progress_at)
+    return min(trained_s, stalled_s + max(0.0, tail_s))
 
 
 def _waits_since(run: Run, attempt: Attempt, before: Attempt | None) -> float:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from supervisor.domain.errors import InvalidRequest
 from supervisor.domain.run import Run
+from supervisor.lifecycle.liveness import STALLING_POLLS
 from supervisor.ports.store import Sample
 from supervisor.services import rfc3339
 from supervisor.services.parts import Parts
@@ -150,9 +151,13 @@ def _point(span: _Span, before: _Span | None, every_s: float | None, now: float)
 
 def _is_gap(before: Sample, span: _Span, every_s: float | None, now: float) -> bool:
     """Points older than a day were thinned out to one in ten minutes: they lie further apart, and are no silence."""
-    if before.attempt != span.last.attempt:
+    if before.attempt != span.last.attempt or max(_stalls(before), _stalls(span.last)) >= STALLING_POLLS:
         return True
     return is_silence(before.at, span.first_at, now=now, spacing_s=every_s or 0.0)
+
+
+def _stalls(sample: Sample) -> int:
+    return sample.pulse.stall_polls
 
 
 def is_silence(before: float, after: float, *, now: float, spacing_s: float) -> bool:

@@ -148,6 +148,32 @@ def test_running_tells_step_pace_and_eta():
     assert next_action(running(), NOW).what == "ETA 3 h 22 min"
 
 
+@pytest.mark.parametrize(
+    ("trained_s", "fields", "words"),
+    [
+        (61, {}, "No checkpoint yet: 78 steps at risk."),
+        (59, {}, ""),
+        (61, {"checkpoint_step": 50}, ""),
+    ],
+)
+def test_running_says_from_the_first_minute_on_that_nothing_is_saved(
+    trained_s: float, fields: dict[str, object], words: str
+) -> None:
+    live = attempt(1, training_at=NOW - trained_s, running_at=NOW - 90)
+    run = running(attempt=live, pulse=pulse(step=78, **fields))
+    run = replace(run, pulse=replace(run.pulse, launch_id=live.launch_id))
+    assert ("at risk" in status_text(run, NOW)) is bool(words)
+    assert words in status_text(run, NOW)
+
+
+def test_a_noticed_preemption_has_lost_nothing_while_it_saves():
+    end = ended(Cause.PREEMPTED, 20 * MIN, step_last=42, step_kept=None)
+    item = Retiring(MachineRef("gce", "us-east1-c", "m"), end.launch_id, NOW - 5, NOW + 145)
+    run = recovering(end, checkpoint_step=None, retiring=(item,))
+    assert "no checkpoint yet; saving, at most 42 steps at risk." in status_text(run, NOW)
+    assert "no checkpoint yet, 42 steps lost." in status_text(run, NOW + 200), "the notice is over"
+
+
 def test_running_takes_the_newer_age_of_the_beat():
     assert "Last beat 2 s ago." in status_text(running(), NOW, live_age_s=2.4)
 

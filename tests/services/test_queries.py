@@ -11,7 +11,7 @@ from supervisor.domain.causes import Cause
 from supervisor.domain.errors import CursorInvalid, NotFound
 from supervisor.domain.heartbeat import encode
 from supervisor.ports.store import RunFilter
-from supervisor.services import cursor
+from supervisor.services import cursor, rfc3339
 from supervisor.services.attempt_view import attempts_json
 from supervisor.services.queries import Queries
 from tests.services.bed import COMMAND, PLACE, Bed, beat
@@ -149,6 +149,49 @@ def test_attempts_tell_where_time_and_steps_went(bed: Bed) -> None:
     assert (two["steps_lost"], two["cost_usd"], two["ended_at"]) == (None, None, None)
     assert told["next"]["number"] == 3
     assert told["next"]["tries"][0]["cause"] == "quota"
+
+
+TRAINED = ("1.1.1", "m1", "i", PLACE)
+
+
+@pytest.mark.parametrize(
+    ("cause", "kept", "stalled_s", "lost_s"),
+    [
+        (Cause.STALLED, 80, 0.0, 600.0),  # since its newest checkpoint
+        (Cause.STALLED, 100, 0.0, 550.0),  # everything is saved: since its last step
+        (Cause.PREEMPTED, 80, 100.0, 700.0),
+        (Cause.PREEMPTED, 100, 100.0, 100.0),
+        (Cause.FINISHED, None, 100.0, 100.0),
+        (Cause.AGENT_LOST, None, 0.0, 890.0),
+    ],
+)
+def test_the_time_since_the_newest_checkpoint_and_of_stalls_is_lost(
+    bed: Bed, cause: Cause, kept: int | None, stalled_s: float, lost_s: float
+) -> None:
+    bed.submit("digits-7")
+    run = bed.run("digits-7")
+    t = run.created_at
+    one = Attempt(1, 1, *TRAINED, t, t, running_at=t + 10, training_at=t + 10, ended_at=t + 900, cause=cause,
+                  step_last=100, step_kept=kept, progress_at=t + 350, kept_at=None if kept is None else t + 300,
+                  stalled_s=stalled_s)  # fmt: skip
+    told = attempts_json(run, [one], [], t + 1000)["attempts"][0]
+    assert (told["phase_s"]["lost"], told["phase_s"]["training"]) == (lost_s, 890.0 - lost_s)
+    drawn = {span["phase"]: span["since"] for span in told["spans"]}
+    assert drawn["lost"] == rfc3339.text(t + 900 - lost_s)
+
+
+def test_a_stall_that_lasts_is_lost_time_already(bed: Bed) -> None:
+    bed.submit("digits-7")
+    bed.train("digits-7")
+    run = bed.run("digits-7")
+    now = bed.clock.now()
+    pulse = replace(run.pulse, progress_at=now - 30, checkpoint_at=now - 35, checkpoint_step=90)
+
+    def lost_s(polls: int) -> float:
+        stalls = replace(run, pulse=replace(pulse, stall_polls=polls))
+        return attempts_json(stalls, [run.attempt], [], now)["attempts"][0]["phase_s"]["lost"]
+
+    assert (lost_s(1), lost_s(2)) == (0.0, 35.0)
 
 
 def test_an_attempt_that_began_from_nothing_lost_all_steps_of_the_one_before(bed: Bed) -> None:

@@ -50,6 +50,23 @@ def asked(bed: Bed, points: int = 500, since: float | None = None, until: float 
     )
 
 
+def test_the_line_breaks_while_a_training_stalls(digits: Bed) -> None:
+    run = digits.run("digits-7")
+    lease = digits.store.take_lease("series", "test", 1e6, digits.clock.monotonic())
+    polls = (0, 1, 3, 5, 0, 0)
+    digits.store.write_pulses(
+        [
+            Sample(
+                run.key, run.created_at + 60 * n, 1, Pulse("1.1.1", phase="training", step=9, stall_polls=one)
+            )
+            for n, one in enumerate(polls)
+        ],
+        lease,
+    )
+    digits.clock.advance(1000)
+    assert [one["gap"] for one in asked(digits)["points"]] == [False, False, True, True, True, False]
+
+
 @pytest.fixture
 def digits(any_bed: Bed) -> Bed:
     any_bed.submit("digits-7")
