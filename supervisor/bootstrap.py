@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import logging
+import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -19,8 +20,12 @@ from supervisor import adapters, settings_access, telemetry, telemetry_redaction
 from supervisor.api import server
 from supervisor.api.server_file import ServerFile
 from supervisor.dashboard import app as dashboard
-from supervisor.house import Wakes, build
+from supervisor.domain.errors import SettingsRefused, Unavailable
+from supervisor.house import House, Wakes, build
 from supervisor.outlets import CHANNELS
+from supervisor.ports.objectstore import StoreUnavailable
+from supervisor.ports.provider import ProviderUnavailable
+from supervisor.ports.store import StoreDown
 from supervisor.reconciler.event_wake import EventWake
 from supervisor.service_manager import ServiceManager
 from supervisor.services import first_token
@@ -31,6 +36,7 @@ from supervisor.settings import Settings
 from supervisor.storage import schema
 from supervisor.storage import store as storage
 from supervisor.storage.folder_lock import FolderLock
+from supervisor.storage.serving import shown
 
 log = logging.getLogger(__name__)
 
@@ -48,24 +54,9 @@ def serve(settings: Settings, start_over: bool = False) -> int:
     telemetry_redaction.hide(settings.alert_url, settings.alert_secret)
     with contextlib.ExitStack() as opened:
         opened.callback(log.info, "closed", extra={telemetry.ACTION: "serve"})
-        lock = FolderLock(settings.data_dir)
-        lock.take()
-        opened.callback(lock.give_back)
-        listener = server.bind(settings.host, settings.port)
-        opened.callback(listener.close)
-        ownership = Ownership(settings.data_dir, lambda: adapters.stored_objects(settings), start_over)
-        store = storage.open_store(settings.database_url, True, CHANNELS, ownership.allow_new)
-        opened.callback(store.close)
-        ownership.keep(store.supervisor_id)
-        if not settings.insecure_loopback:
-            first_token.ensure(store, settings.data_dir, time.time())
-        house = build(settings, store, opened.enter_context(_wakes(store)))
+        with _in_one_sentence(settings):
+            listener, house = _open(settings, start_over, opened)
         address = server.url_of(listener)
-        told = opened.enter_context(ServerFile(settings.data_dir / "server.json", address))
-        began(settings.data_dir)
-        house.also_after_tick(told.keep)
-        opened.callback(house.stop)
-        house.start()
         manager = ServiceManager()
         opened.callback(manager.stopping)
         server.run(
@@ -79,6 +70,52 @@ def serve(settings: Settings, start_over: bool = False) -> int:
     return 0
 
 
+def _open(settings: Settings, start_over: bool, opened: contextlib.ExitStack) -> tuple[socket.socket, House]:
+    """Everything that a start may fail at. Raises SpotError, and what `_in_one_sentence` makes one of."""
+    lock = FolderLock(settings.data_dir)
+    lock.take()
+    opened.callback(lock.give_back)
+    listener = server.bind(settings.host, settings.port)
+    opened.callback(listener.close)
+    ownership = Ownership(settings.data_dir, lambda: adapters.stored_objects(settings), start_over)
+    store = storage.open_store(settings.database_url, True, CHANNELS, ownership.allow_new)
+    opened.callback(store.close)
+    ownership.keep(store.supervisor_id)
+    if not settings.insecure_loopback:
+        first_token.ensure(store, settings.data_dir, time.time())
+    house = build(settings, store, opened.enter_context(_wakes(store)))
+    told = opened.enter_context(ServerFile(settings.data_dir / "server.json", server.url_of(listener)))
+    began(settings.data_dir)
+    house.also_after_tick(told.keep)
+    opened.callback(house.stop)
+    house.start()
+    return listener, house
+
+
+@contextlib.contextmanager
+def _in_one_sentence(settings: Settings) -> Iterator[None]:
+    """What is away or in the way at a start is one sentence with the command that helps. A mistake of ours still shows
+    where it happened."""
+    try:
+        yield
+    except StoreDown as error:
+        place = shown(settings.database_url)
+        raise Unavailable(
+            f"The database {place} cannot be used: {error}. No training is touched by this. `spot doctor --here` looks "
+            "again; a damaged file is restored from a backup (docs/operations.md#backup-and-restore).",
+            {"database": place},
+        ) from None
+    except (StoreUnavailable, ProviderUnavailable) as error:
+        raise Unavailable(f"{error}. Nothing was started; `spot doctor --here` looks again.") from None
+    except OSError as error:
+        path = error.filename or settings.data_dir
+        raise SettingsRefused(
+            f"{path}: {error.strerror or error}. Nothing was started; take away what is in the way, or name another "
+            "data folder (--data-dir).",
+            {"path": str(path)},
+        ) from None
+
+
 def tune_interpreter() -> None:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.set_threshold(*COLLECT_AFTER)
@@ -89,7 +126,8 @@ def migrate(settings: Settings) -> None:
     lock = FolderLock(settings.data_dir)
     lock.take()
     try:
-        schema.migrate(settings.database_url)
+        with _in_one_sentence(settings):
+            schema.migrate(settings.database_url)
     finally:
         lock.give_back()
 

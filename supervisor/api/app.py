@@ -42,7 +42,7 @@ from supervisor.api.routes import (
 from supervisor.domain.errors import SpotError, Unavailable
 from supervisor.ports.objectstore import StoreFull, StoreUnavailable
 from supervisor.ports.provider import ProviderUnavailable
-from supervisor.ports.store import StoreDown
+from supervisor.ports.store import RowUnreadable, StoreDown
 from supervisor.services.health import full_disk
 
 LOG = logging.getLogger(__name__)
@@ -111,6 +111,9 @@ async def _away(request: Request, error: Exception) -> Response:
         error,
         extra={telemetry.ACTION: "unavailable", telemetry.DETAIL: type(error).__name__},
     )
+    if isinstance(error, RowUnreadable):
+        text = str(error)
+        return await _refused(request, Unavailable(text[0].upper() + text[1:], {"part": "database"}))
     full = "the object store is full" if isinstance(error, StoreFull) else ""
     if isinstance(error, StoreDown):
         full = full_disk(error)

@@ -30,6 +30,10 @@ class StoreDown(Exception):
     """The database did not answer, is full, or is locked beyond its deadline."""
 
 
+class RowUnreadable(StoreDown):
+    """The database answered, and what it holds of this run cannot be understood. Other runs are not touched by it."""
+
+
 class DuplicateRun(Exception):
     """Another run has this run_id."""
 

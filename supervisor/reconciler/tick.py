@@ -25,7 +25,7 @@ from supervisor.lifecycle.placement import gathered
 from supervisor.lifecycle.probing import paced
 from supervisor.lifecycle.queueing import with_turns
 from supervisor.ports.clock import Clock
-from supervisor.ports.store import Change, Lease, Store
+from supervisor.ports.store import Change, Lease, RowUnreadable, Store
 from supervisor.reconciler.act import Actor
 from supervisor.reconciler.observe import Observer, Snapshot
 from supervisor.reconciler.outcomes import Outcomes
@@ -263,7 +263,10 @@ class Tick:
         return replace(decision, run=stored)
 
     def _led_elsewhere(self, run_id: str) -> bool:
-        run = self.store.find(run_id)
+        try:
+            run = self.store.find(run_id)
+        except RowUnreadable:
+            return True  # could not read is not absent: its machine may serve it
         return run is not None and not run.settled and run.cell != self.cell
 
     # --- telling --------------------------------------------------------------------------------------------------

@@ -104,11 +104,15 @@ def _checked(nonce_hash: str) -> str:
 
 
 def of_run(session: Session, key: int) -> list[Attempt]:
-    return [rows.read_attempt(doc) for (doc,) in session.run(ATTEMPTS, {"run": key})]
+    return rows.readable(
+        session.run(ATTEMPTS, {"run": key}), lambda row: rows.read_attempt(row[0]), f"attempts of run {key}"
+    )
 
 
 def tries_of_run(session: Session, key: int) -> list[Try]:
-    return [rows.read_try(doc, nonce_hash) for doc, nonce_hash in session.run(TRIES, {"run": key})]
+    return rows.readable(
+        session.run(TRIES, {"run": key}), lambda row: rows.read_try(*row), f"tries of run {key}"
+    )
 
 
 def set_nonce_hash(session: Session, key: int, launch_id: str, nonce_hash: str) -> bool:

@@ -30,6 +30,7 @@ from supervisor.ports.endpoints import (
 from supervisor.storage import endpoints as stored_endpoints
 from supervisor.storage import events
 from supervisor.storage.database import Database
+from supervisor.storage.rows import readable
 from supervisor.storage.statements import Statement, incoming, insert_incoming
 from supervisor.storage.tables import deliveries, endpoints, outbox, runs
 from supervisor.storage.tables import events as told
@@ -229,7 +230,7 @@ class SqlDeliveries:
             for row in session.run(WANTING, {"now": now}):  # most often nobody: one statement says so
                 one = stored_endpoints.endpoint_of(row)
                 rows = session.run(DUE, {"endpoint": one.id, "now": now, "limit_": limit})
-                found.append((one, [_delivery(row) for row in rows]))
+                found.append((one, readable(rows, _delivery, "deliveries")))
             return found
 
     def settle(self, settled: Sequence[Settled], standing: Sequence[Standing], now: float) -> None:
@@ -250,7 +251,7 @@ class SqlDeliveries:
         before = 2**62 if before_event is None else before_event
         params = {"endpoint": endpoint_id, "before": before, "limit_": limit}
         with self._database.reading() as session:
-            return [_delivery(row) for row in session.run(PAGES[state], params)]
+            return readable(session.run(PAGES[state], params), _delivery, "deliveries")
 
     def replay(
         self, endpoint_id: str, delivery_id: int | None, since: float, event: Event, now: float
@@ -277,13 +278,14 @@ def wants(endpoint: Endpoint, kind: str, owner: str | None) -> bool:
 
 def _announcements(rows: Sequence[Any]) -> list[tuple[int, str, str | None]]:
     """(event id, announced word, owner). Of the supervisor's own events, those about what somebody owns name him."""
-    found = []
-    for _, event_id, kind, text, actor, data, owner in rows:
+
+    def told(row: Sequence[Any]) -> tuple[int, str | None, str | None]:
+        _, event_id, kind, text, actor, data, owner = row
         event = Event(EventKind(kind), text, actor, json.loads(data))
-        word = announced(event)
-        if word is not None and word in KINDS:
-            found.append((event_id, word, owner or str(event.data.get("owner") or "") or None))
-    return found
+        return event_id, announced(event), owner or str(event.data.get("owner") or "") or None
+
+    found = readable(rows, told, "events")
+    return [(event_id, word, owner) for event_id, word, owner in found if word is not None and word in KINDS]
 
 
 def _delivery(row: Sequence[Any]) -> Delivery:

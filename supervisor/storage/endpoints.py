@@ -14,6 +14,7 @@ from supervisor.ports.endpoints import NOT_SET, SETTINGS_ID, Endpoint, Form, Sec
 from supervisor.storage import events
 from supervisor.storage.codec import dumps
 from supervisor.storage.database import Database
+from supervisor.storage.rows import readable
 from supervisor.storage.statements import Session, Statement, insert
 from supervisor.storage.tables import deliveries, endpoints
 from supervisor.storage.tables import events as told
@@ -149,7 +150,7 @@ class SqlEndpoints:
 
 def all_of(session: Session, owner: str | None) -> list[Endpoint]:
     rows = session.run(ALL, {}) if owner is None else session.run(OF_OWNER, {"owner": owner})
-    return [endpoint_of(row) for row in rows]
+    return readable(rows, endpoint_of, "webhooks")
 
 
 def _found(session: Session, statement: Statement, endpoint_id: str) -> Endpoint | None:

@@ -159,7 +159,8 @@ def page(
     asked = {"run_id": run_id, "owner": owner, "actor": actor, "before": before_id}
     given = {name: value for name, value in asked.items() if value is not None}
     statement = _page(tuple(given), newest_first, actor == "supervisor")
-    return [stored(row) for row in session.run(statement, {"after": after_id, "limit_": limit, **given})]
+    found = session.run(statement, {"after": after_id, "limit_": limit, **given})
+    return rows.readable(found, stored, "events")
 
 
 @cache
@@ -189,7 +190,9 @@ def _page(given: tuple[str, ...], newest_first: bool, by_supervisor: bool) -> St
 def due(session: Session, now: float, limit: int) -> list[OutboxItem]:
     """Oldest first."""
     found = session.run(DUE, {"now": now, "limit_": limit})
-    return [OutboxItem(row[0], row[1], row[2], row[3], stored(row[4:])) for row in found]
+    return rows.readable(
+        found, lambda row: OutboxItem(row[0], row[1], row[2], row[3], stored(row[4:])), "outbox"
+    )
 
 
 def settle(

@@ -18,6 +18,7 @@ from sqlalchemy import bindparam, func
 from supervisor.ports.history import EventFilter, StoredEvent, Writers
 from supervisor.storage import events as rows
 from supervisor.storage.database import Database
+from supervisor.storage.rows import readable
 from supervisor.storage.statements import Session, Statement
 from supervisor.storage.tables import events, runs
 
@@ -98,7 +99,7 @@ def _between(session: Session, where: EventFilter, after: int, last: int, limit:
     }
     kinds = tuple(sorted(where.kinds))
     params |= given | {f"kind_{n}": kind for n, kind in enumerate(kinds)}
-    return [rows.stored(row) for row in session.run(_select(frozenset(given), len(kinds)), params)]
+    return readable(session.run(_select(frozenset(given), len(kinds)), params), rows.stored, "events")
 
 
 @cache

@@ -92,7 +92,7 @@ def page(session: Session, where: RunFilter, before_key: int | None, limit: int)
     found = {run.key: run for run in run_rows.load(session, shown)}
     total = session.run(_usd_per_h(shape.labels, shape.columns), values).scalar()
     return RunPage(
-        runs=tuple(found[key] for key in shown),
+        runs=tuple(found[key] for key in shown if key in found),
         labels=_labels(session, shown),
         next_key=shown[-1] if len(keys) > limit else None,
         counts=dict(session.run(_counts(shape.labels, shape.columns), values)),

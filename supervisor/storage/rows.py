@@ -8,21 +8,55 @@ from __future__ import annotations
 
 import functools
 import json
+import logging
 import sys
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import and_, func, literal
 
+from supervisor import telemetry
 from supervisor.domain.attempt import Attempt, Pulse, Try
 from supervisor.domain.run import Run
 from supervisor.storage.codec import dumps, from_plain, to_plain
 from supervisor.storage.tables import attempts, pulses, runs, tries
 
+log = logging.getLogger(__name__)
+
 MICRO = 1_000_000
+HIDDEN_MAX = 1000
 _ELSEWHERE = frozenset({"key", "version", "attempt", "try_", "pulse"})
 _NONCE = frozenset({"nonce_hash"})
 _REPEATED = ("owner", "cell", "provider")  # the same few texts in all runs that the loop holds in memory
+
+
+# What a damaged row, or one of a newer version, looks like when it is read.
+UNREADABLE = (ValueError, KeyError, TypeError, AttributeError)
+Item = TypeVar("Item")
+_hidden: set[tuple[str, object]] = set()  # told of once by this process
+
+
+def readable(found: Iterable[Sequence[Any]], make: Callable[[Sequence[Any]], Item], table: str) -> list[Item]:
+    """Without the rows that cannot be read: one of them must not hide the others. Their first column names them."""
+    kept = []
+    for row in found:
+        try:
+            kept.append(make(row))
+        except UNREADABLE as error:
+            hide(table, row[0], error)
+    return kept
+
+
+def hide(table: str, key: object, error: Exception) -> None:
+    """Tell the log, once, that this row is left out."""
+    if (table, key) not in _hidden and len(_hidden) < HIDDEN_MAX:
+        _hidden.add((table, key))
+        extra = {telemetry.ACTION: "row_unreadable", telemetry.ERROR: f"{type(error).__name__}: {error}"}
+        log.error(
+            "a row of %s cannot be read and is left out: %s; the others are not touched by it. A backup has it "
+            "as it was: docs/operations.md", table, key, extra=extra,
+        )  # fmt: skip
 
 
 def run_doc(run: Run) -> str:

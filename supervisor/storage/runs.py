@@ -12,7 +12,7 @@ from sqlalchemy import and_, bindparam, func, literal_column
 
 from supervisor.domain.run import Run
 from supervisor.domain.status import ACTIVE
-from supervisor.ports.store import Change, DuplicateRun
+from supervisor.ports.store import Change, DuplicateRun, RowUnreadable
 from supervisor.storage import attempts, beats, rows
 from supervisor.storage.codec import dumps
 from supervisor.storage.statements import Session, Statement, in_chunks, incoming, insert
@@ -125,17 +125,37 @@ UPDATE = Statement(_update)
 
 
 def find(session: Session, run_id: str) -> Run | None:
-    found = rows.unglue(session.run(FIND, {"run_id": run_id}).scalar())
+    """Raises RowUnreadable."""
+    try:
+        found = rows.unglue(session.run(FIND, {"run_id": run_id}).scalar())
+    except rows.UNREADABLE as error:
+        rows.hide("runs", run_id, error)
+        raise RowUnreadable(
+            f"what the database holds of {run_id} cannot be read; nothing of it is touched. A backup has it as it was: "
+            "docs/operations.md"
+        ) from error
     return found[0] if found else None
 
 
 def load(session: Session, keys: Sequence[int]) -> list[Run]:
-    """The runs of these keys, in no particular order."""
+    """The runs of these keys, in no particular order, without those that cannot be read."""
     found: list[Run] = []
     for chunk in in_chunks(keys, LOAD_PAGE):
-        text = session.run(LOAD, {"rows": json.dumps([[key] for key in chunk])}).scalar()
-        found += rows.unglue(text)
+        found += _load(session, chunk)
     return found
+
+
+def _load(session: Session, keys: Sequence[int]) -> list[Run]:
+    """One text holds them all, so a damaged row is found by halving."""
+    text = session.run(LOAD, {"rows": json.dumps([[key] for key in keys])}).scalar()
+    try:
+        return rows.unglue(text)
+    except rows.UNREADABLE as error:
+        if len(keys) == 1:
+            rows.hide("runs", keys[0], error)
+            return []
+    half = len(keys) // 2
+    return _load(session, keys[:half]) + _load(session, keys[half:])
 
 
 def active(session: Session, cell: str, known: Mapping[int, int]) -> tuple[list[Run], set[int]]:

@@ -45,6 +45,11 @@ def database_file(url: str) -> Path | None:
     return Path(parsed.database or "") if parsed.get_backend_name() == "sqlite" else None
 
 
+def shown(url: str) -> str:
+    """The database's address for people, without its password."""
+    return make_url(url).render_as_string(hide_password=True)
+
+
 def port_line(data_dir: Path, host: str, port: int) -> Finding:
     """Whether `spot serve` could listen, or already does."""
     try:

@@ -16,6 +16,7 @@ from supervisor.domain.tokens import Token
 from supervisor.storage import events
 from supervisor.storage.codec import dumps
 from supervisor.storage.database import Database
+from supervisor.storage.rows import readable
 from supervisor.storage.statements import Statement, insert
 from supervisor.storage.tables import tokens
 
@@ -85,7 +86,7 @@ class SqlTokens:
 
     def newest(self, limit: int) -> list[Token]:
         with self._database.reading() as session:
-            found = [_token(row) for row in session.run(NEWEST, {"limit_": limit})]
+            found = readable(session.run(NEWEST, {"limit_": limit}), _token, "tokens")
         return [token for token in found if token is not None]
 
     def revoke(self, token_id: str, event: Event, now: float) -> bool:
