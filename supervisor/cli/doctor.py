@@ -33,6 +33,8 @@ INDENT = "    "
 DEADLINE_S = 4.0  # of the checks, here or in the supervisor
 ALIVE_S = 1.5  # a supervisor that lives says so at once
 ANSWER_S = 8.0
+AWAY = "it does not run, or it hangs"
+REFUSES = "something answers at that address and does not take us for one of its own"
 LEAST_S = 2.5  # for the checks here, after a supervisor that hangs
 
 
@@ -75,8 +77,8 @@ def doctor(
 
 
 def _asked(where: Where, alert_test: bool) -> Json:
-    """What the supervisor says; where it does not answer, a line that says so and what is found here. Whose address was
-    given may live on another computer: nothing here would tell of it."""
+    """What the supervisor says; where it does not answer, or not us, a line that says so and what is found here. Whose
+    address was given may live on another computer: nothing here would tell of it."""
     began = time.monotonic()
     try:
         client = where.client()
@@ -84,9 +86,13 @@ def _asked(where: Where, alert_test: bool) -> Json:
         _alive(client)
         client.timeout_s = ANSWER_S
         found: Json = client.get("/v1/doctor", alert_test="true" if alert_test else None)
-    except exits.Unreachable as error:
-        line = _line(error.text, error.hints[0] if error.hints else "spot serve")
-        if where.url or os.environ.get("SPOT_URL"):
+    except exits.CliError as error:
+        away = isinstance(error, exits.Unreachable)
+        elsewhere = bool(where.url or os.environ.get("SPOT_URL"))
+        if elsewhere and not away:
+            raise
+        line = _line(error.text, error.hints[0] if error.hints else "spot up", AWAY if away else REFUSES)
+        if elsewhere:
             return {"worst": "fail", "checks": [line]}
         left_s = max(LEAST_S, DEADLINE_S - (time.monotonic() - began))
         found = _here(None, None, where.data_dir, alert_test, left_s)
@@ -116,8 +122,7 @@ def _here(
     return examine_here({"data_dir": data_dir}, file, env_file, alert_test, deadline_s)
 
 
-def _line(fact: str, fix: str) -> Json:
-    cause = "it does not run, or it hangs"
+def _line(fact: str, fix: str, cause: str) -> Json:
     return {
         "group": "local",
         "name": "supervisor",

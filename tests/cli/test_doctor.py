@@ -127,3 +127,27 @@ def test_the_time_that_loading_takes_is_taken_from_that_of_the_questions(monkeyp
     examining.examine(known, False, 2.5)
     examining.examine(known, False, 2.5)
     assert given == [2.5, 2.0, examining.LEAST_S]
+
+
+@pytest.mark.parametrize("code", ["UNAUTHORIZED", "SCOPE_MISSING", ""])
+def test_a_supervisor_that_refuses_the_token_does_not_hide_this_computer(
+    run_cli, nobody, api, monkeypatch, code: str
+) -> None:
+    """Somebody else's supervisor has the default port, or another program."""
+    if code:
+        status = 401 if code == "UNAUTHORIZED" else 403
+        api.refuse("GET", "/v1/doctor", status, code, "The token is not valid here.")
+    else:
+        api.say("GET", "/v1/doctor", b"<html>hello</html>")
+    monkeypatch.setenv("SPOT_PORT", api.url.rpartition(":")[2])
+    ended = run_cli("doctor", "-o", "json", "--data-dir", str(nobody))
+    assert ended.code == 2
+    found = names(ended.out)
+    assert (found["supervisor"], found["python"]) == ("fail", "ok")
+    first = json.loads(ended.out)["checks"][0]
+    assert "does not take us for one of its own" in first["cause"]
+    assert first["fix"]
+
+    refused = run_cli("doctor", "-o", "json", "--url", api.url)
+    assert refused.code in (1, 4)
+    assert refused.out == "", "of another computer nothing here would tell"
