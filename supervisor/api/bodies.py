@@ -93,6 +93,14 @@ class _Parameters(BaseModel):
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True, allow_inf_nan=False)
 
+    @property
+    def given(self) -> frozenset[str]:
+        """Names of the parameters that say something. One at its default does not: generated clients send those too."""
+        fields = type(self).model_fields
+        return frozenset(
+            name for name in self.model_fields_set if getattr(self, name) != fields[name].default
+        )
+
 
 class NoParameters(_Parameters):
     pass

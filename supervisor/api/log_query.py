@@ -46,7 +46,7 @@ class LogParameters(NoParameters):
     @property
     def part(self) -> Part:
         """Raises InvalidRequest."""
-        given = self.model_fields_set
+        given = self.given
         errors = [
             (f"?{name}", f"has no meaning beside {other}")
             for name, others in APART.items()

@@ -64,7 +64,7 @@ def refuse_of_streams(query: EventParameters) -> None:
 
 
 def _refuse(query: EventParameters, names: Sequence[str], why: str) -> None:
-    found = [name for name in names if name in query.model_fields_set]
+    found = [name for name in names if name in query.given]
     if found:
         raise InvalidRequest(
             f"The query parameter {found[0]} {why}.", {}, [(f"?{name}", why) for name in found]

@@ -53,13 +53,13 @@ def test_a_search(digits: Bed, client: Client) -> None:
 @pytest.mark.parametrize(
     ("query", "pointers"),
     [
-        ("line=1&offset=0", {"?line"}),
+        ("line=1&offset=1", {"?line"}),
         ("line=1&tail=1", {"?line", "?tail"}),
         ("tail=1&lines=1", {"?tail"}),
         ("tail=1&q=x", {"?tail"}),
         ("q=x&limit=5&lines=5", {"?limit", "?lines"}),
         ("before=5", {"?before"}),
-        ("ignore_case=false", {"?ignore_case"}),
+        ("ignore_case=true", {"?ignore_case"}),
         ("line=0", {"?line"}),
         ("tail=10001", {"?tail"}),
         ("q=", {"?q"}),
