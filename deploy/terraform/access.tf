@@ -28,6 +28,14 @@ resource "google_project_iam_member" "supervisor_advice" {
   member  = each.value
 }
 
+resource "google_project_iam_member" "person" {
+  for_each = var.supervisor_users
+
+  project = var.project
+  role    = google_project_iam_custom_role.person.id
+  member  = each.value
+}
+
 resource "google_service_account_iam_member" "supervisor_acts_as_worker" {
   for_each = local.supervisors
 

@@ -45,6 +45,9 @@ locals {
   }
   advice_groups = setintersection(keys(local.advice_permissions), var.features)
 
+  # Of a person whose own credentials the supervisor uses: Google counts such calls to a project that the person names.
+  person_permissions = ["serviceusage.services.use"]
+
   # On the bucket. To replace an object is to delete the old one.
   object_permissions = [
     "storage.objects.create",
@@ -87,6 +90,13 @@ resource "google_project_iam_custom_role" "advice" {
   title       = "Spot advice"
   description = "Asks how likely machines are to be had, and what they cost lately"
   permissions = flatten([for group, names in local.advice_permissions : names if contains(local.advice_groups, group)])
+}
+
+resource "google_project_iam_custom_role" "person" {
+  role_id     = "${var.role_prefix}Person"
+  title       = "Spot person"
+  description = "Lets calls with a person's credentials count to the project"
+  permissions = local.person_permissions
 }
 
 resource "google_project_iam_custom_role" "objects" {

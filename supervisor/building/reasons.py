@@ -150,6 +150,15 @@ def _switched_off(match: re.Match[str], request: BuildRequest, way: str) -> Reas
     )
 
 
+def _no_quota_project(match: re.Match[str], request: BuildRequest, way: str) -> Reason:
+    return Reason(
+        f"Google counts the calls of your credentials to no project that you may use; {request.project} should be it.",
+        f"gcloud auth application-default set-quota-project {request.project}; that needs "
+        "roles/serviceusage.serviceUsageConsumer there",
+        PERMISSION,
+    )
+
+
 def _may_not_build(match: re.Match[str], request: BuildRequest, way: str) -> Reason:
     role = "roles/cloudbuild.builds.editor"
     return Reason(
@@ -200,6 +209,7 @@ _RULES: tuple[Told, ...] = (
     (r"gcloud crashed \((?P<kind>\w+)\): (?P<words>.*)", _crashed),
     (_ACCOUNT + r" does not have (?P<permission>storage\.[\w.]+)", _storage),
     (r"could not resolve source[^\n]*403|storage\.objects\.get[^\n]*denied", _source_unnamed),
+    (r"requires a quota project|USER_PROJECT_DENIED", _no_quota_project),
     (r"(has not been used in project \S+ before or it is disabled|SERVICE_DISABLED)", _switched_off),
     (r"(does not have permission to write logs|logging\.logEntries\.create)[^\n]*", _logs),
     (r"[^\n]*roles/logging\.logWriter[^\n]*", _logs),

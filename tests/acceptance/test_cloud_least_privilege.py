@@ -43,7 +43,12 @@ OLD = "rav-old-1"
 
 
 def test_what_is_granted_is_what_the_calls_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    used = {*_lives(tmp_path), *_builds(tmp_path, monkeypatch), *_mounts_a_data_disk(tmp_path / "disks")}
+    used = {
+        *_lives(tmp_path),
+        *_asked_by_a_person(),
+        *_builds(tmp_path, monkeypatch),
+        *_mounts_a_data_disk(tmp_path / "disks"),
+    }
     needed = {use.grant for use in used}
     missing, superfluous = needed - rolefiles.grants(), rolefiles.grants() - needed
     assert missing == set(), _told(missing)
@@ -93,6 +98,17 @@ def _asks(story: CloudStory) -> None:
     )
     story.cloud.storage.put(BUCKET, f"{root}/checkpoint_sync/checkpoints/last.pt", b"weights")
     call("POST", "/v1/imports", {"url": f"gs://{BUCKET}/{root}", "run_id": "imported", "spec": spec})
+
+
+def _asked_by_a_person() -> set[Use]:
+    """With a person's own credentials, which belong to no project."""
+    cloud = Cloud()
+    config = GceConfig(PROJECT, (ZONE,), {}, endpoint=cloud.compute.url)
+    compute = Compute(config, Retry(), lambda: Credentials("ya29.of-a-person"))  # type: ignore[no-untyped-call]
+    url = f"{cloud.projects.url}/v1/projects/{PROJECT}:testIamPermissions"
+    compute.elsewhere("POST", url, {"permissions": ["compute.zones.get"]})
+    cloud.close()
+    return set(cloud.access.used)
 
 
 def _has_its_machine_taken(story: CloudStory) -> None:

@@ -63,6 +63,9 @@ class Access:
                 return None  # no such method, or nobody's token: the fake has the words for that
             call = Call(found.method["id"], found.arguments, request, self._exists)
             missing = self._missing(identity, call)
+            if missing is None and "x-goog-user-project" in request.headers:
+                needed = Need("serviceusage.services.use")
+                missing = None if self._judge(rolefiles.PERSON, call.method, needed) else needed.permission
             return None if missing is None else _REFUSALS.get(service, _flat)(request, missing)
 
         return gate

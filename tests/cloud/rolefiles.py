@@ -17,6 +17,7 @@ import hcl2
 
 TERRAFORM = Path(__file__).parents[2] / "deploy" / "terraform"
 SUPERVISOR, WORKER, BUILD, BUILDER = "supervisor", "worker", "build", "builder"
+PERSON = "person"  # whose own credentials a supervisor uses
 
 # Google's own roles, as far as they are used: https://cloud.google.com/iam/docs/understanding-roles. Nothing is asked
 # for of what a role holds beside.
@@ -36,6 +37,7 @@ _MEMBERS = {
     "google_service_account.build.": BUILD,
     "local.supervisors": SUPERVISOR,
     "var.builders": BUILDER,
+    "var.supervisor_users": PERSON,
 }
 _ACCOUNTS = {
     "google_service_account.worker.": "worker account",

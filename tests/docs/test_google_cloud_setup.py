@@ -11,11 +11,27 @@ from supervisor.cli import build_image
 from supervisor.providers.gce import permissions as product
 from supervisor.settings import load
 from tests.cloud import rolefiles
-from tests.cloud.rolefiles import BUILD, BUILDER, PREDEFINED, SUPERVISOR, WORKER, Grant, blocks, local_values
+from tests.cloud.rolefiles import (
+    BUILD,
+    BUILDER,
+    PERSON,
+    PREDEFINED,
+    SUPERVISOR,
+    WORKER,
+    Grant,
+    blocks,
+    local_values,
+)
 from tests.docs.test_pages_match_the_code import page
 
 PAGE = page("docs/google-cloud-setup.md")
-NAMES = {SUPERVISOR: "supervisor", WORKER: "worker", BUILD: "build", BUILDER: "a person who builds"}
+NAMES = {
+    SUPERVISOR: "supervisor",
+    PERSON: "a person who runs the supervisor",
+    WORKER: "worker",
+    BUILD: "build",
+    BUILDER: "a person who builds",
+}
 PLACES = {
     "bucket": "the bucket",
     "staging": "the bucket, `build-staging/`",
@@ -109,15 +125,16 @@ def _place(line: str) -> str:
 
 
 def by_terraform() -> set[Grant]:
-    """Without the features that are off by default. The person of the commands is also the supervisor's user, so what
-    he stages needs no grant of its own."""
+    """Without the features that are off by default. The person of the commands is the supervisor's user and builds too:
+    what is staged, and the right to use the project, need no grant of their own."""
     (features,) = (block["features"]["default"] for block in blocks("variable") if "features" in block)
     groups = local_values()["supervisor_permissions"]
     off = {one for group in groups if group not in (*product.ALWAYS, *features) for one in groups[group]}
     return {
         one
         for one in rolefiles.grants()
-        if not (one.identity == SUPERVISOR and one.permission in off)
+        if one.identity != PERSON
+        and not (one.identity == SUPERVISOR and one.permission in off)
         and not (one.identity == BUILDER and one.where in ("staging", "bucket"))
     }
 

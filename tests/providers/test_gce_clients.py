@@ -12,6 +12,7 @@ import pytest
 import requests
 import urllib3
 from google.api_core.exceptions import Forbidden
+from google.oauth2.credentials import Credentials as UserCredentials
 
 from supervisor.objectstores.gcs import GcsStore
 from supervisor.ports.objectstore import StoreUnavailable
@@ -22,6 +23,7 @@ from supervisor.providers.gce.retry import Retry
 from supervisor.providers.gce.speaking import spoken
 from tests.cloud.compute import ComputeFake
 from tests.cloud.metadata import MetadataFake
+from tests.cloud.resourcemanager import ResourceManagerFake
 from tests.cloud.web import Hang, Reset
 from tests.providers.gce_subject import GceSubject
 
@@ -282,3 +284,25 @@ def test_googles_words_stand_without_the_address_that_its_client_puts_before_the
     with pytest.raises(ApiError) as refused:
         spoken(call)
     assert Exception.__str__(refused.value) == "Compute API is disabled."
+
+
+@pytest.mark.parametrize("set_in_the_credentials", ["", "another"])
+def test_a_persons_calls_to_other_services_name_the_project_that_they_count_to(
+    set_in_the_credentials: str,
+) -> None:
+    """Compute Engine counts by the project of the address, and needs no such word."""
+    given = UserCredentials("ya29.of-a-person", quota_project_id=set_in_the_credentials or None)  # type: ignore[no-untyped-call]
+    compute, projects = ComputeFake(), ResourceManagerFake("p")
+    sent: list[str | None] = []
+    projects.server.guard(lambda request: sent.append(request.headers.get("x-goog-user-project")))  # type: ignore[func-returns-value]
+    try:
+        config = GceConfig("p", ("us-east1-c",), {}, endpoint=compute.url)
+        door = Compute(config, Retry(), lambda: given)
+        door.elsewhere("POST", f"{projects.url}/v1/projects/p:testIamPermissions", {"permissions": []})
+        door.read("zones/us-east1-c")
+        assert sent == [set_in_the_credentials or "p"]
+        if not set_in_the_credentials:
+            assert "x-goog-user-project" not in compute.requests[-1].headers
+    finally:
+        compute.close()
+        projects.close()

@@ -155,7 +155,7 @@ class Compute:
             answer = spoken(
                 lambda: session.request(
                     method, url, params=query, json=body,
-                    timeout=timeout_s, headers=_headers(url, self._config.root),
+                    timeout=timeout_s, headers=self._headers(url, session.credentials),
                 )
             )  # fmt: skip
             if answer.status_code != 200:
@@ -163,6 +163,16 @@ class Compute:
             return _object(spoken(answer.json))
 
         return self._retry.call(ask, min(BULK_S, self._retry.deadline_s))
+
+    def _headers(self, url: str, credentials: Any) -> dict[str, str]:
+        """A person's credentials belong to no project: services other than Compute Engine want to be told to which one
+        a call counts. Where it is set in the credentials, Google's library says so itself."""
+        if url.startswith(f"{self._config.root}/compute/"):
+            return {"x-goog-api-version": API_VERSION}
+        from google.oauth2.credentials import Credentials
+
+        person = isinstance(credentials, Credentials) and not credentials.quota_project_id
+        return {"x-goog-user-project": self._config.project} if person else {}
 
     def _url(self, path: str) -> str:
         if path.startswith(("https://", "http://")):
@@ -223,10 +233,6 @@ def _object(answer: Any) -> dict[str, Any]:
     if isinstance(answer, dict):
         return answer
     raise ApiError("no clear answer: no JSON object")
-
-
-def _headers(url: str, root: str) -> dict[str, str]:
-    return {"x-goog-api-version": API_VERSION} if url.startswith(f"{root}/compute/") else {}
 
 
 def _default_credentials() -> Any:

@@ -18,7 +18,7 @@ from supervisor.domain.machine import MachineRef
 from supervisor.ports.platform import ConsolePart
 from supervisor.providers.gce.clients import Compute
 from supervisor.providers.gce.config import GceConfig
-from supervisor.providers.gce.errors import ApiError
+from supervisor.providers.gce.errors import ApiError, open_door
 
 LOGGING = "https://logging.googleapis.com"
 SERIAL_LOG = "serialconsole.googleapis.com%2Fserial_port_1_output"
@@ -112,6 +112,7 @@ def _advice(error: ApiError, project: str) -> str:
     """What a person can do about it; "" = wait."""
     if error.status != 403:
         return ""
-    if error.service_off:
-        return f"; switch it on: gcloud services enable logging.googleapis.com --project={project}"
+    door = open_door(error, "logging.googleapis.com", project)
+    if door:
+        return f"; do this: {door}"
     return "; the supervisor's account needs the permission logging.logEntries.list (roles/logging.viewer)"

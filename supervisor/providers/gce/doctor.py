@@ -22,14 +22,13 @@ from supervisor.providers.gce.advice import question
 from supervisor.providers.gce.clients import Compute
 from supervisor.providers.gce.config import GceConfig, offers
 from supervisor.providers.gce.doctor_access import (
-    enable,
     member,
     project_access,
     told,
     worker_account,
 )
 from supervisor.providers.gce.doctor_bucket import Bucket, access_line, bucket_line
-from supervisor.providers.gce.errors import IDENTITY, REFUSED, ApiError
+from supervisor.providers.gce.errors import IDENTITY, REFUSED, ApiError, open_door
 
 PUBLIC_TIMEOUT_S = 3.0
 LOGIN = "gcloud auth application-default login"
@@ -150,8 +149,9 @@ class Doctor:
 
     def _project_fix(self, error: ApiError, account: str) -> str:
         project = self._config.project
-        if error.service_off:
-            return enable("compute.googleapis.com", project)
+        door = open_door(error, "compute.googleapis.com", project)
+        if door:
+            return door
         if error.status == 403:
             return (
                 f"gcloud projects add-iam-policy-binding {project} --member={member(account)} "

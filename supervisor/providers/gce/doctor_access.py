@@ -11,7 +11,7 @@ from typing import Any
 
 from supervisor.domain.findings import FAIL, OK, WARN, Finding
 from supervisor.providers.gce.config import GceConfig
-from supervisor.providers.gce.errors import ApiError
+from supervisor.providers.gce.errors import ApiError, open_door
 from supervisor.providers.gce.permissions import PROJECT, WORKER_ACCOUNT, groups_in_use, needed_in_project
 
 RESOURCE_MANAGER, IAM = "https://cloudresourcemanager.googleapis.com", "https://iam.googleapis.com"
@@ -89,10 +89,6 @@ def make_worker(project: str) -> str:
     )
 
 
-def enable(api: str, project: str) -> str:
-    return f"gcloud services enable {api} --project={project}"
-
-
 def member(account: str) -> str:
     """As an IAM policy names it. Pods name a pool instead of an account: nobody can be named then."""
     if "@" not in account:
@@ -134,7 +130,7 @@ def _no_such_account(email: str, project: str) -> Finding:
 
 
 def _not_asked(name: str, error: ApiError, config: GceConfig, api: str) -> Finding:
-    fix = enable(api, config.project) if error.service_off else "ask again: spot doctor"
+    fix = open_door(error, api, config.project) or "ask again: spot doctor"
     return told(name, WARN, "not asked for: what is missing shows at the first launch", str(error), fix)
 
 

@@ -89,8 +89,17 @@ class ApiError(Exception):
         return self.status == 404 and self.reason == "notFound"
 
     @property
+    def no_quota_project(self) -> bool:
+        """A person's credentials belong to no project, and Google counts the call to none that the person may use. It
+        comes as SERVICE_DISABLED too: the API that is off is that of Google's own project for such credentials."""
+        said = str(self)
+        return self.status == 403 and ("quota project" in said or "USER_PROJECT_DENIED" in said)
+
+    @property
     def service_off(self) -> bool:
         """The asked API itself is switched off in this project."""
+        if self.no_quota_project:
+            return False
         said = str(self)
         named = self.reason in SERVICE_OFF or "has not been used" in said or "is disabled" in said
         return self.status == 403 and named
@@ -103,6 +112,16 @@ class ApiError(Exception):
     def __str__(self) -> str:
         said = super().__str__()
         return said if self.status is None else f"HTTP {self.status} {self.reason}: {said}".replace(" :", ":")
+
+
+def open_door(error: ApiError, api: str, project: str) -> str:
+    """What a person can do so that this API of Google's answers; "" = nothing of that kind is wrong."""
+    if error.no_quota_project:
+        return (
+            f"gcloud auth application-default set-quota-project {project}, by somebody who may use it: "
+            "serviceusage.services.use (roles/serviceusage.serviceUsageConsumer)"
+        )
+    return f"gcloud services enable {api} --project={project}" if error.service_off else ""
 
 
 def of_request(error: ApiError, region: str) -> LaunchFailed | ProviderUnavailable:

@@ -16,7 +16,7 @@ from supervisor.providers.gce import billing_catalog as catalog
 from supervisor.providers.gce import pricebook as book_of
 from supervisor.providers.gce.clients import Compute
 from supervisor.providers.gce.config import GceConfig, Shape, region_of
-from supervisor.providers.gce.errors import ApiError
+from supervisor.providers.gce.errors import ApiError, open_door
 from supervisor.providers.gce.machine_facts import boot_disk_type
 from supervisor.providers.gce.pricebook import Row
 
@@ -202,6 +202,5 @@ def _both(
 
 def _told(error: ApiError, project: str) -> str:
     text = f"Google's prices could not be read ({error}); the old ones stay"
-    if error.service_off:
-        text += f". Switch the price list on: gcloud services enable cloudbilling.googleapis.com --project={project}"
-    return text
+    door = open_door(error, "cloudbilling.googleapis.com", project)
+    return f"{text}. Do this: {door}" if door else text
