@@ -87,6 +87,8 @@ class CheckpointFolder:
 
     def signature(self, name: str) -> Optional[Signature]:
         """What the entry holds now; None when it holds no file (any more)."""
+        if os.path.islink(self.path):
+            return None  # what lies behind it is not the run's
         try:
             rows = tuple(_rows(self.path, name))
         except (FileNotFoundError, NotADirectoryError):
@@ -112,8 +114,10 @@ class CheckpointFolder:
             entry.renamed = entry.renamed or name in renamed
 
     def _names(self) -> List[str]:
-        """None where the training took the folder away. It is not made anew while the training runs: that is the
-        training's own next step, and may not find it done."""
+        """None where the training took the folder away, or put a link in its place. It is not made anew while the
+        training runs: that is the training's own next step, and may not find it done."""
+        if os.path.islink(self.path):
+            return []
         try:
             return [name for name in os.listdir(self.path) if is_checkpoint_name(name)]
         except (FileNotFoundError, NotADirectoryError):

@@ -18,7 +18,7 @@ from typing import Callable, List, NamedTuple, Optional, Set, Tuple
 from supervisor.agent.batonio import BatonKeeper
 from supervisor.agent.candidates import Candidate, CheckpointFolder
 from supervisor.agent.masking import NOTHING, Masker
-from supervisor.agent.moments import Moments
+from supervisor.agent.moments import Moment, Moments
 from supervisor.agent.patience import Patience
 from supervisor.agent.pruning import BEST, Pruner
 from supervisor.agent.resultsaver import ResultsSaver
@@ -123,17 +123,16 @@ class CheckpointSaver:
         started = time.monotonic()
         step = self._step_of(candidate.name)
         best = candidate.name.startswith(BEST)
+        moment = None if best or self._results is None else self._results.moments.of(candidate.name)
         try:
             entries = self._take(folder, candidate)
             prefix = self._new_prefix(step, best)
             self._upload_all(prefix, entries)
+            results = self._save_results(moment, step, prefix, entries)
         finally:
             shutil.rmtree(self._staging, ignore_errors=True)
-        try:
-            results = None if best else self._save_results(candidate, step)
-        except (Mismatch, ValueError, OSError):
-            self._pruner.discard(prefix, [entry.name for entry in entries])
-            raise
+            if moment is not None:
+                moment.drop()
         self._point(Pointer(step, prefix, tuple(entries), results), best)
         self._note("")
         took_s = time.monotonic() - started
@@ -142,15 +141,17 @@ class CheckpointSaver:
             "checkpoint %s (step %d, %d bytes) is safe after %.1f s", candidate.name, step, size, took_s
         )
 
-    def _save_results(self, candidate: Candidate, step: int) -> Optional[FileEntry]:
+    def _save_results(
+        self, moment: Optional[Moment], step: int, prefix: str, entries: List[FileEntry]
+    ) -> Optional[FileEntry]:
         """After the checkpoint's own files: where the time is short, these come first."""
-        if self._results is None:
+        if self._results is None or moment is None:
             return None
-        moment = self._results.moments.of(candidate.name)
         try:
             return self._results.saver.save(moment, step)
-        finally:
-            moment.drop()
+        except (Mismatch, ValueError, OSError):
+            self._pruner.discard(prefix, [entry.name for entry in entries])
+            raise
 
     def _take(self, folder: CheckpointFolder, candidate: Candidate) -> List[FileEntry]:
         """Copies in the staging folder, hashed: what the training does to its own files no longer matters."""

@@ -28,6 +28,7 @@ from supervisor.domain.savedresults import LeftOut, SavedFile
 
 WAIT_S = 1.0
 TRIES = 3  # of a copy of a file that is being written
+FORGOTTEN_MAX = 10_000
 PENDING = 3  # moments whose checkpoint was not saved yet: the newest is the one that counts
 _COARSE_NS = 50_000_000  # a file system's clock may stand still for so long: a change in it shows no new time
 _CHUNK_BYTES = 1 << 20
@@ -146,6 +147,9 @@ class Moments:
         self._taker = taker
         self._lock = threading.Lock()
         self._names: Set[str] = set()
+        self._overtaken: Set[str] = (
+            set()
+        )  # renamed, and their moment is forgotten: later results are none of theirs
         self._pending: Dict[str, Tuple[Moment, bool]] = {}  # name -> (moment, told by a rename), oldest first
 
     def step(self) -> Optional[float]:
@@ -168,18 +172,22 @@ class Moments:
         """This entry was seen twice without a change."""
         with self._lock:
             before = self._pending.get(name)
-            if not name.startswith(BEST) and not (before is not None and before[1]):
+            told = name in self._overtaken or (before is not None and before[1])
+            if not name.startswith(BEST) and not told:
                 self._keep(name, False)
 
     def of(self, name: str) -> Moment:
-        """The results at the moment of this checkpoint. It is the caller's to drop."""
+        """The results at the moment of this checkpoint. It is the caller's to drop. ValueError: it is forgotten."""
         with self._lock:
+            if name in self._overtaken:
+                raise ValueError("newer ones have overtaken it")
             found = self._pop(name)
             return self._taker.take() if found is None else found
 
     def forget(self, name: str) -> None:
         with self._lock:
             self._drop(name)
+            self._overtaken.discard(name)
 
     def clear(self) -> None:
         """What has appeared so far was restored."""
@@ -187,6 +195,7 @@ class Moments:
         with self._lock:
             while self._pending:
                 self._drop(next(iter(self._pending)))
+            self._overtaken.clear()
 
     def _drain(self) -> None:
         with self._lock:
@@ -194,14 +203,21 @@ class Moments:
             self._names.update(names)
             wanted = [name for name in names if is_checkpoint_name(name) and not name.startswith(BEST)]
             if wanted:
+                if len(self._overtaken) > FORGOTTEN_MAX:
+                    self._overtaken.clear()  # entries that the training itself removed, unseen
+                self._overtaken.update(wanted)
                 self._keep(wanted[-1], True)
 
     def _keep(self, name: str, by_rename: bool) -> None:
         moment = self._taker.take()
         self._drop(name)
         self._pending[name] = (moment, by_rename)
+        self._overtaken.discard(name)
         while len(self._pending) > PENDING:
-            self._drop(next(iter(self._pending)))
+            oldest = next(iter(self._pending))
+            if self._pending[oldest][1]:
+                self._overtaken.add(oldest)
+            self._drop(oldest)
 
     def _drop(self, name: str) -> None:
         found = self._pop(name)

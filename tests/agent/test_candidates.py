@@ -110,6 +110,16 @@ def test_empty_folders_and_links_are_no_checkpoints(desk: Desk) -> None:
     assert desk.ready(0.0, last=True) == ["a-1"]
 
 
+def test_a_folder_that_became_a_link_holds_no_checkpoints(desk: Desk, tmp_path: Path) -> None:
+    elsewhere = tmp_path.with_name("etc")
+    elsewhere.mkdir()
+    (elsewhere / "step-5.pt").write_text("not the run's")
+    desk.path.rmdir()
+    desk.path.symlink_to(elsewhere)
+    assert desk.ready(0.0, last=True) == []
+    assert desk.entries.signature("step-5.pt") is None
+
+
 def test_the_newest_comes_last(desk: Desk) -> None:
     desk.write("b", renamed=True, mtime=5.0)
     desk.write("a", renamed=True, mtime=9.0)

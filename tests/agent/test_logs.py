@@ -137,3 +137,11 @@ def test_a_call_ends_though_somebody_writes_faster_than_it_ships(desk: Desk, las
     assert desk.log() == line * 2000
     desk.shipper.ship()
     assert len(desk.log()) > len(line) * 2000
+
+
+def test_a_log_that_became_a_link_is_not_followed(desk: Desk, tmp_path: Path) -> None:
+    (tmp_path / "passwd").write_text("root")
+    desk.path.unlink()
+    desk.path.symlink_to(tmp_path / "passwd")
+    desk.shipper.ship(last=True)
+    assert desk.log() == b""
