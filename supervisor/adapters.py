@@ -35,7 +35,7 @@ from supervisor.providers.local.carrying import carries
 from supervisor.providers.local.platform import LocalPlatform
 from supervisor.providers.local.provider import LocalProvider
 from supervisor.settings import Settings
-from supervisor.settings_gce import GCE
+from supervisor.settings_gce import GCE, NEW_DISK
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -257,13 +257,14 @@ def gce_config(settings: Settings) -> Any:
             shapes[name] = gce.parse_shape(text)
         except ValueError as error:
             raise SettingsRefused(f"gce_shapes: {name}: {error}", {"shape": name}) from None
-    disk = None
-    if settings.gce_data_disk:
+    disk = new_disk = None
+    mount, fs = settings.gce_data_disk_mount, settings.gce_data_disk_fs
+    if settings.gce_data_disk == NEW_DISK:
+        new_disk = gce.NewDisk(settings.gce_data_disk_gb, settings.gce_data_disk_type, mount, fs)
+    elif settings.gce_data_disk:
+        read_only = settings.gce_data_disk_read_only
         disk = gce.DataDisk(
-            settings.gce_data_disk,
-            settings.gce_data_disk_zone,
-            settings.gce_data_disk_mount,
-            settings.gce_data_disk_fs,
+            settings.gce_data_disk, settings.gce_data_disk_zone, mount, fs, read_only=read_only
         )
     return gce.GceConfig(
         project=settings.gce_project,
@@ -284,6 +285,7 @@ def gce_config(settings: Settings) -> Any:
         shm_size=settings.gce_shm_size,
         gpu_timeout_s=settings.gpu_timeout_s,
         data_disk=disk,
+        new_disk=new_disk,
         capacity_advice=settings.gce_capacity_advice,
         serial_logging=settings.gce_serial_logging,
         machine_prefix=settings.machine_prefix,

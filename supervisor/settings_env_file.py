@@ -37,8 +37,8 @@ def _cloud(setting: str, reason: str, convert: Callable[[str], object] = str) ->
     return OldKey(setting, reason, convert, cloud=True)
 
 
-def _joined(setting: str, reason: str) -> OldKey:
-    return OldKey(setting, reason, cloud=True, joined=True)
+def _joined(setting: str, reason: str, convert: Callable[[str], object] = str) -> OldKey:
+    return OldKey(setting, reason, convert, cloud=True, joined=True)
 
 
 OWN_PREFIX = "SPOT_"
@@ -81,10 +81,15 @@ OLD_KEYS: Mapping[str, OldKey] = {
         None, "it says where the older machines read the alert address; put the address itself into alert_url"
     ),
     "LOG_LEVEL": OldKey("log_level", "the same words in lower case", str.lower),
-    "DATA_DISK_ENABLED": _joined("gce_data_disk", "without it no data disk is used"),
+    "DATA_DISK_ENABLED": _joined(
+        "gce_data_disk",
+        "without it no data disk is used; without DATA_DISK_NAME one is made with each machine",
+    ),
     "DATA_DISK_NAME": _joined("gce_data_disk", "the disk; it lies in ZONE, so that is the only zone"),
-    "DATA_DISK_SIZE_GB": OldKey(None, _OWN + "the data disk is there already, no other is made"),
-    "DATA_DISK_TYPE": OldKey(None, _OWN + "the data disk is there already, no other is made"),
+    "DATA_DISK_SIZE_GB": _joined(
+        "gce_data_disk_gb", "of a disk that is made with each machine", google.disk_gb
+    ),
+    "DATA_DISK_TYPE": _joined("gce_data_disk_type", "of a disk that is made with each machine"),
     "DATA_DISK_DEVICE_NAME": OldKey(None, _OWN + "the device is called spot-data on every machine"),
     "DATA_DISK_MOUNT_PATH": _joined("gce_data_disk_mount", "where it is mounted"),
     "DATA_DISK_FS_TYPE": _joined("gce_data_disk_fs", "its file system"),
@@ -122,7 +127,6 @@ def read(path: Path, warnings: list[str]) -> tuple[list[tuple[str, object, str]]
                 found.append((old.setting, value, f"env-file {path} {line.key}"))
     if on_cloud:
         texts = {key: line.value for key, line in given.items()}
-        warnings += [f"{path}: {google.NO_DISK_PER_RUN}"] if google.disk_per_run(texts) else []
         found += [(name, value, f"env-file {path} {keys}") for name, value, keys in google.derived(texts)]
     boot_timeout_s = _boot_limit(given)
     if boot_timeout_s is not None:

@@ -15,10 +15,6 @@ OLD_MACHINE, OLD_GPU = "n1-standard-8", "nvidia-tesla-t4"
 # Machine types of these series bring their cards: GPU_TYPE only repeats it.
 _OWN_CARDS = re.compile(r"(a[2-9]|g[2-9])[a-z0-9]*-")
 _TRUE = ("1", "true", "yes", "on")
-NO_DISK_PER_RUN = (
-    "DATA_DISK_ENABLED without DATA_DISK_NAME meant a new disk for each run. None is made here: name a disk that is "
-    "there already (DATA_DISK_NAME), or go on without one."
-)
 
 
 def bucket_url(text: str) -> str:
@@ -57,18 +53,21 @@ def _shapes(given: Mapping[str, str]) -> dict[str, str]:
     return {name: f"{machine}+1x{gpu}"}
 
 
-def disk_per_run(given: Mapping[str, str]) -> bool:
-    return given.get("DATA_DISK_ENABLED", "").lower() in _TRUE and not given.get("DATA_DISK_NAME")
-
-
 def _disk(given: Mapping[str, str]) -> list[tuple[str, object, str]]:
-    name = given.get("DATA_DISK_NAME")
-    if not name or given.get("DATA_DISK_ENABLED", "").lower() not in _TRUE:
+    """Without a name the older runner made a disk for each run."""
+    if given.get("DATA_DISK_ENABLED", "").lower() not in _TRUE:
         return []
-    found: list[tuple[str, object, str]] = [
-        ("gce_data_disk", name, "DATA_DISK_NAME"),
-        ("gce_data_disk_zone", given.get("ZONE") or OLD_ZONE, "ZONE"),
-    ]
+    name = given.get("DATA_DISK_NAME")
+    found: list[tuple[str, object, str]] = [("gce_data_disk", "new", "DATA_DISK_ENABLED")]
+    if name:
+        found = [
+            ("gce_data_disk", name, "DATA_DISK_NAME"),
+            ("gce_data_disk_zone", given.get("ZONE") or OLD_ZONE, "ZONE"),
+        ]
+    elif given.get("DATA_DISK_SIZE_GB"):
+        found.append(("gce_data_disk_gb", disk_gb(given["DATA_DISK_SIZE_GB"]), "DATA_DISK_SIZE_GB"))
+    if not name and given.get("DATA_DISK_TYPE"):
+        found.append(("gce_data_disk_type", given["DATA_DISK_TYPE"], "DATA_DISK_TYPE"))
     for key, setting in (
         ("DATA_DISK_MOUNT_PATH", "gce_data_disk_mount"),
         ("DATA_DISK_FS_TYPE", "gce_data_disk_fs"),

@@ -33,11 +33,13 @@ _FORMS: Mapping[str, tuple[str, str]] = {
         "default, latest, or a version such as 535.288.01",
     ),
     "gce_shm_size": (r"[1-9][0-9]{0,6}[kmg]", "a size such as 2g"),
-    "gce_data_disk": (r"[a-z]([a-z0-9-]*[a-z0-9])?", "the name of a disk"),
+    "gce_data_disk": (r"[a-z]([a-z0-9-]*[a-z0-9])?", "the name of a disk, or new"),
+    "gce_data_disk_type": (r"[a-z][a-z0-9-]*", "a type of disk, such as pd-balanced"),
     "gce_data_disk_mount": (r"(/[A-Za-z0-9._-]+)+", "a folder with its whole path, such as /mnt/disks/data"),
     "gce_min_cpu_platform": (r"[A-Z][A-Za-z]+( [A-Za-z0-9]+){1,3}", "a platform such as Intel Skylake"),
     "gce_data_disk_fs": (r"ext4|xfs", "ext4 or xfs"),
 }
+NEW_DISK = "new"  # of gce_data_disk: one is made with each machine
 _ZONE = re.compile(r"[a-z]+-[a-z]+[0-9]+-([a-z]|ai[0-9]+[a-z])")
 
 
@@ -66,6 +68,9 @@ class GceSettings:
     gce_data_disk_zone: str = ""
     gce_data_disk_mount: str = "/mnt/disks/data"
     gce_data_disk_fs: str = "ext4"
+    gce_data_disk_read_only: bool = False
+    gce_data_disk_gb: int = 500  # of a new one, as its type
+    gce_data_disk_type: str = "pd-balanced"
     gce_capacity_advice: bool = True
     gce_serial_logging: bool = True  # the console goes to Cloud Logging too, where it outlives the machine
     gce_min_cpu_platform: str = ""  # such as Intel Skylake; empty = whatever the zone has
@@ -153,6 +158,20 @@ def _check_zones(s: GceSettings) -> None:
 
 
 def _check_disk(s: GceSettings) -> None:
+    if s.gce_data_disk == NEW_DISK and s.gce_data_disk_zone:
+        raise SettingsRefused(
+            f"gce_data_disk = new makes a disk with each machine, in its zone, but gce_data_disk_zone = "
+            f"{s.gce_data_disk_zone} is set: leave it out",
+            {"name": "gce_data_disk_zone"},
+        )
+    if s.gce_data_disk in ("", NEW_DISK) and s.gce_data_disk_read_only:
+        raise SettingsRefused(
+            "gce_data_disk_read_only = true needs a disk that is there already, and gce_data_disk is "
+            f"{s.gce_data_disk or 'not set'}: name one, with its gce_data_disk_zone",
+            {"name": "gce_data_disk_read_only"},
+        )
+    if s.gce_data_disk == NEW_DISK:
+        return
     if bool(s.gce_data_disk) != bool(s.gce_data_disk_zone):
         given, missing = "gce_data_disk", "gce_data_disk_zone"
         if not s.gce_data_disk:

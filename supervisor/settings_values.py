@@ -43,6 +43,7 @@ COUNT_BOUNDS = {
     "rate_per_s": (0, 100_000),  # 0 = no limit
     "results_save_max_mb": (0, 1_000_000),  # 0 = results are saved at the end only
     "gce_boot_disk_gb": (10, 65536),
+    "gce_data_disk_gb": (10, 65536),
     "gce_notice_s": (0, 120),
 }
 WORD = r"[a-z0-9][a-z0-9._-]{0,62}"

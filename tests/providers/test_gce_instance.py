@@ -13,7 +13,7 @@ import pytest
 from supervisor.api.run_spec import COMMAND_MAX_BYTES
 from supervisor.domain.placement import Placement
 from supervisor.ports.provider import LaunchRejected, LaunchRequest
-from supervisor.providers.gce.config import DataDisk, GceConfig, Shape, parse_shape
+from supervisor.providers.gce.config import DataDisk, GceConfig, NewDisk, Shape, offers, parse_shape
 from supervisor.providers.gce.instance import Parcel, bucket_and_prefix, build
 from supervisor.providers.gce.startup import startup_script
 from tests.cloud.discovery import Oracle
@@ -152,6 +152,32 @@ def test_a_data_disk_is_attached_and_outlives_the_machine() -> None:
     assert told["spot-data-disk-device-name"] == "spot-data"
     assert told["spot-data-disk-mount-path"] == "/data"
     assert told["spot-data-disk-fs-type"] == "xfs"
+    assert told["spot-data-disk-read-only"] == "false"
+
+
+def test_a_shared_data_disk_is_attached_read_only() -> None:
+    """Google gives a disk that may be written to one machine at a time."""
+    disk = DataDisk("corpus", "us-east1-c", read_only=True)
+    body = checked(replace(CONFIG, data_disk=disk), request())
+    assert (body["disks"][1]["autoDelete"], body["disks"][1]["mode"]) == (False, "READ_ONLY")
+    assert items(body)["spot-data-disk-read-only"] == "true"
+
+
+def test_a_new_disk_is_made_in_the_machines_own_zone_and_goes_with_it() -> None:
+    config = replace(CONFIG, new_disk=NewDisk(500, "pd-balanced"))
+    body = checked(config, request())
+    disk = body["disks"][1]
+    zone = request().placement.zone
+    assert disk["initializeParams"] == {
+        "diskName": f"{body['name']}-data",
+        "diskSizeGb": "500",
+        "diskType": f"zones/{zone}/diskTypes/pd-balanced",
+    }
+    assert (disk["autoDelete"], disk["mode"], disk["boot"]) == (True, "READ_WRITE", False)
+    assert items(body)["spot-data-disk-device-name"] == "spot-data"
+    zones = ("us-east1-c", "us-east1-b")
+    offered = offers(replace(config, zones=zones))
+    assert {offer.placement.zone for offer in offered} == set(zones), "no zone is pinned"
 
 
 @pytest.mark.parametrize(

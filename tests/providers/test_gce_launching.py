@@ -18,7 +18,7 @@ from supervisor.ports.provider import (
     StillLooking,
 )
 from supervisor.providers.gce import instance
-from supervisor.providers.gce.config import Shape
+from supervisor.providers.gce.config import DataDisk, NewDisk, Shape
 from supervisor.providers.gce.launching import SETTLED_S
 from tests.cloud.web import Hang, Reset
 from tests.contracts.provider_subject import ref
@@ -112,6 +112,25 @@ def test_a_disk_that_the_series_does_not_take_is_refused_and_no_stock_out(
             provider.launch(replace(subject.request(), repeated=True))
     monkeypatch.undo()
     assert subject.make().launch(subject.request(zone=1)).machine_id
+
+
+def test_a_disk_that_is_made_with_each_machine_is_asked_for_and_goes_with_it(subject: GceSubject) -> None:
+    subject.config = replace(subject.config, new_disk=NewDisk(500, "pd-balanced"))
+    machine = subject.make().launch(subject.request(zone=1))
+    (disk,) = [disk for disk in subject.compute.instance(machine.name).body["disks"] if not disk["boot"]]
+    assert disk["autoDelete"] is True
+    assert disk["source"].endswith(f"/zones/{ZONES[1]}/disks/{machine.name}-data")
+
+
+def test_many_machines_share_a_data_disk_that_none_may_write_to(subject: GceSubject) -> None:
+    zone = subject.config.zones[0]
+    subject.compute.catalog.add_disk(zone, "corpus")
+    subject.config = replace(subject.config, data_disk=DataDisk("corpus", zone, read_only=True))
+    for run in ("digits", "letters"):
+        assert subject.make().launch(subject.request(run)).machine_id
+    subject.config = replace(subject.config, data_disk=DataDisk("corpus", zone))
+    with pytest.raises(NoCapacity, match="already being used"):
+        subject.make().launch(subject.request("signs"))
 
 
 def test_a_machine_that_came_and_went_unseen_is_a_definite_no(subject: GceSubject) -> None:

@@ -7,7 +7,7 @@ from datetime import date
 import pytest
 
 from supervisor.providers.gce import pricebook as book_of
-from supervisor.providers.gce.config import DataDisk, GceConfig, offers, parse_shape
+from supervisor.providers.gce.config import DataDisk, GceConfig, NewDisk, offers, parse_shape
 from supervisor.providers.gce.pricebook import Pricebook, Row, packaged_rows, read_rows, write_rows
 
 SHAPES = {
@@ -87,6 +87,12 @@ def test_the_settings_come_first_and_mean_the_whole_machine() -> None:
 def test_every_shape_and_region_that_is_offered_is_told_in_that_order() -> None:
     all_told = [(one.shape, one.region) for one in Pricebook(CONFIG).all()]
     assert all_told == [(shape, region) for shape in SHAPES for region in ("us-east1", "europe-west4")]
+
+
+def test_a_disk_that_is_made_with_each_machine_is_paid_with_it() -> None:
+    plain, with_disk = told(PARTS), told(PARTS, replace(CONFIG, new_disk=NewDisk(500, "pd-ssd")))
+    assert plain.spot_usd_per_h is not None
+    assert with_disk.spot_usd_per_h == pytest.approx(plain.spot_usd_per_h + 500 * 0.146 / 730, abs=1e-5)
 
 
 def test_with_a_data_disk_only_its_region_is_told() -> None:

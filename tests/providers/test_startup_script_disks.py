@@ -52,6 +52,28 @@ def test_a_disk_that_is_not_there(rig: StartupRig) -> None:
     rig.given_up("no_start", "data disk spot-data", "No such file")
 
 
+def test_a_disk_that_many_machines_share_is_neither_made_nor_written(rig: StartupRig, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.write_text("ext4")
+    (tmp_path / "disk.content").mkdir()
+    use(rig, rig.folder)
+    rig.job()
+    vm = rig.boot(Scene(disks={"spot-data": disk}), spot_data_disk_read_only="true")
+    rig.ended(vm)
+    assert vm.calls("mkfs") == []
+    assert any(call[:2] == ["-o", "ro,noload"] for call in vm.calls("mount"))
+    assert f"{vm.root}/mnt/disks/spot-data:{rig.folder}/data:ro" in vm.calls("docker")[-1]
+    assert rig.seen()["command"] == "true"
+
+
+def test_a_shared_disk_without_a_file_system_is_not_made(rig: StartupRig, tmp_path: Path) -> None:
+    use(rig, rig.folder)
+    rig.boot(Scene(disks={"spot-data": tmp_path / "disk"}), spot_data_disk_read_only="true")
+    vm = rig.given_up("no_start", "data disk spot-data")
+    assert vm.calls("mkfs") == []
+    assert (tmp_path / "disk").read_bytes() == b""
+
+
 def scratch(rig: StartupRig) -> None:
     """The stub docker mounts inside the machine's folder only."""
     whole = rig.script

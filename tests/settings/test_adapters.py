@@ -97,6 +97,23 @@ def test_every_setting_of_google_s_reaches_the_machines() -> None:
     assert (config.public_url, config.store_url) == ("https://spot.example.org", "gs://my-bucket/spot")
 
 
+def test_a_new_disk_with_each_machine_and_a_shared_one_reach_the_machines() -> None:
+    config = adapters.gce_config(load(SPOT_GCE_DATA_DISK="new", SPOT_GCE_DATA_DISK_GB="50"))
+    assert config.data_disk is None
+    assert (config.new_disk.gb, config.new_disk.kind, config.new_disk.mount) == (
+        50,
+        "pd-balanced",
+        "/mnt/disks/data",
+    )
+    config = adapters.gce_config(
+        load(
+            SPOT_GCE_DATA_DISK="d", SPOT_GCE_DATA_DISK_ZONE="us-east1-b", SPOT_GCE_DATA_DISK_READ_ONLY="true"
+        )
+    )
+    assert config.new_disk is None
+    assert config.data_disk.read_only
+
+
 OTHER = {
     "SPOT_GCE_PROJECT": "another-project",
     "SPOT_GCE_ZONES": "us-east1-d",
@@ -118,6 +135,7 @@ OTHER = {
     "SPOT_GCE_DATA_DISK_ZONE": "us-east1-c",
     "SPOT_GCE_DATA_DISK_MOUNT": "/data",
     "SPOT_GCE_DATA_DISK_FS": "xfs",
+    "SPOT_GCE_DATA_DISK_READ_ONLY": "yes",
     "SPOT_GCE_CAPACITY_ADVICE": "no",
     "SPOT_GCE_SERIAL_LOGGING": "no",
     "SPOT_GCE_ENDPOINT": "http://127.0.0.1:9",
@@ -131,6 +149,10 @@ OTHER = {
     "SPOT_MACHINE_PREFIX": "rav",
     "SPOT_STORE_URL": "gs://my-bucket/other",
 }
+
+
+NEW_DISK = {"SPOT_GCE_DATA_DISK": "new", "SPOT_GCE_DATA_DISK_ZONE": ""}
+OF_A_NEW_DISK = {"SPOT_GCE_DATA_DISK_GB": "50", "SPOT_GCE_DATA_DISK_TYPE": "pd-ssd"}
 
 
 def outcome(**environ: str) -> tuple[Any, ...]:
@@ -156,9 +178,12 @@ def test_each_setting_changes_what_it_names() -> None:
         "default_image",
         "cloud_build_endpoint",
     }  # the spec's, and the user's own computer's
-    assert given <= {name.removeprefix("SPOT_").lower() for name in OTHER}
-    before = outcome()
+    assert given <= {name.removeprefix("SPOT_").lower() for name in (*OTHER, *OF_A_NEW_DISK)}
+    before, before_new = outcome(), outcome(**NEW_DISK)
     same = [name for name, value in OTHER.items() if outcome(**{name: value}) == before]
+    same += [
+        name for name, value in OF_A_NEW_DISK.items() if outcome(**NEW_DISK, **{name: value}) == before_new
+    ]
     assert same == []
 
 

@@ -76,6 +76,16 @@ def test_what_is_missing_is_named_with_an_example(name: str) -> None:
             {"SPOT_GCE_DATA_DISK": "d", "SPOT_GCE_DATA_DISK_ZONE": "us-east1-d"},
             r"gce_data_disk_zone = us-east1-d is not one of gce_zones \(us-east1-c, us-east1-b\)",
         ),
+        (
+            {"SPOT_GCE_DATA_DISK": "new", "SPOT_GCE_DATA_DISK_ZONE": "us-east1-c"},
+            "gce_data_disk = new makes a disk with each machine, in its zone, but gce_data_disk_zone = us-east1-c",
+        ),
+        ({"SPOT_GCE_DATA_DISK_READ_ONLY": "true"}, "needs a disk that is there already, and gce_data_disk is not set"),
+        (
+            {"SPOT_GCE_DATA_DISK": "new", "SPOT_GCE_DATA_DISK_READ_ONLY": "true"},
+            "needs a disk that is there already, and gce_data_disk is new",
+        ),
+        ({"SPOT_GCE_DATA_DISK_GB": "9"}, "a whole number from 10 to 65536"),
         ({"SPOT_GCE_DATA_DISK_MOUNT": "data"}, "gce_data_disk_mount = data: expected a folder"),
         ({"SPOT_GCE_BOOT_DISK_GB": "9"}, "a whole number from 10 to 65536"),
         ({"SPOT_GCE_EXTERNAL_IP": "maybe"}, "expected true or false"),

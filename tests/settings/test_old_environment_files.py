@@ -35,6 +35,8 @@ CLOUD = {
     "BOOT_DISK_SIZE": ("gce_boot_disk_gb", 100),
     "DATA_DISK_ENABLED": ("gce_data_disk", "d"),
     "DATA_DISK_NAME": ("gce_data_disk", "d"),
+    "DATA_DISK_SIZE_GB": ("gce_data_disk_gb", 500),
+    "DATA_DISK_TYPE": ("gce_data_disk_type", "pd-balanced"),  # of a new disk: this one is there already
     "DATA_DISK_MOUNT_PATH": ("gce_data_disk_mount", "/data"),
     "DATA_DISK_FS_TYPE": ("gce_data_disk_fs", "ext4"),
 }
@@ -219,11 +221,16 @@ def test_keys_further_up_are_filled_in_and_nothing_else_is() -> None:
     assert [key for key, line in lines.items() if line.shell] == ["ZONE", "MACHINE_TYPE", "GPU_TYPE"]
 
 
-def test_a_disk_for_each_run_is_told_not_to_be_made(tmp_path: Path) -> None:
-    known = load(tmp_path, "PROJECT=p\nBUCKET=my-bucket\nDATA_DISK_ENABLED=true\nDATA_DISK_NAME=\n")
-    assert known.gce_data_disk == ""
-    (warning,) = known.warnings
-    assert "meant a new disk for each run. None is made here" in warning
+def test_a_disk_for_each_run_is_made_as_the_older_runner_did(tmp_path: Path) -> None:
+    file = "PROJECT=p\nBUCKET=my-bucket\nDATA_DISK_ENABLED=true\nDATA_DISK_NAME=\n"
+    known = load(tmp_path, file)
+    assert (known.gce_data_disk, known.gce_data_disk_zone, known.gce_data_disk_gb) == ("new", "", 500)
+    assert known.warnings == ()
+    known = load(
+        tmp_path, file + "DATA_DISK_SIZE_GB=200GB\nDATA_DISK_TYPE=pd-ssd\nDATA_DISK_MOUNT_PATH=/data\n"
+    )
+    assert (known.gce_data_disk_gb, known.gce_data_disk_type) == (200, "pd-ssd")
+    assert known.gce_data_disk_mount == "/data"
 
 
 def test_our_own_variables_in_a_file_count_as_in_the_environment(tmp_path: Path) -> None:

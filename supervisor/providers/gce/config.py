@@ -43,13 +43,27 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class DataDisk:
-    """A disk that is there already and outlives every machine. It pins all machines to its zone."""
+    """A disk that is there already and outlives every machine. It pins all machines to its zone. `read_only`: many
+    machines at once may have it; else one at a time."""
 
     name: str
     zone: str
     mount: str = "/mnt/disks/data"
     fs: str = "ext4"
     device_name: str = "spot-data"
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NewDisk:
+    """A blank disk that is made with each machine and deleted with it. `kind`: such as pd-balanced."""
+
+    gb: int
+    kind: str
+    mount: str = "/mnt/disks/data"
+    fs: str = "ext4"
+    device_name: str = "spot-data"
+    read_only = False
 
 
 @dataclass(frozen=True)
@@ -74,6 +88,7 @@ class GceConfig:
     shm_size: str = "2g"
     gpu_timeout_s: float = 1200.0
     data_disk: DataDisk | None = None
+    new_disk: NewDisk | None = None  # never beside a data_disk: both are mounted in the same place
     capacity_advice: bool = True
     serial_logging: bool = True
     machine_prefix: str = "spot"

@@ -47,7 +47,7 @@ CODES: tuple[tuple[str, str, str], ...] = (
     ("INSUFFICIENT_CAPACITY", CAPACITY, ""),
     ("UNSUPPORTED_OPERATION", CAPACITY, "Google says so when a machine is preempted while it is being made."),
     ("RESOURCE_NOT_READY", CAPACITY, "An older machine still holds what this one needs."),
-    ("RESOURCE_IN_USE", CAPACITY, "Another machine still holds what this one needs, such as the data disk."),
+    ("RESOURCE_IN_USE", CAPACITY, "Another machine still holds what this one needs, such as a data disk to write to."),
     ("RESOURCE_OPERATION_RATE_EXCEEDED", CAPACITY, "Too many requests for the same resource."),
     ("RATE_LIMIT_EXCEEDED", CAPACITY, "Too many requests."),
     ("INTERNAL_ERROR", CAPACITY, "An error inside Google's cloud."),

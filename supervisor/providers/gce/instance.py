@@ -17,13 +17,14 @@ from typing import Any
 from supervisor.domain.identifiers import label_value, parse_launch_id
 from supervisor.domain.machine import ATTEMPT_LABEL, LAUNCH_LABEL, RUN_LABEL, RUNNER_LABEL, SUPERVISOR_LABEL
 from supervisor.ports.provider import LaunchRejected, LaunchRequest
-from supervisor.providers.gce.config import SCOPE, GceConfig, Shape, region_of
+from supervisor.providers.gce.config import SCOPE, GceConfig, NewDisk, Shape, region_of
 from supervisor.providers.gce.machine_facts import boot_disk_type
 
 VALUE_MAX = 262_144  # bytes of one metadata value, says the discovery document
 TOTAL_MAX = 524_288  # bytes of all keys and values must stay below this
 RUN_S = (30, 120 * 86400)  # the shortest and the longest maxRunDuration that Google takes
 FIRST_SEQUENCE = 100  # the start-up script's own beats count from 1 to 99
+NAME_MAX = 63  # letters of a name
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?\Z")
 
 
@@ -59,7 +60,7 @@ def build(config: GceConfig, request: LaunchRequest, parcel: Parcel) -> dict[str
         "machineType": f"zones/{place.zone}/machineTypes/{shape.machine_type}",
         "labels": labels(config, request),
         "scheduling": _scheduling(config, request),
-        "disks": _disks(config, shape, place.zone),
+        "disks": _disks(config, request, shape),
         "networkInterfaces": [_network(config, region_of(place.zone))],
         "serviceAccounts": [{"email": config.service_account, "scopes": [SCOPE]}],
         "metadata": {"items": [{"key": key, "value": value} for key, value in items.items()]},
@@ -113,7 +114,8 @@ def _scheduling(config: GceConfig, request: LaunchRequest) -> dict[str, Any]:
     return scheduling
 
 
-def _disks(config: GceConfig, shape: Shape, zone: str) -> list[dict[str, Any]]:
+def _disks(config: GceConfig, request: LaunchRequest, shape: Shape) -> list[dict[str, Any]]:
+    zone = request.placement.zone
     boot = {
         "sourceImage": config.boot_image,
         "diskSizeGb": str(config.boot_disk_gb),
@@ -126,12 +128,31 @@ def _disks(config: GceConfig, shape: Shape, zone: str) -> list[dict[str, Any]]:
             {
                 "source": source,
                 "deviceName": config.data_disk.device_name,
-                "mode": "READ_WRITE",
+                "mode": "READ_ONLY" if config.data_disk.read_only else "READ_WRITE",
                 "boot": False,
                 "autoDelete": False,
             }
         )
+    if config.new_disk is not None:
+        disks.append(_new_disk(config.new_disk, request, shape))
     return disks
+
+
+def _new_disk(disk: NewDisk, request: LaunchRequest, shape: Shape) -> dict[str, Any]:
+    """Deleted with its machine, so nothing of it can be forgotten."""
+    kind = boot_disk_type(disk.kind, shape)  # series that boot from no such disk take none beside it either
+    blank = {
+        "diskName": request.name[: NAME_MAX - len("-data")] + "-data",
+        "diskSizeGb": str(disk.gb),
+        "diskType": f"zones/{request.placement.zone}/diskTypes/{kind}",
+    }
+    return {
+        "initializeParams": blank,
+        "deviceName": disk.device_name,
+        "mode": "READ_WRITE",
+        "boot": False,
+        "autoDelete": True,
+    }
 
 
 def _network(config: GceConfig, region: str) -> dict[str, Any]:
@@ -176,10 +197,12 @@ def _metadata(config: GceConfig, request: LaunchRequest, shape: Shape, parcel: P
         items["spot-conda-env"] = str(request.job["conda_env"])
     if config.storage_endpoint:
         items["spot-storage-endpoint"] = config.storage_endpoint
-    if config.data_disk is not None:
-        items["spot-data-disk-device-name"] = config.data_disk.device_name
-        items["spot-data-disk-mount-path"] = config.data_disk.mount
-        items["spot-data-disk-fs-type"] = config.data_disk.fs
+    disk = config.data_disk or config.new_disk
+    if disk is not None:
+        items["spot-data-disk-device-name"] = disk.device_name
+        items["spot-data-disk-mount-path"] = disk.mount
+        items["spot-data-disk-fs-type"] = disk.fs
+        items["spot-data-disk-read-only"] = "true" if disk.read_only else "false"
     return items
 
 

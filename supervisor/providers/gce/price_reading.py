@@ -68,9 +68,11 @@ class PriceReader:
         return rows
 
     def _disks(self) -> tuple[str, ...]:
-        """Types of the boot disks of all shapes."""
-        wanted, shapes = self._config.boot_disk_type, self._config.shapes.values()
-        return tuple(dict.fromkeys(boot_disk_type(wanted, shape) for shape in shapes))
+        """Types of the disks that are made with machines of all shapes."""
+        config = self._config
+        wanted = [config.boot_disk_type, *([config.new_disk.kind] if config.new_disk is not None else [])]
+        pairs = ((kind, shape) for kind in wanted for shape in config.shapes.values())
+        return tuple(dict.fromkeys(boot_disk_type(kind, shape) for kind, shape in pairs))
 
     def _machine_types(self) -> dict[tuple[str, str], MachineType]:
         """(machine type, region) -> what it is, where a zone of that region has it. ApiError."""

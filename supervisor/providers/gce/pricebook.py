@@ -137,11 +137,13 @@ class Pricebook:
 
 
 def parts_of(config: GceConfig, shape: Shape) -> tuple[Part, ...]:
-    """Everything of one machine that is billed by the hour or month. A data disk is there without it: not counted."""
+    """Everything of one machine that is billed by the hour or month, and nothing that is there without it."""
     parts = [Part(MACHINE, shape.machine_type, 1)]
     if shape.gpu_type:
         parts.append(Part(GPU, shape.gpu_type, shape.gpus))
     parts.append(Part(DISK, boot_disk_type(config.boot_disk_type, shape), config.boot_disk_gb))
+    if config.new_disk is not None:
+        parts.append(Part(DISK, boot_disk_type(config.new_disk.kind, shape), config.new_disk.gb))
     if config.external_ip:
         parts.append(Part(ADDRESS, EXTERNAL_IP, 1))
     return tuple(parts)

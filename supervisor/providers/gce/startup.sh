@@ -201,4 +201,5 @@ read_papers() {
     attribute spot-data-disk-device-name '[a-zA-Z0-9_-]*' '' && DISK=$VALUE
     attribute spot-data-disk-mount-path '/[^:]*' /mnt/disks/data && DISK_MOUNT=$VALUE
     attribute spot-data-disk-fs-type '[a-z0-9]+' ext4 && DISK_FS=$VALUE
+    attribute spot-data-disk-read-only 'true|false' false && DISK_READ_ONLY=${VALUE/false/}
 }

@@ -100,7 +100,7 @@ run_container() { # no --gpus, no --runtime: here docker knows neither
     arguments+=(-e "SPOT_MACHINE=$NAME" -e "SPOT_MACHINE_DIR=$MACHINE" -v "$MACHINE:$MACHINE")
     [ -z "${GCE_METADATA_HOST:-}" ] || arguments+=(-e "GCE_METADATA_HOST=$GCE_METADATA_HOST")
     [ -z "$SCRATCH_FOLDER" ] || arguments+=(-v "$SCRATCH_FOLDER:$SCRATCH" -e "SPOT_SCRATCH_DIR=$SCRATCH")
-    [ -z "$DISK" ] || arguments+=(-v "$DISK_FOLDER:$DISK_MOUNT")
+    [ -z "$DISK" ] || arguments+=(-v "$DISK_FOLDER:$DISK_MOUNT${DISK_READ_ONLY:+:ro}")
     if ((GPUS > 0)); then
         for device in "$ROOT"/dev/nvidia[0-9]* "$ROOT"/dev/nvidia{ctl,-uvm,-uvm-tools}; do
             [ ! -e "$device" ] || arguments+=(--device "$device:${device#"$ROOT"}")

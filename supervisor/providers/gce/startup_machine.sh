@@ -125,6 +125,12 @@ mount_disk() {
 
 bring_disk() { # DEVICE
     mkdir -p "$DISK_FOLDER" && head -c 512 "$1" >/dev/null || return 1
+    if [ -n "$DISK_READ_ONLY" ]; then # shared by many: nobody replays its journal, and nobody makes it
+        local replay=noload
+        [ "$DISK_FS" = ext4 ] || replay=norecovery
+        mount -o "ro,$replay" "$1" "$DISK_FOLDER"
+        return
+    fi
     blkid -p "$1"
     case $? in
         0) mount "$1" "$DISK_FOLDER" ;;

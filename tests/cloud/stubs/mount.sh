@@ -3,6 +3,7 @@
 # place as a link.
 record=$(printf '%s\037' "$@")
 printf '%s\036' "$record" >>"$VM_STUB/calls/mount"
+[ "${2#ro,}" = "${2:-}" ] || shift 2 # -o ro,...: of a disk that many have
 case $1 in
     -*) exit 0 ;;
 esac
