@@ -17,7 +17,7 @@ from supervisor.providers.gce.errors import ApiError
 from supervisor.providers.gce.launching import Launcher
 from tests.acceptance.cloud_matrix import ANSWERS, CALLS, OF_ALL, Cell, MatrixHouse, cells, matrix_house
 
-AT_ONCE, PAUSE_S, WINDOW_S = 6, 20.0, 75.0
+AT_ONCE, PAUSE_S, WINDOW_S = 9, 20.0, 75.0
 RESTART_EACH = 5  # batches: a new process of the supervisor remembers nothing
 MOST_S = 3600.0
 
