@@ -18,7 +18,7 @@ env: $(VENV)/.project-installed build/vendor/.fetched  ## Make or refresh the en
 
 $(VENV)/.lock-installed: requirements-dev.lock tools/make_venv.sh
 	@tools/make_venv.sh $(VENV)
-	@$(PY) -m pip --disable-pip-version-check --quiet install --require-hashes -r requirements-dev.lock
+	@tools/install_locked.sh $(PY) requirements-dev.lock
 	@touch $@
 
 $(VENV)/.project-installed: pyproject.toml $(VENV)/.lock-installed

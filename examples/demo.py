@@ -2,8 +2,9 @@
 
     python -m examples.demo
 
-Everything lives in a temporary folder and is ended again, whatever happens. The last line is one JSON object whose
-values come from the API and from files; the exit code is 0 only if they show what the demo promises.
+Everything lives in a temporary folder and is ended again, whatever happens. The exit code is 0 only if the API and the
+files show what the demo promises. At a terminal it ends in the commands to type next; elsewhere its last line is one
+JSON object with those values.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ SETTINGS = {
 }
 TWIN_WITHIN_S = 90.0
 INTERRUPTED = 130
+NEXT = (". .venv/bin/activate && spot up", "spot submit --run-id my-run --code . --watch -- python train.py")
 
 
 class Interrupted(Exception):
@@ -110,7 +112,10 @@ class Demo:
             self.screen.title(f"weights without any: {facts.uninterrupted_sha256}")
             took_s = time.monotonic() - began
             self.screen.title(f"the same, bit for bit; the whole demo took {took_s:.0f} s")
-        print(json.dumps(summary(facts)), flush=True)
+        if found or not self.screen.person:
+            print(json.dumps(summary(facts)), flush=True)
+        else:
+            tell_next(self.screen)
         return 1 if found else 0
 
     def tell_settings(self) -> None:
@@ -142,7 +147,7 @@ class Demo:
         story.kill_supervisor()
         story.finish()
         house.wait_for_twin(TWIN_WITHIN_S)
-        for words in (("show", RUN_ID), ("show", RUN_ID, "--facts"), ("pull", RUN_ID)):
+        for words in (("show", RUN_ID), ("pull", RUN_ID)):
             screen.plain("")
             screen.title(f"$ spot {' '.join(words)}")
             code, lines = house.spot(*words, folder=ROOT if words[0] == "show" else house.folder)
@@ -158,6 +163,12 @@ class Demo:
         code, _ = self.house.spot("submit", str(file))
         if code:
             raise StoryFailed(f"spot submit ended with exit code {code}")
+
+
+def tell_next(screen: Screen) -> None:
+    screen.plain("\nYour own training, in the folder of train.py:")
+    for command in NEXT:
+        screen.plain(f"  {command}")
 
 
 def main(demo: Callable[[], Demo] = Demo) -> int:

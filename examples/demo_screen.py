@@ -22,8 +22,9 @@ class Screen:
     """Lines to standard output. One thread at a time."""
 
     def __init__(self) -> None:
-        self._colours = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-        room = shutil.get_terminal_size((WIDTH, 25)).columns if sys.stdout.isatty() else WIDTH
+        self.person = sys.stdout.isatty()  # somebody looks on
+        self._colours = self.person and not os.environ.get("NO_COLOR")
+        room = shutil.get_terminal_size((WIDTH, 25)).columns if self.person else WIDTH
         self._width = max(60, min(room, WIDTH))
 
     def title(self, text: str) -> None:

@@ -21,7 +21,7 @@ FINISH_WITHIN_S = 120.0
 NOTICE_S = 3.0
 STEPS_BEFORE_NEXT = 40  # that an attempt trains before its disaster, so that each has something to lose
 STEPS_ALONE = 40  # that the training takes while there is no supervisor
-TOLD_EVERY_S = 8.0  # the sentence is told again after this, also where nothing changes
+TOLD_EVERY_S = 10.0  # the sentence is told again after this, also where nothing changes
 DISASTERS = (
     "1/5 preemption with {notice_s:.0f} s notice",
     "2/5 kill -9 of the whole machine, without notice and without a record",
@@ -30,8 +30,9 @@ DISASTERS = (
     "5/5 kill -9 of the supervisor itself",
 )
 LOSSES = ("preempted",)  # they speak against the zone
-QUIET = ("pending", "launching")  # their events say as much
-ROUTINE = ("checkpoints_removed",)
+# What is told of the history: the rest is in `spot events`. Why an attempt ended says what comes next, too.
+TOLD = ("attempt_ended", "try_failed", "results_verified")
+FIRST_STALL_POLL = 2  # at one poll without progress nobody speaks of a stall
 TERMINAL = ("completed", "partial", "failed", "stopped")
 
 
@@ -69,14 +70,12 @@ class Story:
         self.view = view
         for event in news:
             self._after = event["id"]
-            if event["kind"] not in ROUTINE:
+            if event["kind"] in TOLD:
                 self.screen.event(event["text"])
-        stall = view.run["stall"]["polls"] if view.status == "running" else 0
-        state = (view.status, view.number, stall if stall > 1 else 0, view.live is not None)
-        changed = (
-            state != self._state and view.status not in QUIET and (view.status != "running" or state[-1])
-        )
-        goes_on = view.status not in TERMINAL and time.monotonic() - self._told_at > TOLD_EVERY_S
+        stalls = view.status == "running" and view.run["stall"]["polls"] >= FIRST_STALL_POLL
+        state = (view.number, stalls, view.status in TERMINAL)
+        changed = state != self._state and (stalls or view.status in TERMINAL)
+        goes_on = view.status == "running" and time.monotonic() - self._told_at > TOLD_EVERY_S
         self._state = state
         if changed or goes_on:
             self._told_at = time.monotonic()

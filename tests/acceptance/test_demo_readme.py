@@ -116,6 +116,22 @@ def test_the_training_travels_as_a_bundle_and_its_results_are_pulled(shown: list
     assert shown[pulled + 1] == f"OK {last['pulled']}/{last['pulled']}, errors 0"
 
 
+def test_the_log_ends_in_commands_that_readme_tells_and_that_exist(capsys: pytest.CaptureFixture[str]):
+    """At a terminal; a program reads JSON there."""
+    from supervisor.cli.main import COMMANDS
+
+    demo.tell_next(Screen())
+    last = capsys.readouterr().out.rstrip("\n").splitlines()[-1]
+    assert last.strip() == demo.NEXT[-1]
+    assert last.strip() in README.read_text(encoding="utf-8")
+    for command in demo.NEXT:
+        assert re.findall(r"spot ([a-z]+)", command)[0] in COMMANDS
+
+
+def test_what_the_demo_says_fits_on_two_screens(shown: list[str]):
+    assert len(shown) <= 77, "half of what it once was"
+
+
 def test_the_last_line_is_a_summary_of_a_good_demo(last: dict[str, Any]):
     assert list(last) == list(summary(Facts(demo.RUN_ID)))
     assert (last["run_id"], last["status"], last["results_verified"]) == (demo.RUN_ID, "completed", True)
