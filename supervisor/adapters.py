@@ -133,6 +133,10 @@ def _folder(settings: Settings, store: Store) -> FilesystemStore:
     """A store is made only where no run can have anything in it yet: an empty mount point is not an empty store."""
     objects = _refusing(FilesystemStore.at, settings.store_url)
     if settings.origins["store_url"] == "default" or not store.page(RunFilter(), None, 1).runs:
+        if objects.root.parent == settings.data_dir:
+            # Logs and results of runs: private, whatever the data folder's mode. The store says what is wrong.
+            with contextlib.suppress(OSError):
+                objects.root.mkdir(mode=0o700)
         return FilesystemStore.create(objects.root)
     return objects
 

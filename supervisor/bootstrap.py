@@ -35,8 +35,8 @@ from supervisor.serving_process import began
 from supervisor.settings import Settings
 from supervisor.storage import schema
 from supervisor.storage import store as storage
-from supervisor.storage.folder_lock import FolderLock
-from supervisor.storage.serving import shown
+from supervisor.storage.folder_lock import FolderLock, make_private
+from supervisor.storage.serving import database_file, shown
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +75,7 @@ def _open(settings: Settings, start_over: bool, opened: contextlib.ExitStack) ->
     lock = FolderLock(settings.data_dir)
     lock.take()
     opened.callback(lock.give_back)
+    make_private(settings.data_dir, database_file(settings.database_url))
     listener = server.bind(settings.host, settings.port)
     opened.callback(listener.close)
     ownership = Ownership(settings.data_dir, lambda: adapters.stored_objects(settings), start_over)
@@ -127,6 +128,7 @@ def migrate(settings: Settings) -> None:
     lock.take()
     try:
         with _in_one_sentence(settings):
+            make_private(settings.data_dir, database_file(settings.database_url))
             schema.migrate(settings.database_url)
     finally:
         lock.give_back()

@@ -15,6 +15,8 @@ from supervisor.services.doctor import Surroundings
 from supervisor.services.doctor_alerts import Alerts
 from supervisor.settings import Settings
 from supervisor.settings_gce import GCE, LOCAL
+from supervisor.storage.folder_lock import readable_by_others
+from supervisor.storage.serving import database_file
 
 SHOWN = 4
 # What a warning of the settings says of a line that nobody reads; the others only tell how a value is carried over.
@@ -46,7 +48,7 @@ def settings_lines(settings: Settings) -> tuple[Finding, ...]:
         more = f" and {len(unread) - SHOWN} more" if len(unread) > SHOWN else ""
         fix = "correct these lines or take them out; spot config show --origin tells what counts"
         line = Finding("settings", WARN, fact, "; ".join(unread[:SHOWN]) + more, fix)
-    places = (_places(settings),) if settings.provider == LOCAL else ()
+    places = (_privacy(settings),) + ((_places(settings),) if settings.provider == LOCAL else ())
     return line, _timeouts(settings), *places
 
 
@@ -73,6 +75,24 @@ def _meant(settings: Settings) -> str:
         f"project {settings.gce_project}; {regions} ({zones}); {shapes}; account {account}; bucket "
         f"{settings.store_url}; image {settings.default_image or 'as each run names it'}"
     )
+
+
+def _privacy(settings: Settings) -> Finding:
+    try:
+        names = readable_by_others(settings.data_dir, database_file(settings.database_url))
+    except OSError as error:
+        return Finding(
+            "privacy", WARN, f"{settings.data_dir} cannot be looked at", str(error), "ls -la on it"
+        )
+    if not names:
+        return Finding(
+            "privacy", OK, f"others can read none of the supervisor's files in {settings.data_dir}"
+        )
+    fact = f"others can read {', '.join(names)} in {settings.data_dir}"
+    cause = (
+        "commands, environments and logs of runs stand there; the next start of the supervisor closes them"
+    )
+    return Finding("privacy", WARN, fact, cause, f"chmod -R go-rwx {settings.data_dir}")
 
 
 def _places(settings: Settings) -> Finding:

@@ -48,7 +48,8 @@ class MachineFolder:
 
     def take(self) -> bool:
         """False when another agent lives on this folder. OSError."""
-        descriptor = os.open(os.path.join(self.root, "lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
+        flags = os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(os.path.join(self.root, "lock"), flags, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -61,7 +62,7 @@ class MachineFolder:
         """Tell the provider which process this machine is. The first thing an agent does."""
         text = {"pid": identity.pid, "start_ticks": identity.start_ticks, "boot_id": identity.boot_id}
         temporary = os.path.join(self.root, ".agent.json.%d" % identity.pid)
-        with open(temporary, "w", encoding="utf-8") as target:
+        with open(temporary, "w", encoding="utf-8", opener=_ours) as target:
             json.dump(text, target)
             target.flush()
             os.fsync(target.fileno())
@@ -71,23 +72,23 @@ class MachineFolder:
         """Make what the training needs: its folders, an empty output, and the module `spot_progress`."""
         for folder in (self.checkpoints, self.results, self.scratch, self.python, self.staging, self.threads):
             os.makedirs(folder, exist_ok=True)
-        with open(self.output, "ab"):
+        with open(self.output, "ab", opener=_ours):
             pass
         module = pkgutil.get_data("supervisor.agent", "spot_progress.py")
         if module is not None:
-            with open(os.path.join(self.python, "spot_progress.py"), "wb") as target:
+            with open(os.path.join(self.python, "spot_progress.py"), "wb", opener=_ours) as target:
                 target.write(module)
 
     def say(self, text: str) -> None:
         """A line of ours in the command's output. Where the disk is full, or a pipe lies there that nobody reads, it
         is left out: the beat has it."""
-        with suppress(OSError), open(self.output, "ab", opener=_unblocked) as target:
+        with suppress(OSError), open(self.output, "ab", opener=_ours) as target:
             target.write(b"spot: %s\n" % text.encode("utf-8", "replace"))
 
     def tell_stopping(self, reason: str) -> None:
         """For `spot_progress.stopping()`, in processes that get no TERM too. Neither a full disk nor a pipe in the
         file's place may hold up the end."""
-        with suppress(OSError), open(self.stopping, "w", encoding="utf-8", opener=_unblocked) as target:
+        with suppress(OSError), open(self.stopping, "w", encoding="utf-8", opener=_ours) as target:
             target.write(reason + "\n")
 
     @property
@@ -101,7 +102,7 @@ class MachineFolder:
         too, for as long as this agent lives."""
         deadline = self._deadline = time.clock_gettime(time.CLOCK_BOOTTIME) + notice_s
         temporary = os.path.join(self.root, ".notice.json")
-        with open(temporary, "w", encoding="utf-8") as target:
+        with open(temporary, "w", encoding="utf-8", opener=_ours) as target:
             json.dump({"deadline_boottime_s": deadline, "notice_s": notice_s}, target)
         os.rename(temporary, os.path.join(self.root, "notice.json"))
 
@@ -117,5 +118,6 @@ class MachineFolder:
         return max(0.0, deadline - time.clock_gettime(time.CLOCK_BOOTTIME))
 
 
-def _unblocked(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK, 0o644)
+def _ours(path: str, flags: int) -> int:
+    """A file of this folder: no link that the training laid there is followed, and no pipe is waited for."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW, 0o600)

@@ -24,6 +24,7 @@ from supervisor.agent.candidates import is_checkpoint_name
 from supervisor.agent.pruning import BEST
 from supervisor.agent.renames import Renames
 from supervisor.agent.resultsfolder import ResultsFolder, Signature, signature_of
+from supervisor.agent.transfer import no_link
 from supervisor.domain.savedresults import LeftOut, SavedFile
 
 WAIT_S = 1.0
@@ -232,7 +233,7 @@ class Moments:
 def _copy(source: str, target: str, size: int) -> Tuple[str, int]:
     """The first `size` bytes: (sha256, bytes copied)."""
     digest, copied = hashlib.sha256(), 0
-    with open(source, "rb", buffering=0) as reader, open(target, "wb", buffering=0) as writer:
+    with open(source, "rb", buffering=0) as reader, open(target, "wb", buffering=0, opener=no_link) as writer:
         while copied < size:
             data = reader.read(min(_CHUNK_BYTES, size - copied))
             if not data:

@@ -79,12 +79,17 @@ def upload_file(
     return FileEntry(name, size, digest), info.generation
 
 
+def no_link(path: str, flags: int) -> int:
+    """An opener for a file that we write: through no link that somebody laid in its place."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+
+
 def download(
     store: Store, prefix: str, path: str, entry: FileEntry, between: Callable[[], None] = nothing
 ) -> None:
     """Write the object to `path`, durably. Raises Mismatch, StoreUnavailable, OSError."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "wb") as target:
+    with open(path, "wb", opener=no_link) as target:
 
         def chunks() -> Iterable[bytes]:
             for chunk in store.read(prefix + entry.name):

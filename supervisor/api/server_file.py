@@ -42,5 +42,7 @@ class ServerFile:
 
     def _write(self) -> None:
         draft = self._path.with_name(f".{self._path.name}.{os.getpid()}")
-        draft.write_text(self._text)
+        draft.unlink(missing_ok=True)
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(self._text)
         os.replace(draft, self._path)

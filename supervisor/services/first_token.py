@@ -51,7 +51,7 @@ def ensure(store: Store, data_dir: Path, now: float) -> None:
 def _read(path: Path) -> str:
     """Empty where there is none. What others can read is made private."""
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=_no_link) as file:
             if os.fstat(file.fileno()).st_mode & 0o077:
                 os.fchmod(file.fileno(), 0o600)
                 told = {telemetry.ACTION: "admin_token", "path": str(path)}
@@ -59,6 +59,11 @@ def _read(path: Path) -> str:
             return file.read(1000).decode("ascii", "replace").strip()
     except FileNotFoundError:
         return ""
+
+
+def _no_link(path: str, flags: int) -> int:
+    """The mode of what a link leads to is not ours to change."""
+    return os.open(path, flags | os.O_NOFOLLOW)
 
 
 def _make(store: Store, path: Path, now: float) -> None:

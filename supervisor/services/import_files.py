@@ -98,7 +98,7 @@ def _scratch(elsewhere: Elsewhere, run_id: str) -> Iterator[Path]:
         with tempfile.TemporaryDirectory() as folder:
             yield Path(folder)
         return
-    elsewhere.scratch.mkdir(parents=True, exist_ok=True)
+    elsewhere.scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
     with elsewhere.guard:
         left = [
             path

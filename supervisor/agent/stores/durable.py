@@ -147,7 +147,7 @@ def locked(path: str, wait_s: float) -> Iterator[int]:
 
     BlockingIOError after `wait_s`. Unlocked by hand, because a child forked meanwhile shares the descriptor.
     """
-    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o666)
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     try:
         _lock(descriptor, time.monotonic() + wait_s)
         try:

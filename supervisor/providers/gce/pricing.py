@@ -119,7 +119,10 @@ class Pricing:
             return
         draft = self._path.with_suffix(f".{os.getpid()}.tmp")
         try:
-            with draft.open("w", encoding="utf-8") as file:
+            draft.unlink(missing_ok=True)
+            with open(
+                os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8"
+            ) as file:
                 file.write(book_of.write_rows(rows))
                 file.flush()
                 os.fsync(file.fileno())

@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 from supervisor.domain.causes import Cause
 from supervisor.domain.machine import MachineRecord
 from supervisor.ports.provider import LaunchRequest
-from supervisor.providers.local.papers import Unreadable, read_json, sync_folder, write_json
+from supervisor.providers.local.papers import Unreadable, private, read_json, sync_folder, write_json
 from supervisor.providers.local.processes import Identity
 from supervisor.providers.local.removing import remove
 
@@ -173,7 +173,7 @@ class Folders:
         self.machines = (data_dir / "machines").resolve()
         self.own = data_dir / "local"
         self.released = self.own / "released"
-        for path in (self.machines, self.released):
+        for path in (self.machines, self.own, self.released):
             path.mkdir(parents=True, exist_ok=True, mode=0o700)
         with self.locked():
             for half_made in self.machines.glob(".new-*"):
@@ -184,7 +184,7 @@ class Folders:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """One launch, release or clean-up at a time, across threads and processes; free when its holder dies."""
-        with (self.own / "lock").open("ab") as file:
+        with open(self.own / "lock", "ab", opener=private) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
@@ -280,7 +280,7 @@ class Folders:
 
 
 def _copy_papers(source: Path, place: Path) -> None:
-    place.mkdir()
+    place.mkdir(mode=0o700)
     for name in KEPT:
         with suppress(FileNotFoundError):
             shutil.copyfile(source / name, place / name, follow_symlinks=False)

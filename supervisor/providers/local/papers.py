@@ -42,6 +42,11 @@ def write_json(path: Path, data: Mapping[str, object]) -> None:
     sync_folder(path.parent)
 
 
+def private(path: str, flags: int) -> int:
+    """An opener for files of ours: for this user's eyes only, and through no link that somebody laid in its place."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
+
+
 def sync_folder(path: Path) -> None:
     """Make renames in this folder survive a power cut."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from supervisor.providers.local.folders import Folder
+from supervisor.providers.local.papers import private
 from supervisor.providers.local.secrets import read_all, variables, without_secrets
 
 
@@ -40,7 +41,10 @@ class Agents:
         if job is not None and job.gpu_ids is not None:
             # Whatever the service itself may see: this machine sees its own cards, or none.
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(job.gpu_ids)
-        with (folder.path / "console.log").open("ab") as console, _input(read_all(references)) as given:
+        with (
+            open(folder.path / "console.log", "ab", opener=private) as console,
+            _input(read_all(references)) as given,
+        ):
             child = subprocess.Popen(
                 [self._python, str(folder.path / "agent.pyz"), str(folder.path)],
                 stdin=given,
