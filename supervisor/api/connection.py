@@ -5,13 +5,18 @@ or takes nothing of an answer, would keep a connection for as long as he likes, 
 few. So each wait for a client has an end here, and of those that have not sent the head of a request the longest
 waiting one goes where there are too many: a client that means it sends its head at once.
 
+A client that still sends its body when it has its answer (413, 401, …) is read from for a while before the connection
+is closed. Closing at once would reset it, and most clients then never see the answer (nginx's lingering_close).
+
 Timers are set where a request comes in pieces only: one that lies in one packet costs a look at a state.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -24,13 +29,15 @@ HEAD_MAX_BYTES = 16 * 1024
 @dataclass(frozen=True, slots=True)
 class Patience:
     """`head_s`: for the head of a request. `body_s`: within so long at least `body_bytes` of a body must come, or its
-    end. `rest_s`: for the rest of a body when its request is answered already. `taking_s`: for a client that takes
-    nothing of its answer. `waiting_most`: connections that may be without a head at once."""
+    end. `rest_s`: for the rest of a body when its request is answered already, `rest_bytes` of it at most where the
+    connection ends with that answer. `taking_s`: for a client that takes nothing of its answer. `waiting_most`:
+    connections that may be without a head at once."""
 
     head_s: float = 10.0
     body_s: float = 10.0
     body_bytes: int = 10_000
     rest_s: float = 10.0
+    rest_bytes: int = 256_000_000
     taking_s: float = 60.0
     waiting_most: int = 200
 
@@ -42,6 +49,16 @@ def protocol(patience: Patience) -> type[H11Protocol]:
     return type("Connection", (_Connection,), name)
 
 
+class _Transport:
+    """The connection's transport, whose `close` lets the connection read on for a while."""
+
+    def __init__(self, real: asyncio.Transport, close: Callable[[], None]) -> None:
+        self._real, self.close = real, close
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+
 class _Connection(H11Protocol):
     patience: Patience
     waiting: dict[_Connection, None]
@@ -49,9 +66,12 @@ class _Connection(H11Protocol):
     _timer: asyncio.TimerHandle | None = None
     _taking: asyncio.TimerHandle | None = None
     _came = 0  # bytes since the timer was set
+    _lingers = False  # answered and closed on our side; the rest of the body is read and dropped
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._real = transport
+        self.transport = _Transport(transport, self._close)  # type: ignore[assignment]
         self._await("head", self.patience.head_s)
         self.waiting[self] = None
         if len(self.waiting) > self.patience.waiting_most:
@@ -64,6 +84,10 @@ class _Connection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._came += len(data)
+        if self._lingers:
+            if self._came > self.patience.rest_bytes:
+                self._give_up()
+            return
         super().data_received(data)
         if self.conn.their_state is h11.SEND_BODY:
             if self._awaited not in ("body", "rest"):
@@ -76,8 +100,19 @@ class _Connection(H11Protocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if self.conn.their_state is h11.SEND_BODY and not self.transport.is_closing():
+        if self.conn.their_state is h11.SEND_BODY and not self.transport.is_closing() and not self._lingers:
             self._await("rest", self.patience.rest_s)
+
+    def _close(self) -> None:
+        """Close; a client in the middle of its body gets its answer first."""
+        sending = self.conn.their_state is h11.SEND_BODY and not self.conn.they_are_waiting_for_100_continue
+        if self._lingers or not sending or not self._real.can_write_eof():
+            self._real.close()
+            return
+        self._lingers = True
+        self._real.write_eof()
+        self.flow.resume_reading()
+        self._await("rest", self.patience.rest_s)
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -96,7 +131,7 @@ class _Connection(H11Protocol):
         )
         for part in (event, h11.Data(data=bytes(answer.body)), h11.EndOfMessage()):
             self.transport.write(self.conn.send(part) or b"")
-        self.transport.close()
+        self._real.close()
 
     def _await(self, what: str, longest_s: float = 0.0) -> None:
         if self._timer is not None:

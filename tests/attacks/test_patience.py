@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -136,3 +139,42 @@ def test_who_takes_nothing_of_a_large_answer_is_left(bed: Bed) -> None:
             return False
 
         wait_for(broken, 20, "the connection to be broken off")
+
+
+def too_large(port: int, path: str = BEAT, size: int = 8_000_000) -> int:
+    """What urllib is answered, which announces the end of its connection and reads nothing before all is sent."""
+    request = urllib.request.Request(
+        f"http://{HERE}:{port}{path}", b"x" * size, {"Content-Type": "application/json"}, method="POST"
+    )
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(request, timeout=30)  # noqa: S310 - our own server
+    with caught.value as refusal:
+        assert json.loads(refusal.read())["status"] == refusal.code
+        return refusal.code
+
+
+@pytest.mark.parametrize("path", [BEAT, "/v1/runs", "/livez", "/v1/nothing"])
+def test_who_sends_too_much_reads_the_refusal(bed: Bed, path: str) -> None:
+    with serving(bed, Patience()) as port:
+        assert too_large(port, path) == 413
+
+
+def test_a_server_that_closes_at_once_resets_that_client(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broken variant."""
+    monkeypatch.setattr("supervisor.api.connection._Connection._close", lambda self: self._real.close())
+    with serving(bed, Patience()) as port, pytest.raises(OSError):  # noqa: PT011 - a reset or a broken pipe
+        too_large(port)
+
+
+@pytest.mark.parametrize("patience", [SHORT, Patience(rest_bytes=1_000_000)])
+def test_the_rest_of_a_refused_body_is_read_for_a_while_only(bed: Bed, patience: Patience) -> None:
+    """Whoever stands still, and whoever never ends, is cut off."""
+    head = ask("POST", BEAT, JSON, "Content-Length: 90000000", "Connection: close")
+    piece = b"" if patience is SHORT else b"x" * 100_000
+    with serving(bed, patience) as port, socket.create_connection((HERE, port)) as wire:
+        wire.sendall(head + b"x")
+        with pytest.raises(OSError, match=r"reset|pipe"):  # noqa: PT012 - whichever of both calls meets it
+            end = time.monotonic() + 20
+            while time.monotonic() < end:
+                wire.sendall(piece or b"x")
+                time.sleep(0.01 if piece else 0.5)
