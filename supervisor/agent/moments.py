@@ -84,7 +84,8 @@ class Taker:
                 files.append(taken)
                 continue
             if taken.size > room:
-                limit = "%d bytes is more than is left of results_save_max_mb" % taken.size
+                limit = "%d bytes, more than was left of results_save_max_mb = %d"
+                limit %= (taken.size, self._max_bytes // 10**6)
                 left_out.append(LeftOut(taken.name, limit))
                 continue
             target = os.path.join(staging, str(len(files)))

@@ -179,7 +179,8 @@ class ResultsSaver:
         text = ""
         if left_out:
             first = "%s: %s" % (runfiles.storable(left_out[0].name), left_out[0].why)
-            text = "%d files of results wait for the end; %s" % (len(left_out), first)
+            count = "1 file" if len(left_out) == 1 else "%d files" % len(left_out)
+            text = "%s of results will be saved at the end only; %s" % (count, first)
         self._note(text)
 
     # --- bringing back --------------------------------------------------------------------------------------------
@@ -213,7 +214,7 @@ class ResultsSaver:
         self._by_content.update({(file.sha256, file.size): file.key for _, file in back.values()})
         if self.lost:
             name, reason = next(iter(self.lost.items()))
-            self._note("restored without %d files of results; %s: %s" % (len(self.lost), name, reason))
+            self._note("%d of the results were not brought back; %s: %s" % (len(self.lost), name, reason))
 
     def _read(self, entry: FileEntry) -> Optional[SavedResults]:
         """None: it is not there, or not what was written."""
@@ -246,7 +247,8 @@ class ResultsSaver:
     def lost_among(self, files: Tuple[FileEntry, ...], refused: Mapping[str, str]) -> Tuple[str, ...]:
         """What the run has written to its results and is not among `files`, each as a phrase with the reason."""
         there = {entry.name for entry in files}
-        missing = {runfiles.storable(name): reason for name, reason in self.lost.items()}
+        lost = "lost with an earlier machine (%s)"
+        missing = {runfiles.storable(name): lost % reason for name, reason in self.lost.items()}
         missing.update(refused)
         return tuple(
             "results: %s" % reason if name == "." else "results %s: %s" % (name, reason)

@@ -227,7 +227,7 @@ def test_without_time_for_results_the_checkpoint_is_saved_with_the_older_ones_an
     [file] = desk.saved().files
     assert desk.store.calm.get(file.key)[0] == b"1\n"
     assert desk.saved().left_out == (LeftOut("metrics.csv", NO_TIME),)
-    assert desk.notes[-1] == f"1 files of results wait for the end; metrics.csv: {NO_TIME}"
+    assert desk.notes[-1] == f"1 file of results will be saved at the end only; metrics.csv: {NO_TIME}"
 
 
 def test_a_full_store_holds_up_no_checkpoint(tmp_path: Path) -> None:
@@ -294,10 +294,12 @@ def test_a_result_that_does_not_verify_is_lost_by_name_and_the_checkpoint_counts
     desk.results.restore(pointer.results)
     assert os.listdir(desk.path) == ["b"]
     [phrase] = desk.results.lost_among((), {})
-    assert phrase.startswith("results a: ")
+    assert phrase.startswith("results a: lost with an earlier machine (")
     assert "differs from its checksum" in phrase
     assert desk.results.lost_among((rules.FileEntry("a", 1, ""),), {}) == ()
     desk.results.restore(rules.FileEntry("nowhere", 1, "00"))
     assert os.listdir(desk.path) == []
     [phrase] = desk.results.lost_among((), {})
-    assert phrase.startswith("results: the list of what was saved cannot be read")
+    assert phrase.startswith(
+        "results: lost with an earlier machine (the list of what was saved cannot be read"
+    )

@@ -106,14 +106,18 @@ def test_what_is_too_large_for_a_save_is_told_and_its_loss_makes_the_run_no_whol
     save = 'echo 1 > "$SPOT_CHECKPOINT_DIR/.1"; mv "$SPOT_CHECKPOINT_DIR/.1" "$SPOT_CHECKPOINT_DIR/step-1"; '
     rig.start(command=big + save + "sleep 600", results_save_max_mb=2)
     rig.beat_with(
-        "the sentence", lambda b: "1 files of results wait for the end; big.bin" in (b.message or "")
+        "the sentence",
+        lambda b: "1 file of results will be saved at the end only; big.bin" in (b.message or ""),
     )
+    rig.beat_with("its checkpoint", lambda b: b.checkpoint_step == 1)
     die(rig)
     rig.start(command='ls "$SPOT_RESULTS_DIR"', attempt=2, holder_gone=True)
     rig.ended()
     done = rig.baton.done
     assert done is not None
-    assert done.lost == ("results big.bin: 3000000 bytes is more than is left of results_save_max_mb",)
+    [lost] = done.lost
+    why = "3000000 bytes, more than was left of results_save_max_mb = 2"
+    assert lost == f"results big.bin: lost with an earlier machine ({why})"
 
 
 def test_links_and_bad_names_are_told_in_the_log(rig: Rig, tmp_path: Path) -> None:
