@@ -55,6 +55,7 @@ NEEDED: Mapping[str, Scope | None] = {
     "show_cost": Scope.READ,
     "purge_run": Scope.WRITE,
     "stop_run": Scope.WRITE,
+    "retry_run": Scope.WRITE,
     "resume_run": Scope.WRITE,
     "stop_runs": Scope.WRITE,
     "resume_runs": Scope.WRITE,

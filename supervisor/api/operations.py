@@ -168,6 +168,12 @@ OPERATIONS: Mapping[str, Operation] = {
         refuses="CURSOR_INVALID COUNT_DIFFERS",
         body_required=False,
     ),
+    "retry_run": Operation(
+        {202: schemas.Run},
+        refuses=KEYED + "RUN_NOT_FOUND NOTHING_TO_RETRY",
+        takes=("Idempotency-Key",),
+        sends=("ETag", "Idempotency-Replayed"),
+    ),
     "approve_run": Operation(
         {202: schemas.Run},
         bodies.ApproveBody,

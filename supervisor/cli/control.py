@@ -1,4 +1,4 @@
-"""stop, resume, approve: the three commands that change a run."""
+"""stop, resume, retry, approve: the commands that change a run."""
 
 from __future__ import annotations
 
@@ -153,6 +153,17 @@ def _resume(client: Client, name: str, body: Json, no_wait: bool) -> Json | None
     except KeyboardInterrupt:
         output.note(f"\nLeft; {name} goes on stopping. Resume it when it has stopped: spot resume {name}")
         return None
+
+
+@click.command()
+@run_argument
+@output_option
+@server_options
+def retry(client: Client, form: str, run_id: str | None) -> None:
+    """Try now: ask for the machine of a waiting run at once, whatever pause is left."""
+    name = choose_run(client, run_id)
+    show_change(client.post(run_path(name, "retry"), {}), form)
+    output.suggest(f"spot watch {name}")
 
 
 @click.command()

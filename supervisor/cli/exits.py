@@ -11,6 +11,7 @@ NOT_FOUND = 5
 CONFLICT = 6
 UNREACHABLE = 7
 TIMEOUT = 8
+NEEDS_PERSON = 9  # `wait` and `watch`: the run cannot go on before a person has done something
 DETACHED = 130
 
 _BY_HTTP_STATUS = {

@@ -38,6 +38,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "change": ("change", "change", "Other labels, limits or zones for a run that exists."),
     "stop": ("control", "stop", "Stop a run; its checkpoint is kept."),
     "resume": ("control", "resume", "Start a run that has ended again, from its checkpoint."),
+    "retry": ("control", "retry", "Ask for the machine of a waiting run now."),
     "gc": ("machines", "gc", "Release machines of this supervisor that serve no run."),
     "import": ("importing", "import_run", "Take over a run of the older shell runner."),
     "purge": ("purge", "purge", "Delete all files of a run that is over."),
@@ -56,7 +57,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
 # How `spot --help` groups them: by what a person is about to do.
 SECTIONS = {
     "Set up": "doctor up down serve config token webhook build-image prices import backup migrate",
-    "Train": "submit change stop resume approve pull",
+    "Train": "submit change stop resume retry approve pull",
     "Look": "ls show watch wait logs serial events cost zones health",
     "Clean up": "gc purge",
     "More": "dev docs completion",

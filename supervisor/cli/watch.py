@@ -23,6 +23,7 @@ from supervisor.domain.events import ROUTINE
 from supervisor.lifecycle.optional_figures import percent
 
 POLL_S = 1.0
+NEEDS_YOU = "needs you"  # a next action of the API
 EVERY = click.FloatRange(0.1, 86400.0)  # seconds between two looks
 REPEAT_S = 60.0
 EVENTS_SHOWN = 8
@@ -43,7 +44,7 @@ TIMEOUT = click.option(
 def watch(
     ctx: click.Context, /, client: Client, run_id: str | None, seconds: float | None, timeout: float | None
 ) -> None:
-    """Follow a run until it ends. Ctrl-C leaves; the run goes on.
+    """Follow a run until it ends or needs you (exit 9). Ctrl-C leaves; the run goes on.
 
     `spot watch 60` shows all runs, read anew every 60 seconds; `spot watch RUN 60` one of them so often.
     """
@@ -67,19 +68,9 @@ def _seconds(ctx: click.Context, given: str, more: float | None) -> float:
 @server_options
 @click.pass_context
 def wait(ctx: click.Context, /, client: Client, form: str, run_id: str | None, timeout: float | None) -> None:
-    """Wait silently until a run ends; the exit code says how: 0 completed, 3 otherwise."""
+    """Wait silently until a run ends or needs you; the exit code says how: 0 completed, 9 needs you, 3 otherwise."""
     name = choose_run(client, run_id)
-    told = ""
-
-    def attend(run: Json) -> None:
-        nonlocal told
-        approval = f"its release: {release_command(run)}" if run["status"] == "awaiting_teardown" else ""
-        person = str(run.get("needs_person") or approval)
-        if person and person != told:
-            output.note(f"{name} needs you: {safe(person)}")
-        told = person
-
-    run = _until_end(client, name, timeout, lambda: client.get(run_path(name)), attend)
+    run = _until_end(client, name, timeout, lambda: client.get(run_path(name)), lambda _: None)
     if run is None:
         ctx.exit(exits.DETACHED)
     if not output.emit(run, [run], form, "run_id"):
@@ -88,7 +79,16 @@ def wait(ctx: click.Context, /, client: Client, form: str, run_id: str | None, t
 
 
 def end_code(run: Json) -> int:
+    if run["status"] not in TERMINAL:
+        return exits.NEEDS_PERSON
     return exits.OK if run["status"] == "completed" else exits.RUN_FAILED
+
+
+def _person(run: Json) -> str:
+    """What it waits for a person to do; "" = nothing."""
+    if run["status"] == "awaiting_teardown" and run["next_action"]["what"] == NEEDS_YOU:
+        return f"its release: {release_command(run)}"
+    return str(run.get("needs_person") or "")
 
 
 def follow_run(client: Client, run_id: str, timeout_s: float | None, every_s: float | None = None) -> int:
@@ -115,7 +115,8 @@ def _until_end(
     show: Callable[[Json], None],
     every_s: float | None = None,
 ) -> Json | None:
-    """The run once it is terminal; None when the person left. Raises CliError (exit 8) at the timeout."""
+    """The run once it is terminal or needs a person; None when who watches left. Raises CliError (exit 8) at the
+    timeout."""
     began = time.monotonic()
     try:
         while True:
@@ -123,6 +124,10 @@ def _until_end(
             run: Json = client.patiently(look, output.note, left_s)
             show(run)
             if run["status"] in TERMINAL:
+                return run
+            person = _person(run)
+            if person:
+                output.note(f"{run_id} needs you: {safe(person)}")
                 return run
             if timeout_s is not None and time.monotonic() - began >= timeout_s:
                 text = f"{run_id} is still {run['status']} after {timeout_s:g} s; it goes on."

@@ -185,6 +185,12 @@ class StopNewer(Conflict):
     code = "STOP_NEWER"
 
 
+class NothingToRetry(Conflict):
+    """The run does not wait for a next try."""
+
+    code = "NOTHING_TO_RETRY"
+
+
 class NothingToApprove(Conflict):
     code = "NOTHING_TO_APPROVE"
 

@@ -21,6 +21,7 @@ class EventKind(StrEnum):
     ATTEMPT_ENDED = "attempt_ended"
     CHECKPOINT_REJECTED = "checkpoint_rejected"
     STOP_REQUESTED = "stop_requested"
+    RETRY_REQUESTED = "retry_requested"  # a person wants the next try now
     FINISHING = "finishing"
     RESULTS_VERIFIED = "results_verified"
     RESULTS_UNVERIFIED = "results_unverified"

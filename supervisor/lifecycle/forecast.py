@@ -80,6 +80,15 @@ def due_text(at: float | None, now: float) -> str:
     return "at the next look" if at is None or at <= now else f"in {until_text(at, now)}"
 
 
+def needs_person(run: Run) -> str:
+    """What a person must do before this run can go on; "" = nothing. Waiting does not help against a quota or a refused
+    request, so these need one too, although they are tried again now and then."""
+    if run.terminal:
+        return ""
+    refused = run.status == Status.WAITING and run.cause in (Cause.QUOTA, Cause.LAUNCH_REJECTED)
+    return run.needs_person or ((run.detail or str(run.cause)) if refused else "")
+
+
 def next_action(run: Run, now: float) -> NextAction:
     """The next thing that happens to this run without anybody's doing, or what a person must do."""
     if run.needs_person and not run.terminal:
@@ -127,7 +136,7 @@ def _stopping(run: Run, now: float) -> NextAction:
 
 
 def _approve(run: Run, now: float) -> NextAction:
-    return NextAction("needs you")
+    return NextAction("needs you" if run.approval is None else "release machine")
 
 
 def _terminal(run: Run, now: float) -> NextAction:

@@ -15,6 +15,7 @@ from supervisor.domain.events import Event, EventKind
 from supervisor.domain.run import Run
 from supervisor.domain.status import ACTIVE, Status
 from supervisor.lifecycle.figures import age_text, clip, ended, money_text, plural
+from supervisor.lifecycle.forecast import needs_person
 from supervisor.lifecycle.limits import billed_h
 from supervisor.lifecycle.sentences import status_text
 from supervisor.lifecycle.sentences_end import loss_accepted
@@ -48,7 +49,7 @@ class Standing:
 
 def problem(run: Run, now: float) -> Problem | None:
     """What keeps this run from going on, if it is more than the next minutes; None = nothing does."""
-    asked = bool(run.needs_person) and not loss_accepted(run)
+    asked = bool(needs_person(run)) and not loss_accepted(run)
     answered = run.approval is not None and not awaits_pull(run)
     asked = asked or (run.status == Status.AWAITING_TEARDOWN and not answered)
     waits = run.status == Status.WAITING and run.cause != Cause.QUEUED  # a queue of our own is no problem

@@ -17,9 +17,10 @@ from difflib import get_close_matches
 from typing import Any
 
 from supervisor.domain import timeouts
-from supervisor.domain.errors import InvalidRequest, UnknownPrice
+from supervisor.domain.errors import InvalidRequest, SpotError, UnknownPrice
 from supervisor.domain.placement import Offer
 from supervisor.domain.policies import Limits, Policy, ResultRule
+from supervisor.ports.provider import ProviderUnavailable
 from supervisor.services.nearness import REQUIRE, refuse_far
 from supervisor.services.parts import Parts
 from supervisor.services.spec_secrets import LOCAL, check_kinds, check_secrets, shared_names
@@ -69,6 +70,26 @@ def policy_from(spec: Spec, parts: Parts, now: float) -> Policy:
     if spec.get("same_region") == REQUIRE:
         refuse_far(parts.platform, usable, policy.image)
     return policy
+
+
+def secret_refusal(spec: Spec, parts: Parts) -> SpotError | None:
+    """Why a run of this spec could not be started here: a secret of this computer that cannot be read. None where there
+    is none, and for machines elsewhere, which read their own."""
+    wanted, provider = spec.get("secrets", {}), provider_of(spec, parts)
+    if provider != LOCAL or provider not in parts.providers:
+        return None
+    local = {name: reference for name, reference in wanted.items() if not reference.startswith("gcp:")}
+    try:
+        told = parts.providers[provider].check_secrets(set(local.values())) if local else {}
+    except ProviderUnavailable:  # it is asked again at the launch
+        return None
+    found = [
+        (f"#/spec/secrets/{name}", told[reference]) for name, reference in local.items() if told[reference]
+    ]
+    if not found:
+        return None
+    text = "; ".join(f"secret {pointer.rpartition('/')[2]}: {why}" for pointer, why in found)
+    return InvalidRequest(f"{text}. Nothing was stored.", {}, found)
 
 
 def warnings_of(spec: Spec, provider: str) -> tuple[str, ...]:

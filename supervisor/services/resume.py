@@ -19,7 +19,7 @@ from supervisor.services import code, reopen
 from supervisor.services.changing import RACES, find_run, refuse_more
 from supervisor.services.keys import Once, Reply, answered, keep, taken
 from supervisor.services.parts import Parts
-from supervisor.services.policy import Spec, policy_from, provider_of, settled
+from supervisor.services.policy import Spec, policy_from, provider_of, secret_refusal, settled
 
 Told = TypeVar("Told")
 
@@ -93,7 +93,8 @@ def _resume(
 ) -> Told:
     """`known` and `answer` are the first and the last in the transaction; what is known already is all that is told."""
     if wish.spec is not None:
-        wish = replace(wish, spec=settled(wish.spec, parts), refusal=code.refusal(parts, wish.spec))
+        refusal = code.refusal(parts, wish.spec) or secret_refusal(wish.spec, parts)
+        wish = replace(wish, spec=settled(wish.spec, parts), refusal=refusal)
     for _ in range(RACES):
         reopen.refuse_awaiting(find_run(parts, run_id))
         seen, now = look(parts, run_id), parts.clock.now()

@@ -13,7 +13,7 @@ from typing import Any
 from supervisor.domain.attempt import Attempt, Pulse
 from supervisor.domain.placement import Placement
 from supervisor.domain.run import Run
-from supervisor.lifecycle.forecast import eta_s, live_pulse
+from supervisor.lifecycle.forecast import eta_s, live_pulse, needs_person
 from supervisor.lifecycle.limits import run_cost_usd, run_on_demand_usd
 from supervisor.lifecycle.sentences import next_action, status_text
 from supervisor.services import rfc3339
@@ -55,7 +55,7 @@ def run_json(
         "status_text": status_text(run, now, trouble=trouble),
         "detail": run.detail,
         "hold": run.hold,
-        "needs_person": run.needs_person,
+        "needs_person": needs_person(run),
         "attempt": run.attempt.number if run.attempt is not None else None,
         "placement": placement_json(placement, gpu_of) if placement is not None else None,
         "machine_id": _machine_id(run, attempt),

@@ -24,7 +24,7 @@ from supervisor.services import code, oldrun
 from supervisor.services.changing import RACES
 from supervisor.services.keys import Once, Reply, answered, keep, once, scope_of, taken
 from supervisor.services.parts import Parts
-from supervisor.services.policy import Spec, policy_from, provider_of, settled, warnings_of
+from supervisor.services.policy import Spec, policy_from, provider_of, secret_refusal, settled, warnings_of
 from supervisor.services.reopen import marker_generation
 from supervisor.services.resume import Look, Raced, Resumed, Wish, look, refuse_one_more, resume_in, settle
 from supervisor.services.run_view import dumps, run_json
@@ -73,8 +73,9 @@ def _submit(parts: Parts, request: SubmitRequest, caller: Caller, asked: Once | 
 
 
 def prepared(parts: Parts, request: SubmitRequest) -> SubmitRequest:
-    """With the spec as it is stored, and with what is wrong with its code."""
-    return replace(request, spec=settled(request.spec, parts), refusal=code.refusal(parts, request.spec))
+    """With the spec as it is stored, and with what is wrong with its code or its secrets."""
+    refusal = code.refusal(parts, request.spec) or secret_refusal(request.spec, parts)
+    return replace(request, spec=settled(request.spec, parts), refusal=refusal)
 
 
 def with_old(parts: Parts, request: SubmitRequest, seen: Look) -> SubmitRequest:

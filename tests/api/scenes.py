@@ -87,8 +87,10 @@ def submits(bed: Bed, ask: Asking) -> None:
 def ends(bed: Bed, ask: Asking) -> None:
     bed.submit("digits-7", SPEC)
     ask("POST", RUN + "/approve", {"machine_id": "id-1"})
+    ask("POST", RUN + "/retry")
     ask("POST", RUN + "/stop")
     bed.train("digits-7")
+    ask("POST", RUN + "/retry")
     bed.end("digits-7", Status.STOPPED)
     ask("POST", RUN + "/stop")
     ask("POST", "/v1/runs/digits-9/stop")

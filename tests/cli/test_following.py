@@ -59,6 +59,12 @@ class TestWatchWithoutATerminal:
             assert ended.code == 130
             assert "Detached from digits-7; it goes on. Come back: spot watch digits-7" in ended.err
 
+    def test_a_run_that_needs_a_person_is_left(self, api, spot) -> None:
+        serve_run(api, a_run(status="waiting", needs_person="the quota allows no L4"))
+        ended = spot("watch", "digits-7")
+        assert ended.code == 9
+        assert "digits-7 needs you: the quota allows no L4" in ended.err
+
     def test_the_time_is_up(self, api, spot) -> None:
         serve_run(api, a_run())
         ended = spot("watch", "digits-7", "--timeout", "0s")
@@ -77,24 +83,30 @@ class TestWait:
         api.say("GET", "/v1/runs/digits-7", END)
         assert json.loads(spot("wait", "digits-7", "-o", "json").out) == END
 
-    def test_a_run_that_needs_a_person_says_so_once(self, api, spot) -> None:
+    def test_a_run_that_needs_a_person_ends_the_wait_with_a_code_of_its_own(self, api, spot) -> None:
         needy = a_run(status="finishing", needs_person="two files are missing")
-        api.say_in_turn("GET", "/v1/runs/digits-7", needy, needy, needy, END)
-        assert spot("wait", "digits-7").err == "digits-7 needs you: two files are missing\n"
+        api.say_in_turn("GET", "/v1/runs/digits-7", a_run(), needy, END)
+        ended = spot("wait", "digits-7")
+        assert (ended.code, ended.err) == (9, "digits-7 needs you: two files are missing\n")
 
     def test_an_approval_that_is_awaited_is_said(self, api, spot) -> None:
-        api.say_in_turn("GET", "/v1/runs/digits-7", a_run(status="awaiting_teardown"), END)
-        assert spot("wait", "digits-7").err == "digits-7 needs you: its release: spot approve digits-7\n"
+        asks = a_run(status="awaiting_teardown", next_action={"what": "needs you", "at": None})
+        api.say_in_turn("GET", "/v1/runs/digits-7", asks, END)
+        ended = spot("wait", "digits-7")
+        assert (ended.code, ended.err) == (9, "digits-7 needs you: its release: spot approve digits-7\n")
+
+    def test_an_approval_that_was_given_is_waited_for(self, api, spot) -> None:
+        given = a_run(status="awaiting_teardown", next_action={"what": "release machine", "at": None})
+        api.say_in_turn("GET", "/v1/runs/digits-7", given, END)
+        assert spot("wait", "digits-7").code == 0
 
     def test_a_pull_that_is_awaited_is_said(self, api, spot) -> None:
         results = {"files": 2, "size_bytes": 9, "missing": [], "pulled": False, "pull_required": True}
-        waits = a_run(status="awaiting_teardown", results=results)
-        pulled = a_run(status="awaiting_teardown", results={**results, "pulled": True})
-        api.say_in_turn("GET", "/v1/runs/digits-7", waits, pulled, END)
-        assert spot("wait", "digits-7").err.splitlines() == [
-            "digits-7 needs you: its release: spot pull digits-7",
-            "digits-7 needs you: its release: spot approve digits-7",
-        ]
+        needs = {"what": "needs you", "at": None}
+        waits = a_run(status="awaiting_teardown", results=results, next_action=needs)
+        api.say_in_turn("GET", "/v1/runs/digits-7", waits, END)
+        ended = spot("wait", "digits-7")
+        assert (ended.code, ended.err) == (9, "digits-7 needs you: its release: spot pull digits-7\n")
 
     def test_a_supervisor_that_restarts_is_waited_for(self, api, spot, monkeypatch) -> None:
         monkeypatch.setattr(client, "RETRY_S", 0.0)

@@ -1,4 +1,4 @@
-"""Wishes for one run: stop, resume, approve. 202 where the loop has something to do, 200 where nothing changes."""
+"""Wishes for one run: stop, resume, retry, approve. 202 where the loop has work to do, 200 where nothing changes."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from supervisor.services.approve import ApproveRequest, approve, approve_once
 from supervisor.services.keys import Reply
 from supervisor.services.policy import warnings_of
 from supervisor.services.resume import Resumed, Wish, resume, resume_once
+from supervisor.services.retry import retry, retry_once
 from supervisor.services.run_view import Json, dumps
 from supervisor.services.stop import stop, stop_once
 
@@ -58,6 +59,17 @@ async def resume_run(request: Request, run_id: str) -> Response:
     if once is not None:
         return replied(await run_in_threadpool(resume_once, services.parts, run_id, wish, once, shape))
     return replied(await run_in_threadpool(lambda: shape(resume(services.parts, run_id, wish))))
+
+
+@router.post("/retry", status_code=202)
+async def retry_run(request: Request, run_id: str) -> Response:
+    """Ask for the machine of a waiting run now, whatever pause is left."""
+    read_query(NoParameters, request)
+    services, caller, once = services_of(request), caller_of(request), once_of(request, None)
+    view = services.queries.view
+    if once is not None:
+        return replied(await run_in_threadpool(retry_once, services.parts, run_id, caller, once, view))
+    return run_answer(await run_in_threadpool(lambda: view(retry(services.parts, run_id, caller))), 202)
 
 
 @router.post("/approve", status_code=202)

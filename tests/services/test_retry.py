@@ -1,0 +1,87 @@
+"""Try now, and who says that a person is needed: health, the sentence's event and the patrol agree."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from supervisor.domain.causes import Cause
+from supervisor.domain.errors import InvalidRequest, NothingToRetry
+from supervisor.domain.placement import ZoneRecord, offer_key
+from supervisor.domain.status import Status
+from supervisor.lifecycle.patrol import problem
+from supervisor.services.retry import retry
+from supervisor.services.submit import SubmitRequest, submit
+from tests.scenarios.deeds_of_people import ACTOR
+from tests.services.bed import COMMAND, Bed
+
+
+def waits(bed: Bed, cause: Cause = Cause.QUOTA) -> float:
+    bed.submit("digits-7")
+    now = bed.clock.now()
+    for offer in bed.provider.offers():
+        bed.store.put_zone(
+            "local cell", offer_key(offer.placement), ZoneRecord(2, now + 600, cause, "no room")
+        )
+    bed.change(
+        "digits-7", status=Status.WAITING, cause=cause, detail="no room", waiting_since=now, next_at=now + 600
+    )
+    return now
+
+
+def test_a_waiting_run_is_due_now_and_its_zones_are_asked_again(bed: Bed) -> None:
+    now = waits(bed)
+    bed.wake.wait(0.0)
+    after = retry(bed.parts, "digits-7", ACTOR)
+    assert (after.status, after.next_at) == (Status.WAITING, None)
+    records = bed.store.zones("local cell")
+    spot = [records[offer_key(one.placement)] for one in bed.provider.offers() if one.placement.spot]
+    assert {(one.cool_until, one.failures) for one in spot} == {(now, 2)}
+    assert bed.events("digits-7")[-1] == "retry_requested"
+    assert bed.wake.wait(0.0), "the loop looks at once"
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [(Status.RUNNING, "nothing of it waits"), (Status.FAILED, "spot resume digits-7"),
+     (Status.FINISHING, "goes on trying by itself")],
+)  # fmt: skip
+def test_what_waits_for_nothing_is_refused_with_what_helps(bed: Bed, status: Status, words: str) -> None:
+    bed.submit("digits-7")
+    bed.train("digits-7")
+    bed.change("digits-7", status=status, needs_person="1 file" if status == Status.FINISHING else "")
+    with pytest.raises(NothingToRetry, match=words):
+        retry(bed.parts, "digits-7", ACTOR)
+
+
+def test_a_run_that_is_being_launched_is_left_as_it_is(bed: Bed) -> None:
+    bed.submit("digits-7")
+    run = bed.change("digits-7", status=Status.LAUNCHING)
+    assert retry(bed.parts, "digits-7", ACTOR) == run
+
+
+@pytest.mark.parametrize("cause", [Cause.QUOTA, Cause.LAUNCH_REJECTED, Cause.NO_CAPACITY])
+def test_health_event_and_patrol_agree_on_who_is_needed(bed: Bed, cause: Cause) -> None:
+    waits(bed, cause)
+    run = bed.run("digits-7")
+    needed = cause != Cause.NO_CAPACITY
+    found = problem(run, bed.clock.now())
+    assert found is not None
+    assert found.of_person is needed
+    assert bed.services.queries.show("digits-7")["needs_person"] == ("no room" if needed else "")
+
+
+def test_a_secret_that_cannot_be_read_here_is_refused_at_the_submit(bed: Bed, tmp_path: Path) -> None:
+    missing, there = tmp_path / "missing", tmp_path / "there"
+    there.write_text("value")
+    spec = {**COMMAND, "secrets": {"API_KEY": f"file:{missing}"}}
+    with pytest.raises(InvalidRequest, match=r"secret API_KEY: .*cannot be read") as refused:
+        submit(bed.parts, SubmitRequest(spec, run_id="digits-7"), ACTOR)
+    assert refused.value.errors[0][0] == "#/spec/secrets/API_KEY"
+    assert bed.store.find("digits-7") is None
+    readable = replace(
+        SubmitRequest(spec, run_id="digits-7"), spec={**spec, "secrets": {"API_KEY": f"file:{there}"}}
+    )
+    assert submit(bed.parts, readable, ACTOR).status == 201
