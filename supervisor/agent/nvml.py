@@ -10,6 +10,8 @@ import ctypes
 from ctypes import byref, c_char_p, c_int, c_uint, c_ulonglong, c_void_p
 from typing import Any, Dict, List, Optional, Sequence
 
+from supervisor.domain.beat_telemetry import HARDWARE_XIDS
+
 SUCCESS, GPU_IS_LOST = 0, 15
 _WORDS = {
     3: "not supported",
@@ -153,7 +155,9 @@ class Nvml:
         for _ in range(_EVENTS_AT_ONCE):
             if self._call("nvmlEventSetWait_v2", self._events, byref(event), c_uint(0)) != SUCCESS:
                 return
-            self._xids[event.device or 0] = event.data
+            card = event.device or 0
+            if self._xids.get(card) not in HARDWARE_XIDS or event.data in HARDWARE_XIDS:
+                self._xids[card] = event.data  # a lost card is followed by errors of its programs
 
     def _number(self, name: str, card: c_void_p, *kind: int) -> Optional[int]:
         value = c_uint()

@@ -14,6 +14,7 @@ import time
 from types import FrameType
 from typing import Optional
 
+from supervisor.agent import cuda
 from supervisor.agent.attention import Ending
 from supervisor.agent.claim import StandDown, claim
 from supervisor.agent.codefolder import bring
@@ -85,6 +86,8 @@ class Supervision:
         """Up to the command's start. Raises StandDown, BatonRefused, GaveUp, Unfit, NotStarted, OSError."""
         station = self._station
         patience = station.patience(station.told_to_end)
+        # Before the claim: whoever holds the baton now may go on until this machine can compute.
+        no_cuda = self._cuda() if station.job.gpus and station.unfit is None else ""
         baton = claim(
             station.keeper,
             station.job.launch_id,
@@ -99,6 +102,8 @@ class Supervision:
         if station.unfit is not None:
             raise station.unfit
         check_gpus(station.job, station.gpus, station.told_to_end)
+        if no_cuda:
+            raise Unfit(heartbeat.NO_GPU, no_cuda)
         if station.job.code is not None:
             bring(station.store, station.job.code, station.folder.code, patience)
         restorer = Restorer(
@@ -113,6 +118,12 @@ class Supervision:
         station.results.saver.restore(None if pointer is None else pointer.results)
         station.saver.clean(patience.insist("reading the baton", station.keeper.read))
         self._start(pointer)
+
+    def _cuda(self) -> str:
+        station = self._station
+        return cuda.trouble(
+            station.told_to_end, lambda text: station.situation.note("cuda", text), cuda.driver_version
+        )
 
     def _reject(self, step: int, text: str) -> None:
         self._station.situation.note("restore", text)

@@ -14,6 +14,8 @@ from typing import Any, Dict, Iterator, Optional, Tuple
 
 MAX_BYTES = 2048
 MAX_GPUS = 16
+# Errors of the card or its link, by NVIDIA's catalog. 13, 31, 43, 45 and 68 come from the program, others say little.
+HARDWARE_XIDS = (48, 64, 74, 79, 94, 95, 119, 120)
 Column = Tuple[Optional[float], ...]
 
 

@@ -72,6 +72,7 @@ class CauseRule:
 C = Cause
 BACKOFF = "recover with backoff"
 FREED = "recover with backoff: the machine and all but its checkpoint is given up"
+ELSEWHERE = "recover at once in another zone, shape or on-demand, each once an hour; then wait for a person"
 REPEAT = "repeat the identical spec, until it ends twice at one step with the same exit and last line"
 NEWER_CHECKPOINT = "a newer checkpoint exists"
 NEWER_OR_NAMED = "a newer checkpoint in this attempt, or named by the run's retry rules"
@@ -87,7 +88,8 @@ CAUSES: tuple[CauseRule, ...] = (
     CauseRule((C.SUPERSEDED, C.CUT_OFF), Kind.FREE, False, False, False, "another attempt lives, or recover"),
     CauseRule((C.NO_CAPACITY, C.QUOTA, C.LAUNCH_REJECTED), Kind.PACED, False, False, True, "wait, paced"),
     CauseRule((C.QUEUED,), Kind.PACED, False, False, False, "wait for one of our own machines to go"),
-    CauseRule((C.ORPHANED, C.AGENT_LOST, C.GPU_FAULT, C.GPU_UNAVAILABLE), Kind.INFRA, True, True, True, BACKOFF),
+    CauseRule((C.GPU_FAULT, C.GPU_UNAVAILABLE), Kind.FREE, False, False, True, ELSEWHERE),
+    CauseRule((C.ORPHANED, C.AGENT_LOST), Kind.INFRA, True, True, True, BACKOFF),
     CauseRule((C.BOOT_TIMEOUT,), Kind.PAID, True, True, True, BACKOFF),
     CauseRule((C.STALLED, C.HOST_OOM, C.KILLED, C.UNKNOWN), Kind.PAID, True, True, False, BACKOFF),
     CauseRule((C.DISK_FULL,), Kind.PAID, True, True, False, FREED, NEWER_CHECKPOINT),

@@ -56,6 +56,18 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
+class Refusal:
+    """A machine of this offer was had and could not serve: its GPUs did not work."""
+
+    zone: str
+    shape: str
+    spot: bool
+    at: float
+    cause: Cause
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """`key` is the database's id, `version` its row version. Times are epoch seconds by the supervisor's clock."""
 
@@ -90,6 +102,7 @@ class Run:
     waiting_since: float | None = None
     waiting_told: tuple[str, ...] = ()  # the reasons for this wait that were told of
     avoid_zone: str = ""  # the zone the last attempt was lost in
+    refusals: tuple[Refusal, ...] = ()  # of this generation, within the last hour
     stop: StopRequest | None = None
     stop_consumed: str | None = None
     approval: Approval | None = None

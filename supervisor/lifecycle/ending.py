@@ -14,7 +14,7 @@ from supervisor.domain.attempt import Attempt, Retiring
 from supervisor.domain.causes import Cause, CauseRule, Kind, rule_for
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.heartbeat import Exit
-from supervisor.domain.run import Counters, Run
+from supervisor.domain.run import Counters, Refusal, Run
 from supervisor.domain.status import Status
 from supervisor.domain.world import World
 from supervisor.lifecycle.decision import Decision, moved, tell
@@ -24,7 +24,7 @@ from supervisor.lifecycle.figures import ended
 from supervisor.lifecycle.forecast import due_text
 from supervisor.lifecycle.hindsight import reached
 from supervisor.lifecycle.limits import attempt_cost_usd, on_demand_usd, training_s
-from supervisor.lifecycle.placement import NoOffer, after_loss, choose
+from supervisor.lifecycle.placement import NoOffer, after_loss, choose, refused_lately
 from supervisor.lifecycle.sentences_attempt import ended_text, kept_text, ran_s, steps_lost
 
 NO_PROGRESS_LIMIT = 3
@@ -53,7 +53,7 @@ def end_attempt(run: Run, end: End, world: World, now: float) -> Decision:
     rule = rule_for(end.cause, _newer_checkpoint(run), end.exit is not None and end.exit.retry_named)
     after = close_attempt(run, end, now)
     after = replace(after, counters=_count(after, run, rule, now), avoid_zone=_avoid(after, rule))
-    after = replace(after, no_progress_base=_base(after, run, rule))
+    after = replace(after, no_progress_base=_base(after, run, rule), refusals=_refusals(after, end, now))
     place = run.live_attempt.placement
     lessons = after_loss(place, world, now) if end.cause == Cause.PREEMPTED else ()
     failure = _failure(after, end)
@@ -181,6 +181,15 @@ def _avoid(run: Run, rule: CauseRule) -> str:
     return run.attempt.placement.zone if rule.avoid_zone and run.attempt is not None else ""
 
 
+def _refusals(run: Run, end: End, now: float) -> tuple[Refusal, ...]:
+    """A place whose GPUs do not work is not asked again for an hour."""
+    kept = refused_lately(run, now)
+    if end.cause not in (Cause.GPU_UNAVAILABLE, Cause.GPU_FAULT) or run.attempt is None:
+        return kept
+    place = run.attempt.placement
+    return (*kept, Refusal(place.zone, place.shape, place.spot, now, end.cause, end.evidence))
+
+
 def _failure(run: Run, end: End) -> str:
     """What tells one failure of the command from another; "" where it says nothing: the user's own retry rules ask for
     a repeat of it."""
@@ -243,6 +252,8 @@ def down_since(run: Run) -> float | None:
 def _next(run: Run, world: World, now: float) -> str:
     """Where the lost attempt goes on, as far as is known before it is asked for."""
     choice = choose(run, world, now)
+    if isinstance(choice, NoOffer) and choice.cause in (Cause.GPU_UNAVAILABLE, Cause.GPU_FAULT):
+        return "No other place is left to try: it waits for you"
     if isinstance(choice, NoOffer):
         return "No zone has room now: it waits for one"
     where = choice.placement.zone

@@ -8,7 +8,7 @@ from __future__ import annotations
 import signal
 
 from supervisor.domain import heartbeat
-from supervisor.domain.beat_telemetry import decode
+from supervisor.domain.beat_telemetry import HARDWARE_XIDS, decode
 from supervisor.domain.causes import Cause
 from supervisor.domain.heartbeat import Beat, Exit
 from supervisor.lifecycle.figures import plural
@@ -50,7 +50,23 @@ def end_of(beat: Beat, before: str = "") -> tuple[Cause, str] | None:
         return None
     if beat.exit.sent_by_us:
         return Cause.SUPERSEDED, "the agent ended the command"
+    fault = gpu_fault(beat.telemetry) or gpu_fault(before)
+    if fault and not not_entered(beat.exit):
+        return Cause.GPU_FAULT, f"{fault}; the command ended with it: {_classify(beat.exit, 0.0)[1]}"
     return _classify(beat.exit, max(_memory_share(beat.telemetry), _memory_share(before)))
+
+
+def gpu_fault(told: str) -> str:
+    """What the figures tell of a card that failed: it is lost, or NVIDIA's catalog blames the hardware for its Xid."""
+    telemetry = decode(told)
+    cards = telemetry.gpus if telemetry is not None else None
+    if cards is None:
+        return ""
+    lost = [f"GPU {number} is lost" for number, value in enumerate(cards.lost) if value]
+    xids = [
+        f"GPU {n} had Xid {value:.0f}" for n, value in enumerate(cards.last_xid) if value in HARDWARE_XIDS
+    ]
+    return "; ".join([*lost, *xids])
 
 
 def _classify(end: Exit, memory_share: float) -> tuple[Cause, str]:

@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 from supervisor.domain.causes import Cause
 from supervisor.domain.observation import CreateFailed
 from supervisor.domain.placement import Offer, OfferKey, Placement, ZoneRecord, offer_key
-from supervisor.domain.run import Run
+from supervisor.domain.run import Refusal, Run
 from supervisor.domain.world import World
 from supervisor.lifecycle.escalation import markets_of, shapes_of
 
 LOST_WINDOW_S = 21_600.0  # a machine that was taken away longer ago says nothing of its zone now
+REFUSED_S = 3600.0  # so long a place whose GPUs did not work is not asked again by the same run
 LOST_KEPT = 8  # of one offer
 
 Lessons = tuple[tuple[OfferKey, ZoneRecord | None], ...]
@@ -52,7 +53,10 @@ def ladder(run: Run, world: World, now: float) -> list[Offer]:
 def choose(run: Run, world: World, now: float) -> Offer | NoOffer:
     """The first offer that is not cooling and not held by our own machines, the avoided zone last; else when the next
     one is free."""
-    offers = ladder(run, world, now)
+    whole = ladder(run, world, now)
+    offers = _serving(whole, run, now)
+    if whole and not offers:
+        return _none_serves(run, world, now)
     good = [
         offer for offer in offers if not is_cooling(world.zones.get(offer_key(offer.placement)), world, now)
     ]
@@ -73,7 +77,7 @@ def choose(run: Run, world: World, now: float) -> Offer | NoOffer:
 def queue(run: Run, world: World, now: float) -> list[tuple[Offer, ZoneRecord | None]]:
     """Every offer this run may use in the order in which it would be asked for from now on, if each one said no; those
     that are cooling last, the soonest first, each with why. `choose` takes the first that is not cooling."""
-    offers = ladder(run, world, now)
+    offers = _serving(ladder(run, world, now), run, now)
     wishes = list(dict.fromkeys((o.placement.spot, o.placement.shape) for o in offers))
     records = [(offer, world.zones.get(offer_key(offer.placement))) for offer in offers]
     good = [offer for offer, record in records if not is_cooling(record, world, now)]
@@ -81,6 +85,28 @@ def queue(run: Run, world: World, now: float) -> list[tuple[Offer, ZoneRecord | 
     later = [(offer, record) for offer, record in records if record and is_cooling(record, world, now)]
     later.sort(key=lambda item: item[1].cool_until)
     return [*((offer, None) for offer in good), *later]
+
+
+def refused_lately(run: Run, now: float) -> tuple[Refusal, ...]:
+    """A time ahead of now was written before the wall clock was set back: it says nothing."""
+    return tuple(item for item in run.refusals if now - REFUSED_S < item.at <= now)
+
+
+def _serving(offers: list[Offer], run: Run, now: float) -> list[Offer]:
+    """Without those whose machine for this run had no GPU that works."""
+    refused = {(item.zone, item.shape, item.spot) for item in refused_lately(run, now)}
+    return [o for o in offers if (o.placement.zone, o.placement.shape, o.placement.spot) not in refused]
+
+
+def _none_serves(run: Run, world: World, now: float) -> NoOffer:
+    refused = refused_lately(run, now)
+    last = max(refused, key=lambda item: item.at)
+    count = len({(item.zone, item.shape, item.spot) for item in refused})
+    detail = (
+        f"every place that this run may use was tried within the hour ({count}); the last: {last.evidence}"
+    )
+    free_at = min(item.at for item in refused) + REFUSED_S
+    return NoOffer(min(free_at, now + longest_pause_s(world)), last.cause, detail)
 
 
 def _wishes(markets: tuple[bool, ...], shapes: tuple[str, ...]) -> list[tuple[bool, str]]:

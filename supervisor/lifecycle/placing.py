@@ -32,6 +32,8 @@ from supervisor.lifecycle.stopping import begin_stopping
 from supervisor.lifecycle.torn import ask_to_mend, is_torn, mended
 
 STORE_RETRY_S = 30.0
+NO_GPU = (Cause.GPU_UNAVAILABLE, Cause.GPU_FAULT)
+OTHER_PLACES = "Allow other zones or shapes, or on-demand machines, or mend the driver"
 BLIND = "the object store cannot be read"
 
 
@@ -123,7 +125,7 @@ def _waited_too_long(run: Run, now: float) -> tuple[Cause, str] | None:
         return None
     cause = (
         run.cause
-        if run.cause in (Cause.NO_CAPACITY, Cause.QUOTA, Cause.LAUNCH_REJECTED)
+        if run.cause in (Cause.NO_CAPACITY, Cause.QUOTA, Cause.LAUNCH_REJECTED, *NO_GPU)
         else Cause.NO_CAPACITY
     )
     return cause, f"waited {now - run.waiting_since:.0f} s, limit {limit_s:.0f} s"
@@ -141,7 +143,7 @@ def wait(run: Run, why: NoOffer, now: float) -> Decision:
     if why.cause not in run.waiting_told:
         after = replace(after, waiting_told=(*run.waiting_told, why.cause))
         if (
-            run.cause != why.cause
+            run.cause != why.cause or why.cause in NO_GPU  # the lost attempt had that cause; this is news
         ):  # once for each reason, not after every try: zones may take turns in theirs
             text = _waiting_text(run, why)
             events = (tell(EventKind.WAITING, text, cause=why.cause, until=why.until),)
@@ -154,6 +156,8 @@ def _waiting_text(run: Run, why: NoOffer) -> str:
     billed = "The old machine still is to be released" if run.retiring else "Nothing is billed"
     if why.cause == Cause.QUOTA:
         return f"Needs you: {why.detail}. {billed}. Raise the quota, or allow another region."
+    if why.cause in NO_GPU:
+        return f"Needs you: no place has a GPU that works: {why.detail}. {billed}. {OTHER_PLACES}."
     if why.cause == Cause.QUEUED:
         return f"Queued: {why.detail}. {billed}."
     if why.cause == Cause.LAUNCH_REJECTED:

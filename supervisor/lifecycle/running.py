@@ -19,6 +19,7 @@ from supervisor.domain.world import BEATS, World
 from supervisor.lifecycle import machines
 from supervisor.lifecycle.decision import Decision, moved, tell
 from supervisor.lifecycle.ending import End, end_attempt
+from supervisor.lifecycle.exits import gpu_fault
 from supervisor.lifecycle.lastwords import word_of
 from supervisor.lifecycle.limits import next_limit_at
 from supervisor.lifecycle.liveness import (
@@ -140,4 +141,9 @@ def _stalled(run: Run, beat: Seen[Beat] | None, obs: Observation, world: World, 
     if beat is None or run.pulse is None or not isinstance(obs.machine, Seen):
         return None
     reason = stall_reason(run, run.pulse, world, now)
-    return None if reason is None else End(Cause.STALLED, reason, machines.readings(obs))
+    if reason is None:
+        return None
+    fault = gpu_fault(run.pulse.telemetry)
+    if fault:
+        return End(Cause.GPU_FAULT, f"{fault}; {reason}", machines.readings(obs))
+    return End(Cause.STALLED, reason, machines.readings(obs))

@@ -118,6 +118,12 @@ def _waiting(run: Run, now: float) -> list[str]:
             f"Waiting will not help by itself: put right what the text names. {billed}",
             f"Next try {due}; gives up at {gives_up}",
         ]
+    if cause in (Cause.GPU_UNAVAILABLE, Cause.GPU_FAULT):
+        return [
+            f"No place has a GPU that works: {detail or 'no reason given'}",
+            f"Allow other zones or shapes, or on-demand machines, or mend the driver. {billed}",
+            f"Next try {due}; gives up at {gives_up}",
+        ]
     if cause == Cause.QUEUED:
         return [
             f"Queued since {clock_text(since, now)}: {detail}. {billed}",

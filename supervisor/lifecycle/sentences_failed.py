@@ -136,7 +136,12 @@ def _limit_reached(run: Run) -> tuple[str, str]:
 
 def _no_machine(run: Run) -> tuple[str, str]:
     waited = age_text(run.policy.limits.wait_for_capacity_s)
-    why = {Cause.QUOTA: "the quota was not raised", Cause.LAUNCH_REJECTED: "every request was refused"}
+    why = {
+        Cause.QUOTA: "the quota was not raised",
+        Cause.LAUNCH_REJECTED: "every request was refused",
+        Cause.GPU_UNAVAILABLE: "no place had a GPU that works",
+        Cause.GPU_FAULT: "no place had a GPU that works",
+    }
     reason = why.get(run.cause or Cause.NO_CAPACITY, "no zone had capacity")
     return (
         f"No machine could be had within the limit of {waited}: {reason}{colon(run.detail)}",
@@ -172,6 +177,8 @@ _FAILED: Mapping[Cause, Callable[[Run], tuple[str, str]]] = {
     Cause.LIMIT_REACHED: _limit_reached,
     Cause.NO_CAPACITY: _no_machine,
     Cause.QUOTA: _no_machine,
+    Cause.GPU_UNAVAILABLE: _no_machine,
+    Cause.GPU_FAULT: _no_machine,
     Cause.LAUNCH_REJECTED: _no_machine,
     Cause.MACHINE_DELETED: _machine_deleted,
     Cause.RESULTS_UNVERIFIED: _results_unverified,

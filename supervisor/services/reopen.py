@@ -120,6 +120,7 @@ def reopened(run: Run, policy: Policy, rerun: bool, stop_consumed: str | None, n
         next_at=None,
         pulse=None if from_nothing else run.pulse,
         last_failure="",
+        refusals=(),
         counters=replace(run.counters, counted=0, user_failures=0, no_progress=0, streak=0, deleted_at=()),
         checkpoint_step=kept,
         no_progress_base=kept,

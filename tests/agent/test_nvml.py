@@ -144,3 +144,22 @@ def test_a_driver_that_does_not_begin_is_told() -> None:
     with pytest.raises(NvmlFailed, match="nvmlInit_v2: the driver is not loaded"):
         Nvml(Duck(nvmlInit_v2=lambda: 9))
     assert reader(Duck(nvmlInit_v2=lambda: 9)).count() == (0, "nvmlInit_v2: the driver is not loaded")
+
+
+def test_an_xid_of_the_hardware_is_not_covered_by_what_follows_it() -> None:
+    found = Nvml(Duck())
+    told: list[int] = [79, 45, 43]
+
+    class Events(Duck):
+        def nvmlEventSetWait_v2(self, events: object, event: object, wait: object) -> int:  # noqa: N802
+            if not told:
+                return 10
+            event._obj.device, event._obj.data = 1, told.pop(0)  # type: ignore[attr-defined]
+            return 0
+
+    found._library, found._events = Events(), found.card("0")
+    found._collect_xids()
+    assert found._xids == {1: 79}
+    told.append(48)
+    found._collect_xids()
+    assert found._xids == {1: 48}

@@ -1,0 +1,102 @@
+"""cuInit before the claim: what it says is waited for, told with both versions, or not known."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from supervisor.agent import cuda
+from supervisor.agent.patience import GaveUp
+from tests.agent.machine_rig import Rig
+from tests.agent.nvml_library import CUDA, build
+
+
+@pytest.fixture
+def says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """What cuInit says, call after call; the last word stays."""
+    build(tmp_path, CUDA)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    monkeypatch.setenv("FAKE_CUDA", str(tmp_path / "words"))
+    monkeypatch.setattr(cuda, "AGAIN_S", 0.05)
+    return lambda words: (tmp_path / "words").write_text(words) and None
+
+
+def asked(notes: list[str] | None = None, gives_up: Callable[[], bool] = lambda: False) -> str:
+    return cuda.trouble(gives_up, (notes if notes is not None else []).append, lambda: "535.161.07")
+
+
+def test_cuda_that_starts_is_no_trouble(says: Callable[[str], None]) -> None:
+    says("0")
+    assert asked() == ""
+
+
+def test_a_driver_that_does_not_fit_is_told_with_both_versions(says: Callable[[str], None]) -> None:
+    says("803")
+    assert asked() == (
+        "CUDA does not start: cuInit says 803 (driver and CUDA library do not fit); driver 535.161.07, CUDA 12.2"
+    )
+
+
+def test_gpus_that_are_not_ready_are_waited_for(says: Callable[[str], None]) -> None:
+    says("802\n802\n0")
+    notes: list[str] = []
+    assert asked(notes) == ""
+    assert [note[:37] for note in notes] == ["CUDA does not start: cuInit says 802 "] * 2 + [""]
+
+
+def test_the_wait_for_ready_gpus_has_an_end(
+    says: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    says("802")
+    monkeypatch.setattr(cuda, "READY_LIMIT_S", 0.0)
+    assert "cuInit says 802" in asked()
+    monkeypatch.setattr(cuda, "READY_LIMIT_S", 60.0)
+    with pytest.raises(GaveUp):
+        asked(gives_up=lambda: True)
+
+
+def test_a_driver_that_hangs_or_crashes_does_so_in_a_process_of_its_own(
+    says: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    says("crash")
+    assert asked() == "CUDA does not start: cuInit ended its process (-6)"
+    says("hang")
+    monkeypatch.setattr(cuda, "PROBE_LIMIT_S", 1.0)
+    assert asked() == "CUDA does not start: cuInit did not answer within 1 s"
+
+
+def test_where_there_is_no_library_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda, "_PROBE", cuda._PROBE.replace("libcuda.so.1", "libcuda-of-nobody.so.1"))
+    assert asked() == ""
+
+
+def test_the_drivers_version(tmp_path: Path) -> None:
+    path = tmp_path / "version"
+    path.write_text(
+        "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.161.07  Sat Feb 17 22:55:48 UTC 2024\n"
+    )
+    assert cuda.driver_version(str(path)) == "535.161.07"
+    path.write_text("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build\n")
+    assert cuda.driver_version(str(path)) == "570.86.15"
+    assert cuda.driver_version(str(tmp_path / "none")) == ""
+
+
+def test_a_machine_whose_cuda_does_not_start_runs_no_command(
+    rig: Rig, tmp_path: Path, says: Callable[[str], None]
+) -> None:
+    build(tmp_path)  # NVML lists its cards
+    says("803")
+    rig.start(sys.executable, "-c", "open('began', 'w')", gpus=1)
+    last = rig.ended()
+    assert last.left == "no_gpu"
+    assert last.exit is None
+    assert not list(rig.machine.glob("work/**/began"))
+
+
+def test_a_machine_that_promises_no_gpu_asks_no_cuda(rig: Rig, says: Callable[[str], None]) -> None:
+    says("803")
+    rig.start(*rig.toy("--steps", "2"))
+    assert rig.ended().left is None
