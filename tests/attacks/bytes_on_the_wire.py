@@ -51,7 +51,7 @@ def paths(house: House) -> Iterator[Attack]:
     for path in (
         "//v1/runs", "/v1//runs", "/v1/runs/", "/v1/./runs", "/v1/x/../tokens", "/livez/../v1/tokens", "/v1/runs;a=b",
         "/v1/%2e%2e/v1/tokens", "/v1%2fruns%2f", "/V1/runs", "/v1/runs%00", "/%00", "/../../etc/passwd",
-        "/livez%2f..%2fv1%2ftokens", "/docs", "/openapi.json", "/.git/config", "http://evil.example/v1/runs",
+        "/livez%2f..%2fv1%2ftokens", "/docs/", "/openapi.json/", "/.git/config", "http://evil.example/v1/runs",
         "/v1/runs%0d%0aSet-Cookie:a=b", "*",
     ):  # fmt: skip
         yield path, ask("GET", path, token=house.admin), NOT_FOUND
