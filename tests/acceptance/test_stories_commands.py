@@ -67,7 +67,7 @@ def test_a_working_directory_that_does_not_exist_fails_at_once(house: Stories, t
 
 
 def test_an_exit_code_stands_in_the_sentence_with_the_last_line(house: Stories) -> None:
-    last = "ModuleNotFoundError: No module named 'timm'"
+    last = "KeyError: loss"
     house.daemon.submit("exit-3", command=f'echo starting; echo "{last}" >&2; exit 3')
     failed_at_once(house, "exit-3", "user_error", f"exit code 3 after 0 s: `{last}`", "code 3", f"`{last}`")
     [attempt] = house.attempts("exit-3")
