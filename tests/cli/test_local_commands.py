@@ -18,7 +18,7 @@ def root(monkeypatch: pytest.MonkeyPatch):
     """A composition root that remembers the settings it is given; the real one is the matter of other tests."""
     fake = types.ModuleType("supervisor.bootstrap")
     fake.given = []
-    fake.serve = lambda settings: fake.given.append(settings) or 0
+    fake.serve = lambda settings, start_over: fake.given.append(settings) or 0
     fake.migrate = fake.given.append
     monkeypatch.setitem(sys.modules, "supervisor.bootstrap", fake)
     monkeypatch.setattr("supervisor.bootstrap", fake, raising=False)
@@ -70,7 +70,7 @@ def test_refused_settings_start_nothing(run_cli, root, words: list[str], text: s
 
 
 def test_what_the_root_refuses_is_told(run_cli, root) -> None:
-    def held(settings: Settings) -> int:
+    def held(settings: Settings, start_over: bool) -> int:
         raise DataDirHeld("Another supervisor (pid 42) serves this folder.")
 
     def old(settings: Settings) -> None:
@@ -86,7 +86,7 @@ def test_what_the_root_refuses_is_told(run_cli, root) -> None:
 
 
 def test_the_exit_code_of_serve_is_the_root_s(run_cli, root) -> None:
-    root.serve = lambda settings: 1
+    root.serve = lambda settings, start_over: 1
     assert run_cli("serve").code == 1
 
 
