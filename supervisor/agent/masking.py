@@ -1,57 +1,91 @@
 """Secret values never leave this machine: whatever goes to the store, into a beat or to the console is masked first.
 
-A value is looked for in every form that a log usually shows: as it is, line by line (lines of LINE_CHARS or more),
-escaped as JSON or repr do it, quoted for a URL, and as base64 at each of its three alignments, so that the header of
-a Basic authorisation is found too. All places are found before anything is replaced: values that overlap are all
-covered, and no mark is searched for another value.
+The masker looks for a value in every form that a log usually shows: as it is, line by line (lines of LINE_CHARS or
+more), escaped as JSON or repr do it, quoted for a URL, and as base64 at each of its three alignments, so that it also
+finds the header of a Basic authorization. Programs wrap base64 and keys at any width, indent the lines, and put
+quotes or escapes around them: base64 and the bodies of keys are compared without all of these (`_squeezed`). Of a
+value that is JSON, such as the key of a service account, each field that is secret by its name is a value too.
 
-A stream (the log) holds back only an end that may yet become a value, and never gives out SHORT bytes of it or more.
+All places are found before anything is replaced: values that overlap are all covered, and no mark is searched for
+another value. A stream (the log) holds back only an end that may yet become a value, and never gives out SHORT
+characters of it or more.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import re
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Set, Tuple
 from urllib.parse import quote, quote_plus
 
 MASK = "[secret %s]"
 MIN_CHARS = 4  # a shorter value cannot be masked without spoiling every other word
 LINE_CHARS = 8  # of one line of a value, to be masked by itself
-SHORT = 4  # bytes of a value's beginning that may be shown
+SHORT = 4  # characters: a shorter beginning of a value may be shown
 _BASE64_BYTES = 8  # a shorter value has base64 forms that are ordinary words
+_BREAK = re.compile(
+    rb"""\\+[nrt]?|%0[AD]|[\s"',]+"""
+)  # what may stand between two characters of wrapped base64
+_LINE_END = re.compile(r"[\r\n]+|(?:\\+[nr])+")  # real or escaped
+_PEM_BODY = re.compile(r"-----BEGIN [^-]+-----(.+?)-----END ", re.DOTALL)
+_SECRET_FIELD = re.compile(r"key|secret|token|passw|auth|credential", re.IGNORECASE)
 
 Span = Tuple[int, int, bytes]  # begin, end, mark
+
+
+class _Forms:
+    """Texts to look for, each with its mark."""
+
+    def __init__(self, marks: Mapping[bytes, bytes]) -> None:
+        self._marks = sorted(marks.items(), key=lambda item: -len(item[0]))
+        self.longest = len(self._marks[0][0]) if self._marks else 0
+        self._by_start: Dict[bytes, List[Tuple[bytes, bytes]]] = {}
+        for form, mark in self._marks:
+            for length in range(1, SHORT + 1):
+                self._by_start.setdefault(form[:length], []).append((form, mark))
+
+    def spans(self, data: bytes) -> Iterator[Span]:
+        for form, mark in self._marks:
+            at = data.find(form)
+            while at >= 0:
+                yield at, at + len(form), mark
+                at = data.find(form, at + 1)
+
+    def beginning(self, data: bytes) -> Tuple[int, bytes]:
+        """(where the longest end of `data` begins that is the beginning of a form, its mark)."""
+        for at in range(max(0, len(data) - self.longest + 1), len(data)):
+            for form, mark in self._by_start.get(data[at : at + SHORT], ()):
+                if len(form) > len(data) - at and data.endswith(form[: len(data) - at]):
+                    return at, mark
+        return len(data), b""
 
 
 class Masker:
     """Replaces the values of `secrets` (name -> value) by marks with their names. Safe to use from every thread."""
 
     def __init__(self, secrets: Mapping[str, str]) -> None:
-        marks: Dict[bytes, bytes] = {}
+        plain: Dict[bytes, bytes] = {}
+        wrapped: Dict[bytes, bytes] = {}
         for name, value in sorted(secrets.items()):
-            for form in forms(value):
-                marks.setdefault(form, (MASK % name).encode())
-        self._marks: Tuple[Tuple[bytes, bytes], ...] = tuple(
-            sorted(marks.items(), key=lambda item: -len(item[0]))
-        )
-        self._by_start: Dict[bytes, List[Tuple[bytes, bytes]]] = {}
-        for form, mark in self._marks:
-            for length in range(1, SHORT + 1):
-                self._by_start.setdefault(form[:length], []).append((form, mark))
-
-    @property
-    def longest(self) -> int:
-        """Bytes of the longest form of any value; 0 = there is nothing to mask."""
-        return len(self._marks[0][0]) if self._marks else 0
+            mark = (MASK % name).encode()
+            parts = _parts(value)
+            for form in _plain_forms(parts):
+                plain.setdefault(form, mark)
+            for form in _wrapped_forms(value, parts):
+                wrapped.setdefault(form, mark)
+        self._plain = _Forms(plain)
+        self._wrapped = _Forms(wrapped)  # compared with squeezed data
+        # Bytes that any form of a value takes at most; 0 = there is nothing to mask.
+        self.longest = max(self._plain.longest, _spread(self._wrapped.longest))
 
     def text(self, text: str) -> str:
-        if not self._marks:
+        if not self.longest:
             return text
         return self.data(text.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
 
     def data(self, data: bytes) -> bytes:
-        return b"".join(replaced(data, 0, len(data), self.spans(data))) if self._marks else data
+        return b"".join(replaced(data, 0, len(data), self.spans(data))) if self.longest else data
 
     def json(self, value: Any, keys: bool = True) -> Any:
         """`value` with every text in it masked, keys too; `keys` False: they are names of our own, which others read
@@ -68,28 +102,35 @@ class Masker:
         """The last `limit` bytes of `data`, masked. Give `longest` bytes more than `limit`: then no value is cut where
         the data begins. An end that is the beginning of a value is masked too."""
         spans = self.spans(data)
-        torn, mark = self.beginning(data)
-        if len(data) - torn >= SHORT:
-            spans = _merged([*spans, (torn, len(data), mark)])
+        torn, mark, chars = self.beginning(data)
+        if chars >= SHORT:
+            spans = _merged([*spans, (torn, len(data.rstrip()), mark)])
         return b"".join(replaced(data, max(0, len(data) - limit), len(data), spans))
 
     def spans(self, data: bytes) -> List[Span]:
         """Where values are, in order and apart from each other."""
-        found: List[Span] = []
-        for form, mark in self._marks:
-            at = data.find(form)
-            while at >= 0:
-                found.append((at, at + len(form), mark))
-                at = data.find(form, at + 1)
+        found = list(self._plain.spans(data))
+        wrapped = list(self._wrapped.spans(_squeezed(data)))
+        places = _places(data) if wrapped else []
+        for first, behind, mark in wrapped:
+            begin, end = places[first], places[behind - 1] + 1
+            if end - begin <= _spread(behind - first):
+                found.append((begin, end, mark))
         return _merged(found)
 
-    def beginning(self, data: bytes) -> Tuple[int, bytes]:
-        """(where the longest end of `data` begins that is the beginning of a value, its mark)."""
-        for at in range(max(0, len(data) - self.longest + 1), len(data)):
-            for form, mark in self._by_start.get(data[at : at + SHORT], ()):
-                if len(form) > len(data) - at and data.endswith(form[: len(data) - at]):
-                    return at, mark
-        return len(data), b""
+    def beginning(self, data: bytes) -> Tuple[int, bytes, int]:
+        """(where the longest end of `data` begins that is the beginning of a value, its mark, the characters of the
+        value that it holds)."""
+        at, mark = self._plain.beginning(data)
+        chars = len(data) - at
+        window = data[max(0, len(data) - self.longest + 1) :]
+        squeezed = _squeezed(window)
+        first, wrapped_mark = self._wrapped.beginning(squeezed)
+        if first < len(squeezed):
+            place = len(data) - len(window) + _places(window)[first]
+            if place < at:
+                at, mark, chars = place, wrapped_mark, max(chars, len(squeezed) - first)
+        return at, mark, chars
 
 
 class MaskStream:
@@ -99,6 +140,7 @@ class MaskStream:
         self._masker = masker
         self._held = b""
         self._given = 0  # bytes of `_held` that were given out already, or covered by a mark
+        self._chars = 0  # of a value, in `_held`
 
     @property
     def holds(self) -> bool:
@@ -110,17 +152,17 @@ class MaskStream:
         if not self._masker.longest:
             return data
         data = self._held + data
-        begin, _ = self._masker.beginning(data)
+        begin, _, self._chars = self._masker.beginning(data)
         spans = self._masker.spans(data)
         out = b"".join(replaced(data, self._given, begin, spans))
         covered = max((end for start, end, _ in spans if start < begin), default=0)
         self._held, self._given = data[begin:], max(0, max(self._given, covered) - begin)
-        return out
+        return out + self.rest() if data.endswith(b"\n") else out
 
     def rest(self) -> bytes:
         """Nothing new came for a while: the few bytes that may be shown. They are remembered, so what completes them
         is masked."""
-        short = self._held[self._given :] if len(self._held) < SHORT else b""
+        short = self._held[self._given :] if self._chars < SHORT else b""
         self._given += len(short)
         return short
 
@@ -128,26 +170,58 @@ class MaskStream:
         """All that is held; the torn beginning of a value counts as one."""
         held, given = self._held, self._given
         self._held, self._given = b"", 0
-        _, mark = self._masker.beginning(held)
-        spans = [(0, len(held), mark)] if len(held) >= SHORT else self._masker.spans(held)
+        _, mark, chars = self._masker.beginning(held)
+        spans = [(0, len(held.rstrip()), mark)] if chars >= SHORT else self._masker.spans(held)
         return b"".join(replaced(held, given, len(held), spans))
 
 
-NOTHING = Masker({})
+def _parts(value: str) -> Set[str]:
+    """What is secret by itself: the value, its long lines, and the same of its secret JSON fields."""
+    parts: Set[str] = set()
+    for text in (value, *_secret_fields(value)):
+        lines = (line.strip() for line in _LINE_END.split(text))
+        parts |= {text, text.strip()} | {line for line in lines if len(line) >= LINE_CHARS}
+    return parts
 
 
-def forms(value: str) -> Set[bytes]:
-    """The bytes that `value` may appear as, none shorter than MIN_CHARS."""
-    lines = value.splitlines()
-    parts = {value, value.strip()} | {line.strip() for line in lines if len(line.strip()) >= LINE_CHARS}
+def _secret_fields(value: str) -> List[str]:
+    """The texts of a value that is a JSON object which are secret by the names of their fields. A text with `://` is an
+    address, such as `token_uri`, which logs may show."""
+    found: List[str] = []
+
+    def field(pairs: List[Tuple[str, Any]]) -> None:
+        for name, text in pairs:
+            if isinstance(text, str) and len(text) >= LINE_CHARS and _SECRET_FIELD.search(name):
+                if "://" not in text:
+                    found.append(text)
+
+    if value.lstrip().startswith("{"):
+        try:
+            json.loads(value, object_pairs_hook=field)
+        except (ValueError, RecursionError):
+            return []
+    return found
+
+
+def _plain_forms(parts: Iterable[str]) -> Set[bytes]:
+    """The bytes that `parts` may appear as, none shorter than MIN_CHARS."""
     found: Set[bytes] = set()
     for part in parts:
         texts = {part, quote(part), quote(part, safe=""), quote_plus(part)}
         texts |= {json.dumps(part)[1:-1], json.dumps(part, ensure_ascii=False)[1:-1], repr(part)[1:-1]}
         found |= {text.encode() for text in texts}
+    return {form for form in found if len(form) >= MIN_CHARS}
+
+
+def _wrapped_forms(value: str, parts: Iterable[str]) -> Set[bytes]:
+    """What `_squeezed` leaves of the parts in base64, of a value of several lines and of the bodies of keys."""
+    found = {
+        _squeezed(text.encode()) for text in (value, *_PEM_BODY.findall(value)) if _LINE_END.search(text)
+    }
+    for part in parts:
         if len(part.encode()) >= _BASE64_BYTES:
             found.update(_base64(part.encode()))
-    return {form for form in found if len(form) >= MIN_CHARS}
+    return {form for form in found if len(form) >= _BASE64_BYTES}
 
 
 def _base64(data: bytes) -> Iterator[bytes]:
@@ -157,6 +231,28 @@ def _base64(data: bytes) -> Iterator[bytes]:
         sure = coded[(shift * 8 + 5) // 6 : (shift + len(data)) * 8 // 6]
         yield sure
         yield sure.replace(b"+", b"-").replace(b"/", b"_")
+        yield quote(sure, safe="").encode()
+
+
+def _squeezed(data: bytes) -> bytes:
+    return _BREAK.sub(b"", data)
+
+
+def _places(data: bytes) -> List[int]:
+    """Of each byte that `_squeezed` leaves: its place in `data`."""
+    places: List[int] = []
+    at = 0
+    for gap in _BREAK.finditer(data):
+        places.extend(range(at, gap.start()))
+        at = gap.end()
+    places.extend(range(at, len(data)))
+    return places
+
+
+def _spread(length: int) -> int:
+    """Bytes that a squeezed form of `length` bytes may take in the data. Without a bound a stream could hold back an
+    end without end."""
+    return 2 * length + 64 if length else 0
 
 
 def _merged(found: Iterable[Span]) -> List[Span]:
@@ -180,3 +276,6 @@ def replaced(data: bytes, begin: int, end: int, spans: Iterable[Span]) -> Iterat
         yield mark
         at = min(stop, end)
     yield data[at:end]
+
+
+NOTHING = Masker({})

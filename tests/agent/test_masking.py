@@ -3,6 +3,7 @@
 import base64
 import json
 import logging
+import textwrap
 from urllib.parse import quote
 
 import pytest
@@ -14,6 +15,21 @@ from supervisor.agent.masking import SHORT, Masker, MaskStream
 
 KEY = "wb/Zürich+key 90=ab\\c"
 PEM = "-----BEGIN KEY-----\nMIIEvQIBADANBgkq\nhkiG9w0B==\nabc\n-----END KEY-----\n"
+
+
+BODY = base64.b64encode(bytes((31 * n + n // 7) % 256 for n in range(600))).decode()  # of a key made up here
+PRIVATE = f"-----BEGIN PRIVATE KEY-----\n{textwrap.fill(BODY, 64)}\n-----END PRIVATE KEY-----\n"
+ACCOUNT = json.dumps(
+    {
+        "type": "service_account",
+        "project_id": "our-project",
+        "private_key_id": "0123456789abcdef0123",
+        "private_key": PRIVATE,
+        "client_email": "train@our-project.example",
+        "token_uri": "https://oauth2.example.com/token",
+    },
+    indent=2,
+)
 
 
 def flow(masker: Masker, pieces: list[bytes]) -> bytes:
@@ -48,6 +64,87 @@ def test_each_long_line_of_a_value_is_masked_and_short_ones_are_left() -> None:
     masked = Masker({"PEM": PEM}).text("got MIIEvQIBADANBgkq, hkiG9w0B== and abc")
     assert masked == "got [secret PEM], [secret PEM] and abc"
     assert Masker({"PEM": PEM}).text(f"<{PEM}>") == "<[secret PEM]>"
+
+
+def runs_of(text: str, part: str, length: int = 12) -> list[str]:
+    """The stretches of `text` that `part` shows too, line breaks and quotes aside."""
+    plain = "".join(char for char in part if char not in " \t\r\n\"',\\")
+    return [text[at : at + length] for at in range(len(text) - length) if text[at : at + length] in plain]
+
+
+def wrapped(coded: str) -> list[str]:
+    """As programs write long base64: `base64`, MIME, openssl, YAML, JSON, repr, a list of lines."""
+    lines = textwrap.wrap(coded, 76)
+    return [
+        "\n".join(lines) + "\n",
+        "\r\n".join(lines) + "\r\n",
+        "\n".join(textwrap.wrap(coded, 64)),
+        "".join(f"          {line}\n" for line in textwrap.wrap(coded, 40)),
+        json.dumps("\n".join(lines)),
+        json.dumps(json.dumps("\r\n".join(lines))),
+        repr(base64.encodebytes(base64.b64decode(coded))),
+        json.dumps(lines, indent=4),
+        coded.replace("/", "\\/"),
+    ]
+
+
+@pytest.mark.parametrize("value", [PRIVATE, ACCOUNT, KEY * 9], ids=["PEM", "service account", "text"])
+@pytest.mark.parametrize("shape", range(9))
+def test_wrapped_base64_of_a_value_is_masked_also_in_pieces(value: str, shape: int) -> None:
+    masker = Masker({"K": value})
+    coded = base64.b64encode(b"me:"[: shape % 3] + value.encode() + b"!").decode()
+    text = f"step 1\n{wrapped(coded)[shape]}\nstep 2\n"
+    whole = masker.text(text)
+    assert runs_of(coded, whole) == []
+    assert whole.startswith("step 1\n")
+    assert whole.endswith("step 2\n")
+    data = text.encode()
+    for size in (13, 77, 1000):
+        pieces = [data[at : at + size] for at in range(0, len(data), size)]
+        assert flow(masker, pieces).decode() == whole, size
+    for limit in (40, 700):
+        cut = data[: len(data) * 2 // 3]
+        assert runs_of(coded, masker.tail(cut[-(limit + masker.longest) :], limit).decode()) == [], limit
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        ACCOUNT,
+        PRIVATE,
+        json.dumps(json.loads(ACCOUNT)),
+        json.dumps({"outer": json.dumps(json.loads(ACCOUNT))}),
+        repr(json.loads(ACCOUNT)),
+        repr(PRIVATE),
+        PRIVATE.replace("\n", "\\n"),
+        PRIVATE.splitlines()[4],
+        BODY,
+        "\n".join(textwrap.wrap(BODY, 76)),
+        quote(PRIVATE),
+        "id 0123456789abcdef0123",
+    ],
+)
+def test_of_a_service_account_every_form_of_its_key_is_masked(shown: str) -> None:
+    masker = Masker({"GOOGLE": ACCOUNT})
+    for text in (
+        masker.text(f"<{shown}>"),
+        flow(masker, [bytes([b]) for b in f"<{shown}>".encode()]).decode(),
+    ):
+        assert runs_of(BODY, text) == []
+        assert "0123456789abcdef" not in text
+        assert "[secret GOOGLE]" in text
+
+
+def test_what_is_no_secret_of_a_service_account_stays() -> None:
+    text = "service_account train@our-project.example https://oauth2.example.com/token gs://our-project/runs"
+    assert Masker({"GOOGLE": ACCOUNT}).text(text) == text
+
+
+def test_a_line_of_the_log_is_not_held_back_for_its_last_characters() -> None:
+    stream = MaskStream(Masker({"GOOGLE": ACCOUNT}))
+    for last in "ABCDefgh0123+/=. ":
+        line = f"epoch 3 of 10, loss {last}\n".encode()
+        assert stream.feed(line) == line
 
 
 def test_values_that_overlap_are_all_covered() -> None:
