@@ -185,19 +185,20 @@ def _parts(value: str) -> Set[str]:
 
 
 def _secret_fields(value: str) -> List[str]:
-    """The texts of a value that is a JSON object which are secret by the names of their fields. A text with `://` is an
-    address, such as `token_uri`, which logs may show."""
+    """The texts of a JSON object that are secret by the names of their fields. A text with `://` is an address, such as
+    `token_uri`, which logs may show."""
     found: List[str] = []
 
-    def field(pairs: List[Tuple[str, Any]]) -> None:
-        for name, text in pairs:
-            if isinstance(text, str) and len(text) >= LINE_CHARS and _SECRET_FIELD.search(name):
-                if "://" not in text:
-                    found.append(text)
+    def secret(name: str, text: Any) -> bool:
+        long = isinstance(text, str) and len(text) >= LINE_CHARS
+        return long and "://" not in text and bool(_SECRET_FIELD.search(name))
+
+    def note(pairs: List[Tuple[str, Any]]) -> None:
+        found.extend(text for name, text in pairs if secret(name, text))
 
     if value.lstrip().startswith("{"):
         try:
-            json.loads(value, object_pairs_hook=field)
+            json.loads(value, object_pairs_hook=note)
         except (ValueError, RecursionError):
             return []
     return found
