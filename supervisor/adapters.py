@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from supervisor import settings as settings_of
 from supervisor import settings_files, telemetry
-from supervisor.agent_bundle import agent_path
+from supervisor.agent_bundle import agent_path, with_bytecode
 from supervisor.domain import cells
 from supervisor.domain.cards import Card
 from supervisor.domain.errors import SettingsRefused
@@ -97,7 +97,7 @@ def _local(settings: Settings, store: Store, clock: Clock) -> Adapters:
         settings.data_dir,
         settings_of.offers(settings),
         settings.local_capacity,
-        agent,
+        with_bytecode(agent, settings.data_dir / "agent-compiled.pyz"),
         clock,
         gpus=settings.local_gpus,
         most=most_machines(settings)[0],

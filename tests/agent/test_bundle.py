@@ -53,6 +53,40 @@ def test_a_stale_one_is_built_anew_and_a_fresh_one_left_alone(tmp_path: Path) ->
     assert [p.name for p in (tmp_path / "cache").iterdir()] == ["agent.pyz"]
 
 
+def test_with_bytecode_it_is_the_same_agent_and_its_sources_are_not_compiled_again(
+    archive: Path, tmp_path: Path
+) -> None:
+    path = agent_bundle.with_bytecode(archive, tmp_path / "compiled.pyz")
+    plain, compiled = zipfile.ZipFile(archive), zipfile.ZipFile(path)
+    assert all(compiled.read(name) == plain.read(name) for name in plain.namelist())
+    assert {name[:-1] for name in set(compiled.namelist()) - set(plain.namelist())} == {
+        name for name in plain.namelist() if name.endswith(".py")
+    }
+    look = "import sys; sys.path.insert(0, %r); import supervisor.agent.job as m; print(m.__cached__)" % str(
+        path
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", look], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    assert done.stdout.strip().endswith("job.pyc")
+
+
+def test_bytecode_of_another_python_is_passed_over(archive: Path, tmp_path: Path) -> None:
+    path = agent_bundle.with_bytecode(archive, tmp_path / "compiled.pyz")
+    strange = tmp_path / "strange.pyz"
+    with zipfile.ZipFile(path) as ours, zipfile.ZipFile(strange, "w") as theirs:
+        for name in ours.namelist():
+            content = ours.read(name)
+            theirs.writestr(name, b"\0\0\r\n" + content[4:] if name.endswith(".pyc") else content)
+    done = subprocess.run([sys.executable, str(strange)], capture_output=True, text=True, check=False)
+    assert (done.returncode, "usage: python agent.pyz MACHINE_DIR" in done.stderr) == (2, True)
+
+
+def test_an_archive_that_is_missing_stays_missing(tmp_path: Path) -> None:
+    missing = tmp_path / "agent.pyz"
+    assert agent_bundle.with_bytecode(missing, tmp_path / "compiled.pyz") == missing
+
+
 def test_it_says_how_it_is_used(archive: Path) -> None:
     done = subprocess.run([sys.executable, str(archive)], capture_output=True, text=True, check=False)
     assert done.returncode == 2

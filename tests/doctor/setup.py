@@ -57,6 +57,7 @@ def a_set_up(folder: Path) -> Iterator[Setup]:
     cloud.iam.accounts = {WORKER}
     data = folder / "data"
     data.mkdir()
+    (data / "supervisor.db").touch(0o600)  # as the lock of the folder makes it
     store = open_store(f"sqlite:///{data / 'supervisor.db'}", migrate=True)
     store.close()
     received: list[Request] = []
