@@ -17,8 +17,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
+from supervisor import google_recording, settings_files, telemetry
 from supervisor import settings as settings_of
-from supervisor import settings_files, telemetry
 from supervisor.agent_bundle import agent_path, with_bytecode
 from supervisor.domain import cells
 from supervisor.domain.cards import Card
@@ -149,7 +149,7 @@ def stored_objects(settings: Settings) -> Iterator[ObjectReader | None]:
         objects = _refusing(FilesystemStore.at, settings.store_url)
         yield objects if objects.root.is_dir() and any(objects.root.iterdir()) else None
         return
-    _need_google()
+    _ready_google(settings)
     from supervisor.objectstores.gcs import GcsStore
 
     with contextlib.closing(_refusing(GcsStore.at, settings.store_url)) as bucket:
@@ -165,7 +165,7 @@ def _refusing(at: Callable[[str], T], url: str) -> T:
 
 def google(settings: Settings, clock: Clock, agent_dir: Path) -> Adapters:
     """`agent_dir`: where the agent is built, in a checkout. Asks nobody. Raises SettingsRefused."""
-    _need_google()
+    _ready_google(settings)
     from supervisor.objectstores.gcs import GcsStore
     from supervisor.providers.gce import config as gce
     from supervisor.providers.gce.account import asks_as
@@ -311,8 +311,9 @@ def _storage_endpoint() -> str:
     return host if not host or "://" in host else f"http://{host}"
 
 
-def _need_google() -> None:
-    """Raises SettingsRefused with the command that installs what is missing."""
+def _ready_google(settings: Settings) -> None:
+    """Before anything of Google's is loaded. Raises SettingsRefused: a package is missing, with the command that
+    installs it, or the recording cannot be written."""
     for name in GOOGLE_PACKAGES:
         try:
             found = find_spec(name) is not None
@@ -324,3 +325,10 @@ def _need_google() -> None:
                 "Install them: pip install 'spot-supervisor[google]'",
                 {"package": name},
             )
+    if not settings.record_file:
+        return
+    try:
+        google_recording.begin(Path(settings.record_file))
+    except OSError as error:
+        text = f"record_file: {settings.record_file} cannot be written: {error.strerror}"
+        raise SettingsRefused(text, {"name": "record_file"}) from None

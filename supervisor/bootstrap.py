@@ -12,7 +12,7 @@ import logging
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from supervisor.api import server
 from supervisor.api.server_file import ServerFile
 from supervisor.dashboard import app as dashboard
 from supervisor.domain.errors import SettingsRefused, Unavailable
+from supervisor.domain.placement import Offer
 from supervisor.house import House, Wakes, build
 from supervisor.outlets import CHANNELS
 from supervisor.ports.objectstore import StoreUnavailable
@@ -147,6 +148,21 @@ def examine(settings: Settings, alert_test: bool, deadline_s: float) -> dict[str
     from supervisor.examining import examine as examine_alone
 
     return examine_alone(settings, alert_test, deadline_s)
+
+
+def trial_offers(settings: Settings) -> tuple[Offer, ...]:
+    """Where a trial may rent its machine, and for how much. Raises SettingsRefused."""
+    from supervisor import trial_cloud
+
+    return trial_cloud.offers(settings)
+
+
+def remove_trial(settings: Settings, say: Callable[[str], None]) -> tuple[int, int]:
+    """(machines, objects) of a trial that were still there and are gone now. Raises SpotError."""
+    from supervisor import trial_cloud
+
+    with _in_one_sentence(settings):
+        return trial_cloud.remove(settings, say)
 
 
 @contextlib.contextmanager

@@ -41,6 +41,7 @@ class Settings(AccessSettings, GceSettings):
     store_url: str = ""  # never empty after `load`: the folder data_dir/objects
     log_level: str = "info"
     log_format: str = "plain"
+    record_file: str = ""  # every exchange with Google, as JSON lines without secrets; empty = not kept
     metrics_per_run: int = 0  # of how many runs /metrics has series of their own
     alert_url: str = field(default="", repr=False)  # where announcements are sent; empty = to the log only
     alert_secret: str = field(default="", repr=False)  # what signs them, or file:/PATH

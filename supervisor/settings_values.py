@@ -20,7 +20,7 @@ ENDPOINT = "_endpoint"  # names that end so are addresses; empty = the service's
 EMPTY_ALLOWED = frozenset(
     {
         "alert_url", "alert_secret", "public_url", "dashboard_url", "default_image", "gce_subnet", "gce_data_disk",
-        "gce_data_disk_zone", "gce_min_cpu_platform",
+        "gce_data_disk_zone", "gce_min_cpu_platform", "record_file",
     }
 )  # fmt: skip
 ZERO_ALLOWED = frozenset(

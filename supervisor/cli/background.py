@@ -48,15 +48,17 @@ def up(file: str | None, env_file: str | None, **flags: object) -> None:
     child = None
     began = time.monotonic()
     if process is None:
-        child = _started(_command(file, env_file, known.data_dir, flags), log)
+        child = start_serving(serve_command(file, env_file, known.data_dir, flags), log)
     elif serving(known.data_dir) is not None:
         click.echo(f"The supervisor runs already: {_address(known.data_dir)} (pid {process.pid})")
         return
-    _wait_until_ready(known.data_dir, child, log)
+    wait_until_ready(known.data_dir, child, log)
     _tell_ready(known.data_dir, log, time.monotonic() - began)
 
 
-def _command(file: str | None, env_file: str | None, data_dir: Path, flags: dict[str, object]) -> list[str]:
+def serve_command(
+    file: str | None, env_file: str | None, data_dir: Path, flags: dict[str, object]
+) -> list[str]:
     """`serve` with the options that were given here. -P: modules that lie in this folder are not ours."""
     words = [sys.executable, "-P", "-m", "supervisor", "serve", "--data-dir", str(data_dir)]
     for option, path in (("--config", file), ("--env-file", env_file)):
@@ -69,7 +71,7 @@ def _command(file: str | None, env_file: str | None, data_dir: Path, flags: dict
     return words
 
 
-def _started(command: list[str], log: Path) -> subprocess.Popen[bytes]:
+def start_serving(command: list[str], log: Path) -> subprocess.Popen[bytes]:
     """In a session of its own: neither Ctrl-C nor the end of this terminal reaches it."""
     try:
         log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -85,7 +87,7 @@ def _started(command: list[str], log: Path) -> subprocess.Popen[bytes]:
     return child
 
 
-def _wait_until_ready(data_dir: Path, child: subprocess.Popen[bytes] | None, log: Path) -> None:
+def wait_until_ready(data_dir: Path, child: subprocess.Popen[bytes] | None, log: Path) -> None:
     """`child` None: somebody else has started it. Raises CliError where it ended, or is not ready in time."""
     until = time.monotonic() + READY_S
     while time.monotonic() < until:

@@ -46,6 +46,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "approve": ("control", "approve", "Let a machine go after its results were verified."),
     "health": ("health", "health", "Is the supervisor well, and does any run need a person?"),
     "doctor": ("doctor", "doctor", "Check this computer and the cloud; each fault with its fix."),
+    "trial": ("trial", "trial", "Try the whole way on a real Google project, for cents."),
     "token": ("token", "token", "Tokens: who may ask, and for what."),
     "config": ("config", "config", "Show the settings and where each comes from."),
     "dev": ("dev", "dev", "Disasters on purpose; a Spot VM can be preempted."),
@@ -56,7 +57,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
 
 # How `spot --help` groups them: by what a person is about to do.
 SECTIONS = {
-    "Set up": "doctor up down serve config token webhook build-image prices import backup migrate",
+    "Set up": "doctor trial up down serve config token webhook build-image prices import backup migrate",
     "Train": "submit change stop resume retry approve pull",
     "Look": "ls show watch wait logs serial events cost zones health",
     "Clean up": "gc purge",

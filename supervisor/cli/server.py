@@ -18,6 +18,7 @@ import click
 from supervisor import settings as settings_of
 from supervisor.cli.exits import CliError
 from supervisor.domain.errors import SpotError
+from supervisor.domain.placement import Offer
 from supervisor.serving_process import announced
 from supervisor.settings import Settings
 
@@ -148,6 +149,20 @@ def examine_here(
     from supervisor import bootstrap
 
     return bootstrap.examine(known, alert_test, deadline_s - (time.monotonic() - began))
+
+
+def trial_offers(known: Settings) -> tuple[Offer, ...]:
+    """Where a trial may rent its machine, and for how much. Raises SpotError."""
+    from supervisor import bootstrap
+
+    return bootstrap.trial_offers(known)
+
+
+def remove_trial(known: Settings, say: Callable[[str], None]) -> tuple[int, int]:
+    """(machines, objects) of a trial that were still there and are gone now. Raises SpotError."""
+    from supervisor import bootstrap
+
+    return bootstrap.remove_trial(known, say)
 
 
 def _begin_log(known: Settings) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
+from supervisor import google_recording
 from supervisor.ports.objectstore import StoreUnavailable
 
 SCOPES = ("https://www.googleapis.com/auth/devstorage.read_write",)
@@ -81,7 +82,6 @@ def open_hands(url: str, bucket_name: str) -> Hands:
     from google.auth.exceptions import GoogleAuthError
     from google.auth.transport.requests import AuthorizedSession
     from google.cloud.storage import Client
-    from requests.adapters import HTTPAdapter
 
     try:
         if os.environ.get("STORAGE_EMULATOR_HOST") and not any(os.environ.get(name) for name in _CONFIGURED):
@@ -101,7 +101,7 @@ def open_hands(url: str, bucket_name: str) -> Hands:
         raise StoreUnavailable(f"{url}: no Application Default Credentials: {error}") from error
     session = AuthorizedSession(credentials)
     for scheme in ("https://", "http://"):
-        session.mount(scheme, HTTPAdapter(pool_connections=4, pool_maxsize=CONNECTIONS))
+        session.mount(scheme, google_recording.adapter(pool_connections=4, pool_maxsize=CONNECTIONS))
     client = Client(project="none", credentials=credentials, _http=session)
     endpoint = client.api_endpoint.rstrip("/")
     _settle(session, endpoint)

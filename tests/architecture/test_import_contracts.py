@@ -31,6 +31,8 @@ HOUSE = {
     "settings_alerts.py": "import supervisor.settings_files",
     "settings_files.py": "import supervisor.domain.errors",
     "service_manager.py": "",
+    "google_recording.py": "",
+    "trial_cloud.py": "import supervisor.adapters",
     "serving_process.py": "",
     "settings_env_text.py": "",
     "settings_values.py": "import os",

@@ -18,6 +18,7 @@ ALLOWED = {
     "services/purge.py": "everything of a run, for a person",
     "services/doctor_state.py": "the object that it has just written to see whether it can",
     "services/reopen.py": "the stop marker that a resume has used up",
+    "trial_cloud.py": "everything below the prefix that `spot trial` made for itself",
     "reconciler/act.py": "the beat of a run that is settled",
     "agent/beats.py": "the beat of the boot, when the agent itself beats",
     "agent/stores/gcs.py": "is a store: takes back what arrived damaged",

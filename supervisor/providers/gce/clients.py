@@ -211,6 +211,9 @@ class Compute:
     def _open_session(self) -> Any:
         # Away from Google's machines the search would try a metadata server that is not there three times.
         os.environ.setdefault("GCE_METADATA_DETECT_RETRIES", "1")
+        # The package comes first, as it does for the bucket: of two threads that import it and a part of it at the same
+        # time, Python 3.11 fails one with "deadlock detected".
+        import google.auth  # noqa: F401
         from google.auth.exceptions import GoogleAuthError
         from google.auth.transport.requests import AuthorizedSession
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from supervisor import telemetry
+from supervisor import google_recording, telemetry
 from supervisor.providers.gce.config import GceConfig
 from supervisor.providers.gce.errors import IDENTITY, REFUSED, ApiError
 
@@ -84,10 +84,8 @@ def _narrow() -> Iterator[None]:
 
 def widen(session: Any) -> None:
     """As many kept connections as there are threads that launch; the default of 10 throws the others away."""
-    from requests.adapters import HTTPAdapter
-
     for scheme in ("https://", "http://"):
-        session.mount(scheme, HTTPAdapter(pool_maxsize=CONNECTIONS))
+        session.mount(scheme, google_recording.adapter(pool_maxsize=CONNECTIONS))
 
 
 def plain(message: Any) -> dict[str, Any]:

@@ -1,0 +1,284 @@
+"""What a trial waits for, phase by phase, and the report of it.
+
+Everything is read from the trial's own supervisor, as any client would: the run, its attempts, its facts, the consoles
+of its machines. A phase takes from the end of the one before until it was seen. The first that fails ends the trial;
+what was not reached says so.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from supervisor.cli import output
+from supervisor.cli.client import Client, Json, run_path
+from supervisor.cli.exits import CliError, Problem
+from supervisor.cli.finding import TERMINAL
+from supervisor.cli.words import safe
+
+T = TypeVar("T")
+POLL_S = 1.0
+LAST_BYTES = 65_536
+SIGNS = {"ok": ("✔", "green"), "failed": ("✗", "red"), "not reached": ("·", "bright_black")}
+# The training of a trial: it counts until it is taken away; resumed, it has 20 steps left. Any Python 3 runs it.
+TRAINING = """\
+import json, os, pathlib, sys, time
+box = pathlib.Path(os.environ["SPOT_CHECKPOINT_DIR"])
+step = max([int(path.name[5:]) for path in box.glob("step-*")] or [0])
+last = step + 20 if step else 2400
+print("the trial's training begins at step", step, flush=True)
+while step < last:
+    step += 1
+    leaving = os.path.exists(os.environ["SPOT_STOP_FILE"])
+    if step % 5 == 0 or leaving:
+        half = box / ".half"
+        half.write_text(str(step))
+        half.rename(box / ("step-%d" % step))
+    with open(os.environ["SPOT_PROGRESS_FILE"], "a") as progress:
+        progress.write(json.dumps({"step": step}) + "\\n")
+    if leaving:
+        sys.exit(1)
+    time.sleep(0.5)
+pathlib.Path(os.environ["SPOT_RESULTS_DIR"], "trial.txt").write_text("%d steps\\n" % step)
+"""
+# Phase -> what helps where it fails, beside what the run itself says.
+REMEDIES = {
+    "doctor": "do what the line says, then try again: nothing was rented",
+    "supervisor": "read serve.log in the report's folder",
+    "machine": "try other zones (--zones), another hour, or --no-gpu; a quota is raised in the console of the project",
+    "driver": "read console.log in the report's folder; gce_gpu_driver_version and gce_boot_image choose the driver",
+    "container": "check the image's name, and that the machines' account may pull it: spot doctor",
+    "beat": "the machine's account must be allowed to write to the bucket: spot doctor; see console.log",
+    "card": "driver and image do not fit: gce_gpu_driver_version = latest, or an image for an older CUDA",
+    "bucket": "the machine's account must be allowed to create and read objects in the bucket: spot doctor",
+    "notice": "your account needs compute.instances.simulateMaintenanceEvent (feature preempt of deploy/terraform)",
+    "resume": "read the events in report.json: they say what became of the next machine",
+    "finish": "read console.log and the events in report.json",
+    "delete": "spot trial --clean deletes what is left",
+    "clean": "spot trial --clean deletes what is left",
+}
+PHASES = tuple(REMEDIES)
+
+
+class PhaseFailed(Exception):
+    """What was seen instead."""
+
+
+@dataclass
+class Phase:
+    name: str
+    result: str = "not reached"  # or ok, failed
+    seconds: float | None = None
+    seen: str = ""
+    remedy: str = ""
+
+
+@dataclass
+class Report:
+    """`folder` holds it as report.json, beside the recording, the consoles and the supervisor's log."""
+
+    folder: Path
+    trial: str
+    facts: Json
+    phases: list[Phase] = field(default_factory=list)
+    events: list[Json] = field(default_factory=list)
+    cost_usd: float | None = None
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[Phase]:
+        """Its line is shown when it ends. Raises what the body raises, once it is written down."""
+        phase, began = next(one for one in self.phases if one.name == name), time.monotonic()
+        try:
+            yield phase
+            phase.result = "ok"
+        except BaseException as error:
+            phase.result, phase.remedy = "failed", REMEDIES[name]
+            phase.seen = "interrupted" if isinstance(error, KeyboardInterrupt) else _sentence(error)
+            raise
+        finally:
+            phase.seconds = round(time.monotonic() - began, 1)
+            self._show(phase)
+            self.save()
+
+    def ok(self) -> bool:
+        return all(phase.result == "ok" for phase in self.phases)
+
+    def save(self) -> None:
+        document = {
+            "trial": self.trial,
+            "ok": self.ok(),
+            **self.facts,
+            "cost_usd": self.cost_usd,
+            "phases": [asdict(phase) for phase in self.phases],
+            "events": self.events,
+        }
+        path = self.folder / "report.json"
+        path.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+    def _show(self, phase: Phase) -> None:
+        sign, colour = SIGNS[phase.result]
+        seconds = "" if phase.seconds is None else f"{phase.seconds:.1f} s"
+        line = f"{sign} {phase.name:<10} {seconds:>8}  {safe(phase.seen)}"
+        click.echo(click.style("\n".join(output.paragraph(line, " " * 23)), fg=colour))
+        if phase.remedy:
+            click.echo(f"    fix: {phase.remedy}")
+
+    def finish(self) -> None:
+        """What was not reached, the sum, and where everything lies."""
+        for phase in self.phases:
+            if phase.result == "not reached":
+                self._show(phase)
+        done = sum(phase.result == "ok" for phase in self.phases)
+        cost = "not known" if self.cost_usd is None else f"${self.cost_usd:.2f}"
+        click.echo(f"\n{done} of {len(self.phases)} phases ok. Cost of the machines: {cost}.")
+        click.echo(f"Report: {self.folder / 'report.json'}")
+        click.echo(f"Recording: {self.folder / 'recording.jsonl'} (look through it before you hand it on)")
+        self.save()
+
+
+def _sentence(error: BaseException) -> str:
+    text = error.text if isinstance(error, CliError) else str(error)
+    return text or type(error).__name__
+
+
+@dataclass
+class Watch:
+    """One run, looked at until something holds. `until`: of time.monotonic, when the trial is given up."""
+
+    client: Client
+    run_id: str
+    console: Path
+    until: float
+    run: Json = field(default_factory=dict)
+    attempts: list[Json] = field(default_factory=list)
+    text: str = ""  # all consoles so far
+    _offsets: dict[str, int] = field(default_factory=dict)
+
+    def wait(self, holds: Callable[[], T], what: str) -> T:
+        """What `holds` gives once it is true. Raises PhaseFailed where the run ended before, or time is up."""
+        while True:
+            self._look()
+            found = holds()
+            if found:
+                return found
+            if self.run["status"] in TERMINAL:
+                raise PhaseFailed(f"{what} did not come: {self.run['status_text']}")
+            if time.monotonic() > self.until:
+                raise PhaseFailed(f"{what} did not come in time: {self.run['status_text']}")
+            time.sleep(POLL_S)
+
+    def line(self, words: str) -> str:
+        """The newest line of a console with these words; "" = none. A training that runs has left the boot behind."""
+        lines = [line for line in self.text.splitlines() if words in line]
+        if lines:
+            return lines[-1].partition('msg="')[2].rstrip('"') or lines[-1]
+        return "not seen on the console, but the training runs" if self.run["status"] == "running" else ""
+
+    def facts(self) -> Json:
+        """Of the newest attempt whose facts are known."""
+        told = self.client.get(run_path(self.run_id, "facts"))["attempts"]
+        known: list[Json] = [one["facts"] for one in told if one["facts"]]
+        return known[-1] if known else {}
+
+    def events(self) -> list[Json]:
+        found: list[Json] = self.client.get(run_path(self.run_id, "events"), limit=200)["events"]
+        return found
+
+    def _look(self) -> None:
+        self.run = self.client.get(run_path(self.run_id))
+        self.attempts = self.client.get(run_path(self.run_id, "attempts"))["attempts"]
+        if self.attempts:
+            self._read_console(self.attempts[-1]["number"])
+
+    def _read_console(self, attempt: int) -> None:
+        where = run_path(self.run_id, "console")
+        key = str(attempt)
+        try:
+            told = self.client.get(where, attempt=attempt, after=self._offsets.get(key, -LAST_BYTES))
+        except Problem:  # there is none yet, or no more
+            return
+        self._offsets[key] = told["next_offset"]
+        if told["text"]:
+            self.text += told["text"]
+            with self.console.open("a", encoding="utf-8") as file:
+                file.write(told["text"])
+
+
+def play(report: Report, watch: Watch, gpu: bool) -> None:
+    """From the machine to its deletion. Raises PhaseFailed, CliError."""
+    _boots(report, watch, gpu)
+    number = _is_preempted(report, watch)
+    with report.phase("resume") as phase:
+        watch.wait(lambda: watch.run["attempt"] and watch.run["attempt"] > number, "another machine")
+        at = watch.wait(lambda: watch.attempts[-1]["step_from"], "a step to go on from")
+        phase.seen = f"attempt {watch.attempts[-1]['number']} in {_zone(watch)} went on from step {at}"
+    with report.phase("finish") as phase:
+        watch.wait(lambda: watch.run["status"] == "completed", "the end")
+        phase.seen = watch.run["status_text"]
+    with report.phase("delete") as phase:
+        gone = lambda: all(one["gone_at"] for one in watch.attempts)  # noqa: E731
+        _gone(watch, gone)
+        phase.seen = f"{len(watch.attempts)} machines are gone"
+
+
+def _gone(watch: Watch, gone: Callable[[], bool]) -> None:
+    """The run is over, so its end does not end the waiting."""
+    while not gone():
+        if time.monotonic() > watch.until:
+            raise PhaseFailed("a machine of the run is still there")
+        time.sleep(POLL_S)
+        watch._look()
+
+
+def _boots(report: Report, watch: Watch, gpu: bool) -> None:
+    with report.phase("machine") as phase:
+        machine = watch.wait(lambda: watch.attempts and watch.attempts[-1]["machine_id"], "a machine")
+        phase.seen = f"{watch.attempts[-1]['machine']} ({machine}) in {_zone(watch)}"
+    if gpu:
+        with report.phase("driver") as phase:
+            phase.seen = watch.wait(lambda: watch.line("GPUs answer"), "the GPU driver")
+    with report.phase("container") as phase:
+        phase.seen = watch.wait(lambda: watch.line("image pulled in"), "the image")
+    with report.phase("beat") as phase:
+        watch.wait(lambda: watch.run["status"] == "running", "the first heartbeat")
+        phase.seen = watch.run["status_text"]
+    if gpu:
+        with report.phase("card") as phase:
+            cards = watch.wait(lambda: watch.facts().get("gpus"), "the card's name")
+            phase.seen = f"{_cards(cards)}, driver {watch.facts().get('driver')}"
+    with report.phase("bucket") as phase:
+        step = watch.wait(lambda: watch.run["checkpoint_step"], "a checkpoint in the bucket")
+        phase.seen = f"checkpoint of step {step} stored and verified"
+
+
+def _is_preempted(report: Report, watch: Watch) -> int:
+    """The number of the attempt that lost its machine."""
+    with report.phase("notice") as phase:
+        number = int(watch.attempts[-1]["number"])
+        watch.client.post("/v1/dev/preempt", {"run_id": watch.run_id, "notice_s": 30.0, "confirm": True})
+        watch.wait(lambda: _attempt(watch, number)["cause"], "the end of the machine")
+        lost = _attempt(watch, number)
+        if lost["cause"] != "preempted":
+            raise PhaseFailed(f"the machine's end was taken for {lost['cause']}: {lost['evidence']}")
+        phase.seen = f"preempted; step {lost['step_kept']} is kept"
+    return number
+
+
+def _attempt(watch: Watch, number: int) -> Json:
+    return next(one for one in watch.attempts if one["number"] == number)
+
+
+def _zone(watch: Watch) -> str:
+    return str(watch.attempts[-1]["placement"]["zone"])
+
+
+def _cards(cards: Any) -> str:
+    names = [str(card.get("name", card)) if isinstance(card, dict) else str(card) for card in cards]
+    return ", ".join(names)
