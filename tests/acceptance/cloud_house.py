@@ -79,9 +79,8 @@ class CloudHouse(Stage):
         self.compute.on_running, self.compute.on_notice = self._boots, self._notice
         self.objects: Any = self._store()
         self.provider: Any = ProviderDoor()
-        self.last_words: dict[
-            str, tuple[str, str]
-        ] = {}  # run -> (left, message) of machines that give up in their boot
+        # run -> (left, message) of its next machine, which gives up in its boot
+        self.last_words: dict[str, tuple[str, str]] = {}
         self._stand()
         self.agents_door = AgentsDoor(Bucket(self.storage, BUCKET))
 
@@ -226,7 +225,7 @@ class CloudHouse(Stage):
 
     def _gives_up(self, vm: Any, request: LaunchRequest) -> None:
         """As the start-up script does it: a last boot beat, then off."""
-        left, message = self.last_words[request.run_id]
+        left, message = self.last_words.pop(request.run_id)
         attempt, nonce = int(vm.metadata["spot-attempt"]), vm.metadata["spot-nonce"]
         beat = Beat(
             request.run_id, attempt, request.launch_id, vm.id, "boot", 7, heartbeat.DRIVER, nonce,

@@ -135,7 +135,6 @@ def test_the_last_word_of_a_machine_that_could_not_start(
         house.last_words["digits"] = (left, "no card after 1200 s")
         house.submit("digits", Plan(steps=100, push=False))
         house.play(f"wait until digits causes={cause} within=5min")
-        house.last_words.clear()
         if zone is not None:
             completes(house)
             house.play(f"expect digits causes={cause},finished zones={FIRST},{zone}")

@@ -6,15 +6,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
+from typing import NoReturn
 from unittest.mock import patch
 
 import pytest
 
 from supervisor.domain.machine import MachineState
-from supervisor.ports.provider import NoCapacity
+from supervisor.ports.provider import LaunchFailed, LaunchRequest, NoCapacity
 from supervisor.providers.gce import errors, listing, machine, records
+from supervisor.providers.gce.launching import Launcher
 from tests.acceptance.weather_story import live
 from tests.scenarios.conftest import memory_folder
 
@@ -40,7 +42,15 @@ def what_is_asked_for_is_there() -> AbstractContextManager[object]:
 
 
 def no_answer_is_a_no() -> AbstractContextManager[object]:
-    return patch.object(errors, "of_request", lambda error, _: NoCapacity(str(error)))
+    """A call whose answer was lost counts as refused, and nobody looks whether it made its machine all the same."""
+
+    def unless_present(self: Launcher, request: LaunchRequest, refusal: LaunchFailed) -> NoReturn:
+        raise refusal
+
+    broken = ExitStack()
+    broken.enter_context(patch.object(errors, "of_request", lambda error, _: NoCapacity(str(error))))
+    broken.enter_context(patch.object(Launcher, "unless_present", unless_present))
+    return broken
 
 
 def operations_say_nothing() -> AbstractContextManager[object]:
