@@ -29,7 +29,8 @@ TELLING_LINES = 40  # at the end, in which such words are looked for: a tracebac
 TAIL_BYTES = 262144
 _LINE_CHARS = 2000  # of each line that log patterns are matched against
 _SHELL_BASE = 128
-_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+# SIGXCPU: the limit of CPU time that this computer sets (ulimit -S -t).
+_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGXCPU)
 _TRACEBACK = "Traceback (most recent call last)"
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 _log = logging.getLogger("agent")

@@ -13,7 +13,7 @@ from typing import Any
 from supervisor.lifecycle.figures import age_text, count_text, gib_text
 
 # Ends that nobody asks "why" of: what the command did is not their cause.
-UNREMARKABLE = frozenset({"finished", "preempted", "stop_requested", "superseded", "expired", "time_limit"})
+UNREMARKABLE = frozenset({"finished", "preempted", "stop_requested", "superseded", "expired"})
 
 Told = Mapping[str, Any]
 

@@ -1,6 +1,7 @@
 """What the end of the user's command means: exit code, signal, who sent it, what the kernel counted, its last words.
 
-A sign that stands alone makes a cause likely, two that agree make it certain; a figure without words only warns.
+A text says "certain" where the kernel's counter or the figures of a disk agree with the end, and "likely" where they
+cannot; a figure without words only warns.
 """
 
 from __future__ import annotations
@@ -73,6 +74,9 @@ def _classify(end: Exit, memory_share: float) -> tuple[Cause, str]:
     number = end.signal
     if number is None and end.code is not None and end.code > SHELL_SIGNAL_BASE:
         number = end.code - SHELL_SIGNAL_BASE
+    if number == signal.SIGXCPU:
+        words = f"SIGXCPU after {end.ran_s:.0f} s: the soft limit of CPU time of a process is used up (ulimit -S -t)"
+        return Cause.TIME_LIMIT, words
     if number is not None and number in OUTSIDE_SIGNALS:
         return _killed(end, number, memory_share)
     fact = f"exit code {end.code}" if end.signal is None else _signal_name(end.signal)

@@ -22,7 +22,7 @@ PHRASES: Mapping[Cause, str] = {
     Cause.HOST_ERROR: "The host failed under the machine in {zone} after {ran}",
     Cause.HOST_REBOOTED: "The machine in {zone} was rebooted after {ran}",
     Cause.EXPIRED: "The machine in {zone} reached its longest allowed life after {ran}",
-    Cause.TIME_LIMIT: "The platform's time limit ended the machine in {zone} after {ran}",
+    Cause.TIME_LIMIT: "A time limit of the platform ended the command in {zone} after {ran}",
     Cause.MACHINE_DELETED: "Somebody removed the machine in {zone} after {ran} without stopping the run",
     Cause.SUPERSEDED: "The agent in {zone} left after {ran}, because it no longer held the run",
     Cause.CUT_OFF: "The agent in {zone} stopped itself after {ran}: it reached neither the store nor the supervisor",

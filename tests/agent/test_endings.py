@@ -9,6 +9,8 @@ import pytest
 
 from supervisor.domain import baton as rules
 from supervisor.domain import heartbeat, runfiles
+from supervisor.domain.causes import Cause
+from supervisor.lifecycle.exits import end_of
 from tests.agent.machine_rig import RUN, Rig
 from tests.waiting import wait_for
 
@@ -254,3 +256,14 @@ def test_a_full_card_that_the_training_survived_is_no_reason_of_its_end(rig: Rig
     last = rig.ended()
     assert last.exit is not None
     assert (last.exit.code, last.exit.last_line) == (3, "no licence")
+
+
+def test_the_computers_limit_of_cpu_time_is_a_time_limit_and_no_fault_of_the_code(rig: Rig) -> None:
+    busy = f"ulimit -c 0; ulimit -S -t 1; exec {sys.executable} -c 'while True: pass'"
+    rig.start("/bin/sh", "-c", busy)
+    last = rig.ended()
+    assert last.exit is not None
+    assert (last.exit.signal, last.exit.sent_by_us) == (signal.SIGXCPU, False)
+    ended = end_of(last)
+    assert ended is not None
+    assert ended[0] == Cause.TIME_LIMIT

@@ -39,6 +39,7 @@ def end(status: int, sent: "set[int] | None" = None, shell: bool = False, tail: 
         (left(0), {TERM}, False, 0, None, False),
         (left(137), set(), True, None, 9, False),
         (left(143), {TERM}, True, None, 15, True),
+        (left(152), set(), True, None, 24, False),  # the computer's limit of CPU time
         (left(137), set(), False, 137, None, False),
         (left(139), set(), True, 139, None, False),
     ],
@@ -152,6 +153,7 @@ def test_what_stood_in_the_log_before_the_last_step(tmp_path: Path) -> None:
         (left(0), set(), 10, False),
         (left(1), {TERM}, 10, False),
         (died(9), set(), 10, False),  # from outside: it may have been in the middle of its results
+        (died(24), set(), 10, False),  # the same: the limit of CPU time
     ],
 )
 def test_a_failure_after_the_last_step(

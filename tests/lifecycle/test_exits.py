@@ -97,6 +97,13 @@ CASES: dict[str, tuple[Beat, Cause, tuple[str, ...], tuple[str, ...]]] = {
         ("memory", "batch"),
     ),
     "a hang-up": (beat(killed(0, signal.SIGHUP)), Cause.KILLED, ("SIGHUP (hang-up)",), ("memory",)),
+    "the computer's limit of CPU time": (
+        beat(killed(0, signal.SIGXCPU)),
+        Cause.TIME_LIMIT,
+        ("SIGXCPU", "soft limit of CPU time", "ulimit -S -t"),
+        ("nobody of ours",),
+    ),
+    "the same, as a shell tells it": (beat(failed("step 300", code=152)), Cause.TIME_LIMIT, (), ()),
     "a crash": (beat(killed(0, signal.SIGSEGV)), Cause.USER_ERROR, ("SIGSEGV",), ()),
     "words and figure of a full disk": (
         beat(failed(NO_SPACE, BYTES)),
