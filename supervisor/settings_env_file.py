@@ -72,7 +72,7 @@ OLD_KEYS: Mapping[str, OldKey] = {
     "DEADLINE_TZ": OldKey(None, _SPEC + " (limits.deadline names its own time zone)"),
     "OWNER_LOCK_STALE_SEC": OldKey(None, _OWN + "the baton, which cannot go stale"),
     "METADATA_PREFIX": OldKey(None, _OWN + "metadata keys have fixed names"),
-    "RUNNER_LABEL": OldKey(None, _OWN + "machines are known by the label of this supervisor's id"),
+    "RUNNER_LABEL": OldKey(None, _OWN + "machines are known by its id; their runner_label is machine_prefix"),
     "CONTAINER_NAME": OldKey(None, _OWN + "a machine runs one container, which needs no name"),
     "CONDA_ENV": OldKey(None, _SPEC + " (conda_env)"),
     "SYNC_INTERVAL_SEC": OldKey(None, _OWN + "a checkpoint is uploaded when it appears"),

@@ -22,7 +22,7 @@ class MachineState(StrEnum):
 class MachineRecord:
     """The platform's own word on why a machine ends or ended; authoritative, one signal suffices."""
 
-    cause: Cause  # preempted, host_error, host_rebooted, expired, time_limit or machine_deleted
+    cause: Cause  # preempted, host_error, host_rebooted, expired or machine_deleted
     detail: str
     at: float | None = (
         None  # epoch seconds by the platform's clock; shown, and where its bill ends: no decision
@@ -36,6 +36,9 @@ SUPERVISOR_LABEL = "spot-supervisor-id"
 RUN_LABEL = "spot-run-id"
 ATTEMPT_LABEL = "spot-attempt"
 LAUNCH_LABEL = "spot-launch-id"
+# The older shell runner's keys. Our machines carry them too, for people's lists and filters. Only an import reads them.
+OLD_RUNNER_LABEL = "runner_label"
+OLD_RUN_LABEL = "run_id"
 
 
 @dataclass(frozen=True, slots=True)

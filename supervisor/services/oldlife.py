@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from supervisor.domain.errors import OldRunAlive, Unavailable
 from supervisor.domain.identifiers import label_value
-from supervisor.domain.machine import Machine, MachineState
+from supervisor.domain.machine import OLD_RUN_LABEL, SUPERVISOR_LABEL, Machine, MachineState
 from supervisor.lifecycle.figures import age_text, clip
 from supervisor.ports.provider import ProviderUnavailable
 from supervisor.services.oldrun import (
@@ -27,7 +27,6 @@ from supervisor.services.parts import Parts
 
 # The older runner's own limits: HEARTBEAT_STALE_SEC, OWNER_LOCK_STALE_SEC; a restart takes as long as a boot may.
 FRESH_S = {HEARTBEAT: 600.0, OWNER_LOCK: 300.0, RESTART_LOCK: 600.0}
-RUN_LABEL = "run_id"  # of the older runner's machines
 
 
 def refuse_alive(parts: Parts, old: OldRun) -> None:
@@ -81,8 +80,8 @@ def _machines(parts: Parts, old: OldRun) -> Iterator[Machine]:
                 f"It is not known whether a machine of the old run is still there: {clip(str(error), 200)}. Try again."
             ) from error
         for machine in listing.machines:
-            theirs = machine.name in names or machine.labels.get(RUN_LABEL) in labels
-            if theirs and machine.state is not MachineState.ENDED:
+            labeled = machine.labels.get(OLD_RUN_LABEL) in labels and SUPERVISOR_LABEL not in machine.labels
+            if (machine.name in names or labeled) and machine.state is not MachineState.ENDED:
                 yield machine
         if listing.unreachable:
             away = ", ".join(sorted(listing.unreachable)[:5])

@@ -114,7 +114,6 @@ def moved_in(folder: Path) -> Iterator[tuple[CloudStory, Receiver]]:
         del environ[f"SPOT_{name}"]
     daemon = Daemon(folder / "data", environ)
     try:
-        daemon.start()
         yield CloudStory(cloud, daemon, folder), receiver
     finally:
         daemon.close()
@@ -150,6 +149,7 @@ def old_folder(story: CloudStory) -> list[tuple[str, int]]:
 def test_an_old_environment_file_and_an_old_run_move_in(tmp_path: Path) -> None:
     with moved_in(tmp_path) as (story, receiver):
         before = lay_old_run(story)
+        story.daemon.start()  # for the first time, on a bucket that has old runs
         doctor_reads_the_file(story)
         story.spot("submit", "--run-id", "fresh", "--", "sh", "scripts/train.sh")
         said = story.spot("import", f"gs://{BUCKET}/runs/{OLD_ID}")

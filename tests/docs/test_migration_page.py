@@ -1,4 +1,4 @@
-"""The table of old and new commands is complete, and each new command is one that the command line takes."""
+"""The tables of old commands and files are complete, and each new command is one that the command line takes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import click
 import pytest
 
 from supervisor.cli.main import cli
+from supervisor.services import importing, oldrun
 from tests.acceptance.old_commands import OLD
+from tests.importing.oldrunner import old_run
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "migration.md"
 HEADING = "## Commands, old and new"
@@ -45,6 +47,50 @@ def parse(line: str) -> None:
         command = found
         context = click.Context(command, context, name)
     command.make_context(name, words)
+
+
+def first_day() -> list[str]:
+    text = PAGE.read_text(encoding="utf-8").split("## The first day", 1)[1].split("\n## ", 1)[0]
+    lines = [
+        line for block in re.findall(r"```bash\n(.*?)```", text, re.DOTALL) for line in block.splitlines()
+    ]
+    return [line.split("  #")[0].strip() for line in lines if line.startswith("spot ")]
+
+
+def files_of_old() -> set[str]:
+    names = {key.split("/", 2)[2] for key in old_run()} | set(oldrun.ONLY_OLD) | {oldrun.STOP}
+    return {re.sub(r"instances/[0-9]+", "instances/<n>", name) for name in names}
+
+
+def untold(names: set[str], rows: set[str]) -> set[str]:
+    """The names that no row has, neither the file nor a folder that it lies in, nor anything in this folder."""
+    return {
+        name
+        for name in names
+        if not any(name == row or (row.endswith("/") and name.startswith(row)) for row in rows)
+        and not (name.endswith("/") and any(row.startswith(name) for row in rows))
+    }
+
+
+def test_every_line_of_the_first_day_is_one_that_the_command_line_takes() -> None:
+    assert [line.split()[1] for line in first_day()] == [
+        "config", "doctor", "serve", "import", "import", "resume", "submit", "watch",
+    ]  # fmt: skip
+    for line in first_day():
+        parse(line)
+
+
+def test_the_first_day_resumes_the_name_that_an_import_from_the_own_bucket_gives() -> None:
+    assert f"spot resume RUN_ID{importing.SUFFIX}" in first_day()
+
+
+def test_every_file_of_the_older_runner_is_written_again_or_told_to_be_gone() -> None:
+    text = PAGE.read_text(encoding="utf-8").split("## Labels and files", 1)[1].split("\n## ", 1)[0]
+    cells = re.findall(r"^\| (.*?) \|", text, re.MULTILINE)
+    rows = {name for cell in cells for name in re.findall(r"`([^`]+)`", cell)}
+    assert untold(files_of_old(), rows) == set()
+    assert untold({"state.json", "tomorrow.json"}, rows) == {"tomorrow.json"}
+    assert {"runner_label", "run_id", "project", "region"} <= rows
 
 
 def test_every_old_command_has_its_row() -> None:

@@ -105,6 +105,7 @@ def machine(name: str = "other", state: MachineState = MachineState.UP, **labels
         (machine(name=MACHINE), True),
         (machine(name=MACHINE, state=MachineState.ENDED), False),
         (machine(run_id="another-run"), False),
+        (machine(**{"run_id": OLD_ID, "spot-supervisor-id": "the-supervisor"}), False),  # it is a run of ours
     ],
 )
 def test_a_machine_of_the_old_run_refuses(

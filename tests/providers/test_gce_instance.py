@@ -124,6 +124,8 @@ def test_labels_and_account_and_disks() -> None:
         "spot-run-id": "digits",
         "spot-attempt": "2",
         "spot-launch-id": "1-2-3",
+        "runner_label": "spot",
+        "run_id": "digits",
     }
     assert body["serviceAccounts"] == [
         {"email": "default", "scopes": ["https://www.googleapis.com/auth/cloud-platform"]}

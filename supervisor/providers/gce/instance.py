@@ -15,7 +15,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from supervisor.domain.identifiers import label_value, parse_launch_id
-from supervisor.domain.machine import ATTEMPT_LABEL, LAUNCH_LABEL, RUN_LABEL, RUNNER_LABEL, SUPERVISOR_LABEL
+from supervisor.domain.machine import (
+    ATTEMPT_LABEL,
+    LAUNCH_LABEL,
+    OLD_RUN_LABEL,
+    OLD_RUNNER_LABEL,
+    RUN_LABEL,
+    RUNNER_LABEL,
+    SUPERVISOR_LABEL,
+)
 from supervisor.ports.provider import LaunchRejected, LaunchRequest
 from supervisor.providers.gce.config import SCOPE, GceConfig, NewDisk, Shape, region_of
 from supervisor.providers.gce.machine_facts import boot_disk_type
@@ -83,12 +91,16 @@ def build(config: GceConfig, request: LaunchRequest, parcel: Parcel) -> dict[str
 def labels(config: GceConfig, request: LaunchRequest) -> dict[str, str]:
     """A label has no dots: the launch id 1.2.3 is written 1-2-3."""
     attempt = parse_launch_id(request.launch_id)[1]
+    runner, run = label_value(config.machine_prefix), label_value(request.run_id)
     return {
-        RUNNER_LABEL: label_value(config.machine_prefix),
+        RUNNER_LABEL: runner,
         SUPERVISOR_LABEL: label_value(request.supervisor_id),
-        RUN_LABEL: label_value(request.run_id),
+        RUN_LABEL: run,
         ATTEMPT_LABEL: str(attempt),
         LAUNCH_LABEL: request.launch_id.replace(".", "-"),
+        # Never the older runner's own label as its value: its clean-up deletes by that.
+        OLD_RUNNER_LABEL: runner,
+        OLD_RUN_LABEL: run,
     }
 
 
