@@ -31,10 +31,11 @@ _MADE = (
     "`supervisor/domain/causes.py`. Do not edit it by hand: run `spot docs states > docs/states.md`."
 )
 _CAUSES = (
-    "Every attempt ends with exactly one cause; the first row that matches decides what the end costs and what "
-    "follows. *Counts*: spends one of `limits.max_attempts`. *No progress*: three such ends in a row without a "
-    "newer checkpoint end the run. *Avoids the zone*: the next attempt begins elsewhere while another zone is "
-    "good. Programs that read causes must accept words that are not in this table."
+    "Every attempt, every try to get a machine and every run ends with exactly one cause. The first row that "
+    "matches decides what the end costs and what follows. *Counts*: spends one of `limits.max_attempts`. *No "
+    "progress*: three such ends in a row without a newer checkpoint end the run. *Avoids the zone*: the next attempt "
+    "begins elsewhere while another zone is good. Programs that read causes must accept words that are not in this "
+    "table."
 )
 _KINDS = (
     "The kinds: `free` is nobody's fault and spends nothing; `paced` means that no machine was had, which spends "
