@@ -36,11 +36,15 @@ def _upsert_tries(dialect: str) -> Any:
 UPSERT_ATTEMPTS = Statement(_upsert_attempts)
 UPSERT_TRIES = Statement(_upsert_tries)
 ATTEMPTS = Statement(
-    lambda _: sa.select(attempts.c.doc).where(attempts.c.run == bindparam("run")).order_by(attempts.c.number)
+    lambda _: (
+        sa.select(attempts.c.number, attempts.c.doc)
+        .where(attempts.c.run == bindparam("run"))
+        .order_by(attempts.c.number)
+    )
 )
 TRIES = Statement(
     lambda _: (
-        sa.select(tries.c.doc, tries.c.nonce_hash)
+        sa.select(tries.c.launch_id, tries.c.doc, tries.c.nonce_hash)
         .where(tries.c.run == bindparam("run"))
         .order_by(tries.c.attempt, tries.c.number)
     )
@@ -105,13 +109,13 @@ def _checked(nonce_hash: str) -> str:
 
 def of_run(session: Session, key: int) -> list[Attempt]:
     return rows.readable(
-        session.run(ATTEMPTS, {"run": key}), lambda row: rows.read_attempt(row[0]), f"attempts of run {key}"
+        session.run(ATTEMPTS, {"run": key}), lambda row: rows.read_attempt(row[1]), f"attempts of run {key}"
     )
 
 
 def tries_of_run(session: Session, key: int) -> list[Try]:
     return rows.readable(
-        session.run(TRIES, {"run": key}), lambda row: rows.read_try(*row), f"tries of run {key}"
+        session.run(TRIES, {"run": key}), lambda row: rows.read_try(*row[1:]), f"tries of run {key}"
     )
 
 

@@ -7,7 +7,7 @@ number. Whoever should hear of an event gets one outbox row for each channel.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -157,10 +157,30 @@ def page(
 ) -> list[StoredEvent]:
     """Of one run, or of all and the supervisor itself; with an id above `after_id` and below `before_id`."""
     asked = {"run_id": run_id, "owner": owner, "actor": actor, "before": before_id}
-    given = {name: value for name, value in asked.items() if value is not None}
-    statement = _page(tuple(given), newest_first, actor == "supervisor")
-    found = session.run(statement, {"after": after_id, "limit_": limit, **given})
-    return rows.readable(found, stored, "events")
+
+    def more(last_id: int | None, count: int) -> list[Sequence[Any]]:
+        bounds = {"after": after_id} | asked
+        if last_id is not None:
+            bounds["before" if newest_first else "after"] = last_id
+        given = {name: value for name, value in bounds.items() if name != "after" and value is not None}
+        statement = _page(tuple(given), newest_first, actor == "supervisor")
+        return list(session.run(statement, {"after": bounds["after"], "limit_": count, **given}))
+
+    return whole_page(more, limit)
+
+
+def whole_page(more: Callable[[int | None, int], list[Sequence[Any]]], limit: int) -> list[StoredEvent]:
+    """`limit` events that can be read, or all that are left: a shorter page means the end to whoever reads page by
+    page. `more(last_id, count)`: the next rows after the event `last_id` (None = the first ones)."""
+    kept: list[StoredEvent] = []
+    last_id: int | None = None
+    while True:
+        count = limit - len(kept)
+        found = more(last_id, count)
+        kept += rows.readable(found, stored, "events")
+        if len(found) < count or len(kept) == limit:
+            return kept
+        last_id = found[-1][0]
 
 
 @cache

@@ -8,7 +8,7 @@ a snapshot is the follower of the newest transaction that has *ended*, and an op
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -18,7 +18,6 @@ from sqlalchemy import bindparam, func
 from supervisor.ports.history import EventFilter, StoredEvent, Writers
 from supervisor.storage import events as rows
 from supervisor.storage.database import Database
-from supervisor.storage.rows import readable
 from supervisor.storage.statements import Session, Statement
 from supervisor.storage.tables import events, runs
 
@@ -91,7 +90,7 @@ class SqlHistory:
 
 
 def _between(session: Session, where: EventFilter, after: int, last: int, limit: int) -> list[StoredEvent]:
-    params: dict[str, Any] = {"after": after, "last": last, "limit_": limit}
+    params: dict[str, Any] = {"last": last}
     given = {
         name: getattr(where, name)
         for name in ("run_id", "owner", "actor")
@@ -99,7 +98,13 @@ def _between(session: Session, where: EventFilter, after: int, last: int, limit:
     }
     kinds = tuple(sorted(where.kinds))
     params |= given | {f"kind_{n}": kind for n, kind in enumerate(kinds)}
-    return readable(session.run(_select(frozenset(given), len(kinds)), params), rows.stored, "events")
+    statement = _select(frozenset(given), len(kinds))
+
+    def more(last_id: int | None, count: int) -> list[Sequence[Any]]:
+        begin = after if last_id is None else last_id
+        return list(session.run(statement, {**params, "after": begin, "limit_": count}))
+
+    return rows.whole_page(more, limit)
 
 
 @cache

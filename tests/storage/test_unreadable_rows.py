@@ -9,12 +9,14 @@ from typing import Any, cast
 import pytest
 import sqlalchemy as sa
 
+from supervisor.ports.history import EventFilter
 from supervisor.ports.store import RowUnreadable, RunFilter
 from supervisor.reconciler.tick import Tick
 from supervisor.storage import rows
+from supervisor.storage.history import SqlHistory
 from supervisor.storage.store import SqlStore
-from supervisor.storage.tables import events, runs
-from tests.contracts.store_values import a_run, insert
+from supervisor.storage.tables import attempts, events, runs
+from tests.contracts.store_values import STARTED, a_run, changed, insert, running
 
 TORN = ["{", '{"status": "running"}', '{"run_id": 7}', "[1]", '{"status":"of a newer version"', "null"]
 
@@ -66,3 +68,46 @@ def test_an_event_of_a_newer_version_hides_no_other(store: SqlStore) -> None:
             sa.update(events).where(events.c.id == before[0].id).values(kind="of_a_newer_version")
         )
     assert store.events(None, 0, 50) == before[1:]
+
+
+def damage_events(store: SqlStore, ids: list[int]) -> None:
+    with store.database.writing() as session:
+        session.connection.execute(
+            sa.update(events).where(events.c.id.in_(ids)).values(kind="of_a_newer_version")
+        )
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+def test_a_page_with_unreadable_events_is_as_long_as_any_other(store: SqlStore, newest_first: bool) -> None:
+    """A short page means the end: whoever reads page by page would stop there."""
+    insert(store, *(a_run(f"digits-{n}") for n in range(1, 10)))
+    every = store.events(None, 0, 50, newest_first)
+    damage_events(store, [stored.id for stored in every[1:4]])
+    left = [every[0], *every[4:]]
+    assert store.events(None, 0, 3, newest_first) == left[:3]
+    assert store.events(None, 0, 50, newest_first) == left
+
+
+def test_a_stream_passes_over_no_event_behind_an_unreadable_one(store: SqlStore) -> None:
+    insert(store, *(a_run(f"digits-{n}") for n in range(1, 10)))
+    every = store.events(None, 0, 50)
+    damage_events(store, [every[1].id])
+    history, told, position = SqlHistory(store.database), [], 0
+    while position < every[-1].id:
+        found, position = history.between(EventFilter(), position, every[-1].id, 3)
+        told += found
+    assert told == [every[0], *every[2:]]
+
+
+def test_the_log_names_an_unreadable_attempt_by_its_number(
+    store: SqlStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    [run] = insert(store, a_run("digits-1"))
+    after = changed(store, run, running(run), STARTED)
+    with store.database.writing() as session:
+        session.connection.execute(sa.update(attempts).values(doc='{"command": "long and private"}'))
+    with caplog.at_level(logging.ERROR):
+        assert store.attempts(after.key) == []
+    [record] = caplog.records
+    assert record.getMessage().startswith(f"a row of attempts of run {after.key} cannot be read")
+    assert "private" not in record.getMessage()
