@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import threading
 import time
 from collections.abc import Mapping
@@ -146,12 +147,18 @@ def _hidden(value: object, name: str = "") -> object:
 
 # What lists are read on with: no secret, and a recording without them could not be read either.
 _PLAIN = ("pageToken", "nextPageToken")
+# The address of an upload in pieces lets anybody write that object, without a credential, for a week.
+_UPLOAD = "upload_id"
+_UPLOAD_IN_ADDRESS = re.compile(rf"({_UPLOAD}=)[^&\s\"]+", re.IGNORECASE)
 
 
 def _named(name: str, value: object) -> object:
+    if name.lower() == _UPLOAD:
+        return telemetry_redaction.DOTS
     return value if name in _PLAIN else telemetry_redaction.hidden_field(name, value)
 
 
 def _text(value: str | bytes) -> str:
     """Google's own client gives some headers as bytes."""
-    return telemetry_redaction.hidden(value.decode("latin-1") if isinstance(value, bytes) else value)
+    text = value.decode("latin-1") if isinstance(value, bytes) else value
+    return telemetry_redaction.hidden(_UPLOAD_IN_ADDRESS.sub(rf"\1{telemetry_redaction.DOTS}", text))

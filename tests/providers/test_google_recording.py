@@ -77,6 +77,21 @@ def test_no_secret_is_in_it(wire: Wire) -> None:
     assert line["request"]["metadata"]["items"] == [{"key": "spot-job", "value": "••• 84"}]
 
 
+def test_nobody_can_go_on_with_an_upload_that_was_recorded(wire: Wire) -> None:
+    """The address of a resumable upload is a credential: it needs no token."""
+    upload = f"{wire.server.url}/upload/storage/v1/b/bucket/o?uploadType=resumable&upload_id=ABPt.cq-secret"
+    wire.answer = Response(200, b"", {"Location": upload})
+    wire.session.post(f"{wire.server.url}/upload/storage/v1/b/bucket/o", params={"uploadType": "resumable"})
+    wire.session.put(upload, data=b"weights")
+    wire.answer = None
+    with pytest.raises(requests.ConnectionError):
+        wire.session.put(upload, data=b"weights")
+    begun, sent, lost = wire.lines()
+    assert "secret" not in wire.path.read_text()
+    assert begun["headers"]["location"].endswith("uploadType=resumable&upload_id=•••")
+    assert sent["query"] == lost["query"] == {"uploadType": ["resumable"], "upload_id": ["•••"]}
+
+
 def test_contents_are_told_by_their_size_and_a_stream_is_left_for_its_reader(wire: Wire) -> None:
     wire.answer = Response(200, b"w" * 100_000, {"Content-Type": "application/octet-stream"})
     with wire.session.get(wire.server.url + "/download", stream=True) as answer:
