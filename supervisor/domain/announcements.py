@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from supervisor.domain.causes import Cause
+from supervisor.domain.causes import FOR_A_PERSON, Cause
 from supervisor.domain.events import Event, EventKind
 
 
@@ -66,7 +66,6 @@ _TOLD_OF_THE_RUN = frozenset(
         Cause.MAX_RUNTIME, Cause.BUDGET, Cause.LIMIT_REACHED, Cause.NO_PROGRESS,
     }
 )  # fmt: skip
-_FOR_A_PERSON = (Cause.QUOTA, Cause.LAUNCH_REJECTED, Cause.GPU_UNAVAILABLE, Cause.GPU_FAULT)
 _GIVEN_UP = frozenset(
     {
         Cause.NO_PROGRESS, Cause.LIMIT_REACHED, Cause.DEADLINE, Cause.MAX_RUNTIME, Cause.MACHINE_DELETED,
@@ -93,7 +92,7 @@ def _waiting(data: Mapping[str, object]) -> str | None:
     three hundred runs would say it three hundred times."""
     if data.get("cause") == Cause.QUEUED:
         return None
-    return "needs_person" if data.get("cause") in _FOR_A_PERSON else "waiting"
+    return "needs_person" if data.get("cause") in FOR_A_PERSON else "waiting"
 
 
 def _needs_person(data: Mapping[str, object]) -> str:

@@ -69,6 +69,10 @@ class CauseRule:
     only_if: str = ""
 
 
+NO_GPU = frozenset({Cause.GPU_UNAVAILABLE, Cause.GPU_FAULT})
+# Of a wait: it will not end by itself, although the run tries again now and then.
+FOR_A_PERSON = NO_GPU | {Cause.QUOTA, Cause.LAUNCH_REJECTED}
+
 C = Cause
 BACKOFF = "recover with backoff"
 FREED = "recover with backoff: the machine and all but its checkpoint is given up"

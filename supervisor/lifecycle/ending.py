@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from supervisor.domain.announcements import ENDS_THE_RUN
 from supervisor.domain.attempt import Attempt, Retiring
-from supervisor.domain.causes import Cause, CauseRule, Kind, rule_for
+from supervisor.domain.causes import NO_GPU, Cause, CauseRule, Kind, rule_for
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.heartbeat import Exit
 from supervisor.domain.run import Counters, Refusal, Run
@@ -184,7 +184,7 @@ def _avoid(run: Run, rule: CauseRule) -> str:
 def _refusals(run: Run, end: End, now: float) -> tuple[Refusal, ...]:
     """A place whose GPUs do not work is not asked again for an hour."""
     kept = refused_lately(run, now)
-    if end.cause not in (Cause.GPU_UNAVAILABLE, Cause.GPU_FAULT) or run.attempt is None:
+    if end.cause not in NO_GPU or run.attempt is None:
         return kept
     place = run.attempt.placement
     return (*kept, Refusal(place.zone, place.shape, place.spot, now, end.cause, end.evidence))
@@ -252,8 +252,10 @@ def down_since(run: Run) -> float | None:
 def _next(run: Run, world: World, now: float) -> str:
     """Where the lost attempt goes on, as far as is known before it is asked for."""
     choice = choose(run, world, now)
-    if isinstance(choice, NoOffer) and choice.cause in (Cause.GPU_UNAVAILABLE, Cause.GPU_FAULT):
+    if isinstance(choice, NoOffer) and choice.cause in NO_GPU:
         return "No other place is left to try: it waits for you"
+    if isinstance(choice, NoOffer) and choice.cause == Cause.QUEUED:
+        return "Our own machines hold every place: it goes on when one of them is gone"
     if isinstance(choice, NoOffer):
         return "No zone has room now: it waits for one"
     where = choice.placement.zone

@@ -6,13 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from supervisor.domain.attempt import Attempt, Pulse
-from supervisor.domain.causes import Cause
+from supervisor.domain.causes import FOR_A_PERSON, Cause
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.lifecycle.figures import DASH, age_text, clip, until_text
 from supervisor.lifecycle.liveness import STALLING_POLLS
-
-# A single poll without progress is ordinary where a step takes longer than a poll.
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +79,10 @@ def due_text(at: float | None, now: float) -> str:
 
 
 def needs_person(run: Run) -> str:
-    """What a person must do before this run can go on; "" = nothing. Waiting does not help against a quota or a refused
-    request, so these need one too, although they are tried again now and then."""
+    """What a person must do before this run can go on; "" = nothing."""
     if run.terminal:
         return ""
-    refused = run.status == Status.WAITING and run.cause in (Cause.QUOTA, Cause.LAUNCH_REJECTED)
+    refused = run.status == Status.WAITING and run.cause in FOR_A_PERSON
     return run.needs_person or ((run.detail or str(run.cause)) if refused else "")
 
 

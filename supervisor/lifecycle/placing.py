@@ -11,7 +11,7 @@ from typing import TypeGuard
 
 from supervisor.domain.actions import Launch
 from supervisor.domain.attempt import Try
-from supervisor.domain.causes import Cause
+from supervisor.domain.causes import FOR_A_PERSON, NO_GPU, Cause
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.identifiers import launch_id, machine_name
 from supervisor.domain.observation import BATON, NOT_READ, STOP, Observation, Unknown
@@ -32,7 +32,6 @@ from supervisor.lifecycle.stopping import begin_stopping
 from supervisor.lifecycle.torn import ask_to_mend, is_torn, mended
 
 STORE_RETRY_S = 30.0
-NO_GPU = (Cause.GPU_UNAVAILABLE, Cause.GPU_FAULT)
 OTHER_PLACES = "Allow other zones or shapes, or on-demand machines, or mend the driver"
 BLIND = "the object store cannot be read"
 
@@ -123,11 +122,7 @@ def _waited_too_long(run: Run, now: float) -> tuple[Cause, str] | None:
     limit_s = run.policy.limits.wait_for_capacity_s
     if run.waiting_since is None or run.cause == Cause.QUEUED or now - run.waiting_since < limit_s:
         return None
-    cause = (
-        run.cause
-        if run.cause in (Cause.NO_CAPACITY, Cause.QUOTA, Cause.LAUNCH_REJECTED, *NO_GPU)
-        else Cause.NO_CAPACITY
-    )
+    cause = run.cause if run.cause == Cause.NO_CAPACITY or run.cause in FOR_A_PERSON else Cause.NO_CAPACITY
     return cause, f"waited {now - run.waiting_since:.0f} s, limit {limit_s:.0f} s"
 
 

@@ -67,11 +67,11 @@ def _turns(
 
 
 def _wish(run: Run) -> tuple[object, ...]:
-    """All that decides which offers a run may use. One that escalates is like no other."""
+    """All that decides which offers a run may use. A run that escalates is like no other."""
     policy = run.policy
     if policy.escalate_after or policy.on_demand_before_deadline_s is not None:
         return (run.key,)
-    return run.provider, policy.zones, policy.shapes, policy.spot, policy.allow_on_demand
+    return run.provider, policy.zones, policy.shapes, policy.spot, policy.allow_on_demand, run.refusals
 
 
 def _asks(run: Run, world: World, now: float) -> bool:

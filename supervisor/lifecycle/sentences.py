@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from supervisor.domain import heartbeat
 from supervisor.domain.attempt import Attempt, Pulse
-from supervisor.domain.causes import Cause
+from supervisor.domain.causes import NO_GPU, Cause
 from supervisor.domain.machine_figures import figures_of
 from supervisor.domain.run import Run
 from supervisor.domain.status import PLACING, Status
@@ -118,7 +118,7 @@ def _waiting(run: Run, now: float) -> list[str]:
             f"Waiting will not help by itself: put right what the text names. {billed}",
             f"Next try {due}; gives up at {gives_up}",
         ]
-    if cause in (Cause.GPU_UNAVAILABLE, Cause.GPU_FAULT):
+    if cause in NO_GPU:
         return [
             f"No place has a GPU that works: {detail or 'no reason given'}",
             f"Allow other zones or shapes, or on-demand machines, or mend the driver. {billed}",

@@ -1,7 +1,7 @@
 """Try now: a run that waits asks for its machine at the next look, whatever pause is left.
 
-What its zones were said to lack is forgotten as far as its pauses go: a person who has raised a quota or mended a
-request need not wait for them. A refusal that comes again begins its pause again.
+The pauses of its zones end, and places whose GPUs did not work may serve again: a person who has raised a quota or
+mended a driver need not wait for them. A refusal that comes again begins its pause again.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ def _judge(parts: Parts, caller: Caller) -> Judge:
         _end_pauses(parts, run, now)
         text = f"{caller.actor} asked to try again now."
         event = caller.event(EventKind.RETRY_REQUESTED, text)
-        return replace(run, next_at=None), event
+        # Only a wait forgets which GPUs did not work: a run that recovers has another place to go to.
+        refusals = () if run.status == Status.WAITING else run.refusals
+        return replace(run, next_at=None, refusals=refusals), event
 
     return judge
 

@@ -12,14 +12,15 @@ from supervisor.domain.observation import NOT_READ, Absent, CreateFailed, Observ
 from supervisor.domain.placement import ZoneRecord, offer_key
 from supervisor.domain.policies import Knobs, Limits, Policy
 from supervisor.domain.room import Room
-from supervisor.domain.run import Run
+from supervisor.domain.run import Refusal, Run
 from supervisor.domain.status import Status
 from supervisor.domain.world import World
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.decision import Decision
+from supervisor.lifecycle.ending import End, end_attempt
 from supervisor.lifecycle.queueing import with_turns
 from supervisor.lifecycle.sentences import next_action, status_text
-from tests.lifecycle.sample_runs import NOW, run_in
+from tests.lifecycle.sample_runs import NOW, attempt, run_in
 from tests.lifecycle.worlds import ZONES, offers
 
 READ = Observation(stop=Absent(), baton=Absent())
@@ -86,6 +87,25 @@ def test_calls_under_way_take_their_place_until_the_listing_shows_their_machine(
 def test_a_run_that_allows_one_zone_waits_for_it_and_holds_up_nobody() -> None:
     picky = pending(1, policy=Policy(zones=("zone-a",)))
     assert launched(decided([picky, pending(2)], Room(zones={"zone-a": 0, "zone-b": 1}))) == {2: "zone-b"}
+
+
+def test_a_run_that_was_refused_by_a_place_leaves_it_to_others() -> None:
+    refused = tuple(
+        Refusal("zone-a", shape, True, NOW - 60, Cause.GPU_FAULT, "lost") for shape in ("small", "big")
+    )
+    found = decided(
+        [pending(1, refusals=refused), pending(2)], Room(zones={"zone-a": 1, "zone-b": 0, "zone-c": 0})
+    )
+    assert launched(found) == {2: "zone-a"}
+    assert found[0].run.cause == Cause.QUEUED
+
+
+def test_an_attempt_that_ends_on_a_full_computer_says_that_it_waits_in_line() -> None:
+    policy = Policy(shapes=("small",))
+    run = run_in(Status.RUNNING, policy=policy, provider="local", attempt=attempt())
+    world = World(Knobs("s"), offers={"local": offers()}, rooms={"local": Room(machines=0)})
+    text = end_attempt(run, End(Cause.PREEMPTED, "notice"), world, NOW).events[0].text
+    assert "Our own machines hold every place: it goes on when one of them is gone" in text
 
 
 def test_a_run_that_needs_more_gpus_keeps_the_free_ones_for_itself() -> None:

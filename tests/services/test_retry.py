@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.domain.causes import Cause
+from supervisor.domain.causes import FOR_A_PERSON, Cause
 from supervisor.domain.errors import InvalidRequest, NothingToRetry
 from supervisor.domain.placement import ZoneRecord, offer_key
+from supervisor.domain.run import Refusal
 from supervisor.domain.status import Status
 from supervisor.lifecycle.patrol import problem
 from supervisor.services.retry import retry
@@ -56,13 +57,22 @@ def test_what_waits_for_nothing_is_refused_with_what_helps(bed: Bed, status: Sta
         retry(bed.parts, "digits-7", ACTOR)
 
 
+@pytest.mark.parametrize("status", [Status.WAITING, Status.RECOVERING])
+def test_a_waiting_run_asks_places_again_whose_gpus_did_not_work(bed: Bed, status: Status) -> None:
+    waits(bed, Cause.GPU_UNAVAILABLE)
+    refused = Refusal("local-a", "cpu", True, bed.clock.now() - 60, Cause.GPU_UNAVAILABLE, "cuInit says 803")
+    bed.change("digits-7", status=status, refusals=(refused,))
+    after = retry(bed.parts, "digits-7", ACTOR)
+    assert after.refusals == (() if status == Status.WAITING else (refused,))
+
+
 def test_a_run_that_is_being_launched_is_left_as_it_is(bed: Bed) -> None:
     bed.submit("digits-7")
     run = bed.change("digits-7", status=Status.LAUNCHING)
     assert retry(bed.parts, "digits-7", ACTOR) == run
 
 
-@pytest.mark.parametrize("cause", [Cause.QUOTA, Cause.LAUNCH_REJECTED, Cause.NO_CAPACITY])
+@pytest.mark.parametrize("cause", [*sorted(FOR_A_PERSON), Cause.NO_CAPACITY])
 def test_health_event_and_patrol_agree_on_who_is_needed(bed: Bed, cause: Cause) -> None:
     waits(bed, cause)
     run = bed.run("digits-7")
