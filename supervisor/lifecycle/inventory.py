@@ -24,7 +24,7 @@ class Use(StrEnum):
     RETIRING = "retiring"  # its attempt is over, and it is on its way out
     KEPT = "kept"  # its attempt is over, and somebody still needs it
     ORPHAN = "orphan"  # ours, and it serves nobody
-    ELSEWHERE = "elsewhere"  # ours, and its run is led from another bucket or project
+    ELSEWHERE = "elsewhere"  # ours, and its run is led from another bucket or project, or cannot be read
     FOREIGN = "foreign"  # another supervisor's, or nobody's that we know
 
 
@@ -80,7 +80,8 @@ def claims(runs: Iterable[Run], now: float) -> tuple[Claim, ...]:
 
 
 class Inventory:
-    """Claims, ready to be asked for. `elsewhere`: run ids of ours that another cell leads and that are not over."""
+    """Claims, ready to be asked for. `elsewhere`: run id of ours that may go on without being among the claims -> why,
+    such as that another cell leads it."""
 
     def __init__(self, supervisor_id: str, found: Iterable[Claim], elsewhere: Mapping[str, str]) -> None:
         self._supervisor_id, self._elsewhere = supervisor_id, elsewhere
@@ -95,7 +96,7 @@ class Inventory:
         if claim is not None:
             return Verdict(claim.use, _why(claim, now), claim)
         if machine.run_id in self._elsewhere:
-            return Verdict(Use.ELSEWHERE, f"its run is led elsewhere ({self._elsewhere[machine.run_id]})")
+            return Verdict(Use.ELSEWHERE, self._elsewhere[machine.run_id])
         if machine.name in self._names:
             return Verdict(
                 Use.ORPHAN, "a live run has a machine of this name, and its labels name another launch"

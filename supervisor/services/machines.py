@@ -18,6 +18,7 @@ from supervisor.domain.run import Run
 from supervisor.lifecycle.inventory import Claim, Inventory, Use, Verdict, claims
 from supervisor.ports.platform import Account
 from supervisor.ports.provider import NotSupported, ProviderUnavailable
+from supervisor.ports.store import RowUnreadable
 from supervisor.services import rfc3339
 from supervisor.services.parts import Parts
 from supervisor.services.run_view import Json, usd
@@ -26,6 +27,7 @@ log = logging.getLogger(__name__)
 
 FOREIGN_SHOWN = 1000
 MISSING_SHOWN = 20
+UNREADABLE = "not touched: what the database holds of its run cannot be read"
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,11 +203,15 @@ class _Ledger:
             for machine in machines
             if machine.supervisor_id == own and (machine.run_id, machine.launch_id) not in launches
         }:
-            run = parts.store.find(run_id)
+            try:
+                run = parts.store.find(run_id)
+            except RowUnreadable:  # could not read is not absent: the machine may serve it
+                elsewhere[run_id] = UNREADABLE
+                continue
             if run is None:
                 continue
             if not run.settled and run.cell not in parts.cells.values():
-                elsewhere[run_id] = run.cell
+                elsewhere[run_id] = f"its run is led elsewhere ({run.cell})"
             self._tries |= {(run_id, one.launch_id): one for one in parts.store.tries(run.key)}
         self._inventory = Inventory(own, found, elsewhere)
 

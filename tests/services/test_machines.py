@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from supervisor.api import schemas_machines
 from supervisor.domain.errors import Unavailable
@@ -15,7 +16,9 @@ from supervisor.ports.platform import Account
 from supervisor.ports.provider import ProviderUnavailable
 from supervisor.services.doctor_machines import machines_lines
 from supervisor.services.gc import collect
-from supervisor.services.machines import machines_json
+from supervisor.services.machines import UNREADABLE, machines_json
+from supervisor.storage.store import SqlStore
+from supervisor.storage.tables import runs
 from tests.fakes.callers import OPS
 from tests.services.bed import Bed, Client
 
@@ -205,6 +208,17 @@ def test_a_machine_whose_run_another_bucket_s_leader_has_is_not_touched(training
     told = collect(replace(training.parts, cells={"local": "local here gs://other"}), False, OPS)
     assert [(one["machine"], one["use"]) for one in told["left"]] == [("m-a1", "elsewhere")]
     assert training.provider.releases == []
+
+
+def test_a_run_that_cannot_be_read_hides_no_machine_and_loses_none(training: Bed) -> None:
+    put(training, "left", "gone-run")
+    assert isinstance(training.store, SqlStore)
+    with training.store.database.writing() as session:
+        session.connection.execute(sa.update(runs).values(doc="{"))
+    assert set(seen(training)) == {"m-a1", "left"}
+    told = collect(training.parts, False, OPS)
+    assert [(one["machine"], one["why"]) for one in told["left"]] == [("m-a1", UNREADABLE)]
+    assert names(told["released"]) == ["left"]
 
 
 def test_a_machine_that_is_asked_for_right_now_is_expected(bed: Bed) -> None:
