@@ -83,6 +83,8 @@ def _pattern(error: Any) -> str:
         )
     if loc and loc[-1] == "image":
         return "must be the name of an image, such as REGISTRY/NAME:TAG, without spaces"
+    if loc and loc[-1] == "venv":
+        return "must be the whole path of a virtual environment, such as /home/ada/env"
     if "x00" in error["msg"]:
         address = bool(loc) and loc[-1] == "url"
         return (

@@ -227,6 +227,7 @@ def test_content_types(client: Client, bed: Bed, kind: str | None) -> None:
             "gcp:projects/PROJECT/secrets/SECRET/versions/VERSION",
         ),
         ({"image": "r/train: 1"}, "such as REGISTRY/NAME:TAG, without spaces"),
+        ({"venv": ".venv"}, "must be the whole path of a virtual environment"),
         ({"limits": {"max_atempts": 3}}, "did you mean max_attempts?"),
         ({"stall": {"poll": 3}}, "did you mean polls?"),
         ({"results": [{"path": "a", "mincount": 3}]}, "did you mean min_count?"),
