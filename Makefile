@@ -71,6 +71,9 @@ demo: env agent  ## A real training, five disasters, the same model in the end
 demo-cloud: env agent  ## The same on Google Cloud: machines that boot, on a stand-in of Google's on loopback
 	@$(PY) -m examples.demo_cloud
 
+replay: env  ## RECORDING=path: hold a recording of `spot trial` against the tests' cloud, and name each difference
+	@$(PY) -m tests.cloud.replay "$(RECORDING)"
+
 bench: env agent  ## One JSON line for each figure, with its target
 	@$(PY) -m tests.benchmarks
 
@@ -101,4 +104,4 @@ clean:  ## Remove what was built and cached; .venv stays
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
 .PHONY: help env check $(CHECKS)
-.PHONY: test demo demo-cloud bench campaign fuzz agent screenshots openapi release-openapi lock clean
+.PHONY: test demo demo-cloud replay bench campaign fuzz agent screenshots openapi release-openapi lock clean

@@ -132,7 +132,19 @@ def _body(content: Any, kind: str) -> object:
             return _hidden(json.loads(data))
         except (ValueError, RecursionError):
             pass
+    if kind.startswith("multipart/related"):
+        return {"bytes": len(data), "json": _first_part(bytes(data), kind)}
     return {"bytes": len(data)}
+
+
+def _first_part(data: bytes, kind: str) -> object:
+    """What an upload says of its object."""
+    boundary = kind.partition("boundary=")[2].strip("\"'").encode()
+    part = data.split(b"--" + boundary, 2)[1:2] if boundary else []
+    try:
+        return _hidden(json.loads(part[0].partition(b"\r\n\r\n")[2]))
+    except (IndexError, ValueError, RecursionError):
+        return None
 
 
 def _hidden(value: object, name: str = "") -> object:

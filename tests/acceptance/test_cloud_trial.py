@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.cloud_story import DURATIONS, PACE
+from tests.acceptance.cloud_story import DURATIONS, PACE, ROOT
 from tests.acceptance.daemon import OF_WHO_TESTS
 from tests.cloud.cloud import BUCKET, Cloud
 from tests.waiting import wait_for
@@ -128,6 +128,12 @@ def test_the_whole_way_is_reported_recorded_and_leaves_nothing(trial: Trial) -> 
     assert trial.cloud.compute.count("POST", "simulateMaintenanceEvent") == 1
     trial.nothing_is_left()
     _recorded(trial)
+    replay = ["make", "replay", f"RECORDING={trial.out / 'recording.jsonl'}"]
+    told = subprocess.run(replay, cwd=ROOT, capture_output=True, text=True, timeout=WHOLE_S, check=False)
+    assert (told.returncode, told.stdout.splitlines()[-1].endswith(" exchanges, 0 differences")) == (
+        0,
+        True,
+    ), told
 
 
 def _recorded(trial: Trial) -> None:
