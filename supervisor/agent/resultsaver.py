@@ -25,7 +25,7 @@ from supervisor.agent.reach import Store
 from supervisor.agent.restore import is_plain
 from supervisor.agent.resultsfolder import Signature, signature_of
 from supervisor.agent.stores.errors import ObjectMissing, StoreFull, StoreUnavailable
-from supervisor.agent.transfer import TRIES, Mismatch, download, hash_file, upload
+from supervisor.agent.transfer import TRIES, Mismatch, download, hash_file, hash_start, upload
 from supervisor.domain import baton as rules
 from supervisor.domain import runfiles
 from supervisor.domain.baton import Baton, FileEntry
@@ -34,12 +34,14 @@ from supervisor.domain.savedresults import LeftOut, SavedFile, SavedResults, dec
 
 T = TypeVar("T")
 NO_TIME = "no time was left before the end of the machine"
+LOST_NAMED = 20
 _log = logging.getLogger("agent")
 
 
 class ResultsSaver:
     """Used by one thread at a time. `patience` waits as long as anything may be written, `hurry` leaves time to move
-    the baton. `lost`: files of earlier attempts that could not be saved or brought back, with the reason."""
+    the baton. `lost`: files of earlier attempts that could not be saved or brought back, with the reason. `_older`: the
+    content of such a file at an earlier save, where that was brought back instead."""
 
     def __init__(
         self,
@@ -63,6 +65,7 @@ class ResultsSaver:
         self._by_content: Dict[Tuple[str, int], str] = {}
         self._newest: Optional[FileEntry] = None
         self.lost: Dict[str, str] = {}
+        self._older: Dict[str, SavedFile] = {}
 
     # --- saving ---------------------------------------------------------------------------------------------------
 
@@ -93,7 +96,11 @@ class ResultsSaver:
         for left in left_out:
             if left.name in older:
                 files[left.name] = older[left.name]
-        left_out += [LeftOut(name, reason) for name, reason in self.lost.items() if name not in there]
+        left_out += [
+            LeftOut(name, reason)
+            for name, reason in self.lost.items()
+            if name not in there or (name in files and self._goes_on_from_older(name))
+        ]
         present = {taken.name for taken in moment.files}
         self._taker.saved = {name: row for name, row in signatures.items() if name in present}
         return self._manifest(
@@ -209,6 +216,7 @@ class ResultsSaver:
             if is_plain(name):
                 os.makedirs(os.path.join(folder.path, name), exist_ok=True)
         shutil.rmtree(self._incoming, ignore_errors=True)
+        self._older = {name: file for name, (_, file) in back.items() if name in self.lost}
         self._taker.saved = back
         self._keys.update(file.key for _, file in back.values())
         self._by_content.update({(file.sha256, file.size): file.key for _, file in back.values()})
@@ -248,13 +256,30 @@ class ResultsSaver:
         """What the run has written to its results and is not among `files`, each as a phrase with the reason."""
         there = {entry.name for entry in files}
         lost = "lost with an earlier machine (%s)"
-        missing = {runfiles.storable(name): lost % reason for name, reason in self.lost.items()}
-        missing.update(refused)
-        return tuple(
+        missing = {
+            runfiles.storable(name): lost % reason
+            for name, reason in self.lost.items()
+            if runfiles.storable(name) not in there or self._goes_on_from_older(name)
+        }
+        missing.update((name, reason) for name, reason in refused.items() if name not in there)
+        phrases = [
             "results: %s" % reason if name == "." else "results %s: %s" % (name, reason)
             for name, reason in sorted(missing.items())
-            if name not in there
-        )
+        ]
+        more = len(phrases) - LOST_NAMED
+        return (*phrases[:LOST_NAMED], *(("%d more results are lost, too" % more,) if more > 0 else ()))
+
+    def _goes_on_from_older(self, name: str) -> bool:
+        """Nothing was written to this file since an older content of it was brought back, or only behind that: what it
+        held in between is missing. An empty content says nothing: the file may have been written anew."""
+        older = self._older.get(name)
+        if older is None or older.size == 0:
+            return False
+        try:
+            with self._taker.folder.opened(name) as (path, _):
+                return hash_start(path, older.size) == older.sha256
+        except OSError:
+            return False
 
     # --- deleting -------------------------------------------------------------------------------------------------
 

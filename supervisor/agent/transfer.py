@@ -32,6 +32,19 @@ def hash_file(path: str, name: str, between: Callable[[], None] = nothing) -> Fi
     return FileEntry(name, size, digest)
 
 
+def hash_start(path: str, size: int) -> str:
+    """The sha256 of the first `size` bytes of the file at `path`, or of all where it is shorter. OSError."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as source:
+        while size > 0:
+            data = source.read(min(_CHUNK_BYTES, size))
+            if not data:
+                break
+            digest.update(data)
+            size -= len(data)
+    return digest.hexdigest()
+
+
 def upload(
     store: Store, prefix: str, path: str, entry: FileEntry, between: Callable[[], None] = nothing
 ) -> None:

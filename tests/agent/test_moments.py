@@ -230,6 +230,37 @@ def test_without_time_for_results_the_checkpoint_is_saved_with_the_older_ones_an
     assert desk.notes[-1] == f"1 file of results will be saved at the end only; metrics.csv: {NO_TIME}"
 
 
+@pytest.mark.parametrize(("mode", "text", "lost"), [("a", "", True), ("a", "3\n", True), ("w", "3\n", False)])
+def test_rows_that_an_older_content_lacks_are_lost_until_the_file_is_written_anew(
+    tmp_path: Path, mode: str, text: str, lost: bool
+) -> None:
+    desk = SavingDesk(tmp_path, hurry_until=1005.0)
+    desk.write("metrics.csv", "1\n")
+    desk.checkpoint(1)
+    desk.write("metrics.csv", "1\n2\n")
+    desk.clock.now = 1010.0
+    desk.checkpoint(2)
+    for step in (3, 4):  # two more machines
+        desk.clock.now = 1000.0
+        pointer = desk.keeper.read().checkpoint
+        assert pointer is not None
+        desk.results.restore(pointer.results)
+        if step == 3:
+            with (desk.path / "metrics.csv").open(mode) as target:
+                target.write(text)
+            desk.checkpoint(step)
+    named = desk.results.lost_among((rules.FileEntry("metrics.csv", 1, ""),), {})
+    assert named == ((f"results metrics.csv: lost with an earlier machine ({NO_TIME})",) if lost else ())
+
+
+def test_many_losses_are_counted(tmp_path: Path) -> None:
+    desk = SavingDesk(tmp_path, 1e9)
+    desk.results.lost = {f"{number:03}.png": "too large" for number in range(100)}
+    phrases = desk.results.lost_among((), {})
+    assert phrases[0] == "results 000.png: lost with an earlier machine (too large)"
+    assert (len(phrases), phrases[-1]) == (21, "80 more results are lost, too")
+
+
 def test_a_full_store_holds_up_no_checkpoint(tmp_path: Path) -> None:
     desk = SavingDesk(tmp_path, 1e9)
     desk.write("metrics.csv", "1\n")
