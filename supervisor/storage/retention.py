@@ -20,22 +20,21 @@ from supervisor.storage.statements import Statement
 from supervisor.storage.tables import events, idempotency, runs, samples, tokens
 
 DAY_S = 86_400.0
+# What lies further ahead than it is kept goes, too: a wrong clock wrote it, and it would stay for years.
 FINE_S, COARSE_S, EVENTS_S, KEYS_S, TOKENS_S = DAY_S, 30 * DAY_S, KEPT_S, 7 * DAY_S, KEPT_S
 PART = 500  # rows in one transaction
 
 
-def _outside(at: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
-    """Kept long enough, or further ahead than it is kept: a wrong clock wrote that, and it would stay for years."""
-    return or_(at < bindparam("before"), at > bindparam("ahead"))
-
-
-def _samples(coarse: int) -> Statement:
+def _samples(coarse: int, ahead: bool) -> Statement:
+    """Two statements: with both conditions in one, SQLite reads every sample of this grain."""
+    at = samples.c.at_ms
     old = (
-        sa.select(samples.c.run, samples.c.at_ms)
-        .where(samples.c.coarse == literal(coarse), _outside(samples.c.at_ms))
+        sa.select(samples.c.run, at)
+        .where(samples.c.coarse == literal(coarse))
+        .where(at > bindparam("ahead") if ahead else at < bindparam("before"))
         .limit(bindparam("limit_"))
     )
-    return Statement(lambda _: sa.delete(samples).where(tuple_(samples.c.run, samples.c.at_ms).in_(old)))
+    return Statement(lambda _: sa.delete(samples).where(tuple_(samples.c.run, at).in_(old)))
 
 
 def _events(_dialect: str) -> sa.Delete:
@@ -52,7 +51,9 @@ def _events(_dialect: str) -> sa.Delete:
 def _keys(_dialect: str) -> sa.Delete:
     old = (
         sa.select(idempotency.c.scope, idempotency.c.key)
-        .where(_outside(idempotency.c.created_at))
+        .where(
+            or_(idempotency.c.created_at < bindparam("before"), idempotency.c.created_at > bindparam("ahead"))
+        )
         .limit(bindparam("limit_"))
     )
     return sa.delete(idempotency).where(tuple_(idempotency.c.scope, idempotency.c.key).in_(old))
@@ -69,15 +70,19 @@ def _tokens(_dialect: str) -> sa.Delete:
     return sa.delete(tokens).where(tokens.c.id.in_(old))
 
 
-FINE, COARSE, EVENTS, KEYS = _samples(0), _samples(1), Statement(_events), Statement(_keys)
+FINE, FINE_AHEAD = _samples(0, False), _samples(0, True)
+COARSE, COARSE_AHEAD = _samples(1, False), _samples(1, True)
+EVENTS, KEYS = Statement(_events), Statement(_keys)
 TOKENS = Statement(_tokens)
 
 
 def prune(database: Database, now: float, limit: int) -> int:
     """Delete at most `limit` rows, in short transactions; how many were deleted."""
     steps: tuple[tuple[Statement, dict[str, Any]], ...] = (
-        (FINE, {"before": (now - FINE_S) * 1000, "ahead": (now + FINE_S) * 1000}),
-        (COARSE, {"before": (now - COARSE_S) * 1000, "ahead": (now + COARSE_S) * 1000}),
+        (FINE, {"before": (now - FINE_S) * 1000}),
+        (FINE_AHEAD, {"ahead": (now + FINE_S) * 1000}),
+        (COARSE, {"before": (now - COARSE_S) * 1000}),
+        (COARSE_AHEAD, {"ahead": (now + COARSE_S) * 1000}),
         (EVENTS, {"before": now - EVENTS_S}),
         (KEYS, {"before": now - KEYS_S, "ahead": now + KEYS_S}),
         (TOKENS, {"before": now - TOKENS_S}),

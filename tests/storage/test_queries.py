@@ -6,7 +6,7 @@ import pytest
 
 from supervisor.domain.status import Status
 from supervisor.ports.store import Change, RunFilter, Sample
-from supervisor.storage import lines, pages, runs
+from supervisor.storage import lines, pages, retention, runs
 from supervisor.storage.statements import Statement
 from supervisor.storage.store import PART_MAX, SqlStore, open_store
 from tests.contracts.store_values import CELL, NOW, a_pulse, a_run, insert, lease_of
@@ -54,6 +54,19 @@ def test_counts_and_keys_come_from_an_index_alone(store: SqlStore, where: RunFil
         keys = plan(store, pages._keys(shape), before_key=3, **values)
         assert f"COVERING INDEX {index}" in keys
         assert "TEMP B-TREE" not in keys.split("COVERING INDEX")[0]
+
+
+def test_old_samples_are_found_without_reading_the_others(store: SqlStore) -> None:
+    """Both ways of being old: long ago, and ahead of a clock that was wrong."""
+    for statement, condition in (
+        (retention.FINE, "at_ms<?"),
+        (retention.FINE_AHEAD, "at_ms>?"),
+        (retention.COARSE, "at_ms<?"),
+        (retention.COARSE_AHEAD, "at_ms>?"),
+    ):
+        steps = plan(store, statement, before=1, ahead=9, limit_=5)
+        assert f"SEARCH samples USING COVERING INDEX samples_age (coarse=? AND {condition})" in steps
+        assert "SEARCH samples USING PRIMARY KEY" in steps
 
 
 def test_runs_that_are_named_are_looked_up(store: SqlStore) -> None:
