@@ -15,7 +15,7 @@ import sys
 import time
 from typing import Callable, Optional, Tuple
 
-from supervisor.agent.patience import GaveUp
+from supervisor.agent.patience import LOOK_S, Patience
 
 NOT_READY = 802
 _WORDS = {
@@ -28,7 +28,8 @@ _WORDS = {
 }
 READY_LIMIT_S = 1200.0  # as gpu_timeout_s, which bounds the boot
 PROBE_LIMIT_S = 120.0
-AGAIN_S, LOOK_S = 5.0, 0.1
+REAP_S = 5.0  # for a killed probe: in the driver a process may sleep where no signal reaches it
+AGAIN_S = 5.0
 _PROBE = """
 import ctypes, json, sys
 try:
@@ -45,12 +46,13 @@ _log = logging.getLogger("agent")
 def trouble(gives_up: Callable[[], bool], tell: Callable[[str], None], driver: Callable[[], str]) -> str:
     """Why CUDA does not start; "" where it does, or cannot be asked. `tell` gets what is waited for. `driver`: its
     version. Raises GaveUp."""
+    patience = Patience(gives_up)
     until = time.monotonic() + READY_LIMIT_S
     while True:
-        found, text = _ask(gives_up)
-        if found is None:
+        answer, text = _ask(patience)
+        if answer is None:
             return text
-        code, version = found
+        code, version = answer
         if code == 0:
             tell("")
             return ""
@@ -60,7 +62,7 @@ def trouble(gives_up: Callable[[], bool], tell: Callable[[str], None], driver: C
         if code != NOT_READY or time.monotonic() >= until:
             return text
         tell(text)
-        _pause(gives_up)
+        patience.pause("waiting for the GPUs", AGAIN_S)
 
 
 def driver_version(path: str = "/proc/driver/nvidia/version") -> str:
@@ -73,10 +75,10 @@ def driver_version(path: str = "/proc/driver/nvidia/version") -> str:
     return found.group(1) if found else ""
 
 
-def _ask(gives_up: Callable[[], bool]) -> Tuple[Optional[Tuple[int, int]], str]:
+def _ask(patience: Patience) -> Tuple[Optional[Tuple[int, int]], str]:
     """((what cuInit says, CUDA's version), ""), or (None, what is wrong): "" where there is no library."""
     probe = subprocess.Popen(
-        [sys.executable, "-c", _PROBE],
+        [sys.executable, "-I", "-S", "-c", _PROBE],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -84,30 +86,34 @@ def _ask(gives_up: Callable[[], bool]) -> Tuple[Optional[Tuple[int, int]], str]:
     until = time.monotonic() + PROBE_LIMIT_S
     try:
         while probe.poll() is None and time.monotonic() < until:
-            if gives_up():
-                raise GaveUp
+            patience.check("starting CUDA")
             time.sleep(LOOK_S)
         if probe.poll() is None:
             return None, "CUDA does not start: cuInit did not answer within %.0f s" % PROBE_LIMIT_S
     finally:
         probe.kill()
-        said = probe.communicate()[0]
+        output = _output(probe)
     if probe.returncode != 0:
         return None, "CUDA does not start: cuInit ended its process (%d)" % probe.returncode
-    if not said:
+    if not output:
         _log.info("there is no libcuda.so.1 here: whether CUDA starts is not known")
         return None, ""
-    code, version = json.loads(said)
+    try:
+        code, version = json.loads(output.splitlines()[-1])
+    except ValueError:
+        _log.warning("whether CUDA starts is not known: the probe wrote %r", output[-200:])
+        return None, ""
     return (int(code), int(version)), ""
+
+
+def _output(probe: subprocess.Popen[bytes]) -> bytes:
+    try:
+        return probe.communicate(timeout=REAP_S)[0]
+    except subprocess.TimeoutExpired:
+        if probe.stdout is not None:
+            probe.stdout.close()
+        return b""
 
 
 def _dotted(version: int) -> str:
     return "%d.%d" % (version // 1000, version % 1000 // 10) if version else "unknown"
-
-
-def _pause(gives_up: Callable[[], bool]) -> None:
-    until = time.monotonic() + AGAIN_S
-    while time.monotonic() < until:
-        if gives_up():
-            raise GaveUp
-        time.sleep(LOOK_S)

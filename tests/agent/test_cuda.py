@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -66,6 +67,33 @@ def test_a_driver_that_hangs_or_crashes_does_so_in_a_process_of_its_own(
     says("hang")
     monkeypatch.setattr(cuda, "PROBE_LIMIT_S", 1.0)
     assert asked() == "CUDA does not start: cuInit did not answer within 1 s"
+
+
+def test_a_probe_that_no_signal_reaches_is_left_alone(
+    says: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in the uninterruptible sleep of a driver that hangs."""
+    says("hang")
+    monkeypatch.setattr(cuda, "PROBE_LIMIT_S", 0.5)
+    monkeypatch.setattr(cuda, "REAP_S", 0.1)
+    kill, probes = subprocess.Popen.kill, list[subprocess.Popen[bytes]]()
+
+    def unreached(probe: subprocess.Popen[bytes]) -> None:
+        probes.append(probe)
+
+    monkeypatch.setattr(subprocess.Popen, "kill", unreached)
+    try:
+        assert asked() == "CUDA does not start: cuInit did not answer within 0 s"
+    finally:
+        kill(probes[0])
+        probes[0].wait(timeout=30)
+
+
+def test_a_library_that_writes_to_the_output_hides_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda, "_PROBE", "print('hello'); print('[999, 12020]')")
+    assert "cuInit says 999" in asked()
+    monkeypatch.setattr(cuda, "_PROBE", "print('hello')")
+    assert asked() == ""
 
 
 def test_where_there_is_no_library_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
