@@ -148,8 +148,8 @@ class Leaving:
         """The results as they are now, for people: the next attempt starts from those of its checkpoint."""
         station = self._station
         station.keep_until = time.monotonic() + KEEP_S
-        patience = station.patience(lambda: station.saving_over() or time.monotonic() >= until)
         until = station.keep_until + POINTER_S
+        patience = station.patience(lambda: station.saving_over() or time.monotonic() >= until)
         try:
             baton = patience.insist("reading the baton", station.keeper.read)
             manifest = station.results.saver.keep_last(baton, station.progress.step)

@@ -24,9 +24,8 @@ MIN_CHARS = 4  # a shorter value cannot be masked without spoiling every other w
 LINE_CHARS = 8  # of one line of a value, to be masked by itself
 SHORT = 4  # characters: a shorter beginning of a value may be shown
 _BASE64_BYTES = 8  # a shorter value has base64 forms that are ordinary words
-_BREAK = re.compile(
-    rb"""\\+[nrt]?|%0[AD]|[\s"',]+"""
-)  # what may stand between two characters of wrapped base64
+# What may stand between two characters of wrapped base64.
+_BREAK = re.compile(rb"""\\+[nrt]?|%0[AD]|[\s"',]+""")
 _LINE_END = re.compile(r"[\r\n]+|(?:\\+[nr])+")  # real or escaped
 _PEM_BODY = re.compile(r"-----BEGIN [^-]+-----(.+?)-----END ", re.DOTALL)
 _SECRET_FIELD = re.compile(r"key|secret|token|passw|auth|credential", re.IGNORECASE)

@@ -149,9 +149,8 @@ class Moments:
         self._taker = taker
         self._lock = threading.Lock()
         self._names: Set[str] = set()
-        self._overtaken: Set[str] = (
-            set()
-        )  # renamed, and their moment is forgotten: later results are none of theirs
+        # Renamed, and their moment is forgotten: later results are none of theirs.
+        self._overtaken: Set[str] = set()
         self._pending: Dict[str, Tuple[Moment, bool]] = {}  # name -> (moment, told by a rename), oldest first
 
     def step(self) -> Optional[float]:

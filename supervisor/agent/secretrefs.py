@@ -18,9 +18,7 @@ from supervisor.domain.heartbeat import NO_SECRET, NO_START
 
 ENDPOINT = "https://secretmanager.googleapis.com"
 RETRY_FOR_S = 60.0
-DENIED_FOR_S = (
-    180.0  # a role that was just granted takes minutes to reach the service: 403 is final only then
-)
+DENIED_FOR_S = 180.0  # a role that was just granted takes minutes to reach the service: 403 is final then
 _REFERENCE = re.compile(r"gcp:(projects/[^/]+/secrets/[^/]+/versions/[^/]+)")
 
 

@@ -97,9 +97,8 @@ def _offer_thread_dump() -> None:
         if any(int(fields[name], 16) >> (number - 1) & 1 for name in ("SigCgt", "SigIgn", "SigBlk")):
             return
         path = os.path.join(folder, "%d.%d" % (os.getpid(), number))
-        target = os.open(
-            path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600
-        )  # stays open for life
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+        target = os.open(path, flags, 0o600)  # stays open for life
         faulthandler.register(number, file=target, all_threads=True, chain=False)
     except (OSError, ValueError, KeyError, RuntimeError):
         pass  # then there is no dump of this kind; the training is none the worse

@@ -51,9 +51,8 @@ class Station:
     """The parts, not yet started. Each loop is a thread: one that hangs or waits must not hold up the others, nor the
     main thread, which supervises."""
 
-    keep_until: Optional[float] = (
-        None  # until when results are kept at an end that has no time limit of its own
-    )
+    # Until when results may be saved at an end that has no time limit of its own; None = there is no such end.
+    keep_until: Optional[float] = None
 
     def __init__(
         self,

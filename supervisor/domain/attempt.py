@@ -105,9 +105,7 @@ class Pulse:
     checkpoint_at: float | None = None  # when `checkpoint_step` was told first
     stalled_s: float = 0.0  # in stalls that are over
     from_zero: bool | None = None  # its steps are counted from 0; None = not told
-    up_s: float | None = (
-        None  # how long the agent had run, by its own monotonic clock; None = it does not tell
-    )
+    up_s: float | None = None  # how long the agent had run, by its monotonic clock; None = it does not tell
     telemetry: str = ""  # of the newest beat that told any, as text (domain/beat_telemetry)
 
 

@@ -28,14 +28,11 @@ class World:
     fresh: frozenset[str] = frozenset()  # sources proven fresh in this tick (complete listing, canary)
     breakers_open: frozenset[str] = frozenset()  # sources on whose word nothing is ended
     irreplaceable: frozenset[str] = frozenset()  # providers whose machines cannot be had back
-    wall_ahead_s: float = (
-        0.0  # after a step, while `now` goes on as before: the wall clock minus `now`; deadlines go by it
-    )
+    # After a step, while `now` goes on as before: the wall clock minus `now`. Deadlines go by the wall clock.
+    wall_ahead_s: float = 0.0
     unread: frozenset[str] = (
         frozenset()
     )  # zones that the last listing did not reach: nothing is started there
-    rooms: Mapping[str, Room] = field(
-        default_factory=dict
-    )  # by provider, where our own machines are the limit
+    rooms: Mapping[str, Room] = field(default_factory=dict)  # by provider, where our machines are the limit
     # Runs of these providers that may ask now, and where; None = nothing of ours is in its way (lifecycle/queueing).
     turns: Mapping[int, Offer | None] = field(default_factory=dict)

@@ -50,9 +50,7 @@ def place(run: Run, obs: Observation, world: World, now: float) -> Decision:
         return unchanged(run, check_after=_soonest(run.next_at, next_limit_at(run, now), next_due(run, now)))
     choice = place_of(run, world, now)
     if _is_in_line(choice) and run.status != Status.RECOVERING:
-        return wait(
-            run, choice, now
-        )  # a recovering one looks first whether its last attempt has done the work
+        return wait(run, choice, now)  # a recovering run looks first whether its last attempt did the work
     blind = blind_start(run, obs, now)
     if blind is not None:
         return blind

@@ -279,7 +279,9 @@ class Tick:
         """At most one event per run in ten minutes, and few a tick: beats are untrusted, and so is their number."""
         rejected = list(rejected)
         metrics.BEATS_IGNORED.add(by=len(rejected))
-        new = [one for one in rejected if not 0 <= now - self._told.get(one[0], 0.0) < TOLD_S]
+        new = [
+            (run_id, why) for run_id, why in rejected if not 0 <= now - self._told.get(run_id, 0.0) < TOLD_S
+        ]
         keys = {run.run_id: key for key, run in self.runs.items()} if new else {}
         for run_id, why in new[:TOLD_PER_TICK]:
             if len(self._told) > 10_000:
