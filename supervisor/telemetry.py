@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import IO
 
+from supervisor.domain.plaintext import visible
 from supervisor.telemetry_redaction import LINE_MAX, hidden, hidden_field
 
 # Log fields.
@@ -172,7 +173,9 @@ class PlainFormatter(logging.Formatter):
         given = "".join(f" {name}={_quoted(hidden_field(name, value))}" for name, value in fields.items())
         line = f"{_time(record)} {record.levelname:<7} {said}{given}"
         line = _one_line(line[:LINE_MAX])
-        return f"{line}\n{hidden(self.formatException(record.exc_info))}" if record.exc_info else line
+        return (
+            f"{line}\n{visible(hidden(self.formatException(record.exc_info)))}" if record.exc_info else line
+        )
 
 
 def _quoted(value: object) -> str:

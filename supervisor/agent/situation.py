@@ -106,11 +106,12 @@ def fit_text(text: str) -> str:
 
 
 def fit_metrics(metrics: Mapping[Any, Any]) -> Dict[str, float]:
-    """The first of `metrics` that are finite numbers with short names, as many as a beat can carry."""
+    """The first of `metrics` that are finite numbers with short, printable names, as many as a beat can carry."""
     found: Dict[str, float] = {}
     room = _METRICS_BYTES
     for name, value in metrics.items():
-        if not isinstance(name, str) or len(name) > _NAME_CHARS or not _is_number(value):
+        fits = isinstance(name, str) and len(name) <= _NAME_CHARS and name.isprintable()
+        if not fits or not _is_number(value):
             continue
         room -= len(json.dumps(name)) + 26
         if room < 0 or len(found) == MAX_METRICS:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import Request
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -25,6 +26,7 @@ from supervisor.api.moments import Moment
 from supervisor.api.run_spec import Names, RunSpec, SecondsOrZero, Strict
 from supervisor.domain.callers import Caller
 from supervisor.domain.errors import InvalidRequest
+from supervisor.domain.plaintext import one_line
 from supervisor.ports.store import RunFilter
 
 NAMED_MAX = 200  # runs in one filter: an address that every proxy lets pass holds no more
@@ -32,7 +34,9 @@ JSON = "application/json"
 RUN_ID = r"^[a-z][a-z0-9-]{0,61}[a-z0-9]$"
 
 RunId = Annotated[str, StringConstraints(pattern=RUN_ID)]
-Plain = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f]+$", max_length=255)]
+Plain = Annotated[
+    str, StringConstraints(pattern=r"^[^\x00-\x1f]+$", max_length=255), AfterValidator(one_line)
+]
 
 
 class SubmitBody(Strict):

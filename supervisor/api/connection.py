@@ -14,6 +14,7 @@ Timers are set where a request comes in pieces only: one that lies in one packet
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,12 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from supervisor.api.errors import InvalidHttp, problem_of
 
 HEAD_MAX_BYTES = 16 * 1024
+# What h11 reads and another server in the way may read differently: a header that goes on in the next line, and the
+# length of the body given twice, on two lines or in a list (RFC 9112, sections 5.2 and 6.3).
+_AMBIGUOUS = re.compile(
+    rb"\n[ \t]|\ncontent-length:[^\n]*,|\ncontent-length:.*\ncontent-length:", re.IGNORECASE | re.DOTALL
+)
+_HEAD_END = re.compile(rb"\n\r?\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +105,12 @@ class _Connection(H11Protocol):
         elif self._awaited:
             self._await("")
 
+    def handle_events(self) -> None:
+        if self.conn.their_state is h11.IDLE and _is_ambiguous(self.conn.trailing_data[0]):
+            self.send_400_response("")
+            return
+        super().handle_events()
+
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if self.conn.their_state is h11.SEND_BODY and not self.transport.is_closing() and not self._lingers:
@@ -160,3 +173,9 @@ class _Connection(H11Protocol):
     def _give_up(self) -> None:
         self._await("")
         self.transport.abort()
+
+
+def _is_ambiguous(data: bytes) -> bool:
+    """`data` begins with the head of a request, or with a part of it."""
+    end = _HEAD_END.search(data)
+    return bool(_AMBIGUOUS.search(data, 0, end.start() if end else len(data)))

@@ -37,6 +37,10 @@ BODY_MAX_BYTES = 1_000_000
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 VERSIONS = frozenset({"1.0", "1.1"})
+# Headers that say who sends a request, from where, and how its body is read.
+ONCE = frozenset(
+    (b"authorization", b"content-encoding", b"content-type", b"cookie", b"origin", b"sec-fetch-site")
+)
 METHODS = SAFE | {"POST", "PUT", "PATCH", "DELETE"}
 _LOOPBACK_NUMBER = re.compile(
     r"127\.\d{1,3}\.\d{1,3}\.\d{1,3}\Z"
@@ -149,6 +153,9 @@ def _refuse_head(scope: Scope, headers: Mapping[bytes, bytes]) -> None:
         raise InvalidHttp("This speaks HTTP/1.1.")
     if b"transfer-encoding" in headers and b"content-length" in headers:
         raise InvalidHttp("The length of the body is told twice.")
+    names = [name for name, _ in scope["headers"] if name in ONCE]
+    if len(names) > len(set(names)):
+        raise InvalidHttp("A header that may be given once is given twice.")
 
 
 def _most_bytes(scope: Scope) -> int:

@@ -25,6 +25,8 @@ from pydantic import (
     model_validator,
 )
 
+from supervisor.domain.plaintext import one_line
+
 COMMAND_MAX_BYTES = 190 * 1024
 ENV_MAX_BYTES = 128 * 1024
 WORDS, SHELL = (
@@ -102,7 +104,9 @@ SecretRef = Annotated[
     ),
 ]
 LabelKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$", max_length=63)]
-LabelValue = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=255)]
+LabelValue = Annotated[
+    str, StringConstraints(pattern=r"^[^\x00]*$", max_length=255), AfterValidator(one_line)
+]
 ONCE = {"uniqueItems": True}  # what `unique` checks, in the document's words
 Names = Annotated[list[Name], Field(max_length=64, json_schema_extra=ONCE), AfterValidator(unique)]
 Seconds = Annotated[FiniteFloat, Field(gt=0, le=TEN_YEARS_S)]

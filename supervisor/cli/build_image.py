@@ -6,7 +6,6 @@ from, before anything is sent. `built` is the same for `spot submit --build`.
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ import click
 from supervisor.cli import exits
 from supervisor.cli.options import duration_s
 from supervisor.cli.output import confirmed, note, suggest
-from supervisor.cli.words import safe
+from supervisor.cli.words import json_text, safe
 from supervisor.lifecycle.figures import plural
 
 if TYPE_CHECKING:
@@ -95,7 +94,7 @@ def build_image(
         raise click.Abort
     made = _made(request, context)
     if form == "json":
-        click.echo(json.dumps(_document(made), indent=2))
+        click.echo(json_text(_document(made), 2))
         return
     click.echo(made.reference)
     suggest(f"spot submit --image {made.reference} -- python train.py")
@@ -221,7 +220,7 @@ def _print_files(request: BuildRequest, context: Context, form: str) -> None:
             "files": files,
             "secrets_left_out": list(context.secrets),
         }
-        click.echo(json.dumps(told, indent=2))
+        click.echo(json_text(told, 2))
         return
     for name in files:
         click.echo(safe(name) + ("  (brought by spot)" if name in context.brought else ""))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from supervisor import settings as settings_of
 from supervisor import settings_alerts
 from supervisor.cli.output import note, terminal_columns
 from supervisor.cli.server import settings_options
+from supervisor.cli.words import json_text
 from supervisor.settings import Settings
 
 VALUE_ROOM = 21  # so that a line of 80 columns shows what stands behind a value
@@ -36,7 +36,7 @@ def show(origin: bool, form: str, file: str | None, env_file: str | None, **flag
     values = {name: _shown(known, name) for name in settings_of.FIELDS}
     if form == "json":
         rows = {name: {"value": value, "origin": known.origins[name]} for name, value in values.items()}
-        click.echo(json.dumps(rows if origin else values, indent=2))
+        click.echo(json_text(rows if origin else values, 2))
         return
     table = [("SETTING", "VALUE", "ORIGIN" if origin else "ENVIRONMENT")]
     for name, value in values.items():

@@ -6,7 +6,6 @@ process, which needs no supervisor. The whole takes five seconds at most, whatev
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections import Counter
@@ -19,7 +18,7 @@ from supervisor.cli.client import Json
 from supervisor.cli.health import AS_JSON, check_line, coloured
 from supervisor.cli.options import Where, where_options
 from supervisor.cli.output import paragraph
-from supervisor.cli.words import safe
+from supervisor.cli.words import json_text, safe
 from supervisor.domain.errors import SpotError
 
 EXITS = {"ok": 0, "warn": 1, "fail": 2}
@@ -70,7 +69,7 @@ def doctor(
     else:
         answer = _asked(where, not no_alert_test)
     if as_json:
-        click.echo(json.dumps(answer, ensure_ascii=False))
+        click.echo(json_text(answer))
     else:
         _show(answer["checks"])
     ctx.exit(EXITS.get(answer["worst"], 2))

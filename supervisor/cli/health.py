@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar
@@ -13,7 +12,7 @@ from supervisor.cli import exits, views
 from supervisor.cli.client import Client, Json
 from supervisor.cli.options import server_options
 from supervisor.cli.output import paragraph
-from supervisor.cli.words import safe
+from supervisor.cli.words import json_text, safe
 
 
 def AS_JSON(command: F) -> F:  # noqa: N802 - it stands where an option stands
@@ -53,7 +52,7 @@ def health(ctx: click.Context, /, client: Client, as_json: bool) -> None:
     line = patrol_line(listed["summary"], waiting) if ready else "not ready; runs cannot be listed"
     if as_json:
         document = {**answer, "patrol": line, "needs_person": waiting, "summary": listed["summary"]}
-        click.echo(json.dumps(document, ensure_ascii=False))
+        click.echo(json_text(document))
     else:
         for check in answer["checks"]:
             result = "ok" if check["ok"] else "fail"

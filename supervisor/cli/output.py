@@ -6,7 +6,6 @@ colour. JSON goes out as it came from the API.
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import sys
@@ -16,7 +15,7 @@ from typing import Any
 
 import click
 
-from supervisor.cli.words import safe
+from supervisor.cli.words import json_text, safe
 
 _ESCAPE = re.compile(r"(\x1b\[[0-9;]*m)")
 # status -> (sign, colour); the colour never stands alone.
@@ -44,10 +43,10 @@ def status_mark(status: str) -> str:
 def emit(document: Any, records: Sequence[dict[str, Any]], form: str, name: str) -> bool:
     """Print json (the document), jsonl or name (a line for each record); False when the form is for people."""
     if form == "json":
-        click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+        click.echo(json_text(document, 2))
     elif form == "jsonl":
         for record in records:
-            click.echo(json.dumps(record, ensure_ascii=False))
+            click.echo(json_text(record))
     elif form == "name":
         for record in records:
             click.echo(str(record[name]))

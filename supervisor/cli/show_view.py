@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from supervisor.cli.client import Json
 from supervisor.cli.words import clock, safe
+from supervisor.domain.plaintext import HIDDEN
 from supervisor.lifecycle.figures import plural
 from supervisor.lifecycle.optional_figures import count, duration
 
@@ -70,5 +71,10 @@ def spec_text(spec: Json) -> str:
     """The spec as a file that `spot submit FILE` takes."""
     import yaml
 
-    text: str = yaml.safe_dump(spec, sort_keys=False, allow_unicode=True, default_flow_style=False)
-    return text
+    def text(allow_unicode: bool) -> str:
+        form = yaml.safe_dump(spec, sort_keys=False, allow_unicode=allow_unicode, default_flow_style=False)
+        return str(form)
+
+    return (
+        text(False) if HIDDEN.search(text(True)) else text(True)
+    )  # YAML's own escapes: it can be submitted again

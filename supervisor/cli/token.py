@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
@@ -13,7 +12,7 @@ from supervisor.cli import output
 from supervisor.cli.client import Client, Json
 from supervisor.cli.health import AS_JSON
 from supervisor.cli.options import duration_s, output_option, server_options
-from supervisor.cli.words import moment, safe
+from supervisor.cli.words import json_text, moment, safe
 from supervisor.lifecycle.figures import DASH
 
 TITLES = ("ID", "NAME", "OWNER", "SCOPES", "RUNS", "CREATED", "EXPIRES", "LAST USED", "")
@@ -62,7 +61,7 @@ def create(
     }
     made = client.post("/v1/tokens", body | {key: value for key, value in more.items() if value is not None})
     if as_json:
-        click.echo(json.dumps(made, indent=2, ensure_ascii=False))
+        click.echo(json_text(made, 2))
         return
     output.note(
         f"Token {safe(made['name'])} ({safe(made['token_id'])}) for {_meant(made)}. It is shown this once:"
@@ -97,7 +96,7 @@ def revoke(client: Client, token_id: str, as_json: bool) -> None:
         raise click.UsageError("That is a token itself; name its id: `spot token ls` shows it.")
     gone = client.send("DELETE", f"/v1/tokens/{quote(token_id, safe='')}").json()
     if as_json:
-        click.echo(json.dumps(gone, indent=2, ensure_ascii=False))
+        click.echo(json_text(gone, 2))
         return
     click.echo(f"Token {safe(gone['name'])} ({safe(gone['token_id'])}) of {safe(gone['owner'])} is revoked.")
     output.suggest("spot token ls")

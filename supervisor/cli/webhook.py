@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 from urllib.parse import quote
 
@@ -13,7 +12,7 @@ from supervisor.cli.client import Client, Json, pages
 from supervisor.cli.exits import FAILED, Problem
 from supervisor.cli.health import AS_JSON
 from supervisor.cli.options import duration_s, output_option, server_options
-from supervisor.cli.words import moment, safe
+from supervisor.cli.words import json_text, moment, safe
 from supervisor.lifecycle.figures import DASH, plural
 
 TITLES = ("ID", "WHERE", "FORM", "OWNER", "HEARS", "SINCE", "NOTE", "")
@@ -231,7 +230,7 @@ def _path(webhook_id: str, *more: str) -> str:
 
 
 def _print(document: Json) -> None:
-    click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+    click.echo(json_text(document, 2))
 
 
 def _show_secret(made: Json) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import UTC, datetime, timedelta
 
+from supervisor.domain.plaintext import HIDDEN, visible
 from supervisor.lifecycle.figures import DASH, age_text
 
 _UNITS_S = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
@@ -59,17 +61,24 @@ def moment(text: str | None, short: bool = False) -> str:
 
 
 def safe(text: object) -> str:
-    """One line of text from elsewhere: no control characters, no line ends."""
-    return (
-        _CONTROL.sub("", _COLOUR.sub("", str(text))).replace("\n", " ").replace("\r", " ").replace("\t", " ")
-    )
+    """One line of text from elsewhere: no control characters, no line ends, no character that hides others."""
+    plain = _CONTROL.sub("", _COLOUR.sub("", str(text)))
+    return visible(plain.replace("\n", " ").replace("\r", " ").replace("\t", " "))
+
+
+def json_text(document: object, indent: int | None = None) -> str:
+    """JSON as people read it; what a terminal would obey or a reader would not see stands there as `\\u202e`."""
+    text = json.dumps(document, indent=indent, ensure_ascii=False)
+    return HIDDEN.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 
 def safe_log(text: str) -> str:
     """Log text for a terminal: colours, tabs and line ends stay, everything that drives the terminal goes."""
     parts = _COLOUR.split(text)
     colours = [*_COLOUR.findall(text), ""]
-    return "".join(_CONTROL.sub("", part) + colour for part, colour in zip(parts, colours, strict=True))
+    return "".join(
+        visible(_CONTROL.sub("", part)) + colour for part, colour in zip(parts, colours, strict=True)
+    )
 
 
 def rfc3339_ago(seconds: float) -> str:

@@ -21,6 +21,7 @@ from supervisor.dashboard import session, words
 from supervisor.dashboard.assets import assets
 from supervisor.dashboard.shaping.run_actions import duty_of, run_actions
 from supervisor.dashboard.shaping.run_rows import row_of
+from supervisor.domain.plaintext import visible
 from supervisor.domain.status import TERMINAL
 from supervisor.lifecycle.optional_figures import percent
 
@@ -110,7 +111,7 @@ def ours(request: Request, address: str) -> str:
 
 
 def html(request: Request, text: str, status: int = 200) -> Response:
-    body, headers = text.encode(), {"Cache-Control": "no-store", "Vary": "Accept-Encoding"}
+    body, headers = visible(text).encode(), {"Cache-Control": "no-store", "Vary": "Accept-Encoding"}
     if len(body) >= PACKED_FROM and "gzip" in request.headers.get("accept-encoding", ""):
         body = gzip.compress(body, 4, mtime=0)
         headers["Content-Encoding"] = "gzip"

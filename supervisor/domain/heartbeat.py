@@ -268,10 +268,11 @@ def _metrics(value: Any) -> Dict[str, float]:
     if not isinstance(value, dict) or len(value) > MAX_METRICS:
         raise BeatRejected("metrics is not an object of at most %d numbers" % MAX_METRICS)
     found = {}
-    for name in value:
-        number = _finite(value[name], "a metric")
-        if number is not None and len(name) <= 64 and "\x00" not in name:
-            found[name.encode("utf-8", "replace").decode()] = number
+    for key in value:
+        number = _finite(value[key], "a metric")
+        name = key.encode("utf-8", "replace").decode()
+        if number is not None and len(name) <= 64 and name.isprintable():
+            found[name] = number
     return found
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from supervisor.domain.plaintext import visible, visible_in
 from supervisor.ports.notifier import Notification
 
 BODY_BYTES = 20_000  # Standard Webhooks asks for less than 20 KB
@@ -58,9 +59,9 @@ def _plain(notification: Notification, details: dict[str, object]) -> dict[str, 
         "data": {
             "run_id": notification.run_id or None,
             "kind": notification.kind,
-            "text": _text(notification)[:TEXT_MAX],
+            "text": visible(_text(notification))[:TEXT_MAX],
             "sequence": notification.sequence,
             "event_id": notification.event_id,
-            "details": details,
+            "details": visible_in(details),
         },
     }

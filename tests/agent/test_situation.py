@@ -70,6 +70,8 @@ def test_metrics_that_are_no_finite_numbers_are_left_out() -> None:
         "f" * 65: 1.0,
         "g": 10**400,
         "h": 0.5,
+        "i\u202ej": 1.0,
+        "\x9b": 1.0,
     }
     assert fit_metrics(given) == {"a": 1.0, "h": 0.5}
     assert len(fit_metrics({str(i): i for i in range(100)})) == 16

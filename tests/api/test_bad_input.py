@@ -78,6 +78,10 @@ SUBMITS: dict[str, tuple[bytes, tuple[int, str]]] = {
     "65 labels": (spec(labels={f"k{n}": "v" for n in range(65)}), INVALID),
     "label with =": (spec(labels={"a=b": "v"}), INVALID),
     "label with NUL": (spec(labels={"a": "v\x00"}), INVALID),
+    **{
+        f"label with U+{ord(char):04X}": (spec(labels={"a": f"v{char}w"}), INVALID)
+        for char in "\n\t\x1b\x7f\x85\x9b\u061c\u200b\u200f\u2028\u202e\u2066\ufeff"
+    },
     "label of 300 characters": (spec(labels={"a": "v" * 300}), INVALID),
     "label number": (spec(labels={"a": 1}), INVALID),
     "env name with blank": (spec(env={"A B": SECRET}), INVALID),

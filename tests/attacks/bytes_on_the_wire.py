@@ -77,6 +77,25 @@ def heads(house: House) -> Iterator[Attack]:
         ask("GET", "/v1/runs", "X-A: a", " b: c", "Content-Length : 3", token=admin),
         NO_HTTP,
     )
+    yield from (
+        (f"{name} given twice", ask(method, "/v1/none", f"{name}: {value}", f"{name}: {value}", token=admin), NO_HTTP)
+        for name, value in (
+            ("Content-Length", "0"), ("Content-Type", "application/json"), ("Origin", "http://127.0.0.1"),
+            ("Sec-Fetch-Site", "none"), ("Cookie", house.cookie.partition(": ")[2]),
+            ("Content-Encoding", "identity"),
+        )
+        for method in ("GET", "POST")
+    )  # fmt: skip
+    token = f"Authorization: Bearer {house.tokens['reader']}"
+    yield "two tokens", ask("GET", "/v1/runs", token, token=admin), NO_HTTP
+    yield "the same token twice", ask("GET", "/v1/runs", token, token), NO_HTTP
+    for fold in (" ", "\t", "  \t"):
+        yield (
+            f"a token on a folded line, {fold!r}",
+            ask("GET", "/v1/runs", "Authorization: Bearer", fold + house.tokens["reader"]),
+            NO_HTTP,
+        )
+        yield f"a folded first line, {fold!r}", ask("GET", "/v1/none", fold + "X-A: b", token=admin), NO_HTTP
     yield "a header without a name", ask("GET", "/v1/runs", ": x", token=admin), NO_HTTP
     yield "two hosts", ask("GET", "/v1/runs", "Host: evil.example", token=admin), NO_HTTP
     injected = "X-Request-Id: a\tb<script>"
@@ -108,6 +127,8 @@ def smuggling(house: House) -> Iterator[Attack]:
     yield "chunks and length", chunked(*reversed(both)), NO_HTTP
     yield "two lengths", chunked("Content-Length: 5", "Content-Length: 6"), NO_HTTP
     yield "a list of lengths", chunked("Content-Length: 5, 6"), NO_HTTP
+    for length in ("0, 0", "0,0", "5, 5", "0,", ",0", "0\r\nContent-Length: 0", "0\r\n 0"):
+        yield f"a length of {length!r}", chunked(f"Content-Length: {length}"), NO_HTTP
     for length in ("-1", "+5", "0x5", "5e0", "1_0", "9" * 30):
         yield f"a length of {length[:5]}", chunked(f"Content-Length: {length}"), NO_HTTP
     for coding in ("chunked, identity", "xchunked", "chunked, chunked", "gzip, chunked", "\x0bchunked"):

@@ -25,13 +25,18 @@ from tests.attacks.wire import Answer, ask, together
 from tests.cloud.web import Request, Response, WebServer
 from tests.waiting import wait_for
 
-HOSTILE = "<script>alert(1)</script> <!channel> & \u202egnp.exe \x1b[2J"
+HOSTILE = "<script>alert(1)</script> <!channel> & \u202egnp.exe \x9b31m \x1b[2J"
 RUNS = b"<script>alert(1)"
+# Characters that a reader does not see; a file of the run is given as it is.
+HIDDEN = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]"
+)
+SHOWN = ("text/html", "application/json", "application/problem+json")
 # A stream, what leads on, questions about a choice, and parts of a page.
 APART = (
     "ui_live", "ui_sign_in", "ui_many", "ui_release", "ui_run_change", "ui_log_lines", "ui_console_lines",
 )  # fmt: skip
-SAFE_HERE = HOSTILE.replace("\x1b", "")  # where control characters are refused
+SAFE_HERE = "<script>alert(1)</script> <!channel> &"  # where hidden characters are refused
 SHOUT = "import os, sys; print('x' * 5000); sys.exit(os.environ['TEXT'])"
 NOWHERE = {"command": "true", "zones": ["local-c"]}  # where nothing is to be had
 WEBHOOK_SECRET = "T0kenInThePath93ab"
@@ -92,6 +97,7 @@ class House:
         spec = {
             "command": ["python3", "-c", SHOUT], "env": {"TEXT": HOSTILE},
             "labels": {"team": SAFE_HERE}, "limits": {"max_user_failures": 1},
+            "results": [{"path": f"{HOSTILE}*"}],
         }  # fmt: skip
         self.submit(self.tokens["mallory"], self.mine, spec)
         self.submit(self.admin, self.theirs, NOWHERE)
@@ -150,7 +156,15 @@ class House:
             for path, answer in zip(paths, answers, strict=True)
             if answer.headers.get("content-type", "").startswith("text/html") and RUNS in answer.body
         ]
+        wrong += [
+            f"GET {path}: hidden characters"
+            for path, answer in zip(paths, answers, strict=True)
+            if answer.headers.get("content-type", "").partition(";")[0] in SHOWN
+            and HIDDEN.search(answer.body.decode())
+        ]
         logged = self._logged()
+        if HIDDEN.search(logged.decode()):
+            wrong.append("hidden characters in the log")
         told = b"".join(answer.body for answer in answers) + logged
         found = dict.fromkeys(number for number, needle in self._needles if needle in told)
         wrong += [f"secret number {number} is told" for number in found]

@@ -47,6 +47,8 @@ def bodies(house: House) -> Iterator[Attack]:
     yield "line break in a label's name", submit(house, spec(labels={"a\r\nb": "c"})), INVALID
     yield "depth 100,000", submit(house, b"[" * 100_000), "400 INVALID_JSON"
     yield "10,000 unknown fields", submit(house, spec(**{f"k{n}": n for n in range(10_000)})), INVALID
+    for char in "\n\x7f\x9b\u202e\u2066":
+        yield f"U+{ord(char):04X} in a label", submit(house, spec(labels={"a": f"b{char}c"})), INVALID
     yield "10,000 labels", submit(house, spec(labels={f"k{n}": "" for n in range(10_000)})), INVALID
     yield "a name twice", submit(house, b'{"spec":{"command":"true"},"spec":7}'), INVALID
     yield "a body of 1 MB and one byte", submit(house, b" " * 1_000_001), TOO_LARGE

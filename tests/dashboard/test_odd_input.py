@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from urllib.parse import quote
 
@@ -23,6 +24,20 @@ def test_a_version_that_no_header_can_hold_is_no_version(bed: Bed, looking: Look
     assert told.status in (412, 422)
     assert read(told.body.decode()).one("h1")
     assert "limits" not in looking.get("/v1/runs/digits-7/spec").json()["spec"]
+
+
+@pytest.mark.parametrize(
+    "path", ["/ui/runs", "/ui/runs/digits-7", "/ui/runs/digits-7/spec", "/ui/runs?q=\u202e"]
+)
+def test_characters_that_a_reader_does_not_see_are_shown_by_number(
+    bed: Bed, looking: Looking, path: str
+) -> None:
+    hidden = "\u202egnp.exe \x9b31m \u2066\x07"
+    bed.submit("digits-7", {"command": ["train", hidden], "labels": {"team": hidden}})
+    bed.change("digits-7", detail=hidden)
+    page = looking.get(path).text
+    assert not re.search("[\x00-\x08\x7f-\x9f\u202e\u2066]", page)
+    assert "⟨U+202E⟩" in page or "\\u202e" in page.lower() or path == "/ui/runs"
 
 
 def test_no_name_of_a_run_takes_the_place_of_a_part_of_the_page(bed: Bed, looking: Looking) -> None:

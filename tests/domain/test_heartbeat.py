@@ -49,12 +49,13 @@ numbers = st.none() | st.floats(-1e17, 1e17)
 exits = st.none() | st.builds(Exit, counts, counts, st.booleans(), st.floats(0, 1e9), texts, st.booleans())
 removed = st.tuples(st.integers(0, MAX_COUNT), texts.filter(bool))
 accounts = st.builds(Pruned, st.integers(0, MAX_COUNT), st.lists(removed, max_size=MAX_PRUNED).map(tuple))
+metrics = st.dictionaries(texts.filter(str.isprintable), st.floats(-1e17, 1e17), max_size=16)
 beats = st.builds(
     Beat,
     st.just("digits"), st.just(2), st.just("1.2.3"), texts, texts, st.integers(0, MAX_COUNT),
     st.sampled_from(heartbeat.PHASES), texts, counts, counts, counts, counts, numbers, numbers,
     st.none() | st.sampled_from(heartbeat.LEFT), st.none() | texts.filter(bool), exits, texts,
-    st.dictionaries(texts, st.floats(-1e17, 1e17), max_size=16), counts, st.sampled_from(["", "{\"uptime_s\":5}"]),
+    metrics, counts, st.sampled_from(["", "{\"uptime_s\":5}"]),
     st.none() | accounts,
 )  # fmt: skip
 
@@ -235,5 +236,6 @@ def test_figures_that_could_not_be_written_again_are_left_out(figure: str) -> No
 
 
 def test_a_metric_that_is_no_number_spoils_only_itself() -> None:
-    beat = parse(raw(metrics={"loss": 0.25, "long name " * 10: 1, "none": None, "nul\x00": 1, "int": 3}))
+    hidden = {"nul\x00": 1, "a\u202eb": 1, "\x9b": 1, "a\nb": 1}
+    beat = parse(raw(metrics={"loss": 0.25, "long name " * 10: 1, "none": None, **hidden, "int": 3}))
     assert beat.metrics == {"loss": 0.25, "int": 3.0}

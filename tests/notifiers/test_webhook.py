@@ -70,6 +70,17 @@ def test_a_receiver_of_standard_webhooks_gets_the_facts(receiver: Receiver) -> N
     assert request.one("wait") == "true"
 
 
+def test_no_message_holds_hidden_characters() -> None:
+    hidden = "\u202egnp.exe \x9b31m \x1b[2J"
+    said = replace(
+        TOLD, text=hidden, data={"status_text": hidden, hidden: [hidden, {"deep": hidden}], "n": 1}
+    )
+    for form in Form:
+        text = str(json.loads(webhook.body_of(form, [said])))
+        assert not any(char in text for char in ("\u202e", "\x9b", "\x1b", "\\u202e", "\\x9b", "\\x1b")), form
+        assert "gnp.exe" in text
+
+
 def test_no_proxy_of_the_environment_comes_between(
     receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -88,6 +88,15 @@ def test_a_traceback_goes_along(written) -> None:
         assert "RuntimeError: boom" in stream.getvalue()
 
 
+def test_a_traceback_shows_what_drives_a_terminal_as_text(written) -> None:
+    stream = written("plain")
+    try:
+        raise RuntimeError("boom \x1b[2J\x9b31m \u202egnp.exe")
+    except RuntimeError:
+        LOG.exception("It failed.")
+    assert "boom ⟨U+001B⟩[2J⟨U+009B⟩31m ⟨U+202E⟩gnp.exe" in stream.getvalue()
+
+
 def test_libraries_that_tell_of_every_request_are_kept_quiet(written) -> None:
     stream = written("plain", "debug")
     logging.getLogger("httpx").info("GET https://example.org/secret-path")

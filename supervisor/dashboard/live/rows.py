@@ -16,6 +16,7 @@ from starlette.concurrency import run_in_threadpool
 from supervisor.dashboard import rendering
 from supervisor.dashboard.live.frames import framed
 from supervisor.dashboard.public_api import Api, Json, Refused, SignInNeeded
+from supervisor.domain.plaintext import visible
 
 LOG = logging.getLogger(__name__)
 KEPT, FRESH_S = 256, 2.0
@@ -74,5 +75,5 @@ class Rows:
 
     def _rendered(self, runs: Sequence[Json]) -> dict[str, bytes]:
         template, now = rendering.environment().get_template(TEMPLATE), self._now()
-        rows = ((run["run_id"], template.render(run=run, now=now)) for run in runs)
+        rows = ((run["run_id"], visible(template.render(run=run, now=now))) for run in runs)
         return {run_id: framed(f"run-{run_id}", row) for run_id, row in rows}

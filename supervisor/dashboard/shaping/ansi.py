@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
+from supervisor.domain.plaintext import INVISIBLE
 from supervisor.lifecycle.figures import count_text
 
 LINE_CHARS = 2000  # of one line that are shown
@@ -23,10 +24,7 @@ _SEQUENCE = re.compile(
     r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d\x9e\x9f])[^\x00-\x1f\x7f-\x9f]*(?:\x07|\x1b\\|\x9c)"  # a string, such as a title
     r"|\x1b[ -/]*[0-Z\\`-~]"  # a short one; not [ ] ^ _ that begin a long one which has no end
 )
-_CONTROLS = re.compile(
-    "([\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff"
-    "\U000e0000-\U000e007f]+)"
-)
+_CONTROLS = re.compile(f"([\x00-\x08\x0a-\x1f\x7f-\x9f{INVISIBLE}\ud800-\udfff]+)")
 _COLOURS = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
 
 
