@@ -16,7 +16,7 @@ import shutil
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -52,12 +52,12 @@ ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True)
-class Asked:
+class Plan:
     """`file`, `env_file`: where the settings come from."""
 
     file: str | None
     env_file: str | None
-    known: Settings
+    settings: Settings
     shape: str
     image: str
     zones: tuple[str, ...]
@@ -65,7 +65,7 @@ class Asked:
 
     @property
     def folder(self) -> Path:
-        return self.known.data_dir / "trial"
+        return self.settings.data_dir / "trial"
 
     @property
     def gpu(self) -> bool:
@@ -95,82 +95,84 @@ def trial(
     secrets. 10 to 20 minutes. Exit 0: every phase was ok.
     """
     wishes = {name: flags.pop(name) for name in ("no_gpu", "machine", "zones", "image", "out")}
-    known = settings_of.load(flags, file=file, env_file=env_file)
-    if known.provider != GCE:
+    settings = settings_of.load(flags, file=file, env_file=env_file)
+    if settings.provider != GCE:
         text = "The trial is for Google Cloud, and these settings have provider = local."
         raise CliError(
             text, USAGE, "TRIAL_LOCAL", ("spot trial --env-file spot.env", "docs/google-cloud-setup.md")
         )
-    with _alone(known.data_dir):
-        _remove_left(known.data_dir / "trial")
+    with _alone(settings.data_dir):
+        _remove_left(settings.data_dir / "trial")
         if clean:
             click.echo("Nothing of a trial is left.")
             return
-        asked = _asked(file, env_file, known, wishes)
-        report = _prepared(asked)
-        _agree(asked, yes)
-        ctx.exit(_tried(asked, report))
+        plan = _plan(file, env_file, settings, wishes)
+        report = _prepared(plan)
+        _agree(plan, yes)
+        ctx.exit(_tried(plan, report))
 
 
-def _asked(file: str | None, env_file: str | None, known: Settings, wishes: dict[str, Any]) -> Asked:
+def _plan(file: str | None, env_file: str | None, settings: Settings, wishes: dict[str, Any]) -> Plan:
     if wishes["no_gpu"] and wishes["machine"]:
         raise click.UsageError("Say --no-gpu or --machine, not both.")
-    image = wishes["image"] or known.default_image
+    image = wishes["image"] or settings.default_image
     if not image:
         hint = "spot trial --image mirror.gcr.io/library/python:3.12-slim"
         raise CliError(
             "The trial needs an image with Python, and default_image is not set.", USAGE, hints=(hint,)
         )
-    zones = tuple(wishes["zones"].split(",")) if wishes["zones"] else known.gce_zones
+    zones = tuple(wishes["zones"].split(",")) if wishes["zones"] else settings.gce_zones
     shape = wishes["machine"] or (CPU_SHAPE if wishes["no_gpu"] else GPU_SHAPE)
     named = wishes["out"] or Path(f"spot-trial-{datetime.now(UTC):%Y%m%d-%H%M%S}")
-    return Asked(_whole(file), _whole(env_file), known, shape, image, zones, Path(os.path.abspath(named)))
+    return Plan(_whole(file), _whole(env_file), settings, shape, image, zones, Path(os.path.abspath(named)))
 
 
 def _whole(path: str | None) -> str | None:
     return None if path is None else os.path.abspath(path)
 
 
-def _prepared(asked: Asked) -> Report:
+def _prepared(plan: Plan) -> Report:
     """The folders, the note for whoever comes after a kill, and the settings of the trial in this environment."""
     token = secrets.token_hex(4)
-    environ = _environ(asked, token)
+    environ = _environ(plan, token)
     try:
-        asked.out.mkdir(parents=True, mode=0o700)
-        asked.folder.mkdir(parents=True, mode=0o700)
-        note = {"file": asked.file, "env_file": asked.env_file, "environ": environ}
-        (asked.folder / NOTE).write_text(json.dumps(note), encoding="utf-8")
+        plan.out.mkdir(parents=True, mode=0o700)
+        plan.folder.mkdir(parents=True, mode=0o700)
+        note = {"file": plan.file, "env_file": plan.env_file, "environ": environ}
+        draft = plan.folder / f".{NOTE}"
+        draft.write_text(json.dumps(note), encoding="utf-8")
+        draft.replace(plan.folder / NOTE)  # whole or not at all: what names the machines must be readable
     except OSError as error:
         raise CliError(f"{error.filename}: {error.strerror}.", FAILED, "FILE_UNWRITABLE") from None
     os.environ.update(environ)
     facts = {
-        "project": asked.known.gce_project,
-        "machine": asked.shape,
-        "zones": asked.zones,
-        "image": asked.image,
+        "project": plan.settings.gce_project,
+        "machine": plan.shape,
+        "zones": plan.zones,
+        "image": plan.image,
     }
-    phases = [Phase(name) for name in PHASES if asked.gpu or name not in ("driver", "card")]
-    return Report(asked.out, token, facts, phases)
+    phases = [Phase(name) for name in PHASES if plan.gpu or name not in ("driver", "card")]
+    return Report(plan.out, token, facts, phases)
 
 
-def _environ(asked: Asked, token: str) -> dict[str, str]:
+def _environ(plan: Plan, token: str) -> dict[str, str]:
     """What is the trial's own; everything else is as in the settings. No alert, no disk of the user's."""
-    known, folder = asked.known, asked.folder
+    settings, folder = plan.settings, plan.folder
     own = {
         "data_dir": str(folder),
         "database_url": f"sqlite:///{folder / 'supervisor.db'}",
-        "store_url": f"{known.store_url}/spot-trial-{token}",
-        "record_file": str(asked.out / "recording.jsonl"),
+        "store_url": f"{settings.store_url}/spot-trial-{token}",
+        "record_file": str(plan.out / "recording.jsonl"),
         "provider": GCE,
-        "gce_project": known.gce_project,
-        "gce_zones": ",".join(asked.zones),
-        "gce_shapes": f"trial={asked.shape}",
-        "default_image": asked.image,
+        "gce_project": settings.gce_project,
+        "gce_zones": ",".join(plan.zones),
+        "gce_shapes": f"trial={plan.shape}",
+        "default_image": plan.image,
         "host": "127.0.0.1",
         "port": "0",
         "machine_max_s": f"{TRIAL_S:g}",
-        "poll_interval_s": f"{min(known.poll_interval_s, 5.0):g}",
-        "beat_store_s": f"{min(known.beat_store_s, 10.0):g}",
+        "poll_interval_s": f"{min(settings.poll_interval_s, 5.0):g}",
+        "beat_store_s": f"{min(settings.beat_store_s, 10.0):g}",
         "patrol_every_s": "0",
         "gce_data_disk_read_only": "false",
     }
@@ -180,25 +182,25 @@ def _environ(asked: Asked, token: str) -> dict[str, str]:
     return {settings_of.env_name(name): value for name, value in {**own, **dict.fromkeys(empty, "")}.items()}
 
 
-def _agree(asked: Asked, yes: bool) -> None:
+def _agree(plan: Plan, yes: bool) -> None:
     """Raises Abort where the person does not want it; nothing was asked of Google then."""
     try:
-        offers = trial_offers(settings_of.load({}, file=asked.file, env_file=asked.env_file))
-        click.echo("\n".join(output.paragraph(_cost_text(asked, offers))))
+        offers = trial_offers(settings_of.load({}, file=plan.file, env_file=plan.env_file))
+        click.echo("\n".join(output.paragraph(_cost_text(plan, offers))))
         if not output.confirmed("Go on?", yes):
             raise click.Abort
     except BaseException:
-        shutil.rmtree(asked.folder)
-        shutil.rmtree(asked.out)
+        shutil.rmtree(plan.folder)
+        shutil.rmtree(plan.out)
         raise
 
 
-def _cost_text(asked: Asked, offers: tuple[Offer, ...]) -> str:
-    known = asked.known
+def _cost_text(plan: Plan, offers: tuple[Offer, ...]) -> str:
+    settings = plan.settings
     prices = [one.price_usd_per_h for one in offers if one.placement.spot and one.price_usd_per_h is not None]
-    where = f"in project {known.gce_project} ({', '.join(asked.zones)})"
-    what = f"One Spot machine {asked.shape} {where}, twice for some minutes."
-    what += f" Its files go to {known.store_url} and are deleted."
+    where = f"in project {settings.gce_project} ({', '.join(plan.zones)})"
+    what = f"One Spot machine {plan.shape} {where}, twice for some minutes."
+    what += f" Its files go to {settings.store_url} and are deleted."
     if not prices:
         return f"{what} Its price is not known (spot prices refresh); it is ended after 60 min."
     usual, most = max(prices) * USUAL_S / 3600, max(prices) * TRIAL_S / 3600
@@ -208,22 +210,22 @@ def _cost_text(asked: Asked, offers: tuple[Offer, ...]) -> str:
     )
 
 
-def _tried(asked: Asked, report: Report) -> int:
+def _tried(plan: Plan, report: Report) -> int:
     """The exit code. Whatever happens in between, nothing is left."""
     before = {number: signal.signal(number, _interrupt) for number in ENDINGS}
     code = FAILED
     try:
-        _play(asked, report)
+        _play(plan, report)
     except KeyboardInterrupt:
         code = DETACHED
-        output.note("\nEnding the trial, and deleting what it made. Please wait.")
+        _say("\nEnding the trial, and deleting what it made. Please wait.")
     except (PhaseFailed, SpotError, CliError) as error:
         if not any(phase.result == "failed" for phase in report.phases):
-            output.note(safe(str(error)))
+            _say(safe(str(error)))
     finally:
         for number in ENDINGS:
             signal.signal(number, signal.SIG_IGN)
-        _leave_nothing(asked, report)
+        _leave_nothing(plan, report)
         for number, handler in before.items():
             signal.signal(number, handler)
     report.finish()
@@ -234,20 +236,20 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _play(asked: Asked, report: Report) -> None:
+def _play(plan: Plan, report: Report) -> None:
     until = time.monotonic() + TRIAL_S
     with report.phase("doctor") as phase:
-        phase.seen = _examined(asked)
+        phase.seen = _examined(plan)
     with report.phase("supervisor") as phase:
-        log = asked.out / "serve.log"
-        child = start_serving(serve_command(asked.file, asked.env_file, asked.folder, {}), log)
-        wait_until_ready(asked.folder, child, log)
-        client = client_for(None, str(asked.folder), None, None)
+        log = plan.out / "serve.log"
+        child = start_serving(serve_command(plan.file, plan.env_file, plan.folder, {}), log)
+        wait_until_ready(plan.folder, child, log)
+        client = client_for(None, str(plan.folder), None, None)
         phase.seen = f"ready at {client.url}"
-    watch = Watch(client, RUN, asked.out / "console.log", until)
+    watch = Watch(client, RUN, plan.out / "console.log", until)
     client.post("/v1/runs", {"run_id": RUN, "spec": _spec()})
     try:
-        play(report, watch, asked.gpu)
+        play(report, watch, plan.gpu)
     finally:
         report.events = watch.events()
         report.cost_usd = (watch.run.get("cost") or {}).get("usd")
@@ -261,17 +263,24 @@ def _spec() -> dict[str, Any]:
     }
 
 
-def _examined(asked: Asked) -> str:
+def _examined(plan: Plan) -> str:
     """Raises PhaseFailed where a line fails: nothing is rented then."""
-    checks = examine_here({}, asked.file, asked.env_file, False, DOCTOR_S)["checks"]
+    checks = examine_here({}, plan.file, plan.env_file, False, DOCTOR_S)["checks"]
     wrong = [one for one in checks if one["result"] == "fail"]
     if wrong:
-        told = (
-            f"{one['name']}: {one['fact']}; {one['cause'] or ''} fix: {one['fix'] or ''}" for one in wrong
+        lines = (
+            f"{line['name']}: {line['fact']}; {line['cause'] or ''} fix: {line['fix'] or ''}"
+            for line in wrong
         )
-        raise PhaseFailed("\n".join(told))
+        raise PhaseFailed("\n".join(lines))
     warned = [one["name"] for one in checks if one["result"] == "warn"]
     return f"{len(checks)} checks" + (f"; warnings: {', '.join(warned)}" if warned else "")
+
+
+def _say(text: str) -> None:
+    """Who listened may be gone (a closed terminal or pipe): that must not keep anything from being removed."""
+    with suppress(OSError):
+        output.note(text)
 
 
 # --- nothing stays behind -------------------------------------------------------------------------------------------
@@ -287,19 +296,20 @@ def _alone(data_dir: Path) -> Iterator[None]:
     except OSError as error:
         raise CliError(f"{error.filename}: {error.strerror}.", FAILED, "FILE_UNWRITABLE") from None
     try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            text = f"Another trial of {data_dir} is under way."
+            raise CliError(text, CONFLICT, "TRIAL_RUNS", ("wait until it has ended",)) from None
         yield
-    except BlockingIOError:
-        text = f"Another trial of {data_dir} is under way."
-        raise CliError(text, CONFLICT, "TRIAL_RUNS", ("wait until it has ended",)) from None
     finally:
         os.close(held)
 
 
-def _leave_nothing(asked: Asked, report: Report) -> None:
+def _leave_nothing(plan: Plan, report: Report) -> None:
     try:
         with report.phase("clean") as phase:
-            machines, objects = _removed(asked.folder, asked.file, asked.env_file)
+            machines, objects = _removed(plan.folder, plan.file, plan.env_file)
             phase.seen = f"{machines} machines and {objects} objects deleted; nothing is left"
     except SpotError:
         return  # the report says what is left, and the folder stays for --clean
@@ -312,7 +322,7 @@ def _remove_left(folder: Path) -> None:
     except FileNotFoundError:
         shutil.rmtree(folder, ignore_errors=True)  # killed before it did anything
         return
-    output.note("A trial was cut off; removing what it left.")
+    _say("A trial was cut off; removing what it left.")
     before = dict(os.environ)
     os.environ.update(note["environ"])
     try:
@@ -320,15 +330,15 @@ def _remove_left(folder: Path) -> None:
     finally:
         os.environ.clear()
         os.environ.update(before)
-    output.note(f"{machines} machines and {objects} objects deleted.")
+    _say(f"{machines} machines and {objects} objects deleted.")
 
 
 def _removed(folder: Path, file: str | None, env_file: str | None) -> tuple[int, int]:
     """The environment holds the settings of the trial. Raises SpotError."""
     _end_supervisor(folder)
-    found = remove_trial(settings_of.load({}, file=file, env_file=env_file), output.note)
+    counts = remove_trial(settings_of.load({}, file=file, env_file=env_file), _say)
     shutil.rmtree(folder)
-    return found
+    return counts
 
 
 def _end_supervisor(folder: Path) -> None:

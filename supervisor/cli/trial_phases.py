@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -104,8 +104,8 @@ class Report:
             raise
         finally:
             phase.seconds = round(time.monotonic() - began, 1)
-            self._show(phase)
             self.save()
+            self._show(phase)
 
     def ok(self) -> bool:
         return all(phase.result == "ok" for phase in self.phases)
@@ -126,9 +126,9 @@ class Report:
         sign, colour = SIGNS[phase.result]
         seconds = "" if phase.seconds is None else f"{phase.seconds:.1f} s"
         line = f"{sign} {phase.name:<10} {seconds:>8}  {safe(phase.seen)}"
-        click.echo(click.style("\n".join(output.paragraph(line, " " * 23)), fg=colour))
+        _print(click.style("\n".join(output.paragraph(line, " " * 23)), fg=colour))
         if phase.remedy:
-            click.echo(f"    fix: {phase.remedy}")
+            _print(f"    fix: {phase.remedy}")
 
     def finish(self) -> None:
         """What was not reached, the sum, and where everything lies."""
@@ -137,10 +137,16 @@ class Report:
                 self._show(phase)
         done = sum(phase.result == "ok" for phase in self.phases)
         cost = "not known" if self.cost_usd is None else f"${self.cost_usd:.2f}"
-        click.echo(f"\n{done} of {len(self.phases)} phases ok. Cost of the machines: {cost}.")
-        click.echo(f"Report: {self.folder / 'report.json'}")
-        click.echo(f"Recording: {self.folder / 'recording.jsonl'} (look through it before you hand it on)")
+        _print(f"\n{done} of {len(self.phases)} phases ok. Cost of the machines: {cost}.")
+        _print(f"Report: {self.folder / 'report.json'}")
+        _print(f"Recording: {self.folder / 'recording.jsonl'} (look through it before you hand it on)")
         self.save()
+
+
+def _print(text: str) -> None:
+    """A trial whose reader has left goes on to its end, because there it removes what it made."""
+    with suppress(OSError):
+        click.echo(text)
 
 
 def _sentence(error: BaseException) -> str:

@@ -45,16 +45,18 @@ class Trial:
         self.environ = {**kept, **PACE, **cloud.environment(), **own}
         self.process: subprocess.Popen[str] | None = None
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
+    def start(self, *words: str, said: int | None = None) -> subprocess.Popen[str]:
+        """`said`: a descriptor for what it says, in place of the file that `said()` reads."""
         command = [str(Path(sys.executable).with_name("spot")), "trial", "--out", str(self.out), *words]
-        with (self.folder / "trial.out").open("w") as said:
+        with (self.folder / "trial.out").open("w") as file:
+            sink = file.fileno() if said is None else said
             self.process = subprocess.Popen(
                 command,
                 cwd=self.folder,
                 env=self.environ,
                 stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
+                stdout=sink,
+                stderr=sink,
                 text=True,
             )
         return self.process
@@ -173,6 +175,22 @@ def test_ctrl_c_in_the_middle_leaves_nothing(trial: Trial) -> None:
     process.send_signal(signal.SIGINT)
     assert process.wait(WHOLE_S) == 130
     assert "interrupted" in [phase["seen"] for phase in trial.report()["phases"]]
+    trial.nothing_is_left()
+
+
+def test_a_terminal_that_is_closed_leaves_nothing(trial: Trial) -> None:
+    """SIGHUP, and nobody reads any more: each word that is said fails."""
+    reading, writing = os.pipe()
+    with open(reading) as terminal:
+        process = trial.start("--yes", "--no-gpu", "--image", trial.cloud.image(), said=writing)
+        os.close(writing)
+        for line in terminal:
+            if " beat " in line:
+                break
+    assert trial.cloud.compute.names() != []
+    process.send_signal(signal.SIGHUP)
+    process.wait(WHOLE_S)
+    assert trial.results()["clean"] == "ok"
     trial.nothing_is_left()
 
 
