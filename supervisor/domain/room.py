@@ -43,8 +43,10 @@ class Room:
         return replace(self, machines=machines, zones=zones, cards=cards)
 
     def kept_for(self, shape: str) -> Room:
-        """The room for those who come after a run that waits for more GPUs than are free: these are kept for it."""
-        return replace(self, cards=0) if self.cards is not None and self._needed(shape) else self
+        """The room for the runs behind one that finds no place: where it waits for GPUs, the free ones are kept for
+        it."""
+        waits = self.cards is not None and self._needed(shape) > self.cards
+        return replace(self, cards=0) if waits else self
 
     @property
     def full(self) -> bool:

@@ -89,6 +89,13 @@ def test_a_run_that_allows_one_zone_waits_for_it_and_holds_up_nobody() -> None:
     assert launched(decided([picky, pending(2)], Room(zones={"zone-a": 0, "zone-b": 1}))) == {2: "zone-b"}
 
 
+def test_a_run_that_waits_for_its_zone_keeps_no_gpus_from_others() -> None:
+    small = Policy(shapes=("small",))
+    picky = pending(1, policy=replace(small, zones=("zone-a",)))
+    room = Room(zones={"zone-a": 0}, cards=1, cards_of={"small": 1}, all_cards=2)
+    assert launched(decided([picky, pending(2, policy=small)], room)) == {2: "zone-b"}
+
+
 def test_a_run_that_was_refused_by_a_place_leaves_it_to_others() -> None:
     refused = tuple(
         Refusal("zone-a", shape, True, NOW - 60, Cause.GPU_FAULT, "lost") for shape in ("small", "big")
