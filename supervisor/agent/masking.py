@@ -25,7 +25,9 @@ LINE_CHARS = 8  # of one line of a value, to be masked by itself
 SHORT = 4  # characters: a shorter beginning of a value may be shown
 _BASE64_BYTES = 8  # a shorter value has base64 forms that are ordinary words
 # What may stand between two characters of wrapped base64.
-_BREAK = re.compile(rb"""\\+[nrt]?|%0[AD]|[\s"',]+""")
+_BREAK = re.compile(rb"""\\+[nrt]?|%0[ADad]|[\s"',]+""")
+# Such breaks of one byte; most data has no others.
+_ONE_BYTE = b" \t\n\r\f\v\"',"
 _LINE_END = re.compile(r"[\r\n]+|(?:\\+[nr])+")  # real or escaped
 _PEM_BODY = re.compile(r"-----BEGIN [^-]+-----(.+?)-----END ", re.DOTALL)
 _SECRET_FIELD = re.compile(r"key|secret|token|passw|auth|credential", re.IGNORECASE)
@@ -122,13 +124,15 @@ class Masker:
         value that it holds)."""
         at, mark = self._plain.beginning(data)
         chars = len(data) - at
-        window = data[max(0, len(data) - self.longest + 1) :]
-        squeezed = _squeezed(window)
-        first, wrapped_mark = self._wrapped.beginning(squeezed)
-        if first < len(squeezed):
-            place = len(data) - len(window) + _places(window)[first]
-            if place < at:
-                at, mark, chars = place, wrapped_mark, max(chars, len(squeezed) - first)
+        start = max(0, len(data) - self.longest + 1)
+        for end in {len(data), len(data) - _torn_break(data)}:
+            window = data[start:end]
+            squeezed = _squeezed(window)
+            first, wrapped_mark = self._wrapped.beginning(squeezed)
+            if first < len(squeezed):
+                place = start + _places(window)[first]
+                if place < at:
+                    at, mark, chars = place, wrapped_mark, max(chars, len(squeezed) - first)
         return at, mark, chars
 
 
@@ -235,7 +239,14 @@ def _base64(data: bytes) -> Iterator[bytes]:
 
 
 def _squeezed(data: bytes) -> bytes:
-    return _BREAK.sub(b"", data)
+    if b"\\" in data or b"%0" in data:
+        return _BREAK.sub(b"", data)
+    return data.translate(None, _ONE_BYTE)  # far cheaper than the expression
+
+
+def _torn_break(data: bytes) -> int:
+    """Bytes at the end of `data` that may yet become a break; `%` may also become the `%2B` of a value."""
+    return 2 if data.endswith(b"%0") else int(data.endswith(b"%"))
 
 
 def _places(data: bytes) -> List[int]:
