@@ -67,7 +67,7 @@ def list_files(
     try:
         reads_baton = not {"results", "checkpoints"}.isdisjoint(kinds or KINDS)
         named = _named(objects, run) if reads_baton else Named({})
-        partial = _partial(objects, named)
+        partial = _partial(objects, run, named)
         found = sorted(_files(objects, run, kinds or KINDS, named, partial), key=lambda file: file.path)
         rest = [file for file in found if file.path > after]
         page = _hashed(objects, rest[:limit])
@@ -128,15 +128,20 @@ class _Partial:
     updated: float
 
 
-def _partial(objects: ObjectStore, named: Named) -> _Partial | None:
+def _partial(objects: ObjectStore, run: Run, named: Named) -> _Partial | None:
     """None: there are none, or their manifest is gone or torn. StoreUnavailable."""
-    if named.saved is None:
+    if named.saved is None or not _is_saved(run, named.saved.name):
         return None
     try:
         raw, info = objects.get(named.saved.name)
         return _Partial(_decoded(raw), info.updated)
     except (ObjectMissing, ValueError):
         return None
+
+
+def _is_saved(run: Run, key: str) -> bool:
+    """A training can write the manifest of its results: what it names elsewhere may be another run's."""
+    return runfiles.launch_of_saved(run.run_id, key) is not None and _is_plain(key)
 
 
 _decoded = lru_cache(maxsize=2)(savedresults.decode)  # a pull asks for one file after the other
@@ -147,6 +152,8 @@ def _saved_files(run: Run, partial: _Partial) -> dict[str, RunFile]:
     folder = _present_results(run).removeprefix(runfiles.folder(run.run_id))
     found = {}
     for file in partial.results.files:
+        if not _is_saved(run, file.key):
+            continue
         path = folder + runfiles.storable(file.name)
         found[path] = RunFile(path, "results", file.key, file.size, file.sha256, partial.updated)
     return found
@@ -154,7 +161,7 @@ def _saved_files(run: Run, partial: _Partial) -> dict[str, RunFile]:
 
 def _partial_file(objects: ObjectStore, run: Run, named: Named, path: str) -> RunFile:
     """The newer of what was saved and of what an upload of the final results has written."""
-    partial = _partial(objects, named)
+    partial = _partial(objects, run, named)
     saved = None if partial is None else _saved_files(run, partial).get(path)
     present = RunFile(path, "results", runfiles.folder(run.run_id) + path, 0)
     if saved is None or saved.updated is None:

@@ -322,6 +322,27 @@ def test_the_results_of_an_end_count_before_those_of_a_checkpoint(bed: Bed) -> N
     assert read(bed, bed.run(ID), "results/g1/a%FF.csv") == b"newest"
 
 
+def test_a_manifest_names_no_object_of_another_run(bed: Bed) -> None:
+    """A training can write it. Whoever may read this run's files would read the other's through it."""
+    bed.submit(ID)
+    theirs = "runs/another/baton.json"
+    bed.objects.put(theirs, b"nonce of another run")
+    up = runfiles.saved_results(ID) + "1.2.1/1-/../../../../../another/baton.json"
+    files = (SavedFile("theirs", 20, "", theirs), SavedFile("up", 20, "", up))
+    name = runfiles.saved_result(ID, "1.2.1", 4, "manifest.json")
+    raw = encode(SavedResults(2, 120, files))
+    bed.objects.put(name, raw)
+    write_baton(bed, last=FileEntry(name, len(raw), ""))
+    assert list_files(bed.objects, bed.run(ID), ["results"])["files"] == []
+    for path in ("results/g1/theirs", "results/g1/up"):
+        with pytest.raises(FileUnknown):
+            read(bed, bed.run(ID), path)
+    elsewhere = "runs/another/results/saved/1.1.1/1-manifest.json"
+    bed.objects.put(elsewhere, raw)
+    write_baton(bed, last=FileEntry(elsewhere, len(raw), ""))
+    assert list_files(bed.objects, bed.run(ID), ["results"])["partial_results"] is None
+
+
 def test_what_the_last_upload_has_written_since_counts_before_what_was_saved(bed: Bed) -> None:
     bed.submit(ID)
     run = bed.run(ID)
