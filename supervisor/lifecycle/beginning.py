@@ -42,6 +42,7 @@ def begin_attempt(run: Run, try_: Try, machine_id: str, now: float) -> Run:
         waiting_told=(),
         pulse=None,
         retiring=retiring,
+        hold="",  # what the launch waited for is over
     )
 
 

@@ -1,4 +1,5 @@
-"""A launch that was called off by a stop teaches nothing of its zone: the next run asks there at once."""
+"""A launch that was called off by a stop teaches nothing of its zone: the next run asks there at once. What a launch
+waited for is over once it has its machine."""
 
 from __future__ import annotations
 
@@ -7,13 +8,15 @@ from dataclasses import replace
 import pytest
 
 from supervisor.domain.causes import Cause
-from supervisor.domain.observation import Absent, CreateFailed, Observation, Seen
+from supervisor.domain.machine import Machine, MachineState
+from supervisor.domain.observation import NOT_READ, Absent, CreateFailed, Observation, Seen
 from supervisor.domain.placement import offer_key
 from supervisor.domain.policies import Knobs
 from supervisor.domain.run import StopRequest
 from supervisor.domain.status import Status
 from supervisor.domain.world import World
 from supervisor.lifecycle.decide import decide
+from supervisor.lifecycle.sentences import status_text
 from tests.lifecycle.sample_runs import NOW, open_try, run_in
 
 WORLD = World(Knobs("the-supervisor"))
@@ -47,3 +50,17 @@ def test_it_ends_as_a_stop_and_cools_no_zone(source: str) -> None:
 def test_without_a_stop_the_refusal_is_the_zones() -> None:
     decision = decide(run_in(Status.LAUNCHING, try_=TRY), OBS, WORLD, NOW)
     assert [key for key, _ in decision.lessons] == [offer_key(TRY.placement)]
+
+
+def test_a_machine_that_was_obtained_is_not_looked_for_any_more() -> None:
+    where = (TRY.machine_name, "us-east1-c", MachineState.ASKED, "the-supervisor", "digits-7", TRY.launch_id)
+    asked = Machine("", *where)
+    now = TRY.requested_at + 120
+    looking = decide(
+        run_in(Status.LAUNCHING, try_=TRY), replace(OBS, create=NOT_READ, machine=Seen(asked)), WORLD, now
+    )
+    assert "looking for room" in status_text(looking.run, now)
+    up = replace(asked, state=MachineState.UP, machine_id="17")
+    obtained = decide(looking.run, replace(OBS, create=NOT_READ, machine=Seen(up)), WORLD, now)
+    assert obtained.run.live_attempt is not None
+    assert "looking for room" not in status_text(obtained.run, now)
