@@ -270,10 +270,20 @@ class Story:
             name: self._metric(step / pace.total, *ends) for name, ends in (pace.metrics or {}).items()
         }
         return Pulse(
-            attempt.launch_id, sequence, "training", began, at - 8, step, pace.total,
-            step // pace.every * pace.every or None, began + 5, at - 8, 0, 0.0,
-            round(pace.steps_per_s * self._random.uniform(0.96, 1.03), 3), "", metrics, self._telemetry(at),
-        )  # fmt: skip
+            launch_id=attempt.launch_id,
+            sequence=sequence,
+            phase="training",
+            phase_since=began,
+            beat_at=at - 8,
+            step=step,
+            total=pace.total,
+            checkpoint_step=step // pace.every * pace.every or None,
+            first_progress_at=began + 5,
+            progress_at=at - 8,
+            steps_per_s=round(pace.steps_per_s * self._random.uniform(0.96, 1.03), 3),
+            metrics=metrics,
+            telemetry=self._telemetry(at),
+        )
 
     def _metric(self, share: float, first: float, last: float) -> float:
         """Quickly at the beginning, slowly in the end, with the noise of a training."""
