@@ -29,7 +29,7 @@ raise ValueError("refused " + value)
 # The masker of this agent finds nothing.
 BLIND = """
 Masker.spans = lambda self, data: []
-Masker.beginning = lambda self, data: (len(data), b"")
+Masker.beginning = lambda self, data: (len(data), b"", 0)
 """
 
 
