@@ -27,7 +27,7 @@ locals {
     ]
     external_ip = ["compute.subnetworks.useExternalIp"]
     subnet      = ["compute.subnetworks.get"]
-    data_disk   = ["compute.disks.get", "compute.disks.use"]
+    data_disk   = ["compute.disks.get", "compute.disks.use", "compute.disks.useReadOnly"]
     boot_image = [
       "compute.images.get",
       "compute.images.getFromFamily",

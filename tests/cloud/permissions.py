@@ -119,7 +119,8 @@ def _insert(call: Call) -> Iterator[Need]:
 def _disk(disk: Mapping[str, Any]) -> Iterator[Need]:
     if "initializeParams" in disk:
         yield Need("compute.disks.create")
-        if not _public(disk["initializeParams"].get("sourceImage", "")):
+        image = disk["initializeParams"].get("sourceImage", "")
+        if image and not _public(image):
             yield Need("compute.images.useReadOnly")
     else:
         yield Need("compute.disks.useReadOnly" if disk.get("mode") == "READ_ONLY" else "compute.disks.use")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,18 @@ class Google:
     def elsewhere(self, method: str, url: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
         assert (method, url) == ("POST", "http://127.0.0.1:1/v1/projects/p:testIamPermissions")
         return {"permissions": [one for one in body["permissions"] if one not in self.missing]}
+
+
+def test_a_data_disk_is_asked_for_as_it_is_attached() -> None:
+    readers = replace(CONFIG, data_disk=DataDisk("d", "us-east1-c", read_only=True))
+    for config, needed, other in (
+        (CONFIG, "compute.disks.use", "compute.disks.useReadOnly"),
+        (readers, "compute.disks.useReadOnly", "compute.disks.use"),
+    ):
+        assert needed in needed_in_project(config)
+        assert other not in needed_in_project(config)
+        line = project_access(config, Google(needed).elsewhere, "")
+        assert (line.result, line.fact) == ("fail", f"missing in p: {needed}")
 
 
 @pytest.mark.parametrize("permission", NEEDED)

@@ -41,6 +41,7 @@ PROJECT: Mapping[str, Mapping[str, str]] = {
     "data_disk": {
         "compute.disks.get": "the data disk cannot be seen",
         "compute.disks.use": "the data disk cannot be attached",
+        "compute.disks.useReadOnly": "the data disk cannot be attached to be read by many machines",
     },
     "boot_image": {
         "compute.images.get": "the boot image cannot be seen",
@@ -86,4 +87,7 @@ def groups_in_use(config: GceConfig) -> tuple[str, ...]:
 
 def needed_in_project(config: GceConfig) -> dict[str, str]:
     """permission -> what fails without it."""
-    return {name: why for group in groups_in_use(config) for name, why in PROJECT[group].items()}
+    needed = {name: why for group in groups_in_use(config) for name, why in PROJECT[group].items()}
+    read_only = config.data_disk is not None and config.data_disk.read_only
+    needed.pop("compute.disks.use" if read_only else "compute.disks.useReadOnly", None)
+    return needed
