@@ -17,7 +17,7 @@ from tests.dashboard.markup import faults, links
 from tests.dashboard.serve_dataset import filled
 
 MORE = ("/ui/runs?status=failed", "/ui/runs?q=nothing-is-named-so", "/ui/many/stop?status=running")
-NO_PAGES = {"ui_sign_in", "ui_static", "ui_relay", "ui_live"}
+NO_PAGES = {"ui_sign_in", "ui_static", "ui_relay", "ui_live", "ui_document"}
 RUN = "/runs/{run_id}"
 # Of these every page is looked at, of the others the first one.
 SEVERAL = ("llm-a", "vit-l-finetune", "xss-probe", "probe-2")
