@@ -5,7 +5,8 @@
 Each request is put to a fresh cloud whose clock is the recording's. Names that a service makes up (ids, generations,
 operations, page tokens) are translated as they come; what others did meanwhile, such as a machine that switched itself
 off or wrote an object, is brought about before a request whose recorded answer shows it. Named are: another status, and
-for each method, status and mask the fields, their types, and the headers we rely on, which only one side ever has.
+for each method, status and mask the fields, their types, and the headers we rely on, which only one side ever has;
+an order of statuses that the fakes never show, and operations and answers of another class of time (pace).
 The exit code is 1 where there is any difference, 2 where the recording cannot be read.
 """
 
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlencode, urlsplit
 
+from tests.cloud import pace
 from tests.cloud.cloud import BUCKET, PROJECT, Cloud
 from tests.cloud.discovery import Found, Oracle
 from tests.cloud.web import Request, Response
@@ -84,7 +86,7 @@ class Replay:
         found = [f"{text} ({count} times)" for text, count in self.statuses.items()]
         for key in sorted(self.google):
             found += _compared(key, self.google[key], self.fakes[key])
-        return found
+        return [*found, *pace.differences(self.lines)]
 
     def close(self) -> None:
         self.cloud.close()

@@ -17,7 +17,7 @@ from supervisor.ports.objectstore import ABSENT, PreconditionFailed
 from supervisor.providers.gce.clients import Compute
 from supervisor.providers.gce.config import GceConfig, parse_shape
 from supervisor.providers.gce.retry import Retry
-from tests.cloud import replay
+from tests.cloud import pace, replay
 from tests.cloud.cloud import BUCKET, PROJECT, Cloud
 from tests.waiting import wait_for
 
@@ -142,9 +142,36 @@ def a_method_that_nobody_has(lines: list[Any]) -> None:
     _of(lines, "GET", "aggregated")[0]["path"] = "/compute/v1/projects/p/nowhere"
 
 
+def another_order(lines: list[Any]) -> None:
+    polls = _of(lines, "GET", "/operations/")
+    again = json.loads(json.dumps(polls[-1]))
+    again["answer"]["status"], again["at"] = "PENDING", polls[-1]["at"] + polls[-1]["took_s"] + 0.1
+    lines.append(again)
+
+
+def a_status_that_we_lack(lines: list[Any]) -> None:
+    for part in _of(lines, "GET", "aggregated")[0]["answer"]["items"].values():
+        for item in part.get("instances", ()):
+            item["status"] = "PENDING_STOP"
+
+
+def a_slow_operation(lines: list[Any]) -> None:
+    done = _of(lines, "GET", "/operations/")[-1]["answer"]
+    done["insertTime"], done["endTime"] = "2026-11-22T10:00:00.000-08:00", "2026-11-22T10:00:31.500-08:00"
+
+
+def slow_answers(lines: list[Any]) -> None:
+    for line in _of(lines, "POST", "/upload/storage/"):
+        line["took_s"] = 12.0
+
+
 @pytest.mark.parametrize(
     ("change", "told"),
     [
+        (another_order, "operation: PENDING came after DONE from Google"),
+        (a_status_that_we_lack, "machine: Google has the status PENDING_STOP"),
+        (a_slow_operation, "operation insert took 31.5 s from Google (less than a minute)"),
+        (slow_answers, "a POST of Cloud Storage took 12.0 s from Google"),
         (another_status, "compute.instances.delete: Google answered 202, the fake 200"),
         (a_field_that_we_lack, "compute.instances.insert 200: selfLinkWithId is only in Google's answer"),
         (a_field_that_google_lacks, "instances[].labelFingerprint is only in the fake's"),
@@ -165,6 +192,14 @@ def test_each_difference_is_named(
     code, said = held(tmp_path, lines, capsys)
     assert code == 1
     assert any(told in line for line in said), said
+
+
+def test_looks_that_overlapped_say_nothing_about_their_order(recording: list[Any]) -> None:
+    lines = json.loads(json.dumps(recording))
+    another_order(lines)
+    done = _of(lines, "GET", "/operations/")[-2]
+    lines[-1]["at"] = done["at"] + done["took_s"] / 2
+    assert pace.differences(lines) == []
 
 
 def test_what_is_no_recording_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
