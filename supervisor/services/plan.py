@@ -32,7 +32,7 @@ from supervisor.services.keys import check_key
 from supervisor.services.nearness import REQUIRE
 from supervisor.services.parts import Parts
 from supervisor.services.plan_view import UNNAMED, Readings, plan_json
-from supervisor.services.policy import Spec, policy_from
+from supervisor.services.policy import SecretUnreadable, Spec, policy_from
 from supervisor.services.resume import Look, Wish, judged, look
 from supervisor.services.run_view import Json
 from supervisor.services.spec_secrets import hidden
@@ -80,6 +80,8 @@ def plan(
     until = time.monotonic() + asking.within_s
     check_key(request.key)
     request = prepared(parts, request)
+    if isinstance(request.refusal, SecretUnreadable):
+        request = replace(request, refusal=None)  # a line of the plan says so, beside what else is wrong
     if code_follows and isinstance(request.refusal, CodeNotFound):
         request = replace(request, refusal=None)
     else:

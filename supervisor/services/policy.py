@@ -72,6 +72,10 @@ def policy_from(spec: Spec, parts: Parts, now: float) -> Policy:
     return policy
 
 
+class SecretUnreadable(InvalidRequest):
+    """A secret of this computer cannot be read, so no machine could be started."""
+
+
 def secret_refusal(spec: Spec, parts: Parts) -> SpotError | None:
     """Why a run of this spec could not be started here: a secret of this computer that cannot be read. None where there
     is none, and for machines elsewhere, which read their own."""
@@ -89,7 +93,7 @@ def secret_refusal(spec: Spec, parts: Parts) -> SpotError | None:
     if not found:
         return None
     text = "; ".join(f"secret {pointer.rpartition('/')[2]}: {why}" for pointer, why in found)
-    return InvalidRequest(f"{text}. Nothing was stored.", {}, found)
+    return SecretUnreadable(f"{text}. Nothing was stored.", {}, found)
 
 
 def warnings_of(spec: Spec, provider: str) -> tuple[str, ...]:

@@ -189,6 +189,7 @@ def test_a_submit_reads_no_object_without_code_and_one_list_with_it(client: Clie
     assert {call for call in bed.objects.calls if isinstance(call, tuple)} == {
         ("get", runfiles.code_index(name)),
         ("stat", runfiles.code(name)),
+        ("pages", "runs/digits-7/"),  # does a run of the older runner lie under this name?
     }
 
 

@@ -52,7 +52,7 @@ NOT_MEANT: tuple[tuple[str, Any, str], ...] = (
     ("?status=runing", {}, "did you mean running?"),
     ("?q=a&q=b", {}, "is given twice"),
     ("?all=true", {"dryrun": True}, "did you mean dry_run?"),
-    ("?all=true", {"dry_run": 1}, "boolean"),
+    ("?all=true", {"dry_run": 1}, "must be true or false"),
     ("?all=true", {"expect": -1}, "greater than or equal"),
     ("?all=true&page_size=-1", {}, "greater than or equal"),
 )

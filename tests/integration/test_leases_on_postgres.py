@@ -17,6 +17,7 @@ from supervisor.reconciler import leader as module
 from supervisor.reconciler.leader import Leader
 from supervisor.reconciler.system_clock import SystemClock
 from supervisor.storage import leases
+from supervisor.storage.leases import LONGEST_S
 from supervisor.storage.store import SqlStore, open_store
 from tests.contracts.store_values import CELL, NOW, STARTED, a_run, insert, running
 from tests.waiting import wait_for
@@ -182,7 +183,7 @@ def test_leadership_moves_when_the_leader_is_paused_and_never_overlaps(
 def test_a_leader_that_leaves_is_followed_at_once(
     stores: tuple[SqlStore, SqlStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "TTL_S", 3600.0)
+    monkeypatch.setattr(module, "TTL_S", LONGEST_S - 1.0)  # longer than the test waits, and no wrong clock's
     one, two = (Candidate(store, name) for store, name in zip(stores, ("one", "two"), strict=True))
     one.start()
     two.start()

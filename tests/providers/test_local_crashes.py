@@ -163,16 +163,17 @@ def test_an_agent_that_ends_before_it_begins_is_a_definite_no(local: LocalSubjec
     local.up(local.request())
 
 
-@pytest.mark.parametrize(
-    ("setting", "value", "text"),
-    [("agent", Path("nowhere.pyz"), "nowhere.pyz"), ("python", "/nowhere/python", "cannot be started")],
-)
+@pytest.mark.parametrize(("missing", "text"), [("agent", "nowhere.pyz"), ("python", "cannot be started")])
 def test_what_cannot_start_is_refused_and_leaves_nothing(
-    local: LocalSubject, setting: str, value: object, text: str
+    local: LocalSubject, monkeypatch: pytest.MonkeyPatch, missing: str, text: str
 ) -> None:
     request = local.request()
+    with monkeypatch.context() as patch:
+        if missing == "python":
+            patch.setattr(sys, "executable", "/nowhere/python")
+        fresh = local.fresh(**({"agent": Path("nowhere.pyz")} if missing == "agent" else {}))
     with pytest.raises(LaunchRejected, match=text):
-        local.fresh(**{setting: value}).launch(request)
+        fresh.launch(request)
     assert list((local.data_dir / "machines").iterdir()) == []
     local.up(request)
 

@@ -45,9 +45,6 @@ def test_a_name_in_a_url_is_encoded_to_the_byte(text: str) -> None:
     "words",
     [
         "manifest for digits:7 not found: manifest unknown: manifest unknown",
-        "pull access denied for digits, repository does not exist or may require 'docker login'",
-        "unauthorized: authentication required",
-        'denied: Permission "artifactregistry.repositories.downloadArtifacts" denied on resource',
         "no matching manifest for linux/amd64 in the manifest list entries",
         "invalid reference format",
     ],
@@ -61,6 +58,10 @@ def test_some_refusals_are_for_good(words: str) -> None:
     [
         "Get https://registry.example/v2/: net/http: TLS handshake timeout",
         "dial tcp: lookup registry.example on 169.254.169.254:53: no such host",
+        # Rights spread slowly: these are asked again for three minutes.
+        "pull access denied for digits, repository does not exist or may require 'docker login'",
+        "unauthorized: authentication required",
+        'denied: Permission "artifactregistry.repositories.downloadArtifacts" denied on resource',
         "denied: Quota exceeded for quota metric 'Requests per project per region'",
         "toomanyrequests: You have reached your pull rate limit",
         "x509: certificate signed by unknown authority",

@@ -36,8 +36,9 @@ class Bench:
             add_events=lambda key, events, now: self.told.extend(event.kind for event in events),
         )
         idle: Any = SimpleNamespace(
-            look=lambda: SimpleNamespace(rejected=(), rooms=dict, lists=None), turn=lambda keys: frozenset(),
-            world=lambda snapshot, zones: None, prove=lambda snapshot: (), admit=self._admit,
+            look=lambda: SimpleNamespace(rejected=(), rooms=dict, lists=None, monotonic=0.0),
+            turn=lambda keys: frozenset(),
+            world=lambda *given: None, prove=lambda snapshot: (), admit=self._admit,
             write=lambda runs, now, lease: None, sweep=lambda *given: (), forget=lambda key: None,
         )  # fmt: skip
         self.tick = Tick(store, "cell", idle, idle, idle, idle, idle, idle, idle, idle, FakeClock())

@@ -123,6 +123,7 @@ def test_a_variable_that_others_may_have_inherited_is_warned_of() -> None:
 
 def test_a_refused_spec_is_stored_nowhere(bed: Bed) -> None:
     value = LOOKS_LIKE["a Hugging Face token"]
+    bed.provider.secrets["env:HF_TOKEN"] = value  # where the reference at the end finds it
     with pytest.raises(SecretInSpec):
         bed.submit("digits-7", {**COMMAND, "env": {"HF_TOKEN": value}})
     with pytest.raises(SecretInSpec):
