@@ -47,7 +47,8 @@ def test_what_is_granted_is_what_the_calls_need(tmp_path: Path, monkeypatch: pyt
         *_lives(tmp_path),
         *_asked_by_a_person(),
         *_builds(tmp_path, monkeypatch),
-        *_mounts_a_data_disk(tmp_path / "disks"),
+        *_mounts_a_data_disk(tmp_path / "disk", read_only=False),
+        *_mounts_a_data_disk(tmp_path / "shared-disk", read_only=True),
     }
     needed = {use.grant for use in used}
     missing, superfluous = needed - rolefiles.grants(), rolefiles.grants() - needed
@@ -150,12 +151,12 @@ def _built(request: BuildRequest) -> Built:
     return build(checked(request), lambda _: None, lambda _: None)
 
 
-def _mounts_a_data_disk(folder: Path) -> set[Use]:
+def _mounts_a_data_disk(folder: Path, read_only: bool) -> set[Use]:
     """In sandboxes a disk has no place. The boot image is one of the project by its name, and no family."""
     folder.mkdir()
     config = GceConfig(
         PROJECT, (ZONE,), {"t4": parse_shape(SHAPES.partition("=")[2])}, store_url=f"gs://{BUCKET}",
-        boot_image=f"projects/{PROJECT}/global/images/own-1", data_disk=DataDisk("data", ZONE),
+        boot_image=f"projects/{PROJECT}/global/images/own-1", data_disk=DataDisk("data", ZONE, read_only=read_only),
     )  # fmt: skip
     subject = GceSubject(folder, config)
     subject.compute.catalog.add_disk(ZONE, "data")
