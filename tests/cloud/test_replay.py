@@ -48,6 +48,9 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
         patch.setattr(google_recording, "_recorder", None)
         for name, value in cloud.environment().items():
             patch.setenv(name, value)
+        # google-auth reads GCE_METADATA_HOST once, when it is imported.
+        host = cloud.environment()["GCE_METADATA_HOST"]
+        patch.setattr("google.auth.compute_engine._metadata._GCE_METADATA_HOST", host)
         google_recording.begin(path)
         _machine(cloud)
         _object(cloud)

@@ -13,6 +13,7 @@ import pytest
 from supervisor.api.deps import with_tokens
 from supervisor.domain.callers import LOCAL, Scope
 from supervisor.domain.events import Event, EventKind
+from supervisor.domain.plaintext import visible
 from supervisor.domain.status import Status
 from supervisor.ports.endpoints import Settled, Standing
 from supervisor.services import webhooks
@@ -91,7 +92,7 @@ def test_who_is_told_and_how_it_goes(told: Bed, looking: Looking) -> None:
     assert [chip.attributes["class"].split()[1] for chip in chips] == ["good", "wait", "still", "bad"]
     assert "1 min ago" in page.one("tr", id=f"webhook-{bad}").text
     assert "switched off by a person" in page.one("tr", id=f"webhook-{off}").text
-    assert HOSTILE in page.one("tr", id=f"webhook-{gone}").text.replace(" - ", "")
+    assert visible(HOSTILE) in page.one("tr", id=f"webhook-{gone}").text.replace(" - ", "")
     assert "it took nothing for 5 d" in page.one("tr", id=f"webhook-{gone}").text
 
 
