@@ -148,6 +148,15 @@ class Run:
         return self.purged_at is not None and attempt.started_at <= self.purged_at
 
     @property
+    def awaits_pull(self) -> bool:
+        """It wants its results pulled, and nobody has pulled these."""
+        return (
+            self.policy.require_pull
+            and self.outcome is not None
+            and self.pulled != self.outcome.results_sha256
+        )
+
+    @property
     def live_attempt(self) -> Attempt | None:
         """The attempt that is not over yet, if any."""
         return self.attempt if self.attempt is not None and self.attempt.ended_at is None else None

@@ -19,7 +19,6 @@ from supervisor.lifecycle.forecast import needs_person
 from supervisor.lifecycle.limits import billed_h
 from supervisor.lifecycle.sentences import status_text
 from supervisor.lifecycle.sentences_end import loss_accepted
-from supervisor.lifecycle.teardown import awaits_pull
 
 SENTENCE_MAX = 240
 # In this order; the other statuses pass within minutes and are told together.
@@ -50,7 +49,7 @@ class Standing:
 def problem(run: Run, now: float) -> Problem | None:
     """What keeps this run from going on, if it is more than the next minutes; None = nothing does."""
     asked = bool(needs_person(run)) and not loss_accepted(run)
-    answered = run.approval is not None and not awaits_pull(run)
+    answered = run.approval is not None and not run.awaits_pull
     asked = asked or (run.status == Status.AWAITING_TEARDOWN and not answered)
     waits = run.status == Status.WAITING and run.cause != Cause.QUEUED  # a queue of our own is no problem
     if run.terminal or not (asked or run.hold or waits):

@@ -17,7 +17,6 @@ from supervisor.lifecycle.figures import (
 from supervisor.lifecycle.forecast import live_pulse, stop_limit_at
 from supervisor.lifecycle.limits import run_cost_usd, run_on_demand_usd
 from supervisor.lifecycle.sentences_failed import DETAIL_LIMIT, LIMIT_PHRASES, colon, failure
-from supervisor.lifecycle.teardown import awaits_pull
 
 IMPORTED = "Imported from "  # what the detail of an imported run begins with, until it is resumed
 
@@ -90,7 +89,7 @@ def awaiting_teardown(run: Run, now: float) -> list[str]:
     asks = run.policy.on_success == "ask"
     why = "is kept until you agree" if asks else "cannot be had back once released"
     step = f"approve its release with `spot approve {run.run_id}`"
-    if awaits_pull(run):
+    if run.awaits_pull:
         why = "is kept until the results are pulled" + (" and you agree" if asks else "")
         step = f"pull them with `spot pull {run.run_id}`" + (", then approve its release" if asks else "")
     price = run.attempt.price_usd_per_h if run.attempt is not None else None

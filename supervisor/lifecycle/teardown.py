@@ -20,18 +20,13 @@ from supervisor.lifecycle.decision import Decision, moved, tell
 
 def hold_or_complete(run: Run, verified: Event, world: World, now: float) -> Decision:
     """`run` has its outcome and no live attempt: completed (or partial) at once, where nothing keeps its machine."""
-    if not run.retiring or not (_must_ask(run, world) or awaits_pull(run)):
+    if not run.retiring or not (_must_ask(run, world) or run.awaits_pull):
         return _complete(run, (verified,), now)
-    note = "awaiting a pull of the results" if awaits_pull(run) else "awaiting approval"
+    note = "awaiting a pull of the results" if run.awaits_pull else "awaiting approval"
     held = tuple(replace(item, until=now + world.knobs.ask_limit_s, note=note) for item in run.retiring)
     return Decision(
         moved(replace(run, retiring=held), Status.AWAITING_TEARDOWN, now), (verified,), again=True
     )
-
-
-def awaits_pull(run: Run) -> bool:
-    """The run wants its results pulled, and nobody has pulled these."""
-    return run.policy.require_pull and run.outcome is not None and run.pulled != run.outcome.results_sha256
 
 
 def await_teardown(run: Run, obs: Observation, world: World, now: float) -> Decision:
@@ -50,7 +45,7 @@ def await_teardown(run: Run, obs: Observation, world: World, now: float) -> Deci
         )
     pull_is_enough = run.policy.require_pull and not _must_ask(run, world)
     agreed = run.approval is not None or pull_is_enough
-    if (agreed and not awaits_pull(run)) or now >= run.status_since + world.knobs.ask_limit_s:
+    if (agreed and not run.awaits_pull) or now >= run.status_since + world.knobs.ask_limit_s:
         return _complete(_freed(run, now), events, now)
     ended = (
         isinstance(obs.retiring[0], Seen) and obs.retiring[0].value.state == MachineState.ENDED

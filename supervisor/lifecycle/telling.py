@@ -21,7 +21,6 @@ from supervisor.lifecycle.forecast import live_pulse
 from supervisor.lifecycle.limits import run_cost_usd
 from supervisor.lifecycle.sentences import status_text
 from supervisor.lifecycle.sentences_end import loss_accepted
-from supervisor.lifecycle.teardown import awaits_pull
 
 BUDGET_SHARE = 0.8
 DISK_LOW_PCT = 5.0
@@ -136,7 +135,7 @@ def _asked(before: Run, run: Run, now: float) -> Told:
     """The work is verified and its machine is kept for a person's word."""
     if run.status != Status.AWAITING_TEARDOWN or before.status == Status.AWAITING_TEARDOWN:
         return run, None
-    awaiting = "pull" if awaits_pull(run) else "approval"
+    awaiting = "pull" if run.awaits_pull else "approval"
     text = status_text(run, now)
     return run, tell(EventKind.NEEDS_PERSON, text, usd_per_h=_usd_per_h(run), **{AWAITING: awaiting})
 
@@ -165,7 +164,7 @@ def _reminder(before: Run, run: Run, now: float) -> Told:
 def waits_for_a_person_since(run: Run) -> float | None:
     """When a person was asked about a machine that is kept meanwhile; None = nobody is needed, or nothing is billed."""
     if run.status == Status.AWAITING_TEARDOWN:
-        answered = run.approval is not None and not awaits_pull(run)
+        answered = run.approval is not None and not run.awaits_pull
         return run.status_since if run.retiring and not answered else None
     asked = run.status == Status.FINISHING and bool(run.needs_person) and not loss_accepted(run)
     bills = run.live_attempt is not None and run.live_attempt.price_usd_per_h != 0.0

@@ -14,7 +14,6 @@ from supervisor.domain.errors import ApprovalMismatch, NothingToApprove, PullReq
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.run import Approval, Run
 from supervisor.domain.status import Status
-from supervisor.lifecycle.teardown import awaits_pull
 from supervisor.services.changing import Judge, change
 from supervisor.services.keys import Once, Reply, change_once
 from supervisor.services.parts import Parts
@@ -83,7 +82,7 @@ def _check(run: Run, request: ApproveRequest) -> None:
             "They can only be given up, by accept_loss with a reason.",
             {"run_id": run.run_id, "status": run.status},
         )
-    if awaits_pull(run):
+    if run.awaits_pull:
         raise PullRequired(
             f"{run.run_id} wants its results pulled before its machine goes: spot pull {run.run_id}",
             {"run_id": run.run_id},

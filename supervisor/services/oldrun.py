@@ -32,32 +32,12 @@ CONFIGS = (
     MANIFEST,
 )  # what says how to start it; the first that knows wins
 STOP, OWNER_LOCK, RESTART_LOCK = ".stop", ".owner.lock", "restart.lock"
-# What lies in a run's folder if the older runner made it, and never in one of ours.
-ONLY_OLD = (
-    STATE,
-    HEARTBEAT,
-    "status.txt",
-    *CONFIGS[:2],
-    "checkpoint_sync/",
-    "events/",
-    OWNER_LOCK,
-    RESTART_LOCK,
-)
 LOCKS = (HEARTBEAT, OWNER_LOCK, RESTART_LOCK)
 TERMINAL = ("COMPLETE", "FAILED", "PARTIAL", "STOPPED")
 SEVERAL = re.compile(r"(instances/[0-9]{1,9}\.json|events/.+)")
 _URL = re.compile(r"((?:gs://[^/\s]+|file://)(?:/[^\x00-\x1f\x7f]*?)?)/?runs/([^/\x00-\x1f\x7f]+)/?")
 
 Json = Mapping[str, Any]
-
-
-def lies_there(objects: ObjectReader, run_id: str) -> bool:
-    """Whether this folder of our own store is the older runner's, and no run of ours has begun in it. Raises
-    StoreUnavailable."""
-    folder = f"runs/{run_id}/"
-    page = next(iter(objects.pages(folder)), None)
-    names = [info.key.removeprefix(folder) for info in page.objects] if page is not None else []
-    return "baton.json" not in names and any(name.startswith(ONLY_OLD) for name in names)
 
 
 @dataclass(frozen=True)

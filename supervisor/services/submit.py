@@ -18,9 +18,9 @@ from supervisor.domain.events import EventKind
 from supervisor.domain.policies import Policy
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
-from supervisor.ports.objectstore import StoreUnavailable
+from supervisor.ports.objectstore import ObjectReader, StoreUnavailable
 from supervisor.ports.store import DuplicateRun, Transaction
-from supervisor.services import code, oldrun
+from supervisor.services import code
 from supervisor.services.changing import RACES
 from supervisor.services.keys import Once, Reply, answered, keep, once, scope_of, taken
 from supervisor.services.parts import Parts
@@ -28,6 +28,19 @@ from supervisor.services.policy import Spec, policy_from, provider_of, secret_re
 from supervisor.services.reopen import marker_generation
 from supervisor.services.resume import Look, Raced, Resumed, Wish, look, refuse_one_more, resume_in, settle
 from supervisor.services.run_view import dumps, run_json
+
+# What lies in a run's folder if the older runner made it, and never in one of ours.
+ONLY_OLDER_RUNNER = (
+    "state.json",
+    "heartbeat.json",
+    "status.txt",
+    "restart_config.json",
+    "run_config.json",
+    "checkpoint_sync/",
+    "events/",
+    ".owner.lock",
+    "restart.lock",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +91,15 @@ def prepared(parts: Parts, request: SubmitRequest) -> SubmitRequest:
     return replace(request, spec=settled(request.spec, parts), refusal=refusal)
 
 
+def _older_runner_folder(objects: ObjectReader, run_id: str) -> bool:
+    """Whether the run's folder in our own store is the older runner's, and no run of ours has begun in it. Raises
+    StoreUnavailable."""
+    folder = f"runs/{run_id}/"
+    page = next(iter(objects.pages(folder)), None)
+    names = [info.key.removeprefix(folder) for info in page.objects] if page is not None else []
+    return "baton.json" not in names and any(name.startswith(ONLY_OLDER_RUNNER) for name in names)
+
+
 def with_old(parts: Parts, request: SubmitRequest, seen: Look) -> SubmitRequest:
     """With what an old run of this name in our own store means for a new one: its checkpoint would be ignored, and its
     stop marker would stop the new run at once. A store that cannot be read holds up no submit, and is told of."""
@@ -85,7 +107,7 @@ def with_old(parts: Parts, request: SubmitRequest, seen: Look) -> SubmitRequest:
     if run_id is None or seen.run is not None or request.refusal is not None:
         return request
     try:
-        if not oldrun.lies_there(parts.objects, run_id):
+        if not _older_runner_folder(parts.objects, run_id):
             return request
         if request.ignore_old:
             return replace(request, stop_consumed=marker_generation(parts.objects, run_id))

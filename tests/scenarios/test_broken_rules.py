@@ -70,7 +70,7 @@ def no_word_of_the_boot(*_: object) -> None:
         ("limits/marker-while-booting", "supervisor.lifecycle.launching.heed_marker", marker_is_not_heeded),
         ("limits/store-back-agents-slow", "supervisor.lifecycle.liveness.watched_since", silence_since_the_last_beat),
         ("rules/running-absent-fresh-beat", "supervisor.lifecycle.machines._disagree", no_second_signal),
-        ("rules/awaiting-teardown-pull", "supervisor.lifecycle.teardown.awaits_pull", nobody_waits),
+        ("rules/awaiting-teardown-pull", "supervisor.domain.run.Run.awaits_pull", property(nobody_waits)),
         ("rules/awaiting-teardown-pull-and-approval", "supervisor.lifecycle.teardown._must_ask", nobody_waits),
         ("cloud/asked-then-no-room-anywhere", "supervisor.lifecycle.launching._asked", nothing_is_only_asked_for),
         ("cloud/zones-remember-losses", "supervisor.lifecycle.placement.lost_lately", losses_are_forgotten),

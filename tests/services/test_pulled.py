@@ -9,7 +9,6 @@ import pytest
 from supervisor.domain.errors import NotFound, PullMismatch, PullRequired
 from supervisor.domain.run import Outcome
 from supervisor.domain.status import Status
-from supervisor.lifecycle.teardown import awaits_pull
 from supervisor.services.approve import ApproveRequest, approve
 from supervisor.services.pulled import note_pull
 from tests.fakes.callers import OPS
@@ -72,9 +71,9 @@ def test_a_pull_of_earlier_results_frees_nothing(bed: Bed) -> None:
     assert bed.services.queries.show("digits-7")["results"]["pulled"] is False
     with pytest.raises(PullRequired):
         approve(bed.parts, "digits-7", ApproveRequest("id-1", SEEN), OPS)
-    assert awaits_pull(bed.run("digits-7"))
+    assert bed.run("digits-7").awaits_pull
     assert note_pull(bed.parts, "digits-7", SEEN, 3, OPS).pulled == SEEN
-    assert not awaits_pull(bed.run("digits-7"))
+    assert not bed.run("digits-7").awaits_pull
 
 
 def test_a_run_without_require_pull_may_be_pulled_too(bed: Bed) -> None:
