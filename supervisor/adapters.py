@@ -21,7 +21,6 @@ from supervisor import google_recording, settings_files, telemetry
 from supervisor import settings as settings_of
 from supervisor.agent_bundle import agent_path, with_bytecode
 from supervisor.domain import cells
-from supervisor.domain.cards import Card
 from supervisor.domain.errors import SettingsRefused
 from supervisor.domain.findings import Check
 from supervisor.notifiers.webhook import WebhookNotifier
@@ -29,7 +28,7 @@ from supervisor.objectstores.filesystem import FilesystemStore
 from supervisor.ports.clock import Clock
 from supervisor.ports.objectstore import ObjectReader, ObjectStore, StoreUnavailable
 from supervisor.ports.platform import Platform
-from supervisor.ports.provider import Disasters, Provider, ProviderUnavailable
+from supervisor.ports.provider import Disasters, OwnCards, Provider, ProviderUnavailable
 from supervisor.ports.store import RunFilter, Store
 from supervisor.providers.local.carrying import carries
 from supervisor.providers.local.platform import LocalPlatform
@@ -52,9 +51,10 @@ LAUNCH_THREADS_GCE = 32  # an insert waits seconds for Google, a process starts 
 @dataclass(frozen=True, slots=True)
 class Adapters:
     """`scope`: the provider's word for the machines that it sees. `server_file`: where machines find our address; None
-    = they cannot. `disasters` None: nobody may strike these machines. `warm` imports what is slow to import, may
-    take seconds and raises nothing; `close` ends what the adapters hold open. `checks`: the doctor's questions to
-    the cloud. `closing`: set when this process is told to end; who waits for the cloud ends its wait."""
+    = they cannot. `disasters` None: nobody may strike these machines. `cards` None: no GPUs are given out here. `warm`
+    imports what is slow to import, may take seconds and raises nothing; `close` ends what the adapters hold open.
+    `checks`: the doctor's questions to the cloud. `closing`: set when this process is told to end; who waits for the
+    cloud ends its wait."""
 
     provider: Provider
     platform: Platform
@@ -63,7 +63,7 @@ class Adapters:
     agent: Path | None
     server_file: str | None = None
     disasters: Disasters | None = None
-    cards: Callable[[], Sequence[Card]] = tuple
+    cards: OwnCards | None = None
     checks: Callable[[], Sequence[Check]] = tuple
     warm: Callable[[], None] = lambda: None
     account: Callable[[], str] = lambda: ""  # who asks the cloud; may ask it, and raises nothing
@@ -116,7 +116,7 @@ def _local(settings: Settings, store: Store, clock: Clock) -> Adapters:
         agent,
         str(settings.data_dir / "server.json"),
         local,
-        local.cards,
+        local,
     )
 
 

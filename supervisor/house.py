@@ -46,6 +46,7 @@ from supervisor.reconciler.tick import Tick
 from supervisor.reconciler.worldview import Worldview
 from supervisor.services import watching
 from supervisor.services.dev import Dev
+from supervisor.services.gpus import Gpus
 from supervisor.services.handover import Handover
 from supervisor.services.health import LoopStatus, full_disk
 from supervisor.services.heartbeat import BeatInbox
@@ -153,6 +154,7 @@ def build(settings: Settings, store: Store, wakes: Wakes) -> House:
         settings_of.public_host(settings),
         _preview(parts, paces),
     )
+    services = replace(services, gpus=Gpus(parts, adapters.cards))
     asked = replace(_asked(settings, services), readings=_readings(settings, parts, loop, others))
     return House(asked, loop, handover, adapters, announcer)
 

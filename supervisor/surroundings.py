@@ -29,7 +29,7 @@ def surroundings(settings: Settings, adapters: Adapters, sender: str) -> Surroun
     return Surroundings(
         settings.data_dir,
         adapters.agent,
-        adapters.cards,
+        adapters.cards.cards if adapters.cards is not None else tuple,
         promised,
         adapters.checks,
         settings.log_chunk_s,

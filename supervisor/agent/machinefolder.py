@@ -12,7 +12,7 @@ import os
 import pkgutil
 import time
 from contextlib import suppress
-from typing import Dict, Optional
+from typing import Dict, Mapping, Optional
 
 from supervisor.agent.identity import Identity
 
@@ -105,6 +105,16 @@ class MachineFolder:
         with open(temporary, "w", encoding="utf-8", opener=_ours) as target:
             json.dump({"deadline_boottime_s": deadline, "notice_s": notice_s}, target)
         os.rename(temporary, os.path.join(self.root, "notice.json"))
+
+    def tell_bad_gpus(self, cards: Mapping[str, str]) -> None:
+        """For the provider, which gives such a card to no other machine. OSError."""
+        now = time.time()
+        temporary = os.path.join(self.root, ".bad_gpus.json")
+        with open(temporary, "w", encoding="utf-8", opener=_ours) as target:
+            json.dump({name: {"why": why, "at": now} for name, why in cards.items()}, target)
+            target.flush()
+            os.fsync(target.fileno())
+        os.rename(temporary, os.path.join(self.root, "bad_gpus.json"))
 
     def notice_s(self) -> Optional[float]:
         """Seconds until this machine is taken away; None when no notice was given. A torn notice is read again."""

@@ -99,7 +99,7 @@ class Station:
         self.stall_loop = self._loop("stalls", stalls.step)
         self.facts_duty = FactsDuty(job, self.store, folder.output, self.masker, self.attention)
         self.facts_loop = self._loop("facts", self.facts_duty.step)
-        self.gpus = GpuReader(names_of(job))
+        self.gpus = GpuReader(names_of(job), bad=folder.tell_bad_gpus)
         readers = readers_of(folder, self.gpus, lambda: self.training.pid)
         vitals = Vitals(readers, self.situation.note, job.beat_push_s)
         self.situation.carry(vitals.fresh)

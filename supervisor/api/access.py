@@ -66,6 +66,8 @@ NEEDED: Mapping[str, Scope | None] = {
     "note_results_pulled": Scope.WRITE,
     "list_machines": Scope.ADMIN,
     "collect_machines": Scope.ADMIN,
+    "list_gpus": Scope.ADMIN,
+    "bring_gpu_back": Scope.ADMIN,
     "list_prices": Scope.READ,
     "refresh_prices": Scope.ADMIN,
     "preempt": Scope.ADMIN,

@@ -26,6 +26,7 @@ from supervisor.api.routes import (
     evidence,
     facts,
     files,
+    gpus,
     health,
     imports,
     logs,
@@ -48,8 +49,8 @@ from supervisor.services.health import full_disk
 LOG = logging.getLogger(__name__)
 ROUTERS = (
     runs.router, logs.router, facts.router, evidence.router, cost.router, files.router, actions.router, changes.router,
-    many.router, beats.router, code.router, imports.router, health.router, machines.router, prices.router, dev.router,
-    tokens.router, webhooks.router, metrics.router, zones.router, specs.router,
+    many.router, beats.router, code.router, imports.router, health.router, machines.router, gpus.router,
+    prices.router, dev.router, tokens.router, webhooks.router, metrics.router, zones.router, specs.router,
     document.router,
 )  # fmt: skip
 

@@ -13,6 +13,7 @@ from supervisor.domain.callers import LOCAL, Caller
 from supervisor.services.checkup import answers
 from supervisor.services.dev import Dev
 from supervisor.services.doctor import Surroundings
+from supervisor.services.gpus import Gpus
 from supervisor.services.health import LoopView
 from supervisor.services.heartbeat import BeatInbox
 from supervisor.services.identity import Identity
@@ -58,6 +59,7 @@ class Services:
     loop: LoopView
     around: Surroundings
     identity: Identity
+    gpus: Gpus
     dev: Dev | None = None
     beat_host: str = ""
     asking: Asking = field(default_factory=lambda: Asking(tuple, nothing_sent))
@@ -84,7 +86,8 @@ def assemble(
     queries = Queries(parts, inbox, loop, live)
     asking = Asking(lambda: answers(around.checks(), PLAN_CHECKS_S), preview)
     logs, identity = Logs(parts, queries, inbox), Identity(parts.store, parts.clock)
-    return Services(parts, inbox, queries, logs, loop, around, identity, dev, beat_host, asking)
+    gpus = Gpus(parts, None)
+    return Services(parts, inbox, queries, logs, loop, around, identity, gpus, dev, beat_host, asking)
 
 
 def with_tokens(services: Services, rates: Rates | None = None) -> Services:

@@ -20,6 +20,7 @@ from supervisor.api import (
     schemas_evidence,
     schemas_facts,
     schemas_files,
+    schemas_gpus,
     schemas_health,
     schemas_import,
     schemas_logs,
@@ -210,6 +211,10 @@ OPERATIONS: Mapping[str, Operation] = {
     ),
     "list_machines": Operation({200: schemas_machines.MachineList}, query=schemas_machines.MachineParameters),
     "collect_machines": Operation({200: schemas_machines.Collected}, schemas_machines.CollectBody),
+    "list_gpus": Operation({200: schemas_gpus.GpuList}, refuses="NOT_SUPPORTED"),
+    "bring_gpu_back": Operation(
+        {200: schemas_gpus.GpuBack}, schemas_gpus.GpuBackBody, refuses="NOT_SUPPORTED"
+    ),
     "list_prices": Operation({200: schemas_prices.PriceList}, refuses="NOT_SUPPORTED"),
     "refresh_prices": Operation(
         {200: schemas_prices.RefreshedPrices},

@@ -34,6 +34,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "events": ("history", "events", "Print what happened to a run, and why."),
     "cost": ("cost", "cost", "What runs have cost so far, and what their files cost."),
     "prices": ("prices", "prices", "What machines cost per hour; `refresh` asks Google anew."),
+    "gpus": ("gpus", "gpus", "This computer's GPUs; those set aside as broken come back here."),
     "zones": ("zones", "zones", "Where machines could be had lately, and where not."),
     "change": ("change", "change", "Other labels, limits or zones for a run that exists."),
     "stop": ("control", "stop", "Stop a run; its checkpoint is kept."),
@@ -59,7 +60,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
 SECTIONS = {
     "Set up": "doctor trial up down serve config token webhook build-image prices import backup migrate",
     "Train": "submit change stop resume retry approve pull",
-    "Look": "ls show watch wait logs serial events cost zones health",
+    "Look": "ls show watch wait logs serial events cost zones gpus health",
     "Clean up": "gc purge",
     "More": "dev docs completion",
 }

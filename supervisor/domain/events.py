@@ -53,6 +53,7 @@ class EventKind(StrEnum):
     CODE_STORED = "code_stored"
     PRICES_REFRESHED = "prices_refreshed"
     DISASTER = "disaster"  # somebody had a machine taken away, killed or frozen, or zones run out of machines
+    GPU_BACK = "gpu_back"  # a person said that a GPU that was set aside works again
     TOKEN_CREATED = "token_created"  # noqa: S105 - a kind of event
     TOKEN_REVOKED = "token_revoked"  # noqa: S105
     WEBHOOK_ADDED = "webhook_added"

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from supervisor.domain.cards import Card
 from supervisor.domain.causes import Cause
 from supervisor.domain.machine import Machine, MachineListing, MachineRef
 from supervisor.domain.placement import Offer, Placement
@@ -162,6 +163,18 @@ class Provider(Protocol):
     def check_secrets(self, references: Collection[str]) -> Mapping[str, str]:
         """For each reference why a launch could not read it now; "" = it could. No value is in any answer.
         ProviderUnavailable when the place of secrets does not answer."""
+        ...
+
+
+class OwnCards(Protocol):
+    """The GPUs of the supervisor's own computer, where it gives them out itself. Raises ProviderUnavailable."""
+
+    def cards(self) -> tuple[Card, ...]:
+        """Every card with its holder, those that are set aside included."""
+        ...
+
+    def bring_back(self, uuid: str) -> bool:
+        """A person says that this card works again; False = it was not set aside."""
         ...
 
 

@@ -57,15 +57,20 @@ def agent(bundle: Path | None) -> Finding:
 
 
 def gpus(read: Callable[[], Sequence[Card]], promised: int) -> Finding:
-    """Each card and who has it. One that a stranger holds is not given to any machine."""
+    """Each card and who has it. One that a stranger holds, or that is set aside, is not given to any machine."""
     try:
         cards = read()
     except ProviderUnavailable as error:
         return Finding("gpus", FAIL, "the GPUs cannot be read", str(error), "nvidia-smi")
-    fact = "; ".join(f"GPU {card.index} ({card.name}) is {card.holder or 'free'}" for card in cards)
-    if len(cards) < promised:
-        cause = f"a shape promises {promised}, and this computer has {len(cards)}"
+    fact = "; ".join(f"{card.label} ({card.name or 'of unknown kind'}) is {card.state}" for card in cards)
+    there = sum(card.index is not None for card in cards)
+    aside = [card.uuid for card in cards if card.aside is not None]
+    if there < promised and not aside:
+        cause = f"a shape promises {promised}, and this computer has {there}"
         return Finding("gpus", FAIL, fact or "no GPU was found", cause, "set local_gpus to what is there")
+    if aside:
+        cause = "its driver said that it is broken: no run gets it before a person says that it is back"
+        return Finding("gpus", WARN, fact, cause, "; ".join(f"spot gpus --back {uuid}" for uuid in aside))
     if any(card.holder and not card.ours for card in cards):
         return Finding("gpus", WARN, fact, "what others hold is not given out, and runs wait", "nvidia-smi")
     return Finding("gpus", OK, fact)

@@ -13,6 +13,7 @@ import pytest
 
 from tests.acceptance.daemon import kill_if_there
 from tests.acceptance.stories import STORY, Stories, pids_of, process_file, stories
+from tests.agent.nvml_library import build
 from tests.providers.local_machines import bystander
 from tests.providers.stub_cards import StubCards, uuid
 from tests.waiting import wait_for
@@ -37,9 +38,23 @@ def house(tmp_path: Path, cards: StubCards) -> Iterator[Stories]:
         "SPOT_LOCAL_ZONES": "only",
         "PATH": f"{cards.folder}{os.pathsep}{os.environ['PATH']}",
         "CUDA_VISIBLE_DEVICES": "7",
+        "LD_LIBRARY_PATH": str(tmp_path / "driver"),  # empty, until a test has a driver
+        "FAKE_NVML_LOST": str(tmp_path / "lost"),
+        "FAKE_NVML_QUIET": "1",
     }
     with stories(tmp_path, {**STORY, **gpus}) as stage:
         yield stage
+
+
+def break_card(house: Stories, index: int) -> None:
+    """There is a driver, and it says that this card is lost."""
+    (house.folder / "driver").mkdir()
+    build(house.folder / "driver")
+    (house.folder / "lost").write_text(str(index))
+
+
+def mend_cards(house: Stories) -> None:
+    (house.folder / "lost").unlink()
 
 
 def card_of(house: Stories, run_id: str) -> str:
@@ -106,6 +121,42 @@ def test_on_a_machine_without_its_card_no_training_begins(house: Stories, cards:
     [(began, step)] = house.lives("cold")
     assert (began, step) == (len(house.attempts("cold")), 0), "the one that had its card"
     house.completes("cold")
+
+
+def test_a_broken_card_is_no_later_run_s_either_until_a_person_says_that_it_is_back(
+    house: Stories, cards: StubCards
+) -> None:
+    break_card(house, 0)
+    house.train("first")
+    ended = house.ended("first", 1)
+    assert ended["cause"] == "gpu_unavailable"
+    assert uuid(0) in ended["evidence"]
+    house.train("second")
+    house.trains("second")
+    assert card_of(house, "second") == uuid(1), "not the broken one"
+    assert len(house.attempts("second")) == 1
+
+    house.daemon.kill()  # the card is known from a paper, not from memory
+    house.daemon.start()
+    house.trains("second")
+    mend_cards(house)  # the driver is quiet again, which proves nothing
+    house.train("third")
+    run = house.wait("third", "waiting")
+    assert "GPU 0 is set aside: its driver says that it is lost" in run["status_text"]
+    [told] = [check for check in house.get("/v1/doctor")["checks"] if check["name"] == "gpus"]
+    assert (told["result"], told["fix"]) == ("warn", f"spot gpus --back {uuid(0)}")
+    assert "of run first" in told["fact"]
+    assert house.daemon.run("third")["counters"]["attempts"] == 0
+
+    house.daemon.call("POST", "/v1/gpus/back", {"gpu": uuid(0)})
+    house.trains("third")
+    assert card_of(house, "third") == uuid(0)
+    assert [gpu["set_aside"] for gpu in house.get("/v1/gpus")["gpus"]] == [None, None]
+    for run_id in ("second", "third"):
+        house.completes(run_id)
+    house.daemon.call("POST", "/v1/runs/first/retry")
+    house.trains("first")
+    house.completes("first")
 
 
 def test_after_a_reboot_of_the_computer_the_run_goes_on_when_the_service_is_back(

@@ -1,10 +1,12 @@
 /* A management library with made-up cards, so that the calls through ctypes are those of a real one: its structures
  * and constants are written down here once more, from nvml.h. FAKE_NVML_CARDS: how many (2). FAKE_NVML_MINORS: set =
- * cards have device files; else the driver does not say. Card 1 is of a kind without power readings and ECC. */
+ * cards have device files; else the driver does not say. FAKE_NVML_LOST: a file with the index of a card that is lost
+ * while the file is there. FAKE_NVML_QUIET: set = no Xid is told. Card 1 is of a kind without power readings and ECC. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, TIMEOUT = 10, WRONG_VERSION = 25 };
+enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, TIMEOUT = 10, IS_LOST = 15, WRONG_VERSION = 25 };
 
 typedef struct card { unsigned index; } *device;
 typedef struct { unsigned gpu, memory; } utilization;
@@ -18,6 +20,15 @@ static device watched;
 static unsigned count(void) {
     const char *set = getenv("FAKE_NVML_CARDS");
     return set ? (unsigned)atoi(set) : 2;
+}
+
+static int lost(unsigned index) {
+    const char *path = getenv("FAKE_NVML_LOST");
+    FILE *file = path ? fopen(path, "r") : NULL;
+    unsigned which;
+    int is = file && fscanf(file, "%u", &which) == 1 && which == index;
+    if (file) fclose(file);
+    return is;
 }
 
 int nvmlInit_v2(void) {
@@ -39,8 +50,10 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, device *found) {
 }
 
 int nvmlDeviceGetHandleByUUID(const char *uuid, device *found) {
-    if (strncmp(uuid, "GPU-fake-", 9)) return NOT_FOUND;
-    return nvmlDeviceGetHandleByIndex_v2((unsigned)atoi(uuid + 9), found) ? NOT_FOUND : SUCCESS;
+    unsigned index;
+    if (sscanf(uuid, "GPU-fake-%u", &index) != 1 && sscanf(uuid, "GPU-%8x-0000", &index) != 1) return NOT_FOUND;
+    if (lost(index)) return IS_LOST;
+    return nvmlDeviceGetHandleByIndex_v2(index, found) ? NOT_FOUND : SUCCESS;
 }
 
 int nvmlDeviceGetMinorNumber(device card, unsigned *minor) {
@@ -50,6 +63,7 @@ int nvmlDeviceGetMinorNumber(device card, unsigned *minor) {
 }
 
 int nvmlDeviceGetUtilizationRates(device card, utilization *found) {
+    if (lost(card->index)) return IS_LOST;
     found->gpu = 90 + card->index;
     found->memory = 11;
     return SUCCESS;
@@ -120,6 +134,7 @@ int nvmlDeviceRegisterEvents(device card, unsigned long long types, void *set) {
 int nvmlEventSetWait_v2(void *set, event_data *found, unsigned milliseconds) {
     static const unsigned long long codes[] = {13, 0, 79};
     if (set != &event_set || milliseconds) return INVALID_ARGUMENT;
+    if (getenv("FAKE_NVML_QUIET")) return TIMEOUT;
     if (told >= 3 || !codes[told]) {
         told += told < 3;
         return TIMEOUT;

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,7 @@ from supervisor.agent import gpus as gpu_rules
 from supervisor.agent.gpus import GpuReader, missing
 from supervisor.agent.job import Job
 from supervisor.agent.patience import GaveUp
-from tests.agent.nvml_duck import NOT_SUPPORTED, Duck, no_library, reader
+from tests.agent.nvml_duck import LOST, NOT_SUPPORTED, Duck, no_library, reader, temperature
 from tests.agent.nvml_library import NAME
 
 
@@ -28,6 +31,9 @@ def test_which_cards_are_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     assert names() == []
     assert names(("GPU-a",), CUDA_VISIBLE_DEVICES="7") == ("GPU-a",)
     assert names((), CUDA_VISIBLE_DEVICES="7") == ()
+
+
+NOT_FOUND = 6
 
 
 def never() -> bool:
@@ -61,6 +67,71 @@ def test_only_the_cards_of_this_machine_count(tmp_path: Path) -> None:
 def test_a_card_without_a_device_file_of_its_own_counts_when_the_driver_has_it(tmp_path: Path) -> None:
     slices = reader(Duck((0,), nvmlDeviceGetMinorNumber=lambda *_: NOT_SUPPORTED), devices=str(tmp_path))
     assert slices.count() == (1, "")
+
+
+class Papers:
+    """What is told of bad cards; `trouble`: the disk is full."""
+
+    def __init__(self) -> None:
+        self.told: list[dict[str, str]] = []
+        self.trouble = False
+
+    def __call__(self, cards: Mapping[str, str]) -> None:
+        if self.trouble:
+            raise OSError(28, "No space left on device")
+        self.told.append(dict(cards))
+
+
+def test_a_card_that_its_driver_calls_lost_is_told_once_and_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "nvidia0").touch()
+    codes = {b"GPU-a": 0, b"GPU-b": LOST, b"GPU-c": NOT_FOUND}
+
+    def by_uuid(name: Any, found: Any) -> int:
+        found._obj.value = 100
+        return codes[name.value]
+
+    papers = Papers()
+    found = reader(
+        Duck(nvmlDeviceGetHandleByUUID=by_uuid),
+        ("GPU-a", "GPU-b", "GPU-c"),
+        devices=str(tmp_path),
+        bad=papers,
+    )
+    papers.trouble = True
+    assert found.count()[0] == 1
+    papers.trouble = False
+    for _ in range(2):
+        found.read()
+    assert papers.told == [{"GPU-b": "its driver says that it is lost"}], "what is not found is not known"
+
+
+def test_a_card_that_cannot_be_brought_up_is_bad_and_one_that_is_forbidden_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    codes = {f"{tmp_path}/nvidia0": errno.EIO, f"{tmp_path}/nvidia1": errno.EACCES}
+
+    def refuse(path: str, flags: int) -> int:
+        raise OSError(codes[path], os.strerror(codes[path]))
+
+    papers = Papers()
+    found = reader(Duck(), devices=str(tmp_path), bad=papers)
+    monkeypatch.setattr(gpu_rules.os, "open", refuse)
+    assert found.count()[0] == 0
+    assert papers.told == [{"0": f"its driver cannot bring it up ({tmp_path}/nvidia0: Input/output error)"}]
+
+
+def test_only_an_xid_of_the_hardware_makes_a_card_bad() -> None:
+    papers = Papers()
+    found = reader(Duck(nvmlDeviceGetTemperature=temperature), bad=papers)
+    found.read()
+    assert found._nvml is not None
+    found._nvml._xids.update({100: 13, 101: 43})  # of the program
+    found.read()
+    assert papers.told == []
+    found._nvml._xids.update({101: 79})
+    found.read()
+    found.read()
+    assert papers.told == [{"1": "it had Xid 79, which is an error of the hardware"}]
 
 
 def test_without_library_and_program_no_card_can_be_opened(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from supervisor.domain import runfiles
+from supervisor.domain.cards import Aside, Card
 from supervisor.domain.heartbeat import encode
 from supervisor.domain.run import Outcome
 from supervisor.domain.status import Status
@@ -196,6 +197,18 @@ def machines(bed: Bed, ask: Asking) -> None:
     ask("POST", "/v1/gc", {})
 
 
+def own_gpus(bed: Bed, ask: Asking) -> None:
+    why = Aside("its driver says that it is lost", "m-a1", "digits-7", bed.clock.now())
+    bed.cards.there = [
+        Card(0, "GPU-0", "NVIDIA L4", aside=why),
+        Card(1, "GPU-1", "NVIDIA L4", "with machine m-b1", ours=True),
+    ]
+    ask("GET", "/v1/gpus")
+    ask("GET", "/v1/gpus?all=true")
+    ask("POST", "/v1/gpus/back", {"gpu": "GPU-0"})
+    ask("POST", "/v1/gpus/back", {"gpu": "GPU-0"})
+
+
 def prices(bed: Bed, ask: Asking) -> None:
     dated = datetime.fromtimestamp(bed.clock.now(), UTC).date().isoformat()
     bed.parts.platform.price_list = (PriceTold("t4", "us-east1", 0.3, 0.75, "Google", dated),)  # type: ignore[attr-defined]
@@ -223,6 +236,6 @@ def health(bed: Bed, ask: Asking) -> None:
 
 
 SCENES: tuple[Callable[[Bed, Asking], None], ...] = (
-    submits, ends, is_approved, logs, beats, files, is_purged, leaves_evidence, takes_over, code, machines, prices,
-    disasters, health, *scenes_people.SCENES,
+    submits, ends, is_approved, logs, beats, files, is_purged, leaves_evidence, takes_over, code, machines, own_gpus,
+    prices, disasters, health, *scenes_people.SCENES,
 )  # fmt: skip

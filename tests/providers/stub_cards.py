@@ -47,3 +47,8 @@ class StubCards:
     def free(self, index: int) -> None:
         self._cards[index].update(used=1, holders=[])
         self.answers()
+
+    def vanish(self, index: int) -> None:
+        """The driver shows this card no more."""
+        self._cards = [card for card in self._cards if card["index"] != index]
+        self.answers()

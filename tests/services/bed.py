@@ -23,12 +23,14 @@ from supervisor.domain.status import Status
 from supervisor.ports.store import Change, Store
 from supervisor.services.dev import Dev
 from supervisor.services.doctor import Surroundings
+from supervisor.services.gpus import Gpus
 from supervisor.services.health import LoopStatus
 from supervisor.services.heartbeat import BeatInbox
 from supervisor.services.parts import Defaults, Parts
 from supervisor.services.resume import Resumed, Wish, resume
 from supervisor.services.submit import Reply, SubmitRequest, submit
 from tests.fakes.callers import MEMBER
+from tests.fakes.cards import FakeCards
 from tests.fakes.clock import FakeClock
 from tests.fakes.objectstore import MemoryStore
 from tests.fakes.platform import FakePlatform
@@ -54,6 +56,7 @@ class Bed:
     inbox: BeatInbox
     services: Services
     loop: LoopStatus
+    cards: FakeCards
 
     def submit(self, run_id: str | None = None, spec: Mapping[str, Any] = COMMAND, **more: Any) -> Reply:
         return submit(self.parts, SubmitRequest(spec, run_id, **more), MEMBER)
@@ -130,9 +133,11 @@ def make_bed(store: Store, data_dir: Path) -> Bed:
     parts = Parts(store, objects, clock, wake, {"local": provider}, cells, knobs, platform, Defaults())
     inbox = BeatInbox(store, clock, wake, knobs.beat_push_s)
     bed: Bed
-    services = assemble(parts, inbox, lambda: bed.loop, Surroundings(data_dir, None), Dev(parts, provider))
+    around, cards = Surroundings(data_dir, None), FakeCards()
+    services = assemble(parts, inbox, lambda: bed.loop, around, Dev(parts, provider))
+    services = replace(services, gpus=Gpus(parts, cards))
     loop = LoopStatus(1.0, leader=True)
-    bed = Bed(store, clock, wake, objects, provider, platform, parts, inbox, services, loop)
+    bed = Bed(store, clock, wake, objects, provider, platform, parts, inbox, services, loop, cards)
     return bed
 
 

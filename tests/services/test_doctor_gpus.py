@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from supervisor.domain.cards import Card
+from supervisor.domain.cards import Aside, Card
 from supervisor.ports.provider import ProviderUnavailable
 from supervisor.services.doctor import Surroundings, examine
 from tests.services.bed import Bed
@@ -58,3 +59,17 @@ def test_nobody_asks_where_no_shape_has_cards(bed: Bed, tmp_path: Path) -> None:
 
     around = Surroundings(tmp_path, None, never)
     assert all(c["name"] != "gpus" for c in examine(bed.parts, around, lambda: bed.loop)["checks"])
+
+
+def test_a_card_that_is_set_aside_is_named_with_its_way_back(bed: Bed, tmp_path: Path) -> None:
+    why = Aside("it had Xid 79, which is an error of the hardware", "spot-1-a1-t1", "digits-7", 0.0)
+    found = told(bed, tmp_path, [replace(FREE, aside=why), OURS])
+    assert found is not None
+    assert found["result"] == "warn"
+    assert "GPU 0 (NVIDIA L4) is set aside: it had Xid 79" in found["fact"]
+    assert "1970-01-01 00:00 UTC" in found["fact"]
+    assert found["fix"] == "spot gpus --back GPU-a"
+    gone = Card(None, "GPU-d", "", aside=why)
+    found = told(bed, tmp_path, [FREE, gone], promised=2)
+    assert found is not None
+    assert (found["result"], found["fix"]) == ("warn", "spot gpus --back GPU-d")

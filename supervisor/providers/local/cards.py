@@ -1,9 +1,10 @@
 """Which cards a machine on this computer gets, so that no card ever serves two of them.
 
 A card is taken while the machine that has it in its job.json may still live; it is held when somebody else has memory
-on it, or a process of ours that is not that machine's. What is taken or held is not given out, and nobody's process
-is ended for it but our own leftovers: those that carry the mark of a machine whose folder is gone. Choosing and
-starting happen under the folders' lock. Cards of a launch that was cut off before its start are chosen again.
+on it, or a process of ours that is not that machine's; it is set aside when its driver said that it is broken. What is
+taken, held or set aside is not given out, and nobody's process is ended for it but our own leftovers: those that carry
+the mark of a machine whose folder is gone. Choosing and starting happen under the folders' lock. Cards of a launch
+that was cut off before its start are chosen again.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from supervisor import telemetry
-from supervisor.domain.cards import Card
+from supervisor.domain.cards import Aside, Card
 from supervisor.domain.machine import MachineState
 from supervisor.ports.provider import HeldByOurs, LaunchRejected, NoCapacity
 from supervisor.providers.local import processes
@@ -22,6 +23,7 @@ from supervisor.providers.local.folders import NAME, Folder, Folders
 from supervisor.providers.local.lookout import Seen
 from supervisor.providers.local.nvidia_smi import CardsUnread, Holder, NoNvidiaSmi, NvidiaSmi, Reading
 from supervisor.providers.local.papers import Unreadable
+from supervisor.providers.local.quarantine import Quarantine
 from supervisor.providers.local.sighting import end
 
 LOG = logging.getLogger(__name__)
@@ -40,7 +42,10 @@ class Cards:
         self, promised: Mapping[str, int], folders: Folders, started: Callable[[Folder], bool], smi: NvidiaSmi
     ) -> None:
         self.promised = promised
-        self._count: int | None = None  # cards of this computer, by the last reading
+        self.quarantine = Quarantine(folders)
+        self._indexes: dict[str, int | None] | None = (
+            None  # by UUID: cards of this computer, by the last reading
+        )
         self._strangers: tuple[Card, ...] = ()  # held by others, by the last reading
         self._look_again_at = 0.0  # monotonic
         self._folders = folders
@@ -75,12 +80,10 @@ class Cards:
             raise LaunchRejected(
                 f"{shape} promises {_gpus(wanted)}, and this computer has {len(cards)}; set local_gpus to what is there"
             )
-        free = [card for card in cards if not card.holder]
+        free = [card for card in cards if card.free]
         if len(free) < wanted:
-            taken = sorted((card for card in cards if card.holder), key=lambda card: card.ours)
-            busy = "; ".join(f"GPU {card.index} is {card.holder}" for card in taken)
-            text = f"{shape} needs {_gpus(wanted)}, free: {len(free)}. {busy}"
-            if len(free) + sum(card.ours for card in cards) < wanted:
+            text = f"{shape} needs {_gpus(wanted)}, free: {len(free)}. {_busy(cards)}"
+            if len(free) + sum(card.ours and card.aside is None for card in cards) < wanted:
                 raise NoCapacity(text)
             raise HeldByOurs(text)
         first = frozenset(kept)
@@ -90,33 +93,47 @@ class Cards:
     def room(self, seen: Seen) -> tuple[int | None, int | None, str]:
         """(cards for more machines, cards there are, who else has some), as a rule without asking the driver's tools.
         None, None: cards are left alone. Before the first reading there is room for one machine, whose launch reads.
-        Where no machine of ours has a card, those of others are not counted: a launch is told so, and the zone rests.
-        Raises OSError."""
+        Where no machine of ours has a card, those of others and those set aside are not counted: a launch is told so,
+        and the zone rests. Raises OSError."""
         if not any(self.promised.values()):
             return None, None, ""
         try:
             taken = self._taken(seen)
             if taken and self._strangers and time.monotonic() >= self._look_again_at:
-                self._note(self.states(seen))
+                self._note(self._cards(self._smi.read(), seen))
+            aside = self._aside() if taken else {}
         except CardsUnread as error:
-            return 0, self._count, str(error)
-        if self._count is None:
+            return 0, None if self._indexes is None else len(self._indexes), str(error)
+        if self._indexes is None:
             return max(self.promised.values()), None, ""
-        others = self._strangers if taken else ()
-        text = "; ".join(f"GPU {card.index} is {card.holder}" for card in others)
-        return self._count - len(taken) - len(others), self._count, text
+        others = {card.uuid: card.holder for card in self._strangers} if taken else {}
+        for uuid, why in aside.items():
+            if uuid in self._indexes and uuid not in taken:
+                others.setdefault(uuid, why.text)
+        text = "; ".join(f"GPU {self._indexes[uuid]} is {words}" for uuid, words in others.items())
+        return len(self._indexes) - len(taken) - len(others), len(self._indexes), text
 
     def _note(self, cards: Sequence[Card]) -> None:
-        self._count = len(cards)
+        self._indexes = {card.uuid: card.index for card in cards}
         self._strangers = tuple(card for card in cards if card.holder and not card.ours)
         self._look_again_at = time.monotonic() + STRANGERS_S
 
     def states(self, seen: Seen) -> tuple[Card, ...]:
-        """Every card with its holder. Raises CardsUnread, OSError."""
-        return self._cards(self._smi.read(), seen)
+        """Every card with its holder, and those set aside that the driver does not show. Raises CardsUnread,
+        OSError."""
+        cards = self._cards(self._smi.read(), seen)
+        shown = {card.uuid for card in cards}
+        lost = [Card(None, uuid, "", aside=why) for uuid, why in self._aside().items() if uuid not in shown]
+        return (*cards, *lost)
+
+    def _aside(self) -> dict[str, Aside]:
+        try:
+            return self.quarantine.all()
+        except Unreadable as error:
+            raise CardsUnread(f"which GPUs are set aside is not known: {error}") from None
 
     def _cards(self, readings: Sequence[Reading], seen: Seen) -> tuple[Card, ...]:
-        taken = self._taken(seen)
+        taken, aside = self._taken(seen), self._aside()
         owners = self._owners() if any(reading.holders for reading in readings) else {}
         return tuple(
             Card(
@@ -125,6 +142,7 @@ class Cards:
                 reading.name,
                 f"with machine {taken[reading.uuid]}" if reading.uuid in taken else _held(reading, owners),
                 ours=reading.uuid in taken,
+                aside=aside.get(reading.uuid),
             )
             for reading in readings
         )
@@ -183,6 +201,14 @@ def _held(reading: Reading, owners: Mapping[int, str]) -> str:
     if used is None or used <= max(HELD_BYTES, HELD_SHARE * (total or 0)):
         return ""
     return f"held: {used / GIB:.1f} GiB of it are in use, by no process that can be seen from here"
+
+
+def _busy(cards: Iterable[Card]) -> str:
+    """What keeps each card that is not free, and how those set aside come back."""
+    busy = sorted((card for card in cards if not card.free), key=lambda card: card.ours)
+    aside = [card.uuid for card in busy if card.aside is not None]
+    text = "; ".join(f"{card.label} is {card.state}" for card in busy)
+    return f"{text}. When it works again: spot gpus --back {aside[0]}" if aside else text
 
 
 def _said(holder: Holder) -> str:

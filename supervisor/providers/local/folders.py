@@ -1,6 +1,7 @@
 """A machine's folder: the papers in it, and what is kept of it after its end.
 
-    <data>/machines/<name>/  job.json agent.pyz lock agent.json console.log notice.json record.json gone.json work/
+    <data>/machines/<name>/  job.json agent.pyz lock agent.json console.log notice.json record.json gone.json
+                             bad_gpus.json work/
     <data>/local/released/   the last RELEASED_KEPT of them, without work, environment and nonce: evidence for people
 
 A folder appears by one rename with everything that a start needs, so no crash leaves half of one. Every paper is
@@ -130,6 +131,17 @@ class Folder:
                 return file.read(max_bytes), first
         except FileNotFoundError:
             return b"", 0
+
+    def bad_gpus(self) -> dict[str, tuple[str, float]] | None:
+        """Card -> (what its driver said of it, when), as the agent has seen it; None = it has seen nothing wrong."""
+        return self._read(
+            "bad_gpus.json",
+            lambda d: {uuid: (str(told["why"]), float(told["at"])) for uuid, told in d.items()},
+        )
+
+    def forget_bad_gpus(self) -> None:
+        with suppress(FileNotFoundError):
+            (self.path / "bad_gpus.json").unlink()
 
     def write_cards(self, gpu_ids: Sequence[str]) -> None:
         """Other cards than job.json names; only before the agent was started."""

@@ -7,6 +7,7 @@ launch finishes. Only the agent itself, by its lock on the folder, decides that 
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import time
@@ -14,6 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from signal import SIGSTOP, SIGTERM
 
+from supervisor import telemetry
 from supervisor.domain.cards import Card
 from supervisor.domain.machine import Machine, MachineListing, MachineRef, MachineState
 from supervisor.domain.placement import Offer
@@ -33,10 +35,12 @@ from supervisor.providers.local.folders import Folder, Folders, Job, Notice
 from supervisor.providers.local.lookout import Lookout
 from supervisor.providers.local.nvidia_smi import NvidiaSmi
 from supervisor.providers.local.papers import Unreadable
+from supervisor.providers.local.removing import remove
 from supervisor.providers.local.room import Room
 from supervisor.providers.local.sighting import KILL_WAIT_S, Sight, boottime, end, ended
 from supervisor.providers.local.starting import Agents
 
+LOG = logging.getLogger(__name__)
 START_WAIT_S = 10.0
 START_POLL_S = 0.05
 DEAD_KEPT_S = 3600.0  # a machine that nobody released, after its end: its raw output may hold secrets
@@ -69,6 +73,7 @@ class LocalProvider:
         self._lookout = Lookout(self._folders, frozenset(o.placement.zone for o in self._offers), clock)
         self._agents = Agents(sys.executable)
         cards = Cards(gpus or {}, self._folders, self._agents.lives, NvidiaSmi())
+        self._quarantine = cards.quarantine
         self._room = Room(
             self._offers, capacity, most, self._stockouts, cards, self._folders, self._lookout, clock
         )
@@ -133,7 +138,7 @@ class LocalProvider:
                 if not self._is_there(folder, ref):
                     return
                 self._end_for_good(folder)  # once more: a start may have come between
-                self._folders.archive(folder)
+                self._archive(folder)
         self._agents.reap()
 
     def ask_to_stop(self, ref: MachineRef) -> None:
@@ -158,6 +163,11 @@ class LocalProvider:
         """The computer's GPUs. ProviderUnavailable when nothing is known of them."""
         with clear_answers("the GPUs of this computer"):
             return self._room.survey()
+
+    def bring_back(self, uuid: str) -> bool:
+        """A person says that this GPU works again; False = it was not set aside. ProviderUnavailable."""
+        with clear_answers("the GPUs that are set aside"):
+            return self._quarantine.bring_back(uuid)
 
     def check_secrets(self, references: Collection[str]) -> Mapping[str, str]:
         return {reference: secrets.problem(reference) for reference in references}
@@ -271,7 +281,7 @@ class LocalProvider:
             if not self._may_start(folder):
                 return None
             last_words = folder.console(300).decode(errors="replace").strip() or "it said nothing"
-            self._folders.archive(folder)
+            self._archive(folder)
         raise LaunchRejected(f"the agent of {folder.name} ended before it began: {last_words}")
 
     def _put_away(self, over: Sequence[Folder]) -> None:
@@ -283,7 +293,19 @@ class LocalProvider:
                 continue
             with self._folders.locked():
                 if self._lookout.one(folder) is None and folder.path.exists():
-                    self._folders.archive(folder)
+                    self._archive(folder)
+
+    def _archive(self, folder: Folder) -> None:
+        """Under the folders' lock. A machine goes also where nothing can be written down of its cards."""
+        remove(folder.path / "work")  # its room first
+        try:
+            self._quarantine.keep(folder)
+        except (OSError, Unreadable) as error:
+            extra = {telemetry.ACTION: "gpu_set_aside", telemetry.MACHINE: folder.name}
+            LOG.warning(
+                "Machine %s has seen a bad GPU, and that is not kept: %s.", folder.name, error, extra=extra
+            )
+        self._folders.archive(folder)
 
     def _folder(self, ref: MachineRef) -> Folder:
         # Without the folder of folders nothing is known, least of all that one machine is gone.
