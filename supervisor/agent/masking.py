@@ -164,8 +164,9 @@ class MaskStream:
 
     def rest(self) -> bytes:
         """Nothing new came for a while: the few bytes that may be shown. They are remembered, so what completes them
-        is masked."""
-        short = self._held[self._given :] if self._chars < SHORT else b""
+        is masked. The beginning of a wrapped value may itself be a whole short value; that waits for `end`."""
+        may_be_shown = self._chars < SHORT and not self._masker.spans(self._held)
+        short = self._held[self._given :] if may_be_shown else b""
         self._given += len(short)
         return short
 

@@ -205,6 +205,12 @@ def test_a_torn_value_at_the_end_of_a_stream_counts_as_one() -> None:
     assert flow(Masker({"K": "abcdefgh"}), [b"x abc"]) == b"x abc"
 
 
+def test_a_whole_value_that_begins_a_wrapped_one_is_never_shown() -> None:
+    stream = MaskStream(Masker({"SHORT": "aaa\n", "LONG": "aaaaaaaa\n"}))
+    assert stream.feed(b"aaa\n") == b""
+    assert stream.end() == b"[secret SHORT]"
+
+
 _secrets = st.lists(st.text("ab\nc", min_size=4, max_size=12), min_size=1, max_size=3)
 _text = st.lists(st.sampled_from(["a", "b", "c", "\n", "0", "1", "2"]), max_size=40)
 
