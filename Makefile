@@ -52,6 +52,12 @@ check-agent: env
 check-caps: env
 	$(PY) -m tools.check_caps
 
+house: env  ## Is the house in order? Figures and their goals; ARGS=--list names each place that breaks a rule
+	@$(PY) -m tools.house $(ARGS)
+
+house-ratchet: env  ## Write the numbers of now into tools/house/limits.toml
+	@$(PY) -m tools.house --ratchet
+
 check-lock: env
 	$(PY) -m tools.check_lock
 
@@ -104,4 +110,4 @@ clean:  ## Remove what was built and cached; .venv stays
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
 .PHONY: help env check $(CHECKS)
-.PHONY: test demo demo-cloud replay bench campaign fuzz agent screenshots openapi release-openapi lock clean
+.PHONY: house house-ratchet test demo demo-cloud replay bench campaign fuzz agent screenshots openapi release-openapi lock clean

@@ -1,0 +1,65 @@
+"""The figures of supervisor/, each with its goal. What a figure counts stands in the text beside it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools.house.neighbors import beside
+from tools.house.repeats import repeated_pairs
+from tools.house.tree import Source, Tree, import_statements, lines_of
+from tools.house.vendors import vendor_names
+
+
+@dataclass(frozen=True)
+class Figure:
+    """`value` None = it could not be measured; `note` then says why, else what more there is to say."""
+
+    name: str
+    value: float | None
+    goal: float
+    unit: str = ""
+    note: str = ""
+
+    @property
+    def reached(self) -> bool:
+        return self.value is not None and self.value <= self.goal
+
+
+def figures(root: Path, tree: Tree) -> Iterator[Figure]:
+    """All that can be read from the files; `tree` is that of supervisor/."""
+    modules = tree.modules
+    rooms = {room for source in modules if (room := room_of(source))}
+    loose = [source for source in modules if len(source.path.parts) == 2]
+    yield Figure("top-level rooms, loose modules included", len(rooms), 24)
+    yield Figure("loose modules", len(loose), 2)
+    yield Figure("arrows between rooms", len(arrows(tree)), 80)
+    yield Figure("modules", len(modules), 380)
+    lonely = sum(len(tree.importers[source.path]) == 1 for source in modules)
+    yield Figure("modules that one other module alone imports", _percent(lonely, len(modules)), 25, "%")
+    lines = sum(source.length for source in tree.sources)
+    imports = sum(lines_of(import_statements(source)) for source in tree.sources)
+    yield Figure("lines of import statements", _percent(imports, lines), 6, "%")
+    folder, names = max(beside(tree).items(), key=lambda item: len(item[1]))
+    yield Figure("most files beside each other", len(names), 20, note=f"in {folder}")
+    yield Figure("files that name a provider outside its folder", len(list(vendor_names(root))), 1)
+    yield Figure("lines of Python", lines, 60_000)
+    yield Figure("pairs of places that share six lines", len(repeated_pairs(tree)), 40)
+
+
+def arrows(tree: Tree) -> set[tuple[str, str]]:
+    """(room, imported room), each once."""
+    pairs = {
+        (room_of(importer), room_of(source))
+        for source in tree.sources
+        for importer in tree.importers[source.path]
+    }
+    return {(left, right) for left, right in pairs if left and right and left != right}
+
+
+def room_of(source: Source) -> str:
+    """The folder or the loose module directly below supervisor/; "" for supervisor/__init__.py."""
+    return source.name.partition(".")[2].partition(".")[0]
+
+
+def _percent(part: int, whole: int) -> float:
+    return round(100 * part / whole, 1) if whole else 0.0

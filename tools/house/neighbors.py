@@ -1,0 +1,57 @@
+"""Rules about files and their neighbors: who imports a file, and what lies beside it."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+from tools.house.tree import Tree
+from tools.house.violations import Violation
+
+MAX_TOGETHER = 350
+MAX_BESIDE = 20
+MIN_FAMILY = 3
+DOORS = frozenset({"__init__", "__main__"})
+
+
+def one_importer(tree: Tree) -> Iterator[Violation]:
+    """A file that one neighbor alone imports, and that would fit into it, was cut off and belongs back.
+
+    Not into an `__init__.py` or a `__main__.py`: the one holds no logic, the other cannot be imported by a test."""
+    for source in tree.modules:
+        importers = tree.importers[source.path]
+        if len(importers) != 1 or importers[0].path.stem in DOORS:
+            continue
+        importer = importers[0]
+        together = source.length + importer.length
+        if importer.path.parent == source.path.parent and together <= MAX_TOGETHER:
+            text = f"{importer.path.name} alone imports it; together they have {together} lines: move it in"
+            yield Violation("one-importer", source.path, 1, text)
+
+
+def crowded_folders(tree: Tree) -> Iterator[Violation]:
+    for folder, names in beside(tree).items():
+        if len(names) > MAX_BESIDE:
+            text = f"{len(names)} files beside each other, at most {MAX_BESIDE}"
+            yield Violation("crowded-folders", folder, 1, text, len(names) - MAX_BESIDE)
+
+
+def prefix_families(tree: Tree) -> Iterator[Violation]:
+    """Files `x_a`, `x_b`, `x_c` beside each other are a folder `x` that nobody made."""
+    for folder, names in beside(tree).items():
+        families: dict[str, list[str]] = defaultdict(list)
+        for name in names:
+            prefix, underscore, rest = name.partition("_")
+            if prefix and underscore and rest:
+                families[prefix].append(name)
+        for prefix, members in families.items():
+            if len(members) >= MIN_FAMILY:
+                text = f"{len(members)} files {prefix}_*: make it a folder ({', '.join(members)})"
+                yield Violation("prefix-families", folder, 1, text, len(members))
+
+
+def beside(tree: Tree) -> dict[PurePosixPath, list[str]]:
+    """folder -> names of its modules; an `__init__.py` is the folder itself."""
+    folders: dict[PurePosixPath, list[str]] = defaultdict(list)
+    for source in tree.modules:
+        folders[source.path.parent].append(source.path.stem)
+    return folders

@@ -1,0 +1,82 @@
+"""All rules of the house over one project, and the ratchet that only lets them get better.
+
+`limits.toml` holds for each rule how much of it is broken today. More fails `make check`; less is praised, and
+`make house-ratchet` writes the new number.
+"""
+
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from tools.house.neighbors import crowded_folders, one_importer, prefix_families
+from tools.house.tree import Source, Tree, read_tree
+from tools.house.violations import Violation, bare_names, positional_arguments, short_file
+
+FOLDERS = ("supervisor", "tools")
+LIMITS = Path("tools/house/limits.toml")
+
+OF_A_FILE: dict[str, Callable[[Source], Iterator[Violation]]] = {
+    "short-files": short_file,
+    "positional-arguments": positional_arguments,
+    "bare-names": bare_names,
+}
+OF_A_TREE: dict[str, Callable[[Tree], Iterator[Violation]]] = {
+    "one-importer": one_importer,
+    "crowded-folders": crowded_folders,
+    "prefix-families": prefix_families,
+}
+RULES = (*OF_A_FILE, *OF_A_TREE)
+
+
+def violations(root: Path) -> list[Violation]:
+    """Each place that breaks a rule, sorted by rule and place."""
+    return sorted(violation for folder in FOLDERS for violation in _broken_in(read_tree(root, folder)))
+
+
+def _broken_in(tree: Tree) -> Iterator[Violation]:
+    for of_a_tree in OF_A_TREE.values():
+        yield from of_a_tree(tree)
+    for of_a_file in OF_A_FILE.values():
+        for source in tree.sources:
+            yield from of_a_file(source)
+
+
+def counts(broken: Iterable[Violation]) -> dict[str, int]:
+    """rule -> how much of it is broken; every rule is there."""
+    sums = Counter(dict.fromkeys(RULES, 0))
+    for violation in broken:
+        sums[violation.rule] += violation.weight
+    return dict(sums)
+
+
+def read_limits(root: Path) -> dict[str, int]:
+    """A rule without a line may not be broken at all."""
+    text = (root / LIMITS).read_text(encoding="utf-8")
+    return dict.fromkeys(RULES, 0) | tomllib.loads(text)
+
+
+def write_limits(root: Path, limits: dict[str, int]) -> None:
+    lines = [
+        "# How often each rule is broken today; `make house ARGS=--list` shows where. Lower is better.\n"
+    ]
+    lines += [f"{rule} = {limits[rule]}\n" for rule in RULES]
+    (root / LIMITS).write_text("".join(lines), encoding="utf-8")
+
+
+def beyond(broken: list[Violation], limits: dict[str, int]) -> list[str]:
+    """For each rule that is broken more often than allowed the sentence that says so."""
+    return [
+        f"{LIMITS}: {rule}: {count}, at most {limits[rule]} are allowed; `make house ARGS=--list` shows them"
+        for rule, count in counts(broken).items()
+        if count > limits[rule]
+    ]
+
+
+def hints(broken: list[Violation], limits: dict[str, int]) -> list[str]:
+    """For each rule that is broken less often than allowed that its number can go down."""
+    return [
+        f"{rule}: {count}, and {LIMITS} allows {limits[rule]}: `make house-ratchet` lowers the number"
+        for rule, count in counts(broken).items()
+        if count < limits[rule]
+    ]
