@@ -21,12 +21,16 @@ from tests.cloud.vm import RunningVm
 from tests.cloud.vm_scene import STUBS
 
 SYSTEMD = "/usr/lib/systemd/systemd"
+# Where a systemd keeps its services' groups. It must have a group of its own in each of them: two systemd in one group
+# take each other's services for theirs, and end them.
+GROUPS = [path for path in map(Path, ("/sys/fs/cgroup/systemd", "/sys/fs/cgroup/unified")) if path.is_dir()]
+GROUPS = GROUPS or [Path("/sys/fs/cgroup")]
 POWEROFF = signal.SIGRTMIN + 4  # to PID 1: start poweroff.target, as ACPI's soft off does
 
 OUTER = """
-group=/sys/fs/cgroup/systemd
-[ -d "$group" ] || group=/sys/fs/cgroup
-mkdir -p "$group/$SPOT_GROUP" && echo $$ >"$group/$SPOT_GROUP/cgroup.procs"
+for groups in $SPOT_GROUPS; do
+    mkdir -p "$groups/$SPOT_GROUP" && echo $$ >"$groups/$SPOT_GROUP/cgroup.procs"
+done
 exec unshare --pid --mount --ipc --cgroup --fork --kill-child /bin/bash -c "$INNER"
 """
 INNER = """
@@ -101,7 +105,7 @@ class SystemdVm(RunningVm):
         self.group = f"spot-test-{os.getpid()}-{self.machine_id}"
         environment = {
             vm_processes.MARKER: str(self.folder), "FOLDER": str(self.folder), "INNER": INNER, "SYSTEMD": SYSTEMD,
-            "SPOT_GROUP": self.group, "PATH": os.environ["PATH"],
+            "SPOT_GROUP": self.group, "SPOT_GROUPS": " ".join(map(str, GROUPS)), "PATH": os.environ["PATH"],
         }  # fmt: skip
         return subprocess.Popen(
             ["/bin/bash", "-c", OUTER],
@@ -152,8 +156,8 @@ class SystemdVm(RunningVm):
 
     def close(self) -> list[int]:
         left = super().close()
-        for root in (Path("/sys/fs/cgroup/systemd"), Path("/sys/fs/cgroup")):
-            own = root / self.group
+        for groups in GROUPS:
+            own = groups / self.group
             for folder in sorted((path for path in [own, *own.rglob("*")] if path.is_dir()), reverse=True):
                 with suppress(OSError):
                     folder.rmdir()

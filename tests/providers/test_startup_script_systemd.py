@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.cloud.vm import Scene
+from tests.components import require_component
 from tests.providers.startup_rig import StartupRig
 from tests.providers.systemd_vm import SystemdVm, can_run
 from tests.waiting import wait_for
@@ -15,8 +16,7 @@ SAVES_S = 2.0
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Iterator[StartupRig]:
-    if not can_run():
-        pytest.skip("needs root, systemd, and namespaces in which it may be PID 1")
+    require_component("systemd", can_run(), "run as root, where systemd may be PID 1 of its own namespaces")
     rig = StartupRig(tmp_path / "vm")
     rig.job(wait=True, saves_s=SAVES_S)
     yield rig
