@@ -44,8 +44,6 @@ GOOGLE_PACKAGES = ("google.auth", "google.cloud.compute_v1", "google.cloud.stora
 ASKING_DEADLINE_S = 6.0
 DOCTOR_DEADLINE_S = 2.5  # a refusal after repeats is told within the doctor's 4 s, less 1.2 s of loading
 PRICES_DEADLINE_S = 30.0
-LAUNCH_THREADS_LOCAL = 8
-LAUNCH_THREADS_GCE = 32  # an insert waits seconds for Google, a process starts at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +66,6 @@ class Adapters:
     warm: Callable[[], None] = lambda: None
     account: Callable[[], str] = lambda: ""  # who asks the cloud; may ask it, and raises nothing
     close: Callable[[], None] = lambda: None
-    launch_threads: int = LAUNCH_THREADS_LOCAL
     closing: threading.Event = field(default_factory=threading.Event)
 
 
@@ -220,7 +217,6 @@ def google(settings: Settings, clock: Clock, agent_dir: Path) -> Adapters:
         warm=warm,
         close=close,
         closing=closing,
-        launch_threads=LAUNCH_THREADS_GCE,
         account=partial(asks_as, asking),
     )
 

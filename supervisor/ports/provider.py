@@ -15,6 +15,7 @@ from supervisor.domain.cards import Card
 from supervisor.domain.causes import Cause
 from supervisor.domain.machine import Machine, MachineListing, MachineRef
 from supervisor.domain.placement import Offer, Placement
+from supervisor.ports.traits import Traits
 
 
 class ProviderUnavailable(Exception):
@@ -109,7 +110,7 @@ class LaunchRequest:
 
 class Provider(Protocol):
     name: str
-    irreplaceable: bool  # machines that cannot be had back once released: a person approves each release
+    traits: Traits
 
     def pin(self, image: str) -> str:
         """The exact content that this reference names now, as `name@sha256:...`; "" where this provider runs no images.

@@ -52,7 +52,7 @@ class Worldview:
             unread=snapshot.unread,
             wall_ahead_s=wall_ahead_s,
             irreplaceable=frozenset(
-                name for name, provider in self.providers.items() if provider.irreplaceable
+                name for name, provider in self.providers.items() if provider.traits.irreplaceable
             ),
         )
 

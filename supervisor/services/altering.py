@@ -99,7 +99,7 @@ def merged(spec: Spec, patch: Patch) -> dict[str, Any]:
 def _judged(parts: Parts, run: Run, old: Spec, new: Spec, now: float) -> Run:
     """The run with its new policy. Raises what `policy_from` raises, RunEnded."""
     labels = {name: new[name] for name in (LABELS, "allow_plain_secrets") if name in new}
-    check_secrets(labels, run.provider)
+    check_secrets(labels, parts.traits(run.provider).secrets)
     differ = [name for name in (LIMITS, ZONES) if old.get(name) != new.get(name)]
     if not differ:
         return run  # labels alone: nothing that a decision reads

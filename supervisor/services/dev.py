@@ -6,7 +6,7 @@ machine it is in earnest: what was done since the last checkpoint is paid for ag
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from supervisor.domain.callers import LOCAL as LOCAL_CALLER
 from supervisor.domain.callers import Caller
@@ -25,16 +25,15 @@ from supervisor.services.changing import find_run
 from supervisor.services.parts import Parts
 from supervisor.services.run_view import Json
 
-LOCAL = "local"
 TOLD = 100  # zones in the history
 DONE = {"preempt": "preempted", "kill": "killed", "freeze": "frozen"}
 
 
 class Dev:
-    """`disasters`: what the supervisor's own provider can do to its machines. Raises NotFound, DevRefused, Conflict (no
-    machine now), Unavailable."""
+    """`disasters`: by provider, of those that can do something to their machines. Raises NotFound, DevRefused,
+    Conflict (no machine now), Unavailable."""
 
-    def __init__(self, parts: Parts, disasters: Disasters) -> None:
+    def __init__(self, parts: Parts, disasters: Mapping[str, Disasters]) -> None:
         self._parts, self._disasters = parts, disasters
 
     def preempt(
@@ -43,14 +42,15 @@ class Dev:
         """Notice now, the machine is taken away `notice_s` later; a rented one with the platform's own notice. Raises
         ConfirmNeeded where it is rented and nobody has confirmed it."""
         ref = self._machine(run_id, "preempt")
-        if ref.provider != LOCAL and not confirmed:
+        rented = self._parts.traits(ref.provider).rented
+        if rented and not confirmed:
             raise ConfirmNeeded(
                 f"This takes {ref.name} in {ref.zone} away from {run_id} in earnest: what it did since its last "
                 "checkpoint is lost, and another machine is rented.",
                 {"run_id": run_id, "machine": ref.name, "zone": ref.zone},
             )
         told = self._strike("preempt", run_id, notice_s, caller)
-        return {**told, "notice_s": notice_s if ref.provider == LOCAL else None}
+        return {**told, "notice_s": None if rented else notice_s}
 
     def kill(self, run_id: str, caller: Caller = LOCAL_CALLER) -> Json:
         """Everything on the machine is killed at once; no record is left."""
@@ -62,28 +62,38 @@ class Dev:
 
     def stockout(self, zones: Sequence[str], for_s: float | None, caller: Caller = LOCAL_CALLER) -> Json:
         """These zones have no capacity for `for_s` seconds (None: until called again with 0). Raises InvalidRequest."""
+        provider = self._provider_of(zones)
         try:
-            self._disasters.stockout(zones, for_s)
+            self._disasters[provider].stockout(zones, for_s)
         except NotSupported as error:
             raise DevRefused(_sentence(error)) from None
         except ValueError:
-            offers = self._parts.providers[self._parts.own_provider].offers()
-            known = list(dict.fromkeys(offer.placement.zone for offer in offers))
+            known = self._zones(provider)
             text = f"Not every zone is one of the settings. Known: {', '.join(known)}."
             raise InvalidRequest(text, {"known": known}, [("#/zones", "unknown zone")]) from None
         text = f"{caller.actor} let {plural(len(zones), 'zone')} run out of machines."
         self._tell(None, text, {"done": "stockout", "zones": list(zones)[:TOLD], "for_s": for_s}, caller)
         return {"done": "stockout", "zones": list(zones), "for_s": for_s}
 
+    def _provider_of(self, zones: Sequence[str]) -> str:
+        """The first one that offers all these zones; where there is none, the first."""
+        fits = (name for name in self._disasters if set(zones) <= set(self._zones(name)))
+        return next(fits, next(iter(self._disasters)))
+
+    def _zones(self, provider: str) -> list[str]:
+        offers = self._parts.providers[provider].offers()
+        return list(dict.fromkeys(offer.placement.zone for offer in offers))
+
     def _strike(self, what: str, run_id: str, notice_s: float, caller: Caller) -> Json:
         ref = self._machine(run_id, what)
+        disasters = self._disasters[ref.provider]
         try:
             if what == "preempt":
-                self._disasters.preempt(ref, notice_s)
+                disasters.preempt(ref, notice_s)
             elif what == "kill":
-                self._disasters.kill(ref)
+                disasters.kill(ref)
             else:
-                self._disasters.freeze(ref)
+                disasters.freeze(ref)
         except NotSupported as error:
             raise DevRefused(_sentence(error), {"run_id": run_id}) from None
         except MachineMissing as error:
@@ -102,16 +112,16 @@ class Dev:
         self._parts.store.add_events(key, [event], self._parts.clock.now())
 
     def _machine(self, run_id: str, what: str) -> MachineRef:
-        run, own = find_run(self._parts, run_id), self._parts.own_provider
-        if run.provider != own or (own != LOCAL and what != "preempt"):
+        run = find_run(self._parts, run_id)
+        traits = self._parts.traits(run.provider)
+        if run.provider not in self._disasters or (traits.rented and what != "preempt"):
             raise DevRefused(
                 f"{run_id} runs on {run.provider}; there a machine can be preempted at most, by its own supervisor.",
                 {"run_id": run_id},
             )
-        if run.cell != self._parts.cells[own]:
-            place = "data folder" if own == LOCAL else "project or bucket"
+        if run.cell != self._parts.cells[run.provider]:
             raise DevRefused(
-                f"The machine of {run_id} belongs to another supervisor's {place}. Ask that supervisor.",
+                f"The machine of {run_id} belongs to another supervisor's {traits.place}. Ask that supervisor.",
                 {"run_id": run_id},
             )
         if run.live_attempt is None:

@@ -16,7 +16,6 @@ from supervisor.ports.provider import ProviderUnavailable
 from supervisor.ports.store import StoreDown
 from supervisor.services.machines import Known, look
 from supervisor.services.parts import Parts
-from supervisor.services.spec_secrets import LOCAL
 
 GROUP, SHOWN = "orphans", 5
 
@@ -67,7 +66,7 @@ def _foreign(found: Sequence[Known], project: str) -> Finding:
 def _project(parts: Parts) -> str:
     """Empty: machines are on this computer, or the cloud does not say."""
     try:
-        return "" if parts.own_provider == LOCAL else parts.platform.account().name
+        return "" if parts.traits(parts.own_provider).shares_computer else parts.platform.account().name
     except ProviderUnavailable:
         return ""
 

@@ -11,7 +11,6 @@ from supervisor.domain.status import ACTIVE
 from supervisor.ports.provider import Provider, ProviderUnavailable
 from supervisor.ports.store import RunFilter, StoreDown
 from supervisor.services.parts import Parts
-from supervisor.services.spec_secrets import LOCAL
 
 RUNS_READ = 1000  # of the live ones, the newest
 SHOWN = 6
@@ -23,7 +22,7 @@ Wanted = tuple[str, str, str]  # run id, name of the secret, reference
 def secrets_told(parts: Parts, data_dir: Path) -> tuple[str, str, str, bool]:
     """(fact, cause, fix, all is well). Raises nothing; no text holds a value."""
     provider = parts.providers[parts.own_provider]
-    on_this_computer = parts.own_provider == LOCAL
+    on_this_computer = provider.traits.shares_computer
     try:
         probe = _probe(provider, data_dir) if on_this_computer else ""
         wanted = list(_wanted(parts))

@@ -44,7 +44,6 @@ from supervisor.services.oldrun import BEST, CHECKPOINTS, LAST, OldRun, Place
 from supervisor.services.parts import Parts
 from supervisor.services.policy import Spec, policy_from, provider_of, settled
 from supervisor.services.run_view import Json, run_json
-from supervisor.services.spec_secrets import LOCAL
 
 SOURCE = "imported-from"  # label: where a run was taken from
 SUFFIX = "-imported"
@@ -218,7 +217,7 @@ def _plan(
         step is not None,
         events,
         left,
-        oldlife.warnings(old, run_id, provider != LOCAL),
+        oldlife.warnings(old, run_id, not parts.traits(provider).shares_computer),
     )
 
 

@@ -19,6 +19,7 @@ from supervisor.ports.objectstore import ObjectReader, ObjectStore
 from supervisor.ports.platform import Platform
 from supervisor.ports.provider import Provider
 from supervisor.ports.store import Store
+from supervisor.ports.traits import Traits
 from supervisor.ports.wake import Wake
 
 
@@ -74,6 +75,11 @@ class Parts:
         of before."""
         provider = self.providers.get(placement.provider)
         return None if provider is None else provider.gpus(placement.shape) or None
+
+    def traits(self, provider: str) -> Traits:
+        """Of a provider that is here no more, those of our own."""
+        known = self.providers.get(provider) or self.providers[self.own_provider]
+        return known.traits
 
     @property
     def own_provider(self) -> str:

@@ -98,7 +98,7 @@ def plan(
     left_s = max(LEAST_S, until - time.monotonic())
     answers = ask_together(_questions(parts, asking, foretold, order), left_s)
     launch = _launch(asking, foretold, order, world, answers.get("image"), now)
-    readings = Readings(answers, launch, _sources(parts), parts.gpu, code_follows)
+    readings = Readings(answers, launch, _sources(parts), parts.gpu, parts.traits(run.provider), code_follows)
     return plan_json(foretold.would, run, foretold.spec, foretold.differs, order, readings, now)
 
 

@@ -14,6 +14,7 @@ from supervisor.domain.placement import Offer, ZoneRecord, offer_key
 from supervisor.domain.run import Run
 from supervisor.lifecycle.figures import after_colon, clip, count_text, until_text
 from supervisor.ports.provider import ImageHidden, ImageMissing, NotSupported
+from supervisor.ports.traits import Traits
 from supervisor.services import rfc3339
 from supervisor.services.plan_cost import cost_json
 from supervisor.services.policy import Spec, warnings_of
@@ -37,13 +38,15 @@ Order = Sequence[tuple[Offer, ZoneRecord | None]]
 @dataclass(frozen=True, slots=True)
 class Readings:
     """`answers` by question (services/plan.py); `launch`: what the first try would send, None = there is none;
-    `sources`: (shape, region) -> (source, day) of a price; `gpu_of`: Parts.gpu; `code_follows`: the code is not
+    `sources`: (shape, region) -> (source, day) of a price; `gpu_of`: Parts.gpu; `traits`: of the run's
+    provider; `code_follows`: the code is not
     stored yet."""
 
     answers: Mapping[str, Answer]
     launch: Answer | None
     sources: Mapping[tuple[str, str], tuple[str, str]]
     gpu_of: GpuOf
+    traits: Traits
     code_follows: bool = False
 
 
@@ -60,7 +63,7 @@ def plan_json(
         "run_id": None if run.run_id == UNNAMED else run.run_id,
         "generation": run.generation,
         "differs": list(differs),
-        "warnings": list(warnings_of(spec, run.provider)),
+        "warnings": list(warnings_of(spec, readings.traits)),
         "zones": [_place(offer, record, readings, now) for offer, record in order],
         "cost": cost_json(offers, limits),
         "limits": {

@@ -21,15 +21,13 @@ from supervisor.domain.errors import InvalidRequest, SpotError, UnknownPrice
 from supervisor.domain.placement import Offer
 from supervisor.domain.policies import Limits, Policy, ResultRule
 from supervisor.ports.provider import ProviderUnavailable
+from supervisor.ports.traits import Traits
 from supervisor.services.nearness import REQUIRE, refuse_far
 from supervisor.services.parts import Parts
-from supervisor.services.spec_secrets import LOCAL, check_kinds, check_secrets, shared_names
+from supervisor.services.spec_secrets import check_kinds, check_secrets, shared_names
 
 KEEP_S = 3600.0  # how long a machine is kept where `keep` is asked for and keep_s is not
 ESCALATE_WINDOW_S = 21_600.0
-# All metadata of a Google machine is below 512 KB, and 190 KB of command take half of it; what is left beside the
-# start-up script is for the job.
-JOB_MAX_BYTES = 220_000
 
 Spec = Mapping[str, Any]
 
@@ -43,7 +41,7 @@ def settled(spec: Spec, parts: Parts) -> Spec:
     specs that mean the same are equal."""
     provider = provider_of(spec, parts)
     given = {name: value for name, value in spec.items() if name != "provider" or value != parts.own_provider}
-    if provider != LOCAL and "image" not in given and parts.defaults.image:
+    if parts.traits(provider).images and "image" not in given and parts.defaults.image:
         given["image"] = parts.defaults.image
     return given
 
@@ -52,13 +50,15 @@ def policy_from(spec: Spec, parts: Parts, now: float) -> Policy:
     """The policy of a new generation. Raises InvalidRequest, SecretInSpec, InvalidTimeouts, UnknownPrice,
     DataElsewhere, Unavailable."""
     provider = provider_of(spec, parts)
-    check_secrets(spec, provider)
+    traits = parts.traits(provider)
+    check_secrets(spec, traits.secrets)
     if provider not in parts.providers:
         raise _unknown("#/spec/provider", provider, sorted(parts.providers), "provider")
-    check_kinds(spec, provider)
-    if provider != LOCAL:
-        _check_image(spec)
-        _check_size(spec)
+    check_kinds(spec, provider, traits.secrets)
+    if traits.images:
+        _check_image(spec, traits)
+    if traits.job_max_bytes is not None:
+        _check_size(spec, traits.job_max_bytes)
     policy = _filled(spec, parts)
     _check_deadline(policy.limits, now)
     _check_escalation(spec.get("escalate", {}), policy)
@@ -80,9 +80,10 @@ def secret_refusal(spec: Spec, parts: Parts) -> SpotError | None:
     """Why a run of this spec could not be started here: a secret of this computer that cannot be read. None where there
     is none, and for machines elsewhere, which read their own."""
     wanted, provider = spec.get("secrets", {}), provider_of(spec, parts)
-    if provider != LOCAL or provider not in parts.providers:
+    if provider not in parts.providers or not parts.traits(provider).shares_computer:
         return None
-    local = {name: reference for name, reference in wanted.items() if not reference.startswith("gcp:")}
+    kinds = parts.traits(provider).secrets
+    local = {name: reference for name, reference in wanted.items() if kinds.read(reference)}
     try:
         told = parts.providers[provider].check_secrets(set(local.values())) if local else {}
     except ProviderUnavailable:  # it is asked again at the launch
@@ -96,12 +97,12 @@ def secret_refusal(spec: Spec, parts: Parts) -> SpotError | None:
     return SecretUnreadable(f"{text}. Nothing was stored.", {}, found)
 
 
-def warnings_of(spec: Spec, provider: str) -> tuple[str, ...]:
+def warnings_of(spec: Spec, traits: Traits) -> tuple[str, ...]:
     """What is accepted and perhaps not meant, one sentence each."""
-    if provider != LOCAL:
-        return ()
-    image = ("image is ignored by the local provider: the command runs on this computer as it is.",)
-    return (image if "image" in spec else ()) + shared_names(spec)
+    place = "this computer" if traits.shares_computer else "the machine"
+    image = f"image is ignored by the {traits.kind} provider: the command runs on {place} as it is."
+    ignored = (image,) if "image" in spec and not traits.images else ()
+    return ignored + (shared_names(spec) if traits.shares_computer else ())
 
 
 def _filled(spec: Spec, parts: Parts) -> Policy:
@@ -147,25 +148,25 @@ def _check_deadline(limits: Limits, now: float) -> None:
         raise InvalidRequest(text, {"passed_s": passed_s}, [("#/spec/limits/deadline", "lies in the past")])
 
 
-def _check_image(spec: Spec) -> None:
+def _check_image(spec: Spec, traits: Traits) -> None:
     if not spec.get("image"):
         text = (
-            "The command runs in a container image on Google Cloud, and the spec names none. Put `image` into the spec "
-            "(spot submit --image REGISTRY/NAME:TAG), or set default_image in the supervisor's settings."
+            f"The command runs in a container image on {traits.title}, and the spec names none. Put `image` into the "
+            "spec (spot submit --image REGISTRY/NAME:TAG), or set default_image in the supervisor's settings."
         )
         raise InvalidRequest(text, {}, [("#/spec/image", "is required")])
 
 
-def _check_size(spec: Spec) -> None:
+def _check_size(spec: Spec, most: int) -> None:
     """Everything but the command travels in one value of a machine's metadata."""
     plain = json.dumps({name: value for name, value in spec.items() if name != "command"}).encode()
     size = len(base64.b64encode(gzip.compress(plain, 6)))
-    if size > JOB_MAX_BYTES:
+    if size > most:
         text = (
             f"env, results and the other fields beside the command take {size} bytes when packed, and a machine's "
-            f"metadata has room for {JOB_MAX_BYTES}. Put large values into the code bundle or the image."
+            f"metadata has room for {most}. Put large values into the code bundle or the image."
         )
-        raise InvalidRequest(text, {"bytes": size, "max_bytes": JOB_MAX_BYTES}, [("#/spec", "is too large")])
+        raise InvalidRequest(text, {"bytes": size, "max_bytes": most}, [("#/spec", "is too large")])
 
 
 def _check_escalation(given: Mapping[str, Any], policy: Policy) -> None:

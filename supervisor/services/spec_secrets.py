@@ -13,16 +13,10 @@ from typing import Any
 from supervisor.domain.errors import InvalidRequest, SecretInSpec
 from supervisor.domain.secret_names import looks_secret
 from supervisor.domain.secret_texts import KEY_MIN, KEYS, NAME, VALUE
+from supervisor.ports.traits import SecretKinds
 
 SHOWN = 16
 DOTS = "•••"
-LOCAL = "local"  # the one provider whose machines read this computer's files, and run no images
-_PLACES = {  # is it local -> where a secret may lie
-    True: "into a file of mode 0600, or into the environment of the service, and name it in `secrets`, such as "
-    "{API_KEY: file:/PATH} or {API_KEY: env:API_KEY}",
-    False: "into Secret Manager (gcloud secrets create NAME --data-file=-), and name it in `secrets`, such as "
-    "{API_KEY: gcp:projects/PROJECT/secrets/NAME/versions/1}",
-}
 # Set by the agent, or what would keep a command from starting at all.
 TAKEN = frozenset(
     {"PATH", "PYTHONPATH", "PYTHONUNBUFFERED", "LD_PRELOAD", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES"}
@@ -33,31 +27,26 @@ _WORD = re.compile(r"[A-Za-z0-9_]{1,128}")
 OWN = "SPOT_"  # settings of the service, and what the agent tells the command
 
 
-def check_secrets(spec: Mapping[str, Any], provider: str) -> None:
-    """Raises InvalidRequest for a name that is taken, SecretInSpec for a value that is written out."""
+def check_secrets(spec: Mapping[str, Any], kinds: SecretKinds) -> None:
+    """`kinds`: those that the run's machines read. Raises InvalidRequest for a name that is taken, SecretInSpec for a
+    value that is written out."""
     _check_names(spec)
     if not spec.get("allow_plain_secrets"):
-        _check_values(spec, provider)
+        _check_values(spec, kinds)
 
 
-def check_kinds(spec: Mapping[str, Any], provider: str) -> None:
+def check_kinds(spec: Mapping[str, Any], provider: str, kinds: SecretKinds) -> None:
     """A machine elsewhere cannot see this computer's files, and a local one needs no cloud. Raises InvalidRequest."""
-    local = provider == LOCAL
     found = [
         (f"#/spec/secrets/{name}", "is of a kind that this provider cannot read")
         for name, reference in spec.get("secrets", {}).items()
-        if reference.startswith("gcp:") == local
+        if not kinds.read(reference)
     ]
     if not found:
         return
-    use = (
-        "env:NAME (the environment of the service) or file:/PATH (a file of mode 0600)"
-        if local
-        else "gcp:projects/PROJECT/secrets/SECRET/versions/VERSION (Secret Manager, read by the machine's own account)"
-    )
     names = ", ".join(_plain(pointer) for pointer, _ in found[:SHOWN])
     raise InvalidRequest(
-        f"{names}: the provider {provider} reads secrets as {use}. Nothing was stored.",
+        f"{names}: the provider {provider} reads secrets as {kinds.forms}. Nothing was stored.",
         {"provider": provider},
         found[:SHOWN],
     )
@@ -118,7 +107,7 @@ def _check_names(spec: Mapping[str, Any]) -> None:
         raise InvalidRequest(f"{text}. Nothing was stored.", {}, found[:SHOWN])
 
 
-def _check_values(spec: Mapping[str, Any], provider: str) -> None:
+def _check_values(spec: Mapping[str, Any], kinds: SecretKinds) -> None:
     # Of secrets the names: somebody may have written a value in the place of one. A path may look like anything.
     names = {name: ref if ref.startswith("env:") else "" for name, ref in spec.get("secrets", {}).items()}
     plain = {**spec, "secrets": names}
@@ -131,7 +120,7 @@ def _check_values(spec: Mapping[str, Any], provider: str) -> None:
     more = f" (and {len(found) - 1} more places)" if len(found) > 1 else ""
     raise SecretInSpec(
         f"{_plain(pointer)} holds what looks like {what}{more}. A spec is stored and shown, so nothing was kept. Put "
-        f"the value {_PLACES[provider == LOCAL]}: the command gets it as an environment variable. If it is no "
+        f"the value {kinds.advice}: the command gets it as an environment variable. If it is no "
         "secret, submit with `allow_plain_secrets: true`.",
         {"places": len(found)},
         [(at, f"looks like {kind}") for at, kind in found[:SHOWN]],

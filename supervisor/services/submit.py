@@ -214,7 +214,8 @@ def generated_run_id() -> str:
 def _reply(parts: Parts, request: SubmitRequest, run: Run, resumed: Resumed | None, now: float) -> Reply:
     spec = request.spec if resumed is None else resumed.spec
     answer = run_json(run, now, spec.get("labels", {}), parts.gpu)
-    answer["warnings"] = (*warnings_of(spec, run.provider), *([request.warning] if request.warning else []))
+    warnings = warnings_of(spec, parts.traits(run.provider))
+    answer["warnings"] = (*warnings, *([request.warning] if request.warning else []))
     answer["differs"] = () if resumed is None else resumed.differs
     status, location = 201 if resumed is None else 200, f"/v1/runs/{run.run_id}"
     return Reply(status, dumps(answer), location, version=run.version)

@@ -45,7 +45,7 @@ class Doors:
         compute = Compute(config, retry, lambda: Credentials("ya29.of-a-person"))  # type: ignore[no-untyped-call]
         platform = GcePlatform(config, compute, DataPlaces(config, dict))
         self.parts = replace(house.parts, platform=platform)
-        self.dev = Dev(self.parts, GceDisasters(compute))
+        self.dev = Dev(self.parts, {"gce": GceDisasters(compute)})
         inbox = BeatInbox(self.parts.store, self.parts.clock, self.parts.wake, 10.0)
         self.queries = Queries(self.parts, inbox, LoopStatus)
 

@@ -41,6 +41,8 @@ from supervisor.ports.provider import (
     QuotaExceeded,
     StillLooking,
 )
+from supervisor.providers.gce import traits as gce
+from supervisor.providers.local import traits as local
 from tests.fakes.clock import FakeClock
 from tests.fakes.misfortunes import FakeMachine, Misfortunes
 from tests.fakes.secrets import KeptSecrets
@@ -59,13 +61,12 @@ def offers_in(zones: Iterable[str], provider: str = "local", shape: str = "cpu")
 
 
 class FakeProvider(Misfortunes, KeptSecrets):
-    irreplaceable = False
-
     def __init__(
         self, clock: FakeClock, zones: Sequence[str] = ("local-a", "local-b", "local-c"), name: str = "local"
     ) -> None:
         super().__init__()
         self.name = name
+        self.traits = local.TRAITS if name == "local" else gce.TRAITS
         self.offered = offers_in(zones, name)
         self.capacity: dict[str, int] = {}  # zone -> machines at once; absent = no limit
         self.quota: set[str] = set()  # zones that answer QuotaExceeded

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from supervisor.domain.machine import Machine, MachineState
@@ -108,7 +108,7 @@ class Stage:
         self.objects = MemoryStore(now=TrueClock(self.clock).now)
         self.provider = StagedProvider(self.clock, self.settings.zones, self._born)
         self.provider.boot_s, self.provider.release_delay_s = self.settings.boot, self.settings.release
-        self.provider.irreplaceable = self.settings.irreplaceable
+        self.provider.traits = replace(self.provider.traits, irreplaceable=self.settings.irreplaceable)
         self._stand()
 
     def _stand(self) -> None:

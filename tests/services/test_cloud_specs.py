@@ -11,6 +11,7 @@ import pytest
 from supervisor.domain.errors import CellFixed, InvalidRequest, UnknownPrice
 from supervisor.domain.placement import Offer, Placement
 from supervisor.ports.platform import Account
+from supervisor.providers.gce.traits import TRAITS
 from supervisor.services.meta import FEATURES, About, meta
 from supervisor.services.parts import Defaults
 from supervisor.services.policy import policy_from, settled
@@ -33,7 +34,7 @@ def offers(*shapes: str) -> tuple[Offer, ...]:
 @pytest.fixture
 def cloud(bed: Bed) -> Bed:
     """The bed of a supervisor with provider = gce; its own machines are faked as everywhere."""
-    bed.provider.offered = offers("t4", "l4")
+    bed.provider.offered, bed.provider.traits = offers("t4", "l4"), TRAITS
     bed.parts = replace(
         bed.parts, providers={"gce": bed.provider}, cells={"gce": "gce p gs://b"}, defaults=Defaults()
     )

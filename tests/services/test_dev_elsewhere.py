@@ -10,6 +10,7 @@ import pytest
 from supervisor.api import schemas_health
 from supervisor.domain.machine import MachineRef
 from supervisor.ports.provider import MachineMissing, NotSupported, ProviderUnavailable
+from supervisor.providers.gce.traits import TRAITS
 from supervisor.services.dev import Dev
 from tests.services.bed import PLACE, Bed, Client
 
@@ -45,10 +46,11 @@ def client(bed: Bed, rented: Rented) -> Client:
     bed.submit("digits-7")
     run = bed.train("digits-7")
     assert run.attempt is not None
+    bed.provider.traits = TRAITS
     parts = replace(bed.parts, providers={"gce": bed.provider}, cells={"gce": "gce cell"})
     attempt = replace(run.attempt, placement=RENTED)
     bed.change("digits-7", provider="gce", cell="gce cell", attempt=attempt)
-    return Client(replace(bed.services, parts=parts, dev=Dev(parts, rented)))
+    return Client(replace(bed.services, parts=parts, dev=Dev(parts, {"gce": rented})))
 
 
 def strike(client: Client, status: int, deed: str = "preempt", **more: object) -> dict[str, object]:

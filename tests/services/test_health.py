@@ -157,7 +157,7 @@ def dev(bed: Bed) -> Dev:
     request = LaunchRequest("m-a1", "r", PLACE, bed.store.supervisor_id, "digits-7", "1.1.1", 3600.0)
     machine = bed.provider.launch(request)
     bed.train("digits-7", machine_id=machine.machine_id)
-    return Dev(bed.parts, bed.provider)
+    return Dev(bed.parts, {"local": bed.provider})
 
 
 def test_a_machine_is_preempted_frozen_and_killed(bed: Bed, dev: Dev) -> None:

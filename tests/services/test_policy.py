@@ -10,6 +10,8 @@ import pytest
 from supervisor.domain.errors import InvalidRequest, InvalidTimeouts, UnknownPrice
 from supervisor.domain.placement import Offer, Placement
 from supervisor.domain.policies import Limits, ResultRule, StallLimits
+from supervisor.providers.gce import traits as gce
+from supervisor.providers.local import traits as local
 from supervisor.services.parts import Defaults
 from supervisor.services.policy import policy_from, warnings_of
 from tests.services.bed import COMMAND, Bed
@@ -125,6 +127,6 @@ def test_a_spec_that_no_offer_can_meet_is_refused(bed: Bed) -> None:
 
 
 def test_an_image_is_accepted_with_a_warning_where_it_has_no_effect() -> None:
-    assert warnings_of({**COMMAND, "image": "a:b"}, "local")
-    assert not warnings_of(COMMAND, "local")
-    assert not warnings_of({**COMMAND, "image": "a:b"}, "gce")
+    assert warnings_of({**COMMAND, "image": "a:b"}, local.TRAITS)
+    assert not warnings_of(COMMAND, local.TRAITS)
+    assert not warnings_of({**COMMAND, "image": "a:b"}, gce.TRAITS)

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from supervisor.domain.errors import InvalidRequest, SecretInSpec
+from supervisor.providers.gce import traits as gce
+from supervisor.providers.local import traits as local
 from supervisor.services.policy import warnings_of
 from supervisor.services.spec_secrets import check_secrets
 from tests.services.bed import COMMAND, Bed
@@ -42,18 +44,21 @@ def test_what_looks_like_a_key_is_refused_where_it_stands(
     what: str, value: str, place: Any, pointer: str
 ) -> None:
     with pytest.raises(SecretInSpec) as refused:
-        check_secrets({**COMMAND, **place(value)}, "local")
+        check_secrets({**COMMAND, **place(value)}, local.TRAITS.secrets)
     assert refused.value.errors == ((pointer, f"looks like {what}"),)
     assert "secrets" in refused.value.detail
     assert value not in f"{refused.value.detail}{refused.value.errors}{refused.value.meta}"
-    check_secrets({**COMMAND, **place(value), "allow_plain_secrets": True}, "local")
+    check_secrets({**COMMAND, **place(value), "allow_plain_secrets": True}, local.TRAITS.secrets)
 
 
 def test_the_advice_fits_the_provider() -> None:
     """A file of this computer is nothing that a machine elsewhere could read."""
-    for provider, place, other in (("local", "file:/PATH", "gcp:"), ("gce", "gcp:projects/PROJECT", "file:")):
+    for traits, place, other in (
+        (local.TRAITS, "file:/PATH", "gcp:"),
+        (gce.TRAITS, "gcp:projects/PROJECT", "file:"),
+    ):
         with pytest.raises(SecretInSpec) as refused:
-            check_secrets({**COMMAND, "env": {"WANDB_API_KEY": TAIL}}, provider)
+            check_secrets({**COMMAND, "env": {"WANDB_API_KEY": TAIL}}, traits.secrets)
         assert place in refused.value.detail
         assert other not in refused.value.detail
 
@@ -69,7 +74,7 @@ def test_the_advice_fits_the_provider() -> None:
 )
 def test_a_name_that_says_key_is_believed(spec: dict[str, Any]) -> None:
     with pytest.raises(SecretInSpec, match="the value of a key"):
-        check_secrets({**COMMAND, **spec}, "local")
+        check_secrets({**COMMAND, **spec}, local.TRAITS.secrets)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +93,7 @@ def test_a_name_that_says_key_is_believed(spec: dict[str, Any]) -> None:
     ],
 )
 def test_ordinary_words_are_let_through(spec: dict[str, Any]) -> None:
-    check_secrets({**COMMAND, **spec}, "local")
+    check_secrets({**COMMAND, **spec}, local.TRAITS.secrets)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +112,7 @@ def test_ordinary_words_are_let_through(spec: dict[str, Any]) -> None:
 )
 def test_a_name_that_is_taken_is_refused(spec: dict[str, Any], pointer: str, why: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
-        check_secrets({**COMMAND, **spec}, "local")
+        check_secrets({**COMMAND, **spec}, local.TRAITS.secrets)
     ((at, text),) = refused.value.errors
     assert at == pointer
     assert text.startswith(why)
@@ -115,10 +120,12 @@ def test_a_name_that_is_taken_is_refused(spec: dict[str, Any], pointer: str, why
 
 
 def test_a_variable_that_others_may_have_inherited_is_warned_of() -> None:
-    assert warnings_of({**COMMAND, "secrets": {"A": "env:HF_TOKEN", "B": "file:/etc/plain"}}, "local") == ()
-    (warning,) = warnings_of({**COMMAND, "secrets": {"A": "env:HF_TOKEN", "B": "env:PLAIN"}}, "local")
+    assert (
+        warnings_of({**COMMAND, "secrets": {"A": "env:HF_TOKEN", "B": "file:/etc/plain"}}, local.TRAITS) == ()
+    )
+    (warning,) = warnings_of({**COMMAND, "secrets": {"A": "env:HF_TOKEN", "B": "env:PLAIN"}}, local.TRAITS)
     assert warning.startswith("PLAIN in the service's environment does not look like a secret")
-    assert warnings_of({**COMMAND, "secrets": {"B": "env:PLAIN"}}, "gce") == ()
+    assert warnings_of({**COMMAND, "secrets": {"B": "env:PLAIN"}}, gce.TRAITS) == ()
 
 
 def test_a_refused_spec_is_stored_nowhere(bed: Bed) -> None:
@@ -136,4 +143,4 @@ def test_a_refused_spec_is_stored_nowhere(bed: Bed) -> None:
 def test_the_shortest_of_each_kind_is_refused(shortest: str) -> None:
     assert len(shortest) >= 15
     with pytest.raises(SecretInSpec):
-        check_secrets({**COMMAND, "labels": {"team": shortest}}, "local")
+        check_secrets({**COMMAND, "labels": {"team": shortest}}, local.TRAITS.secrets)

@@ -52,7 +52,7 @@ async def resume_run(request: Request, run_id: str) -> Response:
 
     def shape(resumed: Resumed) -> Reply:
         answer = services.queries.view(resumed.run, resumed.spec.get("labels", {}))
-        warnings = warnings_of(resumed.spec, resumed.run.provider)
+        warnings = warnings_of(resumed.spec, services.parts.traits(resumed.run.provider))
         told = {**answer, "warnings": warnings, "differs": resumed.differs}
         return Reply(202 if resumed.changed else 200, dumps(told), "")
 

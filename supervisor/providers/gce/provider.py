@@ -44,6 +44,7 @@ from supervisor.providers.gce.parcel import ParcelPost
 from supervisor.providers.gce.records import Records
 from supervisor.providers.gce.releasing import Releaser
 from supervisor.providers.gce.retry import Retry
+from supervisor.providers.gce.traits import TRAITS
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +60,7 @@ class GceProvider:
     prices of now."""
 
     name = GCE
-    irreplaceable = False
+    traits = TRAITS
 
     def __init__(
         self,

@@ -39,6 +39,7 @@ from supervisor.providers.local.removing import remove
 from supervisor.providers.local.room import Room
 from supervisor.providers.local.sighting import KILL_WAIT_S, Sight, boottime, end, ended
 from supervisor.providers.local.starting import Agents
+from supervisor.providers.local.traits import TRAITS
 
 LOG = logging.getLogger(__name__)
 START_WAIT_S = 10.0
@@ -52,7 +53,7 @@ class LocalProvider:
     machine by shape, empty = cards are left alone; `most`: machines at once altogether, None = no limit."""
 
     name = "local"
-    irreplaceable = False
+    traits = TRAITS
 
     def __init__(
         self,

@@ -1,0 +1,30 @@
+"""What machines on Google Compute Engine are like: rented, started from an image, deleted when they are not needed."""
+
+from __future__ import annotations
+
+from supervisor.ports.traits import SecretKinds, Traits
+
+# All metadata of a machine is below 512 KB, and 190 KB of command take half of it; what is left beside the start-up
+# script is for the job.
+JOB_MAX_BYTES = 220_000
+
+TRAITS = Traits(
+    kind="gce",
+    title="Google Cloud",
+    group="google",
+    place="project or bucket",
+    images=True,
+    secrets=SecretKinds(
+        prefixes=("gcp:",),
+        forms="gcp:projects/PROJECT/secrets/SECRET/versions/VERSION (Secret Manager, read by the machine's own "
+        "account)",
+        advice="into Secret Manager (gcloud secrets create NAME --data-file=-), and name it in `secrets`, such as "
+        "{API_KEY: gcp:projects/PROJECT/secrets/NAME/versions/1}",
+    ),
+    stores={"gs": "Cloud Storage, over HTTPS with the account of the machine"},
+    job_max_bytes=JOB_MAX_BYTES,
+    launches_at_once=32,  # a create call waits seconds for its answer
+    shares_computer=False,
+    irreplaceable=False,
+    meter="the supervisor deletes the machine; a limit of its own (maxRunDuration) deletes it without the supervisor",
+)
