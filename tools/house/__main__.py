@@ -5,7 +5,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from tools.house.figures import Figure, figures
+from tools.house.figures import Figure, figures, stop_figures, stops
 from tools.house.repeats import repeated_pairs
 from tools.house.rules import counts, read_limits, violations, write_limits
 from tools.house.tree import read_tree
@@ -29,7 +29,7 @@ def main(root: Path, arguments: list[str]) -> int:
         _list(root, broken)
         return 0
     tree = read_tree(root, "supervisor")
-    _table([*figures(root, tree)])
+    _table([*figures(root, tree), *stop_figures(root)])
     print()
     limits = read_limits(root)
     for rule, count in counts(broken).items():
@@ -49,6 +49,9 @@ def _list(root: Path, broken: list[Violation]) -> None:
         print(f"{violation.rule}: {violation}")
     for left, right in repeated_pairs(read_tree(root, "supervisor")):
         print(f"repeats: {left}: says the same as {right}")
+    for way, places in stops(root).items():
+        for number, place in enumerate(places, start=1):
+            print(f"stops-of-a-{way}: {number:>2} {place}")
 
 
 if __name__ == "__main__":

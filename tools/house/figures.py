@@ -1,5 +1,8 @@
 """The figures of supervisor/, each with its goal. What a figure counts stands in the text beside it."""
 
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +47,29 @@ def figures(root: Path, tree: Tree) -> Iterator[Figure]:
     yield Figure("files that name a provider outside its folder", len(list(vendor_names(root))), 1)
     yield Figure("lines of Python", lines, 60_000)
     yield Figure("pairs of places that share six lines", len(repeated_pairs(tree)), 40)
+
+
+def stops(root: Path) -> dict[str, list[str]]:
+    """ "submit" and "beat" -> the functions on the way of one, each as `file: name`. They are run for it: the bed is a
+    test's. Raises RuntimeError with the last line of what went wrong."""
+    command = [sys.executable, "-m", "tests.architecture.stops"]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=120, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr.strip().rpartition("\n")[2])
+    ways = json.loads(done.stdout)
+    return {way: [f"{path}: {name}()" for path, name in places] for way, places in ways.items()}
+
+
+def stop_figures(root: Path) -> Iterator[Figure]:
+    goals = {"submit": ("stops of a submit", 15), "beat": ("stops of a beat to its stall count", 12)}
+    try:
+        ways = stops(root)
+    except RuntimeError as error:
+        yield from (Figure(name, None, goal, note=str(error)) for name, goal in goals.values())
+        return
+    for way, (name, goal) in goals.items():
+        files = {stop.partition(":")[0] for stop in ways[way]}
+        yield Figure(name, len(ways[way]), goal, note=f"in {len(files)} files")
 
 
 def arrows(tree: Tree) -> set[tuple[str, str]]:
