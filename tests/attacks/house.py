@@ -125,7 +125,7 @@ class House:
         of_run += ["/beats", "/logs?attempt=1", "/files", "/attempts/1/log.txt", "/spec", "/launch"]
         return [
             "/livez", "/readyz?verbose=true", "/metrics", "/v1/meta", "/v1/loop", "/v1/whoami", "/v1/cost",
-            "/v1/machines?all=true", "/v1/prices", "/v1/zones", "/v1/tokens", "/v1/runs?page_size=1000",
+            "/v1/machines?all=true", "/v1/gpus", "/v1/prices", "/v1/zones", "/v1/tokens", "/v1/runs?page_size=1000",
             f"/v1/code/{self.bundle}", "/v1/webhooks", f"/v1/webhooks/{self.webhook}",
             f"/v1/webhooks/{self.webhook}/deliveries", "/v1/events?newest_first=true&limit=500", *files,
             *[run + more for more in of_run], f"/v1/runs/{self.theirs}", *self.pages(), "/v1/doctor",

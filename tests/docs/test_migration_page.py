@@ -11,6 +11,7 @@ import pytest
 
 from supervisor.cli.main import cli
 from supervisor.services import importing, oldrun
+from supervisor.services.submit import ONLY_OLDER_RUNNER
 from tests.acceptance.old_commands import OLD
 from tests.importing.oldrunner import old_run
 
@@ -58,7 +59,7 @@ def first_day() -> list[str]:
 
 
 def files_of_old() -> set[str]:
-    names = {key.split("/", 2)[2] for key in old_run()} | set(oldrun.ONLY_OLD) | {oldrun.STOP}
+    names = {key.split("/", 2)[2] for key in old_run()} | set(ONLY_OLDER_RUNNER) | {oldrun.STOP}
     return {re.sub(r"instances/[0-9]+", "instances/<n>", name) for name in names}
 
 

@@ -37,7 +37,7 @@ import sys
 from supervisor import adapters, settings
 from supervisor.reconciler.system_clock import SystemClock
 found = adapters.choose(settings.load(environ={environ!r}), None, SystemClock())
-print(found.provider.name, found.scope, found.objects.url, found.launch_threads, found.server_file)
+print(found.provider.name, found.scope, found.objects.url, found.provider.traits.launches_at_once, found.server_file)
 print(any(name.startswith("google.cloud.compute_v1") for name in sys.modules), "google.cloud.storage" in sys.modules)
 found.close()
 """
