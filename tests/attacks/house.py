@@ -41,7 +41,10 @@ SHOUT = "import os, sys; print('x' * 5000); sys.exit(os.environ['TEXT'])"
 NOWHERE = {"command": "true", "zones": ["local-c"]}  # where nothing is to be had
 WEBHOOK_SECRET = "T0kenInThePath93ab"
 
-GONE = {"console": "404 EVIDENCE_NOT_FOUND"}  # with its machine, on this computer
+GONE = {
+    "console": "404 EVIDENCE_NOT_FOUND",  # with its machine, on this computer
+    "gpus": "503 UNAVAILABLE",  # where there is no nvidia-smi
+}
 
 
 class House:
