@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+SAME_FAILURE = "the same exit, last line and step as the time before"  # why no retry follows
+
 
 class Cause(StrEnum):
     PREEMPTED = "preempted"

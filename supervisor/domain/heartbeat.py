@@ -63,6 +63,7 @@ LAUNCHER_WORDS = (
 WORKER_KILLED_WORDS = ("killed by signal: Killed", "died with <Signals.SIGKILL", "BrokenProcessPool")
 
 # How the last line of an exit begins when the command was not even looked for: its folder could not be entered.
+NOT_FOUND_CODES = (126, 127)  # of a shell whose command it could not start
 NO_WORKDIR = "the working directory "
 # The same, where the conda environment that it should be started in is missing.
 NO_CONDA = "the conda environment "
@@ -89,6 +90,12 @@ class Exit:
     @property
     def work_done(self) -> bool:
         return self.code == 0 or self.after_work
+
+    @property
+    def not_entered(self) -> bool:
+        """Its folder could not be entered, or its environment is missing: nothing is known of the command itself."""
+        missing = (NO_WORKDIR, NO_CONDA, NO_VENV)
+        return self.code in NOT_FOUND_CODES and self.ran_s == 0 and self.last_line.startswith(missing)
 
 
 @dataclass(frozen=True)

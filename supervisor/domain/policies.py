@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+STALLING_POLLS = 2  # one poll without progress may be a long step
+
 
 @dataclass(frozen=True, slots=True)
 class ResultRule:

@@ -11,19 +11,18 @@ from dataclasses import dataclass, replace
 
 from supervisor.domain.announcements import ENDS_THE_RUN
 from supervisor.domain.attempt import Attempt, Retiring
-from supervisor.domain.causes import NO_GPU, Cause, CauseRule, Kind, rule_for
+from supervisor.domain.causes import NO_GPU, SAME_FAILURE, Cause, CauseRule, Kind, rule_for
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.heartbeat import Exit
 from supervisor.domain.run import Counters, Refusal, Run
+from supervisor.domain.spending import attempt_cost_usd, on_demand_usd, training_s
 from supervisor.domain.status import Status
 from supervisor.domain.world import World
 from supervisor.lifecycle.decision import Decision, moved, tell
 from supervisor.lifecycle.escalation import with_preemption
-from supervisor.lifecycle.exits import SAME_FAILURE
 from supervisor.lifecycle.figures import ended
 from supervisor.lifecycle.forecast import due_text
 from supervisor.lifecycle.hindsight import reached
-from supervisor.lifecycle.limits import attempt_cost_usd, on_demand_usd, training_s
 from supervisor.lifecycle.placement import NoOffer, after_loss, choose, refused_lately
 from supervisor.lifecycle.sentences_attempt import ended_text, kept_text, ran_s, steps_lost
 

@@ -16,9 +16,7 @@ from supervisor.lifecycle.figures import plural
 
 SHELL_SIGNAL_BASE = 128  # `sh -c` reports a child killed by signal n as exit code 128 + n
 OUTSIDE_SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
-NOT_FOUND_CODES = (126, 127)
 NEAR_LIMIT = 0.95
-SAME_FAILURE = "the same exit, last line and step as the time before"
 _OOM_ADVICE = "use fewer loader workers (num_workers); the batch can stay"
 
 _LEFT_CAUSES = {
@@ -52,7 +50,7 @@ def end_of(beat: Beat, before: str = "") -> tuple[Cause, str] | None:
     if beat.exit.sent_by_us:
         return Cause.SUPERSEDED, "the agent ended the command"
     fault = gpu_fault(beat.telemetry) or gpu_fault(before)
-    if fault and not not_entered(beat.exit):
+    if fault and not beat.exit.not_entered:
         return Cause.GPU_FAULT, f"{fault}; the command ended with it: {_classify(beat.exit, 0.0)[1]}"
     return _classify(beat.exit, max(_memory_share(beat.telemetry), _memory_share(before)))
 
@@ -82,9 +80,9 @@ def _classify(end: Exit, memory_share: float) -> tuple[Cause, str]:
     fact = f"exit code {end.code}" if end.signal is None else _signal_name(end.signal)
     words = f": `{end.last_line}`" if end.last_line else ""
     text = f"The command ended with {fact} after {end.ran_s:.0f} s{words}"
-    if not_entered(end):
+    if end.not_entered:
         return Cause.COMMAND_NOT_FOUND, f"The command was not started: {end.last_line}"
-    if end.code in NOT_FOUND_CODES:
+    if end.code in heartbeat.NOT_FOUND_CODES:
         return Cause.COMMAND_NOT_FOUND, text
     if end.oom_kills and _says(end, heartbeat.WORKER_KILLED_WORDS):
         return Cause.HOST_OOM, _certain(end.oom_kills)
@@ -129,12 +127,6 @@ def _memory_share(told: str) -> float:
 
 def _says(end: Exit, words: tuple[str, ...]) -> bool:
     return any(word in end.last_line for word in words)
-
-
-def not_entered(end: Exit) -> bool:
-    """Its folder could not be entered, or its environment is missing: nothing is known of the command itself."""
-    missing = (heartbeat.NO_WORKDIR, heartbeat.NO_CONDA, heartbeat.NO_VENV)
-    return end.code in NOT_FOUND_CODES and end.ran_s == 0 and end.last_line.startswith(missing)
 
 
 def _signal_name(number: int) -> str:

@@ -26,13 +26,13 @@ from supervisor.domain.observation import (
     Verification,
 )
 from supervisor.domain.run import Outcome, Run
+from supervisor.domain.spending import training_s
 from supervisor.domain.status import Status
 from supervisor.domain.world import World
 from supervisor.lifecycle import machines
 from supervisor.lifecycle.decision import Decision, moved, tell, unchanged
 from supervisor.lifecycle.ending import End, close_attempt, end_attempt, ended_event, keep_machine
 from supervisor.lifecycle.figures import money_text, plural, size_text
-from supervisor.lifecycle.limits import training_s
 from supervisor.lifecycle.liveness import beat_of, heard, watched_since
 from supervisor.lifecycle.overriding import done_of, heed_marker
 from supervisor.lifecycle.stopping import begin_stopping

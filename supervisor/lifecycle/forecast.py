@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from supervisor.domain.attempt import Attempt, Pulse
 from supervisor.domain.causes import FOR_A_PERSON, Cause
+from supervisor.domain.policies import STALLING_POLLS
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.lifecycle.figures import DASH, age_text, clip, until_text
-from supervisor.lifecycle.liveness import STALLING_POLLS
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,13 +13,12 @@ from supervisor.domain import heartbeat
 from supervisor.domain.attempt import Attempt, Pulse
 from supervisor.domain.heartbeat import Beat
 from supervisor.domain.observation import Observation, Part, Seen
-from supervisor.domain.policies import StallLimits
+from supervisor.domain.policies import STALLING_POLLS, StallLimits
 from supervisor.domain.run import Run
 from supervisor.domain.world import BEATS, MACHINES, World, machines_in
 
 # Two looks closer together than this share of the poll interval count as one poll: an early wake-up is not a poll.
 SAME_POLL = 0.8
-STALLING_POLLS = 2  # one poll without progress may be a long step
 # Several processes write rows, and stores tell ages in whole seconds or worse: less than this is no wrong clock.
 TOLERANCE_S = 60.0
 

@@ -13,10 +13,10 @@ from supervisor.domain.attempt import Attempt
 from supervisor.domain.causes import Cause
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.run import Run
+from supervisor.domain.spending import billed_h
 from supervisor.domain.status import ACTIVE, Status
 from supervisor.lifecycle.figures import age_text, clip, ended, money_text, plural
 from supervisor.lifecycle.forecast import needs_person
-from supervisor.lifecycle.limits import billed_h
 from supervisor.lifecycle.sentences import status_text
 from supervisor.lifecycle.sentences_end import loss_accepted
 

@@ -10,8 +10,8 @@ from supervisor.domain.events import Event, EventKind
 from supervisor.domain.machine import Machine, MachineState
 from supervisor.domain.observation import Absent, Observation, Part, Seen, Unknown
 from supervisor.domain.run import Run
+from supervisor.domain.spending import attempt_of, billed_h
 from supervisor.lifecycle.decision import tell
-from supervisor.lifecycle.limits import attempt_of, billed_h
 
 GOING = frozenset({MachineState.ENDING, MachineState.ENDED})  # it runs no more
 

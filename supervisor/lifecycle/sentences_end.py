@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from supervisor.domain.run import Run
+from supervisor.domain.spending import run_cost_usd, run_on_demand_usd
 from supervisor.domain.status import Status
 from supervisor.lifecycle.figures import (
     age_text,
@@ -15,7 +16,6 @@ from supervisor.lifecycle.figures import (
     until_text,
 )
 from supervisor.lifecycle.forecast import live_pulse, stop_limit_at
-from supervisor.lifecycle.limits import run_cost_usd, run_on_demand_usd
 from supervisor.lifecycle.sentences_failed import DETAIL_LIMIT, LIMIT_PHRASES, colon, failure
 
 IMPORTED = "Imported from "  # what the detail of an imported run begins with, until it is resumed

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from supervisor.domain.causes import Cause
+from supervisor.domain.causes import SAME_FAILURE, Cause
 from supervisor.domain.heartbeat import BAD_CODE, NO_CONDA, NO_MODULE, NO_VENV
 from supervisor.domain.run import Run
-from supervisor.lifecycle.exits import SAME_FAILURE, not_entered
 from supervisor.lifecycle.figures import after_colon, age_text, clip, plural, step_text
 
 DETAIL_LIMIT = 150
@@ -98,7 +97,7 @@ def _image_error(run: Run) -> tuple[str, str]:
 
 def _command_not_found(run: Run) -> tuple[str, str]:
     end = run.attempt.exit if run.attempt is not None else None
-    if end is not None and not_entered(end):
+    if end is not None and end.not_entered:
         words = f"The command could not be started: {clip(end.last_line, DETAIL_LIMIT)}"
         fields = {NO_CONDA: "conda_env", NO_VENV: "venv"}
         field = next((name for words, name in fields.items() if end.last_line.startswith(words)), "workdir")

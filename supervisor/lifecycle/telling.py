@@ -14,11 +14,11 @@ from supervisor.domain.beat_telemetry import Disk
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.machine_figures import disks_told, roomy, share_pct
 from supervisor.domain.run import Run
+from supervisor.domain.spending import run_cost_usd
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decision import Decision, tell
 from supervisor.lifecycle.figures import age_text, count_text, money_text, size_text
 from supervisor.lifecycle.forecast import live_pulse
-from supervisor.lifecycle.limits import run_cost_usd
 from supervisor.lifecycle.sentences import status_text
 from supervisor.lifecycle.sentences_end import loss_accepted
 

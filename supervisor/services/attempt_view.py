@@ -15,9 +15,9 @@ from typing import Any
 from supervisor.domain.attempt import Attempt, Try
 from supervisor.domain.causes import Cause
 from supervisor.domain.run import Run
+from supervisor.domain.spending import attempt_cost_usd
 from supervisor.domain.status import PLACING, Status
 from supervisor.lifecycle.forecast import live_pulse, stalling
-from supervisor.lifecycle.limits import attempt_cost_usd
 from supervisor.lifecycle.sentences_attempt import kept_step
 from supervisor.services import rfc3339
 from supervisor.services.attempt_spans import attempt_spans, placing_spans

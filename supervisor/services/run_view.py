@@ -13,8 +13,8 @@ from typing import Any
 from supervisor.domain.attempt import Attempt, Pulse
 from supervisor.domain.placement import Placement
 from supervisor.domain.run import Run
+from supervisor.domain.spending import run_cost_usd, run_on_demand_usd
 from supervisor.lifecycle.forecast import eta_s, live_pulse, needs_person
-from supervisor.lifecycle.limits import run_cost_usd, run_on_demand_usd
 from supervisor.lifecycle.sentences import next_action, status_text
 from supervisor.services import rfc3339
 

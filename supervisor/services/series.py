@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from supervisor.domain.errors import InvalidRequest
+from supervisor.domain.policies import STALLING_POLLS
 from supervisor.domain.run import Run
-from supervisor.lifecycle.liveness import STALLING_POLLS
 from supervisor.ports.store import Sample
 from supervisor.services import rfc3339
 from supervisor.services.parts import Parts

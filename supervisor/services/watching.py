@@ -14,7 +14,7 @@ from operator import attrgetter
 from supervisor import telemetry
 from supervisor import telemetry_metrics as metrics
 from supervisor.domain.run import Run
-from supervisor.lifecycle.limits import run_cost_usd
+from supervisor.domain.spending import run_cost_usd
 from supervisor.ports.store import StoreDown
 from supervisor.services.meta import version
 from supervisor.services.parts import Parts

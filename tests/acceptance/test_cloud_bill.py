@@ -15,7 +15,7 @@ import pytest
 from google.oauth2.credentials import Credentials
 
 from supervisor.domain.machine import RUN_LABEL
-from supervisor.lifecycle.limits import attempt_cost_usd
+from supervisor.domain.spending import attempt_cost_usd
 from supervisor.providers.gce.clients import Compute
 from supervisor.providers.gce.config import GceConfig, parse_shape
 from supervisor.providers.gce.pricing import Pricing

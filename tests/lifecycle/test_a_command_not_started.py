@@ -5,7 +5,6 @@ from dataclasses import replace
 from supervisor.domain.causes import Cause
 from supervisor.domain.heartbeat import Exit
 from supervisor.domain.run import Status
-from supervisor.lifecycle.exits import not_entered
 from supervisor.lifecycle.sentences import status_text
 from tests.lifecycle.sample_runs import NOW, attempt, ended, pulse, run_in
 
@@ -67,8 +66,8 @@ def test_a_missing_command_is_told_as_one() -> None:
 
 
 def test_a_command_that_ran_and_printed_such_a_line_was_started() -> None:
-    assert not not_entered(replace(NO_FOLDER, ran_s=2.0))
-    assert not not_entered(replace(NO_FOLDER, code=1))
+    assert not replace(NO_FOLDER, ran_s=2.0).not_entered
+    assert not replace(NO_FOLDER, code=1).not_entered
 
 
 def test_finishing_says_what_the_agent_waits_for() -> None:

@@ -14,8 +14,8 @@ from supervisor.domain.attempt import Attempt
 from supervisor.domain.baton import Baton
 from supervisor.domain.events import EventKind
 from supervisor.domain.run import Run
+from supervisor.domain.spending import run_cost_usd
 from supervisor.lifecycle.ending import newest_checkpoint
-from supervisor.lifecycle.limits import run_cost_usd
 from supervisor.lifecycle.sentences import status_text
 from supervisor.ports.objectstore import ObjectMissing
 from tests.scenarios.script import Line, Option, ScenarioError, seconds

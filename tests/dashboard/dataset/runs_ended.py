@@ -7,8 +7,8 @@ from typing import Any
 
 from supervisor.domain.causes import Cause
 from supervisor.domain.heartbeat import Exit
+from supervisor.domain.spending import run_cost_usd
 from supervisor.domain.status import Status
-from supervisor.lifecycle.limits import run_cost_usd
 from tests.dashboard.dataset import files
 from tests.dashboard.dataset.house import A100, EAST, House
 from tests.dashboard.dataset.runs_live import LOSS, NOTICE, spec

@@ -8,8 +8,8 @@ from typing import Any
 
 from supervisor.domain.causes import Cause
 from supervisor.domain.events import EventKind
+from supervisor.domain.spending import run_cost_usd
 from supervisor.domain.status import Status
-from supervisor.lifecycle.limits import run_cost_usd
 from tests.dashboard.dataset import files
 from tests.dashboard.dataset.house import A100, EAST, H100, IMAGE, L4, WEST, House
 from tests.dashboard.dataset.story import DAY_S, HOUR_S, MINUTE_S, Pace, Story

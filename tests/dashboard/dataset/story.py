@@ -20,9 +20,9 @@ from supervisor.domain.heartbeat import Exit
 from supervisor.domain.identifiers import launch_id, machine_name, nonce_hash
 from supervisor.domain.placement import Offer
 from supervisor.domain.run import Outcome, Run, StopRequest
+from supervisor.domain.spending import attempt_cost_usd, on_demand_usd
 from supervisor.domain.status import Status
 from supervisor.lifecycle.figures import count_text
-from supervisor.lifecycle.limits import attempt_cost_usd, on_demand_usd
 from supervisor.lifecycle.sentences import status_text
 from supervisor.lifecycle.sentences_attempt import ended_text
 
