@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import Request
 from pydantic import (
-    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -26,7 +25,7 @@ from supervisor.api.moments import Moment
 from supervisor.api.run_spec import Names, RunSpec, SecondsOrZero, Strict
 from supervisor.domain.callers import Caller
 from supervisor.domain.errors import InvalidRequest
-from supervisor.domain.plaintext import one_line
+from supervisor.domain.plaintext import PROSE
 from supervisor.ports.store import RunFilter
 
 NAMED_MAX = 200  # runs in one filter: an address that every proxy lets pass holds no more
@@ -35,8 +34,8 @@ RUN_ID = r"^[a-z][a-z0-9-]{0,61}[a-z0-9]$"
 
 RunId = Annotated[str, StringConstraints(pattern=RUN_ID)]
 Plain = Annotated[
-    str, StringConstraints(pattern=r"^[^\x00-\x1f]+$", max_length=255), AfterValidator(one_line)
-]
+    str, StringConstraints(pattern=r"^[^\x00-\x1f]+$", max_length=255)
+]  # looked for, never kept
 
 
 class SubmitBody(Strict):
@@ -62,9 +61,7 @@ class ApproveBody(Strict):
 
     machine_id: Plain
     results_sha256: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")] | None = None
-    accept_loss: Annotated[str, StringConstraints(pattern=r"^[^\x00]*\S[^\x00]*$", max_length=500)] | None = (
-        None
-    )
+    accept_loss: Annotated[str, StringConstraints(pattern=PROSE, max_length=500)] | None = None
 
 
 class PurgeBody(Strict):

@@ -16,6 +16,7 @@ from supervisor.api.errors import MalformedJson
 from supervisor.api.run_spec import SHELL, WORDS
 from supervisor.domain.errors import InvalidRequest
 from supervisor.domain.identifiers import RUN_ID_RULE
+from supervisor.domain.plaintext import ONE_LINE, PROSE, REFUSAL
 
 ERRORS_SHOWN = 20
 NAME_CHARS = 64  # of what was sent, in an answer and in a search for what was meant
@@ -85,6 +86,10 @@ def _pattern(error: Any) -> str:
         return "must be the name of an image, such as REGISTRY/NAME:TAG, without spaces"
     if loc and loc[-1] == "venv":
         return "must be the whole path of a virtual environment, such as /home/ada/env"
+    if error["ctx"]["pattern"] == ONE_LINE:
+        return REFUSAL
+    if error["ctx"]["pattern"] == PROSE:
+        return f"must not be empty, and {REFUSAL}"
     if "x00" in error["msg"]:
         address = bool(loc) and loc[-1] == "url"
         return (

@@ -25,7 +25,7 @@ from pydantic import (
     model_validator,
 )
 
-from supervisor.domain.plaintext import one_line
+from supervisor.domain.plaintext import ONE_LINE
 
 COMMAND_MAX_BYTES = 190 * 1024
 ENV_MAX_BYTES = 128 * 1024
@@ -104,9 +104,7 @@ SecretRef = Annotated[
     ),
 ]
 LabelKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$", max_length=63)]
-LabelValue = Annotated[
-    str, StringConstraints(pattern=r"^[^\x00]*$", max_length=255), AfterValidator(one_line)
-]
+LabelValue = Annotated[str, StringConstraints(pattern=ONE_LINE, max_length=255)]
 ONCE = {"uniqueItems": True}  # what `unique` checks, in the document's words
 Names = Annotated[list[Name], Field(max_length=64, json_schema_extra=ONCE), AfterValidator(unique)]
 Seconds = Annotated[FiniteFloat, Field(gt=0, le=TEN_YEARS_S)]

@@ -11,7 +11,7 @@ from supervisor.api.moments import Moment
 from supervisor.api.run_spec import ONCE, Strict, unique
 from supervisor.api.schemas import Answer
 from supervisor.domain.announcements import KINDS
-from supervisor.domain.plaintext import one_line
+from supervisor.domain.plaintext import ONE_LINE
 from supervisor.ports.endpoints import Form
 
 DELIVERY_MAX = 2**62
@@ -39,8 +39,7 @@ Kinds = Annotated[
 ]
 Note = Annotated[
     str,
-    StringConstraints(pattern=r"^[^\x00-\x1f]*$", max_length=200),
-    AfterValidator(one_line),
+    StringConstraints(pattern=ONE_LINE, max_length=200),
     Field(description="For people; stands in messages about the webhook itself."),
 ]
 

@@ -142,6 +142,16 @@ POSTS: dict[str, tuple[str, bytes, tuple[int, str]]] = {
     "approve empty": ("/v1/runs/healthy/approve", b"{}", INVALID),
     "approve no reason": ("/v1/runs/healthy/approve", b'{"machine_id":"a","accept_loss":"  "}', INVALID),
     "approve NUL": ("/v1/runs/healthy/approve", b'{"machine_id":"a\\u0000"}', INVALID),
+    "approve hidden reason": (
+        "/v1/runs/healthy/approve",
+        b'{"machine_id":"a","accept_loss":"a\\u202eb"}',
+        INVALID,
+    ),
+    "approve hidden machine": (
+        "/v1/runs/healthy/approve",
+        b'{"machine_id":"a\\u202e"}',
+        (409, "NOTHING_TO_APPROVE"),
+    ),
     "approve no hash": ("/v1/runs/healthy/approve", b'{"machine_id":"a","results_sha256":"x"}', INVALID),
     "kill without a run": ("/v1/dev/kill", b"{}", INVALID),
     "notice of a year": ("/v1/dev/preempt", b'{"run_id":"healthy","notice_s":1e9}', INVALID),
@@ -200,6 +210,13 @@ def test_queries(guarded: Client) -> None:
     assert not any(wrong), "\n".join(filter(None, wrong))
 
 
+@pytest.mark.parametrize("query", ["runs?zone=", "runs?owner=", "runs?q=", "events?actor=", "events?owner="])
+def test_a_filter_with_hidden_characters_finds_nothing(guarded: Client, query: str) -> None:
+    told = guarded.get(f"/v1/{query}a%E2%80%AE%C2%9B")
+    assert told.status_code == 200, told.text
+    assert not any(told.json()[name] for name in ("runs", "events") if name in told.json())
+
+
 def test_posts(guarded: Client) -> None:
     headers = {"content-type": "application/json"}
     wrong = [
@@ -231,6 +248,7 @@ def test_content_types(client: Client, bed: Bed, kind: str | None) -> None:
             "gcp:projects/PROJECT/secrets/SECRET/versions/VERSION",
         ),
         ({"image": "r/train: 1"}, "such as REGISTRY/NAME:TAG, without spaces"),
+        ({"labels": {"a": "\u202e"}}, "marks of writing direction or other hidden characters"),
         ({"venv": ".venv"}, "must be the whole path of a virtual environment"),
         ({"limits": {"max_atempts": 3}}, "did you mean max_attempts?"),
         ({"stall": {"poll": 3}}, "did you mean polls?"),
