@@ -8,7 +8,7 @@ MAKEFLAGS += --no-print-directory
 VENV := .venv
 BIN := $(VENV)/bin
 PY := $(BIN)/python
-SHARED_WITH_AGENT := $(addprefix supervisor/domain/,baton.py beat_telemetry.py bundle.py heartbeat.py identifiers.py runfiles.py savedresults.py)
+SHARED_WITH_AGENT := $(addprefix supervisor/domain/,baton.py beat_telemetry.py bundle.py heartbeat.py identifiers.py recent_points.py runfiles.py savedresults.py)
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

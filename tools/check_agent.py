@@ -10,7 +10,16 @@ from pathlib import Path
 
 from tools.project_files import ROOT, project_files, report
 
-_NAMES = ("baton", "beat_telemetry", "bundle", "heartbeat", "identifiers", "runfiles", "savedresults")
+_NAMES = (
+    "baton",
+    "beat_telemetry",
+    "bundle",
+    "heartbeat",
+    "identifiers",
+    "recent_points",
+    "runfiles",
+    "savedresults",
+)
 SHARED = frozenset(f"supervisor.domain.{name}" for name in _NAMES)
 AGENT = "supervisor.agent"
 

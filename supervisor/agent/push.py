@@ -53,7 +53,7 @@ class Pusher:
     def push(self, beat: Beat) -> Answer:
         """Raises PushFailed."""
         try:
-            status, body = self._post(heartbeat.encode(beat))
+            status, body = self._post(heartbeat.encode_within(beat, heartbeat.MAX_BYTES))
             if status != 200:
                 raise PushFailed("the supervisor answered %d" % status)
             return _answer(json.loads(body))

@@ -16,7 +16,8 @@ from typing import Any, Callable, Dict, List, Mapping
 from supervisor.agent.identity import Identity
 from supervisor.agent.job import Job
 from supervisor.agent.masking import NOTHING, Masker
-from supervisor.domain.heartbeat import BOOT, MAX_METRICS, MAX_TEXT, Beat
+from supervisor.domain.heartbeat import BOOT, MAX_METRICS, MAX_TEXT, TRAINING, Beat
+from supervisor.domain.recent_points import RecentPoint, RecentPoints
 
 URGENT = ("phase", "notice_s", "left", "stop_generation", "exit")
 _TEXT_BYTES = 1200  # as JSON; two texts and the metrics must fit into heartbeat.MAX_BYTES
@@ -40,6 +41,7 @@ class Situation:
         self._notes: Dict[str, str] = {}
         self._on_urgent: List[Callable[[], None]] = []
         self._vitals: Callable[[], str] = lambda: ""
+        self._recent = RecentPoints()
         self._beat = Beat(
             run_id=job.run_id,
             attempt=job.attempt,
@@ -65,7 +67,9 @@ class Situation:
             changes["metrics"] = fit_metrics(self._masker.json(changes["metrics"]))
         with self._lock:
             before = self._beat
-            self._beat = replace(before, **changes)
+            self._beat = beat = replace(before, **changes)
+            if "step" in changes and beat.step is not None and beat.phase == TRAINING:
+                self._recent.note(RecentPoint(self._up_s(), beat.step, beat.steps_per_s, beat.metrics))
             urgent = any(getattr(before, name) != getattr(self._beat, name) for name in URGENT)
         if urgent:
             for call in self._on_urgent:
@@ -86,9 +90,13 @@ class Situation:
         """The next beat, with a sequence number of its own."""
         with self._lock:
             sequence = self._beat.sequence + 1
-            up_s = round(self._monotonic() - self._began, 1)
-            self._beat = replace(self._beat, sequence=sequence, telemetry=self._vitals(), up_s=up_s)
+            up_s = self._up_s()
+            told, recent = self._vitals(), self._recent.text(up_s)
+            self._beat = replace(self._beat, sequence=sequence, telemetry=told, up_s=up_s, recent=recent)
             return self._beat
+
+    def _up_s(self) -> float:
+        return round(self._monotonic() - self._began, 1)
 
     @property
     def now(self) -> Beat:

@@ -32,6 +32,9 @@ class HeartbeatBody(BaseModel):
     up_s: float | None = Field(
         None, ge=0, description="how long the agent has run, by its own monotonic clock"
     )
+    recent: str = Field(
+        "", description="points of its first minutes, as text; ignored where it cannot be read or is too long"
+    )
 
 
 class SeriesParameters(NoParameters):

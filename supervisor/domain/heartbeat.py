@@ -20,6 +20,7 @@ MAX_STORED_BYTES = 8_000
 MAX_COUNT = 10**15  # steps, sequence numbers: beyond any training, below 2**53
 MAX_TEXT = 300
 MAX_METRICS = 16
+MAX_RECENT_BYTES = 2000  # all ASCII
 MAX_PRUNED = 8  # checkpoints that one beat names; 40 characters of reason each
 
 BOOT, IMAGE, DRIVER = "boot", "image", "driver"
@@ -134,6 +135,7 @@ class Beat:
     pruned: Optional[Pruned] = None
     from_zero: Optional[bool] = None  # its steps are counted from 0; None = it has reported none yet
     up_s: Optional[float] = None  # how long the agent has run, by its own monotonic clock
+    recent: str = ""  # text for recent_points.decode: points of a young training; "" = it carries none
 
 
 def encode(beat: Beat) -> bytes:
@@ -147,8 +149,8 @@ def encode(beat: Beat) -> bytes:
 
 
 def encode_within(beat: Beat, max_bytes: int) -> bytes:
-    """The same in at most `max_bytes`, as far as names and figures that are never given up let it: telemetry gives
-    way first, then what was pruned, metrics, and the ends of texts."""
+    """The same in at most `max_bytes`, as far as names and figures that are never given up let it: recent points
+    give way first, then telemetry, what was pruned, metrics, and the ends of texts."""
     text = encode(beat)
     smaller = _smaller(beat)
     while len(text) > max_bytes:
@@ -160,6 +162,9 @@ def encode_within(beat: Beat, max_bytes: int) -> bytes:
 
 
 def _smaller(beat: Beat) -> Iterator[Beat]:
+    if beat.recent:
+        beat = replace(beat, recent="")
+        yield beat
     for told in beat_telemetry.shorter(beat.telemetry):
         beat = replace(beat, telemetry=told)
         yield beat
@@ -230,6 +235,7 @@ def _from_dict(data: Dict[str, Any]) -> Beat:
         pruned=_pruned(data.get("pruned")),
         from_zero=data["from_zero"] if isinstance(data.get("from_zero"), bool) else None,
         up_s=_seconds(data, "up_s"),
+        recent=_recent(data.get("recent")),
     )
 
 
@@ -239,6 +245,14 @@ def _text(data: Mapping[str, Any], name: str) -> str:
         raise BeatRejected("%s is not a text of at most %d characters" % (name, MAX_TEXT))
     # A lone surrogate is legal JSON and cannot be stored or sent on as UTF-8.
     return value if value.isascii() else value.encode("utf-8", "replace").decode()
+
+
+def _recent(value: Any) -> str:
+    """Unread, and never a reason to refuse a beat: it is drawn, and nothing is decided by it."""
+    fits = (
+        isinstance(value, str) and len(value) <= MAX_RECENT_BYTES and value.isascii() and "\x00" not in value
+    )
+    return value if fits else ""
 
 
 def _count(data: Mapping[str, Any], name: str) -> Optional[int]:

@@ -71,6 +71,7 @@ def follow(pulse: Pulse | None, seen: Seen[Beat], now: float, poll_interval_s: f
         from_zero=beat.from_zero if beat.from_zero is not None else pulse.from_zero,
         up_s=beat.up_s if beat.up_s is not None else pulse.up_s,
         telemetry=beat.telemetry or pulse.telemetry,
+        recent=beat.recent,
     )
 
 

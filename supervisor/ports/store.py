@@ -66,13 +66,14 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One point of a run's series, about once a minute."""
+    """One point of a run's series, about once a minute. `carried`: only a point; the run's newest pulse is another."""
 
     key: int
     at: float
     attempt: int
     pulse: Pulse
     figures: MachineFigures = NOTHING  # as read; what is written comes from the pulse's telemetry
+    carried: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,7 +87,7 @@ class SampleRows:
 
     def __init__(self, taken: Sequence[Sample]) -> None:
         in_order = sorted(taken, key=lambda sample: sample.at)
-        newest = {sample.key: sample for sample in in_order}
+        newest = {sample.key: sample for sample in in_order if not sample.carried}
         begun: set[tuple[int, int]] = set()
         self._pulses = [[key, rows.pulse_doc(sample.pulse)] for key, sample in newest.items()]
         self._samples: list[list[Any]] = []

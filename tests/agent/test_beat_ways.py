@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,18 @@ def test_a_stored_beat_is_cut_to_what_a_bucket_takes_and_a_pushed_one_is_not(
     desk.pushed.step()
     assert server.beats[-1].telemetry == told
     assert len(heartbeat.encode(server.beats[-1])) > 8192
+
+
+def test_a_pushed_beat_that_would_be_refused_for_its_size_gives_up_its_recent_points(
+    desk: Desk, server: ListeningServer
+) -> None:
+    desk.situation.tell(metrics={"\u00e9" * 60 + str(n): -1.2345678901234567e17 for n in range(16)})
+    beat = replace(desk.situation.beat(), telemetry='"' * 2000, recent='"' * heartbeat.MAX_RECENT_BYTES)
+    assert len(heartbeat.encode(beat)) > heartbeat.MAX_BYTES
+    Pusher(desk.job.server_file, RUN).push(beat)
+    assert server.beats[-1] == replace(beat, recent="")
+    Pusher(desk.job.server_file, RUN).push(replace(beat, telemetry=""))
+    assert server.beats[-1] == replace(beat, telemetry="")
 
 
 def test_a_beat_in_a_bucket_costs_one_write_and_two_reads(

@@ -4,9 +4,11 @@ import math
 
 import pytest
 
+from supervisor.agent.masking import Masker
 from supervisor.agent.situation import Situation, fit_metrics, fit_text
 from supervisor.domain import heartbeat
 from supervisor.domain.heartbeat import Exit
+from supervisor.domain.recent_points import RecentPoint, decode
 from tests.agent.desk import IDENTITY, job
 
 
@@ -57,6 +59,34 @@ def test_the_worst_texts_and_metrics_make_a_beat_that_is_accepted(situation: Sit
     assert len(raw) <= heartbeat.MAX_BYTES
     assert beat.phase == "finished"
     assert beat.metrics
+
+
+def test_a_young_training_is_carried_by_its_beats_and_an_old_one_is_not() -> None:
+    now = [100.0]
+    situation = Situation(job(), IDENTITY, monotonic=lambda: now[0])
+    situation.tell(step=0)  # not in training yet
+    situation.tell(phase="training")
+    carried: list[str] = []
+    for second in range(1, 1201):
+        now[0] = 100.0 + second / 2
+        situation.tell(step=second, metrics={"loss": 1 / second}, steps_per_s=2.0)
+        if second % 20 == 0:
+            carried.append(situation.beat().recent)
+    assert [point.up_s for point in decode(carried[2])] == [0.5, 5.5, 10.5, 15.5, 20.5, 25.5]
+    assert decode(carried[2])[1] == RecentPoint(5.5, 11, 2.0, {"loss": 0.090909})
+    newest = [point.up_s for text in carried for point in decode(text)[-1:]]
+    assert max(newest) == 415.5
+    assert max(map(len, carried)) <= heartbeat.MAX_RECENT_BYTES
+    assert carried[-6:] == [""] * 6
+
+
+def test_a_beat_carries_what_it_was_told_after_the_masker() -> None:
+    situation = Situation(job(), IDENTITY, Masker({"KEY": "hunter2-hunter2"}))
+    situation.tell(phase="training")
+    situation.tell(step=1, metrics={"hunter2-hunter2": 1.0})
+    recent = situation.beat().recent
+    assert recent
+    assert "hunter2" not in recent
 
 
 def test_metrics_that_are_no_finite_numbers_are_left_out() -> None:

@@ -192,6 +192,22 @@ class LoopSuite:
         assert found.pulse == a_pulse(30)
         assert len(store.samples(run.key, 0.0, 9)) == 2
 
+    def test_a_carried_point_is_no_pulse_of_its_run(self, store: Store) -> None:
+        (run,) = insert(store, a_run())
+        samples = [
+            Sample(run.key, NOW + 60, 1, a_pulse(30, recent="carried by its beat")),
+            Sample(run.key, NOW + 90, 1, a_pulse(20), carried=True),
+        ]
+        store.write_pulses(samples, lease_of(store))
+        store.write_pulses(
+            [Sample(run.key, NOW + 90 - n, 1, a_pulse(7), carried=True) for n in range(3)], lease_of(store)
+        )
+        found = store.find("digits-1")
+        assert found is not None
+        assert found.pulse == a_pulse(30)  # without what its beat carried
+        told = [(round(point.at - NOW), point.pulse.step) for point in store.samples(run.key, 0.0, 9)]
+        assert told == [(60, 30), (88, 7), (89, 7), (90, 20)]
+
     def test_a_nonce_belongs_to_the_open_try(self, store: Store) -> None:
         (run,) = insert(store, a_run())
         lease = lease_of(store)

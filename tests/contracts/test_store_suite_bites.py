@@ -72,6 +72,11 @@ class PulsesOfFormerLeaders(Wrapped):
         self.real.write_pulses(samples, mine)
 
 
+class TakesCarriedPointsForPulses(Wrapped):
+    def write_pulses(self, samples: Sequence[Sample], lease: Lease) -> None:
+        self.real.write_pulses([replace(one, carried=False) for one in samples], lease)
+
+
 class TwoLeaders(Wrapped):
     def take_lease(
         self, name: str, owner: str, ttl_s: float, monotonic: float, alone: bool = False
@@ -133,6 +138,7 @@ class GivesBeatsTwice(Wrapped):
         (KeepsEventsOfAMiss, SUITE.test_twice_the_same_page_is_once),
         (IgnoresTheLease, SUITE.test_a_lost_lease_hits_nothing),
         (PulsesOfFormerLeaders, SUITE.test_a_lost_lease_hits_nothing),
+        (TakesCarriedPointsForPulses, SUITE.test_a_carried_point_is_no_pulse_of_its_run),
         (TwoLeaders, SUITE.test_one_lease_has_one_holder),
         (ReadsEverythingAlways, SUITE.test_active_reads_again_only_what_changed),
         (CountsWhatIsShown, SUITE.test_counts_are_of_the_same_filter_without_its_statuses),

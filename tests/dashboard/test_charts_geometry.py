@@ -70,6 +70,11 @@ def test_no_line_leads_across_a_gap(points: list[Point]) -> None:
     check_gaps(points)
 
 
+def test_a_figure_that_is_told_once_in_a_minute_is_one_line_through_points_that_lie_between() -> None:
+    told = [Point(5.0 * n, 90.0 if n % 12 == 0 else None, False) for n in range(37)]
+    assert lines(told) == [[(0.0, 90.0), (60.0, 90.0), (120.0, 90.0), (180.0, 90.0)]]
+
+
 def test_a_gap_at_a_point_without_a_value_would_be_missed_by_who_looks_at_values_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

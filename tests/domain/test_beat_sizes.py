@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from supervisor.agent.situation import fit_metrics, fit_text
 from supervisor.domain import heartbeat
 from supervisor.domain.beat_telemetry import MAX_GPUS, compact, decode, encode
-from supervisor.domain.heartbeat import MAX_STORED_BYTES, Beat, Exit, Pruned, encode_within
+from supervisor.domain.heartbeat import (
+    MAX_BYTES,
+    MAX_RECENT_BYTES,
+    MAX_STORED_BYTES,
+    Beat,
+    Exit,
+    Pruned,
+    encode_within,
+)
 from tests.benchmarks.machine_told import full
 from tests.domain.test_beat_telemetry import telemetries
 
@@ -48,6 +56,7 @@ beats = st.builds(
     | st.just(fit_metrics({"é" * 60 + str(n): -1.2345678901234567e17 for n in range(16)})),
     telemetry=(telemetries | st.just(full(MAX_GPUS))).map(lambda told: encode(compact(told))),
     pruned=st.none() | st.builds(Pruned, counts, st.lists(st.tuples(counts, reasons), max_size=8).map(tuple)),
+    recent=st.sampled_from(["", "x" * MAX_RECENT_BYTES, '"' * MAX_RECENT_BYTES]),
 )  # fmt: skip
 
 
@@ -57,7 +66,7 @@ def test_every_beat_fits_beside_its_name_in_the_metadata_of_an_object(beat: Beat
     stored = encode_within(beat, MAX_STORED_BYTES)
     assert len("beat") + len(stored) <= BUCKET_BYTES
     read = heartbeat.parse(stored)
-    kept = ("message", "metrics", "telemetry", "pruned", "exit")
+    kept = ("message", "metrics", "telemetry", "pruned", "exit", "recent")
     assert {name: value for name, value in vars(read).items() if name not in kept} == {
         name: value for name, value in vars(beat).items() if name not in kept
     }
@@ -74,6 +83,19 @@ def spoken(**changes: object) -> Beat:
 
 def test_a_beat_with_room_gives_nothing_up() -> None:
     assert encode_within(spoken(), MAX_STORED_BYTES) == heartbeat.encode(spoken())
+
+
+def test_recent_points_give_way_before_everything_else() -> None:
+    beat = spoken(metrics={"loss": 0.5}, recent='"' * MAX_RECENT_BYTES)
+    whole = len(heartbeat.encode(beat))
+    assert encode_within(beat, whole) == heartbeat.encode(beat)
+    assert heartbeat.parse(encode_within(beat, whole - 1)) == replace(beat, recent="")
+
+
+@settings(max_examples=40, deadline=None)
+@given(beat=beats)
+def test_every_pushed_beat_is_small_enough_to_be_taken(beat: Beat) -> None:
+    assert heartbeat.parse(encode_within(beat, MAX_BYTES)).sequence == beat.sequence
 
 
 def test_telemetry_gives_way_first_and_by_its_own_order() -> None:

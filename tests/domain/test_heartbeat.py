@@ -16,6 +16,7 @@ from supervisor.domain.heartbeat import (
     MAX_BYTES,
     MAX_COUNT,
     MAX_PRUNED,
+    MAX_RECENT_BYTES,
     Beat,
     BeatRejected,
     Exit,
@@ -97,17 +98,32 @@ def test_a_newer_agent_may_say_more() -> None:
     assert parse(raw(gpu_temperature=[1, {"x": None}])) == parse(raw())
 
 
-@settings(max_examples=500)
-@given(data=st.binary(max_size=300))
-def test_bytes_are_refused(data: bytes) -> None:
-    refused(data)
-
-
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
     max_leaves=12,
 )
+
+
+@settings(max_examples=300)
+@given(value=JSON | st.text(max_size=60))
+def test_recent_points_are_never_a_reason_to_refuse_a_beat(value: Any) -> None:
+    beat = parse(raw(recent=value, step=3))
+    assert replace(beat, recent="") == parse(raw(step=3))
+    assert beat.recent in ("", value)
+    assert beat.recent.isascii()
+    assert "\x00" not in beat.recent
+
+
+def test_recent_points_that_are_too_long_are_left_out() -> None:
+    assert parse(raw(recent="x" * MAX_RECENT_BYTES)).recent == "x" * MAX_RECENT_BYTES
+    assert parse(raw(recent="x" * (MAX_RECENT_BYTES + 1))).recent == ""
+
+
+@settings(max_examples=500)
+@given(data=st.binary(max_size=300))
+def test_bytes_are_refused(data: bytes) -> None:
+    refused(data)
 
 
 @settings(max_examples=1000)

@@ -14,6 +14,7 @@ from supervisor.agent.stores.errors import ABSENT, ObjectMissing, PreconditionFa
 from supervisor.domain import baton as rules
 from supervisor.domain import beat_telemetry, heartbeat, runfiles
 from supervisor.domain.heartbeat import Beat
+from supervisor.domain.recent_points import EVERY_S, RecentPoint, RecentPoints
 from tests.scenarios.sim_plan import NEVER, NotReached
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class Mouth:
         self._generation: str | None = None
         self._stop_seen: str | None = None
         self._said: tuple[object, ...] = ()
+        self._recent, self._noted_at = RecentPoints(), 0.0
 
     @property
     def due(self) -> float:
@@ -52,6 +54,9 @@ class Mouth:
         agent = self._agent
         self._sequence += 1
         shows = agent.plan.reports and agent.restored
+        up_s = agent.reach.monotonic() - agent.up_at
+        if shows and agent.plan.carries:
+            self._note(agent.progress())
         return Beat(
             run_id=agent.run_id,
             attempt=agent.attempt,
@@ -74,8 +79,18 @@ class Mouth:
             message=agent.note,
             pruned=agent.files.pruned,
             telemetry=_disk(agent.disk_free_pct),
-            up_s=agent.reach.monotonic() - agent.up_at,
+            up_s=up_s,
+            recent=self._recent.text(up_s),
         )
+
+    def _note(self, step: int) -> None:
+        """The points since the last beat, as an agent notes them while its training reports."""
+        agent, rate = self._agent, self._agent.plan.rate
+        at = max(self._noted_at + EVERY_S, agent.training_at)
+        while at < agent.reach.monotonic():
+            then = (agent.step_from or 0) + int(rate * (at - agent.training_at))
+            self._recent.note(RecentPoint(at - agent.up_at, min(then, step), rate))
+            self._noted_at, at = at, at + EVERY_S
 
     def _push(self, now: float) -> None:
         agent = self._agent

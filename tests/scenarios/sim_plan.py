@@ -32,6 +32,7 @@ class Plan:
     save: float = 1.0
     reports: bool = True
     push: bool = True
+    carries: bool = True  # its beats carry recent points; False = an agent of an older build
     starts: bool = True  # the agent comes up at all
     uploads: bool = True  # the results reach the store
     results: tuple[str, ...] = ("model.bin",)
