@@ -17,13 +17,14 @@ from pathlib import Path
 
 _ROOT = Path(__file__).parents[1]
 _PACKAGED = _ROOT / "supervisor" / "_agent.pyz"
-_SHARED = (
+SHARED = (
     "__init__.py",
     "baton.py",
     "beat_telemetry.py",
     "bundle.py",
     "heartbeat.py",
     "identifiers.py",
+    "recent_points.py",
     "runfiles.py",
     "savedresults.py",
 )
@@ -111,7 +112,7 @@ def _entries() -> Iterator[tuple[str, bytes]]:
     package = _ROOT / "supervisor"
     yield "__main__.py", _MAIN
     yield "supervisor/__init__.py", (package / "__init__.py").read_bytes()
-    for name in _SHARED:
+    for name in SHARED:
         yield f"supervisor/domain/{name}", (package / "domain" / name).read_bytes()
     for path in sorted((package / "agent").rglob("*.py")):
         yield f"supervisor/agent/{path.relative_to(package / 'agent').as_posix()}", path.read_bytes()

@@ -1,4 +1,4 @@
-"""What goes into the agent's archive: the standard library, the agent itself and four shared domain modules.
+"""What goes into the agent's archive: the standard library, the agent itself and the shared domain modules.
 
 The agent runs on the training's Python, where nothing of ours is installed; one import too many and it dies there.
 """
@@ -8,19 +8,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from supervisor import agent_bundle
 from tools.project_files import ROOT, project_files, report
 
-_NAMES = (
-    "baton",
-    "beat_telemetry",
-    "bundle",
-    "heartbeat",
-    "identifiers",
-    "recent_points",
-    "runfiles",
-    "savedresults",
+SHARED = frozenset(
+    f"supervisor.domain.{Path(name).stem}" for name in agent_bundle.SHARED if name != "__init__.py"
 )
-SHARED = frozenset(f"supervisor.domain.{name}" for name in _NAMES)
 AGENT = "supervisor.agent"
 
 

@@ -38,6 +38,7 @@ def test_it_holds_the_agent_and_nothing_of_the_supervisor(archive: Path) -> None
             "bundle",
             "heartbeat",
             "identifiers",
+            "recent_points",
             "runfiles",
             "savedresults",
         )
