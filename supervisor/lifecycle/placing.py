@@ -125,13 +125,13 @@ def _waited_too_long(run: Run, now: float) -> tuple[Cause, str] | None:
 
 
 def wait(run: Run, why: NoOffer, now: float) -> Decision:
-    """For a place to ask; told with its reason. The limit of a wait for the platform does not count time in line."""
+    """For a place to ask; told with its reason. The limit of a wait for the platform does not count time in line, and
+    a turn in line between two refusals does not begin it anew: only a machine does."""
     in_line = why.cause == Cause.QUEUED
     if in_line and run.status == Status.WAITING and run.cause == Cause.QUEUED and run.next_at is None:
         return unchanged(run, check_after=next_limit_at(run, now))
-    changed = run.waiting_since is None or in_line != (run.cause == Cause.QUEUED)
-    since = now if changed else run.waiting_since
-    after = replace(run, waiting_since=since, next_at=why.until, cause=why.cause, detail=why.detail, hold="")
+    placed = _in_line(run, now) if in_line else _out_of_line(run, now)
+    after = replace(placed, next_at=why.until, cause=why.cause, detail=why.detail, hold="")
     events: tuple[Event, ...] = ()
     if why.cause not in run.waiting_told:
         after = replace(after, waiting_told=(*run.waiting_told, why.cause))
@@ -143,6 +143,23 @@ def wait(run: Run, why: NoOffer, now: float) -> Decision:
     return Decision(
         moved(after, Status.WAITING, now), events, check_after=_soonest(why.until, next_limit_at(run, now))
     )
+
+
+def _in_line(run: Run, now: float) -> Run:
+    """Its clock stands still from now on."""
+    if run.cause == Cause.QUEUED and run.waiting_since is not None:
+        return run
+    waited_s = 0.0 if run.waiting_since is None else max(0.0, now - run.waiting_since)
+    return replace(run, waiting_since=now, waited_s=waited_s)
+
+
+def _out_of_line(run: Run, now: float) -> Run:
+    """Its clock goes on from what it had waited for the platform before; it begins where there was no wait."""
+    if run.waiting_since is None:
+        return replace(run, waiting_since=now, waited_s=0.0)
+    if run.cause != Cause.QUEUED:
+        return run
+    return replace(run, waiting_since=now - run.waited_s, waited_s=0.0)
 
 
 def _waiting_text(run: Run, why: NoOffer) -> str:
@@ -160,6 +177,8 @@ def _waiting_text(run: Run, why: NoOffer) -> str:
 
 def _launch(run: Run, offer: Offer, world: World, now: float) -> Decision:
     """The row of the try is committed before the cloud is called: the Launch is derived again until it is answered."""
+    if run.cause == Cause.QUEUED:  # its turn has come: from here on it waits for the platform
+        run = replace(_out_of_line(run, now), cause=None, detail="")
     following = next_try(run, offer, world, now)
     counters = replace(run.counters, tries=run.counters.tries + 1)
     after = moved(

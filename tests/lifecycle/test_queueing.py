@@ -149,6 +149,35 @@ def test_a_wait_in_line_has_no_limit_and_a_stock_out_after_it_has_its_whole_limi
     assert (out.cause, out.waiting_since, out.next_at) == (Cause.NO_CAPACITY, NOW, NOW + 100)
 
 
+def test_turns_in_line_between_stock_outs_do_not_begin_the_limit_of_the_wait_anew() -> None:
+    """Half an hour without room, half an hour in line, in turns: in line the clock stands, but it does not go back."""
+    limits = Limits(wait_for_capacity_s=3 * 1800.0)
+    run = pending(1, policy=Policy(limits=limits), generation_at=NOW, created_at=NOW)
+    waits = []
+    for turn in range(6):
+        now = NOW + turn * 1800.0
+        full = turn % 2 == 1
+        none_left = {
+            offer_key(o.placement): ZoneRecord(1, now + 100, "no_capacity", "none left")
+            for o in offers(("small", "big"))
+        }
+        world = World(Knobs("s"), offers={"local": offers(("small", "big"))}, zones={} if full else none_left)
+        world = with_turns(world, [run], {"local": Room(machines=0 if full else 1)}, lambda _: False, now)
+        run = decide(run, READ, world, now).run
+        waits.append((run.status, run.cause))
+        if run.terminal:
+            break
+    waiting = [(Status.WAITING, Cause.NO_CAPACITY), (Status.WAITING, Cause.QUEUED)]
+    assert waits == [*waiting, *waiting, waiting[0], (Status.FAILED, Cause.NO_CAPACITY)]
+
+
+def test_what_was_asked_of_the_platform_after_a_turn_in_line_counts_to_the_limit_of_the_wait() -> None:
+    queued = {"cause": Cause.QUEUED, "waiting_since": NOW - 9000, "waited_s": 50.0, "status": Status.WAITING}
+    run = replace(pending(1), **queued)  # type: ignore[arg-type]
+    asking = decided([run], Room(machines=1))[0].run
+    assert (asking.status, asking.waiting_since, asking.cause) == (Status.LAUNCHING, NOW - 50.0, None)
+
+
 def test_a_recovering_run_looks_first_whether_its_work_is_done() -> None:
     run = replace(pending(1), status=Status.RECOVERING)
     assert decided([run], Room(machines=0), UNREAD)[0].wants
