@@ -12,9 +12,11 @@ from dataclasses import replace
 from supervisor.domain import heartbeat
 from supervisor.domain.actions import Launch, MarkHolderGone
 from supervisor.domain.attempt import Attempt, Try
+from supervisor.domain.baton import Baton
 from supervisor.domain.causes import Cause
 from supervisor.domain.events import EventKind
 from supervisor.domain.heartbeat import Beat
+from supervisor.domain.identifiers import parse_launch_id
 from supervisor.domain.machine import Machine, MachineState
 from supervisor.domain.observation import (
     BATON,
@@ -23,6 +25,7 @@ from supervisor.domain.observation import (
     Absent,
     CreateFailed,
     Observation,
+    Part,
     Seen,
     Unknown,
 )
@@ -135,9 +138,17 @@ def _again(run: Run, try_: Try, obs: Observation, world: World, now: float) -> D
 
 def _give_up(run: Run, try_: Try, obs: Observation, world: World, settled_at: float, now: float) -> Decision:
     """The request has not ended in time: what it may still become is deleted. It is not sent again, and once nothing
-    can come of it and nothing is there, the next place is asked."""
+    can come of it and nothing is there, the next place is asked. A request that was never sent is sent now."""
     if isinstance(obs.machine, Seen):
         return call_off(run, try_, obs, "the request for it has not ended in time")
+    blind = blind_start(run, obs, now)
+    if blind is not None:  # only the baton tells whether the request was sent
+        return blind
+    if not _was_raised(obs.baton, try_.launch_id):
+        # The store kept it from being sent. Nothing is learned of the place: its time begins when it is sent.
+        unsent_try = replace(try_, requested_at=now)
+        unsent = replace(run, try_=unsent_try, hold="")
+        return Decision(unsent, actions=(Launch(unsent_try, holder_gone=not run.retiring),))
     if now < settled_at:
         return unchanged(run, check_after=settled_at)
     if obs.lookup is NOT_READ:
@@ -146,6 +157,12 @@ def _give_up(run: Run, try_: Try, obs: Observation, world: World, settled_at: fl
         return unchanged(run)
     text = f"no machine came within {age_text(world.knobs.launch_timeout_s)}, and the request was called off"
     return _try_failed(run, try_, CreateFailed(try_.launch_id, Cause.NO_CAPACITY, text), world, now)
+
+
+def _was_raised(baton: Part[Baton], launch_id: str) -> bool:
+    """The baton's `next` names this try or a later one; before that no create call can have been made."""
+    raised = baton.value.next if isinstance(baton, Seen) else None
+    return raised is not None and parse_launch_id(raised.launch_id) >= parse_launch_id(launch_id)
 
 
 def _try_failed(run: Run, try_: Try, failed: CreateFailed, world: World, now: float) -> Decision:

@@ -1,0 +1,57 @@
+"""A request that the object store kept from being sent: nobody was asked, so nothing is said or learned of the place."""
+
+from __future__ import annotations
+
+import pytest
+
+from supervisor.domain.actions import Launch
+from supervisor.domain.baton import Baton, Next
+from supervisor.domain.causes import Cause
+from supervisor.domain.observation import Absent, Observation, Part, Seen, Unknown
+from supervisor.domain.policies import Knobs
+from supervisor.domain.run import Run
+from supervisor.domain.status import Status
+from supervisor.domain.world import World
+from supervisor.lifecycle.decide import decide
+from supervisor.lifecycle.decision import Decision
+from tests.lifecycle.sample_runs import NOW, open_try, run_in
+from tests.lifecycle.worlds import offers
+
+LATE = NOW + 2000.0  # long after the launch timeout of 900 s and the time in which a create call may still settle
+
+
+def raised(launch_id: str) -> Seen[Baton]:
+    return Seen(Baton("s", 1, Next(3, 1, launch_id, "nonce")))
+
+
+def looked(run: Run, baton: Part[Baton], stop: Part[str], now: float) -> Decision:
+    obs = Observation(machine=Absent(), lookup=Absent(), beat=Absent(), stop=stop, baton=baton)
+    return decide(run, obs, World(Knobs("s"), offers={"gce": offers()}), now)
+
+
+def test_while_the_store_cannot_be_read_an_unsent_request_stays_open_and_names_the_store() -> None:
+    run = run_in(Status.LAUNCHING, try_=open_try())
+    away = Unknown("no route to host")
+    out = looked(run, away, away, LATE)
+    assert (out.run.status, out.run.open_try, out.events, out.lessons) == (Status.LAUNCHING, run.try_, (), ())
+    assert "the object store cannot be read" in out.run.hold
+    assert out.actions == ()
+
+
+@pytest.mark.parametrize("baton", [Absent(), Seen(Baton("s", 1)), raised("1.2.7")])
+def test_once_the_store_is_back_it_is_sent_and_its_time_begins(baton: Part[Baton]) -> None:
+    run = run_in(Status.LAUNCHING, try_=open_try(), hold="the object store cannot be read since 12:00 UTC")
+    out = looked(run, baton, Absent(), LATE)
+    sent = out.run.open_try
+    assert sent is not None
+    assert (sent.launch_id, sent.requested_at, out.run.hold) == ("1.3.1", LATE, "")
+    assert [type(action) for action in out.actions] == [Launch]
+    assert (out.events, out.lessons) == ((), ())
+    again = looked(out.run, raised("1.3.1"), Absent(), LATE + 30)
+    assert (again.run.open_try, [type(action) for action in again.actions]) == (sent, [Launch])
+
+
+def test_a_request_that_was_sent_and_brought_nothing_ends_for_want_of_room() -> None:
+    out = looked(run_in(Status.LAUNCHING, try_=open_try()), raised("1.3.1"), Absent(), LATE)
+    assert out.run.try_ is not None
+    assert (out.run.open_try, out.run.try_.outcome) == (None, Cause.NO_CAPACITY)
