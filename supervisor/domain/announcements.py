@@ -121,7 +121,6 @@ _WORDS: Mapping[EventKind, str | Callable[[Mapping[str, object]], str | None]] =
     EventKind.FAILED: _failed,
     EventKind.STOPPED: "stopped",
     EventKind.RESUMED: "resumed",
-    EventKind.RESULTS_UNVERIFIED: "results_unverified",
     EventKind.CHECKPOINT_REJECTED: "checkpoint_rejected",
     EventKind.DISK_NEARLY_FULL: "disk_nearly_full",
     EventKind.MACHINE_LEAKED: "orphan_machine",

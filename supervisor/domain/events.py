@@ -24,7 +24,6 @@ class EventKind(StrEnum):
     RETRY_REQUESTED = "retry_requested"  # a person wants the next try now
     FINISHING = "finishing"
     RESULTS_VERIFIED = "results_verified"
-    RESULTS_UNVERIFIED = "results_unverified"
     NEEDS_PERSON = "needs_person"
     APPROVED = "approved"
     LOSS_ACCEPTED = "loss_accepted"

@@ -76,3 +76,9 @@ def test_what_needs_a_person_is_sent_where_nothing_was_chosen() -> None:
     assert not KINDS["preempted"].usual, "the run goes on by itself"
     assert all(kind.about for kind in KINDS.values())
     assert {field.name for field in fields(Kind)} == {"name", "about", "usual", "urgent"}
+
+
+def test_results_that_could_not_be_verified_are_the_end_of_a_run_and_no_event_of_their_own() -> None:
+    """The announcement is a word for `failed` with that cause: no rule writes an event of that kind."""
+    assert "results_unverified" not in {str(kind) for kind in K}
+    assert "results_unverified" in KINDS
