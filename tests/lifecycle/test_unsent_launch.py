@@ -1,4 +1,4 @@
-"""A request that the object store kept from being sent: nobody was asked, so nothing is said or learned of the place."""
+"""A request that the object store kept from being sent: nobody was asked, so nothing is learned of the place."""
 
 from __future__ import annotations
 
