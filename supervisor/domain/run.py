@@ -100,7 +100,7 @@ class Run:
     reported: bool = False  # an attempt of this run has reported a step
     from_zero: bool = False  # its steps are counted from 0, so that the last one is total - 1
     waiting_since: float | None = None  # while it is in line: since it stands there
-    waited_s: float = 0.0  # for the platform, before it came to stand in line; not counted while it stands there
+    waited_s: float = 0.0  # for the platform, before it stood in line; kept while it stands there
     waiting_told: tuple[str, ...] = ()  # the reasons for this wait that were told of
     avoid_zone: str = ""  # the zone the last attempt was lost in
     refusals: tuple[Refusal, ...] = ()  # of this generation, within the last hour

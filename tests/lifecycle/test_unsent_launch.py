@@ -17,7 +17,7 @@ from supervisor.lifecycle.decision import Decision
 from tests.lifecycle.sample_runs import NOW, open_try, run_in
 from tests.lifecycle.worlds import offers
 
-LATE = NOW + 2000.0  # long after the launch timeout of 900 s and the time in which a create call may still settle
+LATE = NOW + 2000.0  # after the launch timeout and the time in which a create call may still settle
 
 
 def raised(launch_id: str) -> Seen[Baton]:
