@@ -8,7 +8,6 @@ MAKEFLAGS += --no-print-directory
 VENV := .venv
 BIN := $(VENV)/bin
 PY := $(BIN)/python
-SHARED_WITH_AGENT := $(addprefix supervisor/domain/,baton.py beat_telemetry.py bundle.py heartbeat.py identifiers.py recent_points.py runfiles.py savedresults.py)
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,7 +45,7 @@ check-imports: env
 	$(BIN)/lint-imports --no-logo --cache-dir build/import-linter
 
 check-agent: env
-	$(BIN)/vermin --quiet --no-tips --violations --target=3.8- supervisor/agent $(SHARED_WITH_AGENT)
+	$(BIN)/vermin --quiet --no-tips --violations --target=3.8- supervisor/agent supervisor/contract
 	$(PY) -m tools.check_agent
 
 check-caps: env

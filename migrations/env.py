@@ -1,12 +1,13 @@
-"""How Alembic reaches the database: on the connection and in the transaction that supervisor/storage/schema.py gives.
+"""How Alembic reaches the database: on the connection and in the transaction that
+supervisor/storage/engine/schema.py gives.
 
 Batch mode, because SQLite changes a table by making it anew.
 """
 
 from alembic import context
 
-from supervisor.storage.schema import VERSION_TABLE
-from supervisor.storage.tables import metadata
+from supervisor.storage.engine.schema import VERSION_TABLE
+from supervisor.storage.engine.tables import metadata
 
 context.configure(
     connection=context.config.attributes["connection"],

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from supervisor.agent_bundle import write_agent
+from supervisor.machinefolder.agent_archive import write_agent
 
 TARGET = Path("build", "agent.pyz")
 

@@ -1,4 +1,4 @@
-"""What goes into the agent's archive: the standard library, the agent itself and the shared domain modules.
+"""What goes into the agent's archive: the standard library, the contract and the agent itself.
 
 The agent runs on the training's Python, where nothing of ours is installed; one import too many and it dies there.
 """
@@ -8,23 +8,19 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from supervisor import agent_bundle
 from tools.project_files import ROOT, project_files, report
 
-SHARED = frozenset(
-    f"supervisor.domain.{Path(name).stem}" for name in agent_bundle.SHARED if name != "__init__.py"
-)
-AGENT = "supervisor.agent"
+CONTRACT, AGENT = "supervisor.contract", "supervisor.agent"
 
 
 def imported_modules(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """(line, dotted name) of every import, also inside functions; `from a import b` counts as `a` and as `a.b`."""
+    """(line, dotted name) of every import, also inside functions; `from supervisor import b` is `supervisor.b`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             module = "." * node.level + (node.module or "")
-            if module in ("supervisor", "supervisor.domain"):
+            if module == "supervisor":
                 yield from ((node.lineno, f"{module}.{alias.name}") for alias in node.names)
             else:
                 yield node.lineno, module
@@ -32,9 +28,9 @@ def imported_modules(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 def is_allowed(module: str, may_use_agent: bool) -> bool:
     """Whether a file of the archive may import this module."""
-    if module in SHARED:
+    if f"{module}.".startswith(f"{CONTRACT}."):
         return True
-    if module == AGENT or module.startswith(AGENT + "."):
+    if f"{module}.".startswith(f"{AGENT}."):
         return may_use_agent
     return module.partition(".")[0] in sys.stdlib_module_names
 
@@ -42,10 +38,10 @@ def is_allowed(module: str, may_use_agent: bool) -> bool:
 def check(root: Path) -> list[str]:
     """Every import that the agent's archive could not satisfy."""
     agent = [(path, True) for path in project_files(root / "supervisor" / "agent", ".py")]
-    shared = [(root.joinpath(*name.split(".")).with_suffix(".py"), False) for name in sorted(SHARED)]
+    contract = [(path, False) for path in project_files(root / "supervisor" / "contract", ".py")]
     return [
         f"{path.relative_to(root)}:{line}: {module} is not in the agent's archive"
-        for path, may_use_agent in agent + shared
+        for path, may_use_agent in agent + contract
         for line, module in imported_modules(ast.parse(path.read_text(encoding="utf-8")))
         if not is_allowed(module, may_use_agent)
     ]

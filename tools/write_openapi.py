@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from supervisor.api.app import create_app
-from supervisor.api.document import document
+from supervisor.api.document.build import document
 
 TARGET = Path(__file__).resolve().parent.parent / "openapi" / "openapi.json"
 

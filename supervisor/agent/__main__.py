@@ -7,18 +7,18 @@ import os
 import sys
 from typing import Optional
 
-from supervisor.agent.console import open_console
-from supervisor.agent.firstprocess import stand_in
-from supervisor.agent.identity import named, own_identity
-from supervisor.agent.job import JobRefused, read_job
-from supervisor.agent.machinefolder import MachineFolder
-from supervisor.agent.masking import Masker
-from supervisor.agent.preparing import Unfit
-from supervisor.agent.secretrefs import SecretRefused, fetch_secrets
-from supervisor.agent.secretsinput import SecretsMissing, read_secrets
-from supervisor.agent.station import Station
-from supervisor.agent.storeurl import open_store
-from supervisor.agent.supervise import Supervision
+from supervisor.agent.life.station import Station
+from supervisor.agent.life.storeurl import open_store
+from supervisor.agent.life.supervise import Supervision
+from supervisor.agent.machine.console import open_console
+from supervisor.agent.machine.firstprocess import stand_in
+from supervisor.agent.machine.identity import named, own_identity
+from supervisor.agent.machine.job import JobRefused, read_job
+from supervisor.agent.machine.machinefolder import MachineFolder
+from supervisor.agent.machine.masking import Masker
+from supervisor.agent.machine.preparing import Unfit
+from supervisor.agent.machine.secretrefs import SecretRefused, fetch_secrets
+from supervisor.agent.machine.secretsinput import SecretsMissing, read_secrets
 
 USAGE, REFUSED = 2, 3
 _log = logging.getLogger("agent")

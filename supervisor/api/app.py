@@ -9,42 +9,44 @@ from fastapi import FastAPI, Request, Response
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
-from supervisor import telemetry
-from supervisor.api import heads
-from supervisor.api.access import Admitted
-from supervisor.api.deps import Services, streams_of
-from supervisor.api.door import LOOPBACK, Door
 from supervisor.api.errors import problem, problem_of, request_id_of
-from supervisor.api.routes import (
+from supervisor.api.routes.runs import (
     actions,
     beats,
     changes,
     code,
     cost,
-    dev,
-    document,
     evidence,
     facts,
     files,
+    logs,
+    many,
+    runs,
+    specs,
+)
+from supervisor.api.routes.system import (
+    dev,
+    document,
     gpus,
     health,
     imports,
-    logs,
     machines,
-    many,
     metrics,
     prices,
-    runs,
-    specs,
     tokens,
     webhooks,
     zones,
 )
+from supervisor.api.wire import heads
+from supervisor.api.wire.access import Admitted
+from supervisor.api.wire.deps import Services, streams_of
+from supervisor.api.wire.door import LOOPBACK, Door
 from supervisor.domain.errors import SpotError, Unavailable
 from supervisor.ports.objectstore import StoreFull, StoreUnavailable
 from supervisor.ports.provider import ProviderUnavailable
 from supervisor.ports.store import RowUnreadable, StoreDown
-from supervisor.services.health import full_disk
+from supervisor.services.reading.health import full_disk
+from supervisor.telemetry import logs as telemetry
 
 LOG = logging.getLogger(__name__)
 ROUTERS = (

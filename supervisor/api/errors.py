@@ -11,9 +11,9 @@ from http import HTTPStatus
 
 from fastapi import Request, Response
 
-from supervisor import telemetry_metrics as metrics
 from supervisor.domain.errors import SpotError
-from supervisor.services.run_view import dumps
+from supervisor.services.views.run_view import dumps
+from supervisor.telemetry import metrics
 
 TYPE = "urn:spot-supervisor:problem:"
 MEDIA_TYPE = "application/problem+json"

@@ -13,10 +13,10 @@ import uvicorn
 from fastapi import FastAPI
 
 from supervisor.api.app import create_app
-from supervisor.api.connection import HEAD_MAX_BYTES, Patience, protocol
-from supervisor.api.deps import Services
-from supervisor.api.door import LOOPBACK
-from supervisor.api.streams import Streams
+from supervisor.api.streams.listeners import Streams
+from supervisor.api.wire.connection import HEAD_MAX_BYTES, Patience, protocol
+from supervisor.api.wire.deps import Services
+from supervisor.api.wire.door import LOOPBACK
 from supervisor.domain.errors import SettingsRefused
 
 BACKLOG = 512

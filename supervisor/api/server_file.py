@@ -9,8 +9,8 @@ import os
 from pathlib import Path
 from types import TracebackType
 
-from supervisor import telemetry
-from supervisor.serving_process import this_process
+from supervisor.settings.serving_process import this_process
+from supervisor.telemetry import logs as telemetry
 
 log = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from supervisor.cli.exits import USAGE, CliError
-from supervisor.domain.tokens import is_token
-from supervisor.serving_process import SERVER, process_in, read_record
+from supervisor.domain.access.tokens import is_token
+from supervisor.settings.serving_process import SERVER, process_in, read_record
 
 FILE = "admin-token"
 MOST_BYTES = 1000

@@ -21,10 +21,10 @@ from supervisor.cli.client import Client
 from supervisor.cli.credentials import Credentials, read_server_file
 from supervisor.cli.exits import NOT_FOUND, USAGE, CliError, Problem, Unreachable
 from supervisor.domain.errors import SpotError
-from supervisor.serving_process import process_in, serving, starting
+from supervisor.settings.serving_process import process_in, serving, starting
 
 if TYPE_CHECKING:
-    from supervisor.settings import Settings
+    from supervisor.settings.loading import Settings
 
 TERMINAL = ("completed", "partial", "failed", "stopped")
 
@@ -59,7 +59,7 @@ def client_for(
 
 
 def _settings(data_dir: str | None) -> Settings:
-    from supervisor import settings
+    from supervisor.settings import loading as settings
 
     file, env_file = os.environ.get("SPOT_CONFIG"), os.environ.get("SPOT_ENV_FILE")
     return settings.load({"data_dir": data_dir}, file=file, env_file=env_file)

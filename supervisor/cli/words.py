@@ -6,8 +6,8 @@ import json
 import re
 from datetime import UTC, datetime, timedelta
 
-from supervisor.domain.plaintext import HIDDEN, visible
-from supervisor.lifecycle.figures import DASH, age_text
+from supervisor.domain.access.plaintext import HIDDEN, visible
+from supervisor.wording.figures import DASH, age_text
 
 _UNITS_S = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|m|h|d)?")

@@ -21,9 +21,9 @@ from supervisor.dashboard import session, words
 from supervisor.dashboard.assets import assets
 from supervisor.dashboard.shaping.run_actions import duty_of, run_actions
 from supervisor.dashboard.shaping.run_rows import row_of
-from supervisor.domain.plaintext import visible
+from supervisor.domain.access.plaintext import visible
 from supervisor.domain.status import TERMINAL
-from supervisor.lifecycle.optional_figures import percent
+from supervisor.wording.optional_figures import percent
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "

@@ -14,16 +14,8 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from supervisor.lifecycle.figures import (
-    DASH,
-    age_text,
-    money_text,
-    plural,
-    rate_text,
-    short_digests,
-    size_text,
-)
-from supervisor.lifecycle.optional_figures import count, duration, epoch, money
+from supervisor.wording.figures import DASH, age_text, money_text, plural, rate_text, short_digests, size_text
+from supervisor.wording.optional_figures import count, duration, epoch, money
 
 
 class Look(NamedTuple):

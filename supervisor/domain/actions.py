@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from supervisor.contract.baton import Done
 from supervisor.domain.attempt import Try
-from supervisor.domain.baton import Done
-from supervisor.domain.machine import MachineRef
+from supervisor.domain.machines.machine import MachineRef
 
 
 @dataclass(frozen=True, slots=True)

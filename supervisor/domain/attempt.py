@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from supervisor.contract.heartbeat import Exit
 from supervisor.domain.causes import Cause
-from supervisor.domain.heartbeat import Exit
-from supervisor.domain.machine import MachineRef
-from supervisor.domain.placement import Placement
+from supervisor.domain.machines.machine import MachineRef
+from supervisor.domain.machines.placement import Placement
 
 
 @dataclass(frozen=True, slots=True)

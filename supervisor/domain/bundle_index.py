@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 
-from supervisor.domain.bundle import Member, folders_of
+from supervisor.contract.bundle import Member, folders_of
 
 VERSION = 1
 MAX_LINKS = 40  # followed in one path, as the kernel does

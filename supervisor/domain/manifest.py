@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict
 
-from supervisor.domain.baton import FileEntry
+from supervisor.contract.baton import FileEntry
 
 
 def manifest_sha256(files: Iterable[FileEntry]) -> str:

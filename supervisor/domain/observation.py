@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from supervisor.domain.baton import Baton, FileEntry
+from supervisor.contract.baton import Baton, FileEntry
+from supervisor.contract.heartbeat import Beat
 from supervisor.domain.causes import Cause
-from supervisor.domain.heartbeat import Beat
-from supervisor.domain.machine import Machine
+from supervisor.domain.machines.machine import Machine
 
 T = TypeVar("T")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from supervisor.domain.placement import Offer, OfferKey, ZoneRecord
+from supervisor.domain.machines.placement import Offer, OfferKey, ZoneRecord
+from supervisor.domain.machines.room import Room
 from supervisor.domain.policies import Knobs
-from supervisor.domain.room import Room
 
 MACHINES, BEATS = "machines", "beats"  # sources
 

@@ -15,21 +15,21 @@ from supervisor.domain.observation import BATON, NOT_READ, Observation, Seen, Un
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.domain.world import World
-from supervisor.lifecycle.clock_steps import righted
 from supervisor.lifecycle.decision import Decision, tell, unchanged
-from supervisor.lifecycle.finishing import finish
-from supervisor.lifecycle.hindsight import with_pointer
-from supervisor.lifecycle.keeping import with_evidence
-from supervisor.lifecycle.launching import launch
-from supervisor.lifecycle.placing import place
-from supervisor.lifecycle.recovering import recover
-from supervisor.lifecycle.removals import heed_removals
-from supervisor.lifecycle.retiring import Retired, earlier, next_due, retire
-from supervisor.lifecycle.running import run_on
-from supervisor.lifecycle.stopping import stop
-from supervisor.lifecycle.teardown import await_teardown
-from supervisor.lifecycle.telling import with_telling
-from supervisor.lifecycle.torn import is_torn
+from supervisor.lifecycle.ending.keeping import with_evidence
+from supervisor.lifecycle.ending.retiring import Retired, earlier, next_due, retire
+from supervisor.lifecycle.ending.torn import is_torn
+from supervisor.lifecycle.events.telling import with_telling
+from supervisor.lifecycle.living.clock_steps import righted
+from supervisor.lifecycle.living.hindsight import with_pointer
+from supervisor.lifecycle.living.removals import heed_removals
+from supervisor.lifecycle.phases.finishing import finish
+from supervisor.lifecycle.phases.launching import launch
+from supervisor.lifecycle.phases.placing import place
+from supervisor.lifecycle.phases.recovering import recover
+from supervisor.lifecycle.phases.running import run_on
+from supervisor.lifecycle.phases.stopping import stop
+from supervisor.lifecycle.phases.teardown import await_teardown
 
 Rule = Callable[[Run, Observation, World, float], Decision]
 

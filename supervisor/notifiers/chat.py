@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from supervisor.domain.announcements import KINDS
-from supervisor.lifecycle.figures import clip, ended, money_text
 from supervisor.ports.notifier import Notification
+from supervisor.wording.figures import clip, ended, money_text
 
 DONE, NOTED, WARNED, URGENT = ":white_check_mark:", ":information_source:", ":warning:", ":rotating_light:"
 _SIGNS: Mapping[str, str] = {

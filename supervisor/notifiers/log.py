@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 
-from supervisor import telemetry
 from supervisor.ports.notifier import Notification
+from supervisor.telemetry import logs as telemetry
 
 LOG = logging.getLogger(__name__)
 

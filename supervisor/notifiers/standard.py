@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from supervisor.domain.plaintext import visible, visible_in
+from supervisor.domain.access.plaintext import visible, visible_in
 from supervisor.ports.notifier import Notification
 
 BODY_BYTES = 20_000  # Standard Webhooks asks for less than 20 KB

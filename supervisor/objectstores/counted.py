@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from supervisor import telemetry_metrics as metrics
 from supervisor.ports.objectstore import (
     MAX_PAGE,
     ObjectInfo,
@@ -19,6 +18,7 @@ from supervisor.ports.objectstore import (
     Page,
     PreconditionFailed,
 )
+from supervisor.telemetry import metrics
 
 T = TypeVar("T")
 

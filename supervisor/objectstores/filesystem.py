@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from supervisor.agent.stores import errors as agent
-from supervisor.agent.stores.folder import FolderStore
+from supervisor.contract.stores import errors as agent
+from supervisor.contract.stores.folder import FolderStore
 from supervisor.ports.objectstore import (
     MAX_PAGE,
     ObjectInfo,

@@ -15,7 +15,7 @@ def open_objects(url: str) -> Iterator[ObjectReader]:
     if url.startswith("file:"):
         yield PlainFolder(url)
         return
-    from supervisor.objectstores.gcs import GcsStore
+    from supervisor.objectstores.gcs.store import GcsStore
 
     try:
         opened = GcsStore.at(url)

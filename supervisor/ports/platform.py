@@ -13,8 +13,8 @@ from datetime import date
 from typing import Protocol
 
 from supervisor.domain.findings import Finding
-from supervisor.domain.machine import MachineRef
-from supervisor.domain.placement import Offer, OfferKey
+from supervisor.domain.machines.machine import MachineRef
+from supervisor.domain.machines.placement import Offer, OfferKey
 from supervisor.ports.provider import LaunchRequest
 
 OLD_PRICE_DAYS = 30  # an older price is shown as old

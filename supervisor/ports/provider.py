@@ -11,10 +11,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from supervisor.domain.cards import Card
 from supervisor.domain.causes import Cause
-from supervisor.domain.machine import Machine, MachineListing, MachineRef
-from supervisor.domain.placement import Offer, Placement
+from supervisor.domain.machines.cards import Card
+from supervisor.domain.machines.machine import Machine, MachineListing, MachineRef
+from supervisor.domain.machines.placement import Offer, Placement
 from supervisor.ports.traits import Traits
 
 

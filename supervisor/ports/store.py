@@ -12,11 +12,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from supervisor.contract.heartbeat import Beat
 from supervisor.domain.attempt import Attempt, Pulse, Try
 from supervisor.domain.events import Event
-from supervisor.domain.heartbeat import Beat
-from supervisor.domain.machine_figures import NOTHING, MachineFigures
-from supervisor.domain.placement import OfferKey, ZoneRecord
+from supervisor.domain.machines.figures import NOTHING, MachineFigures
+from supervisor.domain.machines.placement import OfferKey, ZoneRecord
 from supervisor.domain.run import Run
 from supervisor.ports.backlog import Backlog
 from supervisor.ports.endpoints import Deliveries, Endpoints

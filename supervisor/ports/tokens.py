@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from supervisor.domain.access.tokens import Token
 from supervisor.domain.events import Event
-from supervisor.domain.tokens import Token
 
 
 class Tokens(Protocol):

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from supervisor import telemetry_metrics as metrics
 from supervisor.domain.status import Status
 from supervisor.reconciler.leader import Leader
 from supervisor.reconciler.loop import Loop
 from supervisor.reconciler.tally import Standing
-from supervisor.telemetry_counting import Reading
+from supervisor.telemetry import metrics
+from supervisor.telemetry.counting import Reading
 
 
 def readings(loop: Loop, others: Mapping[str, Leader | None]) -> Iterator[Reading]:

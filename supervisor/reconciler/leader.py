@@ -11,9 +11,9 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from supervisor import telemetry
 from supervisor.ports.clock import Clock
 from supervisor.ports.store import Lease, Store, StoreDown
+from supervisor.telemetry import logs as telemetry
 
 log = logging.getLogger(__name__)
 

@@ -16,14 +16,14 @@ from datetime import UTC, datetime, timedelta
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 
-from supervisor import telemetry
-from supervisor import telemetry_metrics as metrics
 from supervisor.ports.clock import Clock
 from supervisor.ports.store import Store, StoreDown
 from supervisor.ports.wake import Wake
-from supervisor.reconciler.freshness import CLOCK_STEP_S
 from supervisor.reconciler.leader import Leader
+from supervisor.reconciler.observing.freshness import CLOCK_STEP_S
 from supervisor.reconciler.tick import Tick
+from supervisor.telemetry import logs as telemetry
+from supervisor.telemetry import metrics
 
 log = logging.getLogger(__name__)
 

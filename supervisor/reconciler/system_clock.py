@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 
 from supervisor.ports.clock import Clock
-from supervisor.reconciler.freshness import CLOCK_STEP_S
+from supervisor.reconciler.observing.freshness import CLOCK_STEP_S
 
 LOOKS = 3
 APART_MIN_S, APART_MAX_S = 5.0, 24.0  # between two looks that count

@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from supervisor import telemetry_metrics as metrics
 from supervisor.domain.attempt import Attempt
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.run import Run
+from supervisor.telemetry import metrics
 
 SECONDS_PER_H = 3600.0
 

@@ -10,31 +10,31 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from supervisor import telemetry
-from supervisor import telemetry_metrics as metrics
+from supervisor.contract.heartbeat import Beat
+from supervisor.contract.identifiers import nonce_hash
 from supervisor.domain.events import Event, EventKind
-from supervisor.domain.heartbeat import Beat
-from supervisor.domain.identifiers import nonce_hash
-from supervisor.domain.machine import Machine
+from supervisor.domain.machines.machine import Machine
 from supervisor.domain.observation import NOT_READ, STOP, Observation, Part, Seen
 from supervisor.domain.run import Run
 from supervisor.domain.world import World
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.decision import Decision
-from supervisor.lifecycle.placement import gathered
-from supervisor.lifecycle.probing import paced
-from supervisor.lifecycle.queueing import with_turns
+from supervisor.lifecycle.offers.choosing import gathered
+from supervisor.lifecycle.offers.queueing import with_turns
+from supervisor.lifecycle.phases.probing import paced
 from supervisor.ports.clock import Clock
 from supervisor.ports.store import Change, Lease, RowUnreadable, Store
-from supervisor.reconciler.act import Actor
-from supervisor.reconciler.observe import Observer, Snapshot
-from supervisor.reconciler.outcomes import Outcomes
-from supervisor.reconciler.readers import Readers
-from supervisor.reconciler.rotation import Rotation
-from supervisor.reconciler.sampling import Sampler
-from supervisor.reconciler.sweeping import Sweeper
+from supervisor.reconciler.acting.act import Actor
+from supervisor.reconciler.acting.outcomes import Outcomes
+from supervisor.reconciler.acting.sweeping import Sweeper
+from supervisor.reconciler.observing.observe import Observer, Snapshot
+from supervisor.reconciler.observing.readers import Readers
+from supervisor.reconciler.observing.rotation import Rotation
+from supervisor.reconciler.observing.sampling import Sampler
+from supervisor.reconciler.observing.worldview import Worldview
 from supervisor.reconciler.tally import Tally
-from supervisor.reconciler.worldview import Worldview
+from supervisor.telemetry import logs as telemetry
+from supervisor.telemetry import metrics
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from supervisor.domain.placement import Placement
+from supervisor.domain.machines.placement import Placement
 from supervisor.domain.policies import Knobs, Limits, StallLimits
 from supervisor.ports.clock import Clock
 from supervisor.ports.notifier import Courier, NoCourier

@@ -12,7 +12,7 @@ from sqlalchemy import bindparam
 
 from supervisor.domain.attempt import Attempt, Try
 from supervisor.domain.events import Event
-from supervisor.domain.placement import OfferKey, ZoneRecord
+from supervisor.domain.machines.placement import OfferKey, ZoneRecord
 from supervisor.domain.run import Run
 from supervisor.ports.backlog import Backlog
 from supervisor.ports.history import StoredEvent
@@ -26,7 +26,11 @@ from supervisor.ports.store import (
     RunFilter,
     Sample,
 )
-from supervisor.storage import (
+from supervisor.storage.engine import retention, schema
+from supervisor.storage.engine.database import Database
+from supervisor.storage.engine.statements import Session, Statement, insert
+from supervisor.storage.engine.tables import meta
+from supervisor.storage.rows import (
     attempts,
     backlog,
     beats,
@@ -36,19 +40,14 @@ from supervisor.storage import (
     lines,
     pages,
     pushed,
-    retention,
     runs,
-    schema,
     zones,
 )
-from supervisor.storage.database import Database
-from supervisor.storage.deliveries import SqlDeliveries
-from supervisor.storage.endpoints import SqlEndpoints
-from supervisor.storage.history import SqlHistory
-from supervisor.storage.patrols import SqlPatrols
-from supervisor.storage.statements import Session, Statement, insert
-from supervisor.storage.tables import meta
-from supervisor.storage.tokens import SqlTokens
+from supervisor.storage.rows.deliveries import SqlDeliveries
+from supervisor.storage.rows.endpoints import SqlEndpoints
+from supervisor.storage.rows.history import SqlHistory
+from supervisor.storage.rows.patrols import SqlPatrols
+from supervisor.storage.rows.tokens import SqlTokens
 from supervisor.storage.unit_of_work import SqlTransaction, apply_batch
 
 Item = TypeVar("Item")

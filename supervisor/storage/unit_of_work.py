@@ -9,8 +9,8 @@ from typing import Any
 from supervisor.domain.events import Event
 from supervisor.domain.run import Run
 from supervisor.ports.store import Change, KeptAnswer
-from supervisor.storage import events, keys, runs
-from supervisor.storage.statements import Session
+from supervisor.storage.engine.statements import Session
+from supervisor.storage.rows import events, keys, runs
 
 
 def apply_batch(session: Session, batch: runs.Batch, channels: Sequence[str], now: float) -> dict[int, Run]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from supervisor.cli.main import main
-from supervisor.services import keys, submit
-from supervisor.services.keys import Reply
+from supervisor.services.runs import keys, submit
+from supervisor.services.runs.keys import Reply
 
 
 def check_then_insert(parts: Any, request: Any, asked: Any, caller: Any, seen: Any, now: float) -> Any:

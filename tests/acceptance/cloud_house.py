@@ -20,16 +20,16 @@ from unittest.mock import patch
 
 from google.oauth2.credentials import Credentials
 
-from supervisor.domain import heartbeat, runfiles
+from supervisor.contract import heartbeat, runfiles
+from supervisor.contract.heartbeat import Beat
 from supervisor.domain.errors import SpotError
-from supervisor.domain.heartbeat import Beat
-from supervisor.domain.machine import RUN_LABEL, SUPERVISOR_LABEL, Machine, MachineState
-from supervisor.domain.placement import Placement
-from supervisor.objectstores.gcs import GcsStore
+from supervisor.domain.machines.machine import RUN_LABEL, SUPERVISOR_LABEL, Machine, MachineState
+from supervisor.domain.machines.placement import Placement
+from supervisor.objectstores.gcs.store import GcsStore
 from supervisor.ports.provider import LaunchRequest
 from supervisor.providers.gce.config import GceConfig, offers, parse_shape, region_of
 from supervisor.providers.gce.provider import GceProvider
-from supervisor.services.submit import SubmitRequest, submit
+from supervisor.services.runs.submit import SubmitRequest, submit
 from tests.acceptance.cloud_bucket import Bucket
 from tests.cloud.cloud import BUCKET, PROJECT, ZONES, Cloud
 from tests.fakes.callers import OPS

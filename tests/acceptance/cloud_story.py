@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from supervisor.domain import runfiles
+from supervisor.contract import runfiles
 from tests.acceptance.daemon import QUICK, Daemon
 from tests.cloud.cloud import BUCKET, Cloud
 from tests.waiting import wait_for

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from supervisor.agent.stores import durable
+from supervisor.contract.stores import durable
 from tests.acceptance.daemon import Daemon
 
 FULL = "STORY_DISK_FULL"  # environment: the file that says, while it is there, that the disk is full

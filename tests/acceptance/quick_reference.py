@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from supervisor.domain import runfiles
+from supervisor.contract import runfiles
 from tests.acceptance.daemon import Daemon
 from tests.cloud.cloud import BUCKET, PROJECT, Cloud
 from tests.cloud.web import Request, Response

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import httpx
 
-from supervisor.domain import runfiles
+from supervisor.contract import runfiles
 from tests.acceptance.daemon import QUICK, Daemon, running
 from tests.waiting import wait_for
 

@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 from google.oauth2.credentials import Credentials
 
-from supervisor.domain.machine import RUN_LABEL
+from supervisor.domain.machines.machine import RUN_LABEL
 from supervisor.domain.spending import attempt_cost_usd
-from supervisor.providers.gce.clients import Compute
+from supervisor.providers.gce.calls.clients import Compute
+from supervisor.providers.gce.calls.retry import Retry
 from supervisor.providers.gce.config import GceConfig, parse_shape
-from supervisor.providers.gce.pricing import Pricing
-from supervisor.providers.gce.retry import Retry
-from supervisor.services.run_view import run_json
+from supervisor.providers.gce.prices.pricing import Pricing
+from supervisor.services.views.run_view import run_json
 from tests.acceptance.cloud_house import SHAPE, CloudHouse, cloud_house
 from tests.cloud import compute_bill as bill
 from tests.cloud.billing import PER_GIB_MONTH

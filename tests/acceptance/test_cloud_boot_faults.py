@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.domain import runfiles
+from supervisor.contract import runfiles
 from tests.acceptance.cloud_story import CloudStory, cloud_story
 from tests.cloud.cloud import BUCKET, ZONES
 from tests.cloud.vm_scene import Scene

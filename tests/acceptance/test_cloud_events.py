@@ -12,17 +12,17 @@ import pytest
 from google.oauth2.credentials import Credentials
 
 from supervisor.domain.errors import ConfirmNeeded, EvidenceNotFound
-from supervisor.providers.gce.clients import Compute
+from supervisor.providers.gce.advice.data_places import DataPlaces
+from supervisor.providers.gce.calls.clients import Compute
+from supervisor.providers.gce.calls.retry import Retry
 from supervisor.providers.gce.config import GceConfig
-from supervisor.providers.gce.data_places import DataPlaces
-from supervisor.providers.gce.disasters import GceDisasters
+from supervisor.providers.gce.machines.disasters import GceDisasters
 from supervisor.providers.gce.platform import GcePlatform
-from supervisor.providers.gce.retry import Retry
-from supervisor.services.console import archived_console, follow_console
-from supervisor.services.dev import Dev
-from supervisor.services.health import LoopStatus
-from supervisor.services.heartbeat import BeatInbox
-from supervisor.services.queries import Queries
+from supervisor.services.reading.console import archived_console, follow_console
+from supervisor.services.reading.health import LoopStatus
+from supervisor.services.reading.queries import Queries
+from supervisor.services.runs.dev import Dev
+from supervisor.services.runs.heartbeat import BeatInbox
 from tests.acceptance.cloud_house import CloudHouse, cloud_house
 from tests.acceptance.test_cloud_faults_ends import trains
 from tests.acceptance.test_cloud_faults_placing import completes

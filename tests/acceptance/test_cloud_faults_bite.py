@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.domain.machine import Machine, MachineListing, MachineState
-from supervisor.image_registry import Registries
+from supervisor.domain.machines.machine import Machine, MachineListing, MachineState
+from supervisor.images.image_registry import Registries
 from supervisor.ports.provider import LaunchRequest, NoCapacity, ProviderUnavailable
-from supervisor.providers.gce.launching import Launcher
+from supervisor.providers.gce.machines.launching import Launcher
 from supervisor.providers.gce.provider import GceProvider
 from tests.acceptance import test_cloud_faults_ends as ends
 from tests.acceptance import test_cloud_faults_placing as placing

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.domain import heartbeat, runfiles
-from supervisor.domain.machine import RUN_LABEL, SUPERVISOR_LABEL
+from supervisor.contract import heartbeat, runfiles
+from supervisor.domain.machines.machine import RUN_LABEL, SUPERVISOR_LABEL
 from tests.acceptance.cloud_house import CloudHouse, cloud_house
 from tests.acceptance.test_cloud_faults_placing import completes
 from tests.cloud.cloud import BUCKET, ZONES

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.domain.machine import Machine
+from supervisor.domain.machines.machine import Machine
 from supervisor.ports.provider import LaunchRequest
-from supervisor.providers.gce import errors, retry
-from supervisor.providers.gce.errors import ApiError
-from supervisor.providers.gce.launching import Launcher
+from supervisor.providers.gce.calls import errors, retry
+from supervisor.providers.gce.calls.errors import ApiError
+from supervisor.providers.gce.machines.launching import Launcher
 from tests.acceptance.cloud_matrix import ANSWERS, CALLS, OF_ALL, Cell, MatrixHouse, cells, matrix_house
 
 AT_ONCE, PAUSE_S, WINDOW_S = 9, 20.0, 75.0

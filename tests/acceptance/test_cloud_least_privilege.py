@@ -15,13 +15,13 @@ import pytest
 from google.auth.transport.requests import AuthorizedSession
 from google.oauth2.credentials import Credentials
 
-from supervisor.building import google_service
-from supervisor.building.build import build
-from supervisor.building.request import DOCKER, GCLOUD, STAGED, WAYS, BuildRequest, Built, checked
-from supervisor.providers.gce import doctor_places
-from supervisor.providers.gce.clients import Compute
+from supervisor.images import google_service
+from supervisor.images.build import build
+from supervisor.images.request import DOCKER, GCLOUD, STAGED, WAYS, BuildRequest, Built, checked
+from supervisor.providers.gce.calls.clients import Compute
+from supervisor.providers.gce.calls.retry import Retry
 from supervisor.providers.gce.config import DataDisk, GceConfig, parse_shape
-from supervisor.providers.gce.retry import Retry
+from supervisor.providers.gce.doctor import places as doctor_places
 from tests.acceptance.cloud_story import CloudStory, cloud_story
 from tests.cloud import rolefiles
 from tests.cloud.access import Access, Use

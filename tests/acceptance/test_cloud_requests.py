@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from supervisor.domain import runfiles
+from supervisor.contract import runfiles
 from tests.acceptance.cloud_house import CloudHouse, cloud_house
 from tests.cloud.cloud import BUCKET, ZONES
 from tests.scenarios.sim_plan import Plan

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.domain import runfiles
+from supervisor.contract import runfiles
 from tests.acceptance.canaries import assert_nowhere, canary, forms
 from tests.acceptance.cloud_story import CloudStory, cloud_story, twin
 from tests.cloud.cloud import BUCKET, ZONES

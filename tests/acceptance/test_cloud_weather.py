@@ -13,10 +13,11 @@ from unittest.mock import patch
 
 import pytest
 
-from supervisor.domain.machine import MachineState
+from supervisor.domain.machines.machine import MachineState
 from supervisor.ports.provider import LaunchFailed, LaunchRequest, NoCapacity
-from supervisor.providers.gce import errors, listing, machine, records
-from supervisor.providers.gce.launching import Launcher
+from supervisor.providers.gce.calls import errors
+from supervisor.providers.gce.machines import listing, machine, records
+from supervisor.providers.gce.machines.launching import Launcher
 from tests.acceptance.weather_story import live
 from tests.scenarios.conftest import memory_folder
 

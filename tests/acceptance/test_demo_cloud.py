@@ -10,7 +10,7 @@ import pytest
 
 from examples import demo
 from examples.demo_cloud import CloudDemo
-from supervisor import settings as settings_of
+from supervisor.settings import loading as settings_of
 from tests.cloud.cloud import BUCKET, ZONES
 
 

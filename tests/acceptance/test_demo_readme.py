@@ -14,7 +14,7 @@ from examples import demo
 from examples.demo_screen import Screen
 from examples.demo_story import DISASTERS
 from examples.demo_verdict import EXPECTED_CAUSES, Facts, summary
-from supervisor.cli.views import ATTEMPT_TITLES
+from supervisor.cli.views.runs import ATTEMPT_TITLES
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 STAMPED = re.compile(r"\d\d:\d\d:\d\d  (?:  (?:· |= |[a-z_]+: ))?\S.*")

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.cli import fleet, main
+from supervisor.cli import main
+from supervisor.cli.runs import fleet
 from tests.acceptance.cloud_story import DURATIONS, PACE
 from tests.acceptance.daemon import Daemon
 from tests.acceptance.old_commands import OLD

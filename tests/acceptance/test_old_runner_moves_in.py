@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from supervisor.domain import runfiles
-from supervisor.settings_env_file import OLD_KEYS
+from supervisor.contract import runfiles
+from supervisor.settings.env.file import OLD_KEYS
 from tests.acceptance.cloud_story import DURATIONS, PACE, CloudStory
 from tests.acceptance.daemon import Daemon
 from tests.cloud.cloud import BUCKET, PROJECT, Cloud

@@ -11,7 +11,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from supervisor.domain.heartbeat import Beat, encode
+from supervisor.contract.heartbeat import Beat, encode
 from tests.acceptance.daemon import Daemon, running
 from tests.acceptance.replicas import LEASE_TTL_S, Training, agents, environment, leading
 from tests.integration.postgres_server import PostgresServer, running_postgres

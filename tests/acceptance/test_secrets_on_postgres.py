@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.domain import runfiles
+from supervisor.contract import runfiles
 from tests.acceptance.canaries import assert_nowhere, canary, rows_with
 from tests.acceptance.daemon import Daemon
 from tests.acceptance.replicas import environment, leading

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from supervisor.domain import heartbeat, runfiles
-from supervisor.domain.heartbeat import Beat
+from supervisor.contract import heartbeat, runfiles
+from supervisor.contract.heartbeat import Beat
 from tests.acceptance.stories import STORY, Stories, stories
 from tests.waiting import wait_for
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.domain import runfiles
+from supervisor.contract import runfiles
 from tests.acceptance.stories import Stories, stories
 
 SPOT = Path(sys.executable).with_name("spot")

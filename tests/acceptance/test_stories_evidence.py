@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.domain import runfiles
+from supervisor.contract import runfiles
 from tests.acceptance.cgroups import ENTER, memory_group
 from tests.acceptance.daemon import Daemon
 from tests.acceptance.disks import SmallDisk

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.domain import runfiles
+from supervisor.contract import runfiles
 from tests.acceptance.daemon import machine_pids
 from tests.acceptance.stories import TRAINING, Stories, stories
 

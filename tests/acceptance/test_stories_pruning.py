@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.domain import runfiles
+from supervisor.contract import runfiles
 from tests.acceptance.stories import STORY, Stories, stories
 
 pytestmark = pytest.mark.xdist_group("stories-pruning")

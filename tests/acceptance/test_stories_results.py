@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.domain import runfiles
+from supervisor.contract import runfiles
 from tests.acceptance.daemon import Daemon
 from tests.acceptance.stories import Stories, pids_of, stories
 from tests.waiting import wait_for
@@ -43,7 +43,7 @@ def spawn_pull(daemon: Daemon, *words: str, slow: bool = False) -> subprocess.Po
     start = "from supervisor.cli.main import main; main()"
     if slow:
         start = (
-            "import time; from supervisor.cli import fetching, pulling; fetching.CHUNK_BYTES = 65536; "
+            "import time; from supervisor.cli.files import fetching, pulling; fetching.CHUNK_BYTES = 65536; "
             "plain = pulling.Part.write; "
             "pulling.Part.write = lambda part, chunk: (time.sleep(0.01), plain(part, chunk))[1]; " + start
         )

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.domain import runfiles
+from supervisor.contract import runfiles
 from tests.acceptance.canaries import assert_nowhere, canary, doors, files_with
 from tests.acceptance.stories import STORY, Stories, stories
 from tests.waiting import wait_for

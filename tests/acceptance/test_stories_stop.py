@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from supervisor.lifecycle.figures import DASH
+from supervisor.wording.figures import DASH
 from tests.acceptance.stories import Stories, stories
 from tests.waiting import wait_for
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.serving_process import serving, starting
+from supervisor.settings.serving_process import serving, starting
 from tests.acceptance.daemon import OF_WHO_TESTS, QUICK, kill_if_there, machine_pids
 from tests.waiting import wait_for
 

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from supervisor.domain.machine import SUPERVISOR_LABEL
+from supervisor.domain.machines.machine import SUPERVISOR_LABEL
 from tests.acceptance.weather_house import WeatherHouse
 from tests.cloud.cloud import ZONES
 

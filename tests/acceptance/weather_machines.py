@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from supervisor.domain.machine import RUN_LABEL, SUPERVISOR_LABEL
+from supervisor.domain.machines.machine import RUN_LABEL, SUPERVISOR_LABEL
 from tests.acceptance.weather import Weather, deed
 from tests.cloud.cloud import ZONES
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from supervisor.domain import runfiles
-from supervisor.services.resume import Wish, resume
-from supervisor.services.stop import stop
+from supervisor.contract import runfiles
+from supervisor.services.runs.resume import Wish, resume
+from supervisor.services.runs.stop import stop
 from tests.acceptance.weather import Weather, deed
 from tests.cloud.cloud import BUCKET
 from tests.fakes.callers import OPS

@@ -11,13 +11,13 @@ from pathlib import Path
 
 from supervisor.domain.causes import Cause
 from supervisor.domain.errors import SpotError
-from supervisor.domain.machine import RUN_LABEL, SUPERVISOR_LABEL
+from supervisor.domain.machines.machine import RUN_LABEL, SUPERVISOR_LABEL
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.ports.objectstore import StoreUnavailable
 from supervisor.ports.provider import ProviderUnavailable
 from supervisor.ports.store import StoreDown
-from supervisor.services.resume import Wish, resume
+from supervisor.services.runs.resume import Wish, resume
 from tests.acceptance import weather_machines, weather_network, weather_people  # noqa: F401  their deeds
 from tests.acceptance.weather import Weather
 from tests.acceptance.weather_house import WeatherHouse

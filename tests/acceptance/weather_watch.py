@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from supervisor.domain import baton as batons
-from supervisor.domain import runfiles
+from supervisor.contract import baton as batons
+from supervisor.contract import runfiles
+from supervisor.contract.identifiers import parse_launch_id
 from supervisor.domain.attempt import Attempt
 from supervisor.domain.causes import Cause, rule_for
 from supervisor.domain.events import EventKind
-from supervisor.domain.identifiers import parse_launch_id
-from supervisor.domain.machine import RUN_LABEL, MachineRef
+from supervisor.domain.machines.machine import RUN_LABEL, MachineRef
 from supervisor.domain.run import Run
 from tests.acceptance.weather import Weather
 from tests.acceptance.weather_wire import Requests

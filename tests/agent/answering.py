@@ -5,8 +5,8 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from supervisor.domain import heartbeat
-from supervisor.domain.heartbeat import Beat
+from supervisor.contract import heartbeat
+from supervisor.contract.heartbeat import Beat
 
 
 class ListeningServer:

@@ -1,7 +1,7 @@
 """A bucket on loopback and the agent's client of it, with a clock that passes at once where the client pauses."""
 
-from supervisor.agent.googleapi import Pace
-from supervisor.agent.stores.gcs import SMALL_BYTES, GcsStore
+from supervisor.agent.store.gcs import SMALL_BYTES, GcsStore
+from supervisor.agent.store.googleapi import Pace
 from tests.agent.desk import HandClock
 from tests.cloud.storage import StorageFake
 

@@ -3,15 +3,15 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from supervisor.agent.batonio import BatonKeeper
-from supervisor.agent.candidates import CheckpointFolder
-from supervisor.agent.checkpoints import CheckpointSaver, Hooks, step_in_name
-from supervisor.agent.masking import NOTHING, Masker
-from supervisor.agent.pruning import Pruner
-from supervisor.domain import baton as rules
-from supervisor.domain import runfiles
-from supervisor.domain.baton import KEEP, Keep
-from supervisor.domain.heartbeat import Pruned
+from supervisor.agent.checkpoints.candidates import CheckpointFolder
+from supervisor.agent.checkpoints.keeping import CheckpointSaver, Hooks, step_in_name
+from supervisor.agent.checkpoints.pruning import Pruner
+from supervisor.agent.machine.masking import NOTHING, Masker
+from supervisor.agent.store.batonio import BatonKeeper
+from supervisor.contract import baton as rules
+from supervisor.contract import runfiles
+from supervisor.contract.baton import KEEP, Keep
+from supervisor.contract.heartbeat import Pruned
 from tests.agent.desk import HOLDER, RUN, HandClock, held, patient, store_in
 
 

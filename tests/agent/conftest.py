@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.agent.stores.gcs import GcsStore
-from supervisor.agent_bundle import write_agent
+from supervisor.agent.store.gcs import GcsStore
+from supervisor.machinefolder.agent_archive import write_agent
 from tests.agent.bucket_desk import BUCKET, LARGE, store_at
 from tests.agent.desk import HandClock
 from tests.agent.machine_rig import Rig

@@ -4,13 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from supervisor.agent.batonio import BatonKeeper
-from supervisor.agent.identity import Identity
-from supervisor.agent.job import Job
-from supervisor.agent.patience import Patience
-from supervisor.agent.stores.folder import FolderStore
-from supervisor.domain import baton as rules
-from supervisor.domain import runfiles
+from supervisor.agent.machine.identity import Identity
+from supervisor.agent.machine.job import Job
+from supervisor.agent.store.batonio import BatonKeeper
+from supervisor.agent.store.patience import Patience
+from supervisor.contract import baton as rules
+from supervisor.contract import runfiles
+from supervisor.contract.stores.folder import FolderStore
 from tests.agent.stormy_store import StormyStore
 
 IDENTITY = Identity("b" * 32, 100, 200)

@@ -11,12 +11,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from supervisor.agent.stores.errors import ObjectMissing, PreconditionFailed
-from supervisor.agent.stores.folder import FolderStore
-from supervisor.domain import baton as rules
-from supervisor.domain import heartbeat, identifiers, runfiles
-from supervisor.domain.baton import Baton
-from supervisor.domain.heartbeat import Beat
+from supervisor.contract import baton as rules
+from supervisor.contract import heartbeat, identifiers, runfiles
+from supervisor.contract.baton import Baton
+from supervisor.contract.heartbeat import Beat
+from supervisor.contract.stores.errors import ObjectMissing, PreconditionFailed
+from supervisor.contract.stores.folder import FolderStore
 from tests.agent.answering import ListeningServer
 from tests.waiting import wait_for
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from supervisor.agent.gpus import GpuReader
+from supervisor.agent.machine.gpus import GpuReader
 
 NOT_SUPPORTED, TIMEOUT, LOST = 3, 10, 15
 

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from supervisor.agent.googleapi import Pace
-from supervisor.agent.stores.gcs import GcsStore
-from supervisor.domain import baton as rules
-from supervisor.domain import heartbeat, identifiers, runfiles
-from supervisor.domain.heartbeat import Beat
+from supervisor.agent.store.gcs import GcsStore
+from supervisor.agent.store.googleapi import Pace
+from supervisor.contract import baton as rules
+from supervisor.contract import heartbeat, identifiers, runfiles
+from supervisor.contract.heartbeat import Beat
 from tests.agent.answering import ListeningServer
 from tests.agent.bucket_desk import BUCKET
 from tests.agent.machine_rig import PACES, RUN, TOY

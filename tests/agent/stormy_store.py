@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from supervisor.agent.stores.errors import StoreFull, StoreUnavailable
-from supervisor.agent.stores.folder import FolderStore
+from supervisor.contract.stores.errors import StoreFull, StoreUnavailable
+from supervisor.contract.stores.folder import FolderStore
 
 
 class StormyStore:

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from supervisor.agent.attention import Attention
-from supervisor.agent.reach import Reach
-from supervisor.domain import heartbeat
+from supervisor.agent.store.reach import Reach
+from supervisor.agent.watch.attention import Attention
+from supervisor.contract import heartbeat
 from tests.agent.desk import HandClock, job
 
 

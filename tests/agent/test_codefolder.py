@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from supervisor.agent.codefolder import bring
-from supervisor.agent.patience import GaveUp
-from supervisor.agent.preparing import Unfit
-from supervisor.agent.transfer import TRIES
-from supervisor.domain import heartbeat, runfiles
+from supervisor.agent.life.codefolder import bring
+from supervisor.agent.machine.preparing import Unfit
+from supervisor.agent.store.patience import GaveUp
+from supervisor.agent.store.transfer import TRIES
+from supervisor.contract import heartbeat, runfiles
 from tests.agent.desk import HandClock, patient, store_in
 from tests.agent.machine_rig import Rig
 from tests.agent.stormy_store import StormyStore
@@ -97,7 +97,7 @@ def test_without_the_hash_it_would_be_unpacked(
     """Broken on purpose: what the last test relies on."""
     name, _ = bundle_of()
     weather.stormy.calm.put(runfiles.code(name), bundle_of({"train.py": b"other"})[1])
-    monkeypatch.setattr("supervisor.domain.bundle.Opened.sha256", name)
+    monkeypatch.setattr("supervisor.contract.bundle.Opened.sha256", name)
     bring(weather, name, str(tmp_path / "code"), patient(clock))
     assert (tmp_path / "code" / "train.py").read_bytes() == b"other"
 
@@ -138,7 +138,7 @@ def test_a_full_disk_is_told_as_one(
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("supervisor.agent.codefolder._write", full)
+    monkeypatch.setattr("supervisor.agent.life.codefolder._write", full)
     with pytest.raises(OSError, match="No space left on device"):
         bring(weather, stored(weather), str(tmp_path / "code"), patient(clock))
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.agent.condaenv import activated, environments, with_venv
-from supervisor.agent.training import NOT_FOUND, NotStarted
-from supervisor.domain.heartbeat import MAX_TEXT, NO_CONDA, NO_VENV
+from supervisor.agent.machine.condaenv import activated, environments, with_venv
+from supervisor.agent.machine.training import NOT_FOUND, NotStarted
+from supervisor.contract.heartbeat import MAX_TEXT, NO_CONDA, NO_VENV
 
 
 def made(prefix: Path) -> str:
@@ -18,7 +18,7 @@ def made(prefix: Path) -> str:
 @pytest.fixture
 def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> "dict[str, str]":
     """A home of its own, and no conda of this computer."""
-    monkeypatch.setattr("supervisor.agent.condaenv.SYSTEM", ())
+    monkeypatch.setattr("supervisor.agent.machine.condaenv.SYSTEM", ())
     (tmp_path / "home").mkdir()
     return {"HOME": str(tmp_path / "home"), "PATH": "/usr/bin:/bin"}
 

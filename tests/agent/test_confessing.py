@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.agent.leaving import Leaving
-from supervisor.agent.loadcheck import LoadCheck
-from supervisor.agent.machinefolder import MachineFolder
-from supervisor.agent.results import ResultsUploader, Unverified
-from supervisor.agent.station import Station
-from supervisor.agent.supervise import Supervision
+from supervisor.agent.checkpoints.results import ResultsUploader, Unverified
+from supervisor.agent.life.leaving import Leaving
+from supervisor.agent.life.loadcheck import LoadCheck
+from supervisor.agent.life.station import Station
+from supervisor.agent.life.supervise import Supervision
+from supervisor.agent.machine.machinefolder import MachineFolder
 from tests.agent.desk import IDENTITY, HandClock, job, patient, store_in
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.agent import cuda
-from supervisor.agent.patience import GaveUp
+from supervisor.agent.machine import cuda
+from supervisor.agent.store.patience import GaveUp
 from tests.agent.machine_rig import Rig
 from tests.agent.nvml_library import CUDA, build
 

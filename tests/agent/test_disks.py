@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from supervisor.agent import disks
+from supervisor.agent.machine import disks
 
 MIB = 2**20
 

@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from supervisor.domain import baton as rules
-from supervisor.domain import heartbeat, runfiles
+from supervisor.contract import baton as rules
+from supervisor.contract import heartbeat, runfiles
 from supervisor.domain.causes import Cause
-from supervisor.lifecycle.exits import end_of
+from supervisor.lifecycle.ending.exits import end_of
 from tests.agent.machine_rig import RUN, Rig
 from tests.waiting import wait_for
 

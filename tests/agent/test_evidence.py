@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from supervisor.agent.stores.durable import locked
-from supervisor.agent.stores.sidecars import key_hash
-from supervisor.agent.stores.walking import LOCKS
-from supervisor.domain import runfiles
+from supervisor.contract import runfiles
+from supervisor.contract.stores.durable import locked
+from supervisor.contract.stores.sidecars import key_hash
+from supervisor.contract.stores.walking import LOCKS
 from tests.agent.desk import RUN
 from tests.agent.machine_rig import Rig
 from tests.waiting import wait_for

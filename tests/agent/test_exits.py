@@ -5,8 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.agent.exits import SteppedLog, failed_after_work, finished, judge, last_line, matches_any
-from supervisor.domain.heartbeat import Exit
+from supervisor.agent.watch.exits import (
+    SteppedLog,
+    failed_after_work,
+    finished,
+    judge,
+    last_line,
+    matches_any,
+)
+from supervisor.contract.heartbeat import Exit
 
 TERM, KILL = int(signal.SIGTERM), int(signal.SIGKILL)
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from supervisor.agent.facts import collect
-from supervisor.agent.hostfacts import gpu_facts, host_facts
-from supervisor.agent.pythonfacts import python_facts, python_of
+from supervisor.agent.facts.hostfacts import gpu_facts, host_facts
+from supervisor.agent.facts.noted import collect
+from supervisor.agent.facts.pythonfacts import python_facts, python_of
 from tests.agent.desk import job
 
 PYTHON_DIR = str(Path(sys.executable).parent)

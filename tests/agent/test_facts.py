@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from supervisor.agent import facts as facts_module
-from supervisor.agent.attention import Attention
-from supervisor.agent.facts import MAX_BYTES, FactsDuty, collect, encode, seeds, with_hash
-from supervisor.agent.masking import Masker
-from supervisor.agent.pythonfacts import KILLED
-from supervisor.agent.reach import Reach
-from supervisor.domain import heartbeat, runfiles
+from supervisor.agent.facts import noted as facts_module
+from supervisor.agent.facts.noted import MAX_BYTES, FactsDuty, collect, encode, seeds, with_hash
+from supervisor.agent.facts.pythonfacts import KILLED
+from supervisor.agent.machine.masking import Masker
+from supervisor.agent.store.reach import Reach
+from supervisor.agent.watch.attention import Attention
+from supervisor.contract import heartbeat, runfiles
 from tests.agent.desk import RUN, HandClock, job, store_in
 
 WANDB = "https://wandb.ai/me/digits/runs/3kq9x1ab"

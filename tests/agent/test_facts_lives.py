@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.domain import heartbeat, runfiles
+from supervisor.contract import heartbeat, runfiles
 from tests.agent.machine_rig import RUN, Rig
 from tests.waiting import wait_for
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.domain import heartbeat
+from supervisor.contract import heartbeat
 from tests.agent.machine_rig import Rig
 from tests.components import require_component
 from tests.waiting import wait_for

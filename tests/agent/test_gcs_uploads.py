@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.agent.stores.errors import ABSENT, ObjectMissing, PreconditionFailed, StoreUnavailable
-from supervisor.agent.stores.gcs import GcsStore
+from supervisor.agent.store.gcs import GcsStore
+from supervisor.contract.stores.errors import ABSENT, ObjectMissing, PreconditionFailed, StoreUnavailable
 from tests.agent.bucket_desk import BUCKET, INSERT, LARGE, PREFIX
 from tests.cloud.storage import StorageFake
 from tests.cloud.web import Reset
@@ -84,7 +84,7 @@ def test_a_file_that_shrinks_on_its_way_is_no_object(
     real = os.fstat
     larger = LARGE + 1_000
     monkeypatch.setattr(
-        "supervisor.agent.stores.gcs.os.fstat",
+        "supervisor.agent.store.gcs.os.fstat",
         lambda descriptor: os.stat_result((*real(descriptor)[:6], larger, *real(descriptor)[7:])),
     )
     with pytest.raises(StoreUnavailable, match="became shorter"):

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.agent.stores.errors import StoreUnavailable
-from supervisor.domain import baton as rules
-from supervisor.domain import runfiles
-from supervisor.domain.baton import Keep
-from supervisor.domain.heartbeat import Pruned
+from supervisor.contract import baton as rules
+from supervisor.contract import runfiles
+from supervisor.contract.baton import Keep
+from supervisor.contract.heartbeat import Pruned
+from supervisor.contract.stores.errors import StoreUnavailable
 from tests.agent.checkpoint_desk import Desk
 from tests.agent.desk import RUN
 

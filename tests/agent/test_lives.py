@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from supervisor.domain import heartbeat, runfiles
+from supervisor.contract import heartbeat, runfiles
 from tests.agent.machine_rig import RUN, Rig
 from tests.waiting import wait_for
 

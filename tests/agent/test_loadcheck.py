@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from supervisor.domain import heartbeat
+from supervisor.contract import heartbeat
 from tests.agent.machine_rig import RUN, Rig
 from tests.waiting import wait_for
 

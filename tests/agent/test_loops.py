@@ -2,8 +2,8 @@
 
 import pytest
 
-from supervisor.agent import loops
-from supervisor.agent.loops import LAST_TRIES, Loop
+from supervisor.agent.life import loops
+from supervisor.agent.life.loops import LAST_TRIES, Loop
 from tests.waiting import wait_for
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.agent.preparing import THREAD_POOLS, thread_caps
-from supervisor.domain import heartbeat
-from supervisor.domain.beat_telemetry import Telemetry, decode, size_bytes
-from supervisor.domain.heartbeat import Beat
+from supervisor.agent.machine.preparing import THREAD_POOLS, thread_caps
+from supervisor.contract import heartbeat
+from supervisor.contract.beat_telemetry import Telemetry, decode, size_bytes
+from supervisor.contract.heartbeat import Beat
 from tests.acceptance.cgroups import ENTER, cpu_group
 from tests.agent.machine_rig import Rig
 from tests.agent.nvml_library import build

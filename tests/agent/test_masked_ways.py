@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.agent import exits
-from supervisor.agent.logs import CHUNK_BYTES, LINE_BYTES, LogShipper
-from supervisor.agent.masking import NOTHING, Masker
-from supervisor.agent.results import ResultsUploader, Unverified
-from supervisor.agent.resultsfolder import ResultsFolder
-from supervisor.agent.situation import Situation
-from supervisor.domain import heartbeat, runfiles
-from supervisor.domain.heartbeat import MAX_TEXT
+from supervisor.agent.checkpoints.results import ResultsUploader, Unverified
+from supervisor.agent.checkpoints.resultsfolder import ResultsFolder
+from supervisor.agent.machine.masking import NOTHING, Masker
+from supervisor.agent.watch import exits
+from supervisor.agent.watch.logs import CHUNK_BYTES, LINE_BYTES, LogShipper
+from supervisor.agent.watch.situation import Situation
+from supervisor.contract import heartbeat, runfiles
+from supervisor.contract.heartbeat import MAX_TEXT
 from tests.agent.checkpoint_desk import Desk
 from tests.agent.desk import IDENTITY, RUN, HandClock, job, patient, store_in
 

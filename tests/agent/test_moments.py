@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from supervisor.agent.candidates import CheckpointFolder
-from supervisor.agent.checkpoints import CheckpointSaver, Hooks, Results, step_in_name
-from supervisor.agent.moments import PENDING, Moment, Moments, Taker
-from supervisor.agent.pruning import Pruner
-from supervisor.agent.renames import Renames
-from supervisor.agent.resultsaver import NO_TIME, ResultsSaver
-from supervisor.agent.resultsfolder import ResultsFolder, Signature
-from supervisor.domain import baton as rules
-from supervisor.domain import runfiles
-from supervisor.domain.baton import KEEP
-from supervisor.domain.savedresults import LeftOut, SavedResults, decode
+from supervisor.agent.checkpoints.candidates import CheckpointFolder
+from supervisor.agent.checkpoints.keeping import CheckpointSaver, Hooks, Results, step_in_name
+from supervisor.agent.checkpoints.moments import PENDING, Moment, Moments, Taker
+from supervisor.agent.checkpoints.pruning import Pruner
+from supervisor.agent.checkpoints.renames import Renames
+from supervisor.agent.checkpoints.resultsaver import NO_TIME, ResultsSaver
+from supervisor.agent.checkpoints.resultsfolder import ResultsFolder, Signature
+from supervisor.contract import baton as rules
+from supervisor.contract import runfiles
+from supervisor.contract.baton import KEEP
+from supervisor.contract.savedresults import LeftOut, SavedResults, decode
 from tests.agent.desk import HOLDER, RUN, HandClock, held, patient, store_in
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.agent.gpus import GpuReader
-from supervisor.agent.nvidiasmi import NvidiaSmi
-from supervisor.domain.beat_telemetry import Gpus
+from supervisor.agent.machine.gpus import GpuReader
+from supervisor.agent.machine.nvidiasmi import NvidiaSmi
+from supervisor.contract.beat_telemetry import Gpus
 from tests.agent.nvml_duck import no_library
 
 LINES = (

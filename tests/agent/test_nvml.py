@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from supervisor.agent.gpus import GpuReader
-from supervisor.agent.nvml import Nvml, NvmlFailed
-from supervisor.domain.beat_telemetry import Gpus
+from supervisor.agent.machine.gpus import GpuReader
+from supervisor.agent.machine.nvml import Nvml, NvmlFailed
+from supervisor.contract.beat_telemetry import Gpus
 from tests.agent.nvml_duck import LOST, TIMEOUT, Duck, no_library, reader, temperature
 from tests.agent.nvml_library import build
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.agent import preemption
-from supervisor.agent.machinefolder import MachineFolder
-from supervisor.agent.metadata import MetadataServer
-from supervisor.agent.preemption import AGAIN_S, SHUTDOWN_S, PreemptionWatch
+from supervisor.agent.machine.machinefolder import MachineFolder
+from supervisor.agent.store.metadata import MetadataServer
+from supervisor.agent.watch import preemption
+from supervisor.agent.watch.preemption import AGAIN_S, SHUTDOWN_S, PreemptionWatch
 from tests.cloud.metadata import MetadataFake
 from tests.cloud.web import Reset, Response
 from tests.waiting import wait_for

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.agent.proctree import ProcessTree
-from supervisor.domain.beat_telemetry import Tree
+from supervisor.agent.machine.proctree import ProcessTree
+from supervisor.contract.beat_telemetry import Tree
 from tests.waiting import wait_for
 
 # A command with a child, and a grandchild that has lost its parent: it stays in the session, or leaves it.

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from supervisor.agent import spot_progress
-from supervisor.agent.progress import LINE_BYTES, READ_BYTES, Pace, Progress
+from supervisor.agent.watch.progress import LINE_BYTES, READ_BYTES, Pace, Progress
 from tests.agent.desk import HandClock
 
 

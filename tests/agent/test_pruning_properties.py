@@ -17,14 +17,14 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from supervisor.agent.batonio import BatonKeeper
-from supervisor.agent.candidates import CheckpointFolder
-from supervisor.agent.checkpoints import CheckpointSaver, Hooks, step_in_name
-from supervisor.agent.pruning import Pruner
-from supervisor.domain import baton as rules
-from supervisor.domain import runfiles
-from supervisor.domain.baton import Baton, Holder, Keep, Pointer
-from supervisor.domain.heartbeat import Pruned
+from supervisor.agent.checkpoints.candidates import CheckpointFolder
+from supervisor.agent.checkpoints.keeping import CheckpointSaver, Hooks, step_in_name
+from supervisor.agent.checkpoints.pruning import Pruner
+from supervisor.agent.store.batonio import BatonKeeper
+from supervisor.contract import baton as rules
+from supervisor.contract import runfiles
+from supervisor.contract.baton import Baton, Holder, Keep, Pointer
+from supervisor.contract.heartbeat import Pruned
 from tests.agent.crashing_store import Crash, Weather
 from tests.agent.desk import RUN, HandClock, patient
 

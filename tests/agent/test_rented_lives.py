@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.domain import baton as rules
-from supervisor.domain import heartbeat, runfiles
+from supervisor.contract import baton as rules
+from supervisor.contract import heartbeat, runfiles
 from tests.agent.bucket_desk import BUCKET
 from tests.agent.machine_rig import RUN, TOY
 from tests.agent.rented import BOOT_SEQUENCES, VM, Rented

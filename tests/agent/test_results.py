@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from supervisor.agent import results
-from supervisor.agent.results import ResultsUploader, Unverified
-from supervisor.agent.resultsfolder import ResultsFolder
-from supervisor.agent.transfer import hash_file
-from supervisor.domain.baton import BatonRefused, FileEntry
+from supervisor.agent.checkpoints import results
+from supervisor.agent.checkpoints.results import ResultsUploader, Unverified
+from supervisor.agent.checkpoints.resultsfolder import ResultsFolder
+from supervisor.agent.store.transfer import hash_file
+from supervisor.contract.baton import BatonRefused, FileEntry
 from tests.agent.desk import HandClock, patient, store_in
 
 PREFIX = "runs/digits-7/results/g1/"

@@ -4,8 +4,8 @@ import os
 import signal
 from pathlib import Path
 
-from supervisor.domain import heartbeat, savedresults
-from supervisor.domain.baton import FileEntry, saved_results
+from supervisor.contract import heartbeat, savedresults
+from supervisor.contract.baton import FileEntry, saved_results
 from tests.agent.machine_rig import Rig
 from tests.waiting import wait_for
 

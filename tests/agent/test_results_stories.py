@@ -19,18 +19,18 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from supervisor.agent.batonio import BatonKeeper
-from supervisor.agent.candidates import CheckpointFolder
-from supervisor.agent.checkpoints import CheckpointSaver, Hooks, Results, step_in_name
-from supervisor.agent.moments import Moment, Moments, Taker
-from supervisor.agent.pruning import Pruner
-from supervisor.agent.restore import Restorer
-from supervisor.agent.results import ResultsUploader
-from supervisor.agent.resultsaver import ResultsSaver
-from supervisor.agent.resultsfolder import ResultsFolder
-from supervisor.domain import baton as rules
-from supervisor.domain import runfiles, savedresults
-from supervisor.domain.baton import Baton, FileEntry, Holder, Keep
+from supervisor.agent.checkpoints.candidates import CheckpointFolder
+from supervisor.agent.checkpoints.keeping import CheckpointSaver, Hooks, Results, step_in_name
+from supervisor.agent.checkpoints.moments import Moment, Moments, Taker
+from supervisor.agent.checkpoints.pruning import Pruner
+from supervisor.agent.checkpoints.restore import Restorer
+from supervisor.agent.checkpoints.results import ResultsUploader
+from supervisor.agent.checkpoints.resultsaver import ResultsSaver
+from supervisor.agent.checkpoints.resultsfolder import ResultsFolder
+from supervisor.agent.store.batonio import BatonKeeper
+from supervisor.contract import baton as rules
+from supervisor.contract import runfiles, savedresults
+from supervisor.contract.baton import Baton, FileEntry, Holder, Keep
 from tests.agent.crashing_store import Crash, Weather
 from tests.agent.desk import RUN, HandClock, patient
 

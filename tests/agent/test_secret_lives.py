@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.domain import heartbeat, runfiles
+from supervisor.contract import heartbeat, runfiles
 from tests.agent.desk import RUN
 from tests.agent.machine_rig import Rig
 
@@ -79,7 +79,7 @@ def test_an_agent_that_masks_nothing_is_caught(tmp_path: Path, archive: Path) ->
     blind = tmp_path / "blind.pyz"
     with zipfile.ZipFile(archive) as source, zipfile.ZipFile(blind, "w") as target:
         for name in source.namelist():
-            more = BLIND if name == "supervisor/agent/masking.py" else ""
+            more = BLIND if name == "supervisor/agent/machine/masking.py" else ""
             target.writestr(name, source.read(name) + more.encode())
     rig = Rig(tmp_path / "rig", blind)
     try:

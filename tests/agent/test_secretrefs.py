@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from supervisor.agent.googleapi import Pace
-from supervisor.agent.secretrefs import SecretRefused, SecretUnanswered, fetch_secrets
+from supervisor.agent.machine.secretrefs import SecretRefused, SecretUnanswered, fetch_secrets
+from supervisor.agent.store.googleapi import Pace
+from supervisor.contract.heartbeat import NO_SECRET, NO_START
 from supervisor.domain.causes import Kind, rule_for
-from supervisor.domain.heartbeat import NO_SECRET, NO_START
-from supervisor.lifecycle.exits import _LEFT_CAUSES
+from supervisor.lifecycle.ending.exits import _LEFT_CAUSES
 from tests.agent.desk import HandClock
 from tests.cloud.metadata import MetadataFake
 from tests.cloud.secretmanager import SecretManagerFake

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from supervisor.agent.site import PIECE_BYTES, Site, Unreachable
+from supervisor.agent.store.site import PIECE_BYTES, Site, Unreachable
 from tests.cloud.web import Hang, Request, Reset, Response, WebServer
 
 

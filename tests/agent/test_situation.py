@@ -4,11 +4,11 @@ import math
 
 import pytest
 
-from supervisor.agent.masking import Masker
-from supervisor.agent.situation import Situation, fit_metrics, fit_text
-from supervisor.domain import heartbeat
-from supervisor.domain.heartbeat import Exit
-from supervisor.domain.recent_points import RecentPoint, decode
+from supervisor.agent.machine.masking import Masker
+from supervisor.agent.watch.situation import Situation, fit_metrics, fit_text
+from supervisor.contract import heartbeat
+from supervisor.contract.heartbeat import Exit
+from supervisor.contract.recent_points import RecentPoint, decode
 from tests.agent.desk import IDENTITY, job
 
 

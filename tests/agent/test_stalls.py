@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from supervisor.agent.job import read_job
-from supervisor.agent.masking import Masker
-from supervisor.agent.situation import Situation
-from supervisor.agent.stalls import StallWatch
-from supervisor.domain.heartbeat import EVALUATION, TRAINING
+from supervisor.agent.machine.job import read_job
+from supervisor.agent.machine.masking import Masker
+from supervisor.agent.watch.situation import Situation
+from supervisor.agent.watch.stalls import StallWatch
+from supervisor.contract.heartbeat import EVALUATION, TRAINING
 from tests.agent.desk import IDENTITY, HandClock, job
 
 

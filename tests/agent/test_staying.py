@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from supervisor.domain import heartbeat
+from supervisor.contract import heartbeat
 from tests.agent.machine_rig import Rig
 from tests.waiting import wait_for
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.agent import spot_progress
-from supervisor.domain import heartbeat
+from supervisor.contract import heartbeat
 from tests.agent.machine_rig import Rig
 from tests.waiting import wait_for
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.agent import threaddump
+from supervisor.agent.facts import threaddump
 from tests.waiting import wait_for
 
 HELPER = Path(threaddump.__file__).with_name("spot_progress.py")

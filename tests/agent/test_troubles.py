@@ -6,8 +6,8 @@ import os
 import signal
 from dataclasses import replace
 
-from supervisor.domain import heartbeat, runfiles
-from supervisor.domain.baton import FileEntry, Holder, Pointer, raise_next
+from supervisor.contract import heartbeat, runfiles
+from supervisor.contract.baton import FileEntry, Holder, Pointer, raise_next
 from tests.agent.machine_rig import RUN, Rig
 from tests.waiting import wait_for
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor.domain import heartbeat, runfiles
+from supervisor.contract import heartbeat, runfiles
 from tests.agent.machine_rig import RUN, Rig
 from tests.waiting import wait_for
 

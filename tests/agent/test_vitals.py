@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from supervisor.agent.gpus import GpuReader
-from supervisor.agent.identity import Identity
-from supervisor.agent.job import Job
-from supervisor.agent.machinefolder import MachineFolder
-from supervisor.agent.situation import Situation
-from supervisor.agent.vitals import SHM, Vitals, readers_of
-from supervisor.domain import heartbeat
-from supervisor.domain.beat_telemetry import (
+from supervisor.agent.machine.gpus import GpuReader
+from supervisor.agent.machine.identity import Identity
+from supervisor.agent.machine.job import Job
+from supervisor.agent.machine.machinefolder import MachineFolder
+from supervisor.agent.watch.situation import Situation
+from supervisor.agent.watch.vitals import SHM, Vitals, readers_of
+from supervisor.contract import heartbeat
+from supervisor.contract.beat_telemetry import (
     MAX_BYTES,
     Cgroup,
     Disk,

@@ -23,12 +23,12 @@ from schemathesis.engine import events, from_schema
 from starlette.types import ASGIApp
 
 from supervisor.api.app import create_app
-from supervisor.api.deps import Services, with_tokens
-from supervisor.api.document import document
-from supervisor.domain.callers import Scope
+from supervisor.api.document.build import document
+from supervisor.api.wire.deps import Services, with_tokens
+from supervisor.domain.access.callers import Scope
 from supervisor.domain.status import Status
-from supervisor.services import tokens
-from supervisor.services.tokens import TokenWish
+from supervisor.services.access import tokens
+from supervisor.services.access.tokens import TokenWish
 from tests.bundles import bundle_of
 from tests.fakes.callers import OPS
 from tests.services.bed import Bed

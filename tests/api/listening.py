@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from supervisor.api import server
-from supervisor.api.deps import Services
-from supervisor.api.streams import Limits, Streams
+from supervisor.api.streams.listeners import Limits, Streams
+from supervisor.api.wire.deps import Services
 from supervisor.domain.events import Event, EventKind
 from tests.services.bed import Bed
 from tests.waiting import wait_for

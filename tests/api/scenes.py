@@ -12,14 +12,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from supervisor.domain import runfiles
-from supervisor.domain.cards import Aside, Card
-from supervisor.domain.heartbeat import encode
+from supervisor.contract import runfiles
+from supervisor.contract.heartbeat import encode
+from supervisor.domain.machines.cards import Aside, Card
 from supervisor.domain.run import Outcome
 from supervisor.domain.status import Status
 from supervisor.ports.objectstore import ObjectReader
 from supervisor.ports.platform import PriceTold
-from supervisor.reconciler import evidence
+from supervisor.reconciler.acting import evidence
 from supervisor.services.parts import Elsewhere
 from tests.api import scenes_people
 from tests.api.recorder import Asking, Recorder

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from supervisor.api.stream_frames import framed, opening
+from supervisor.api.streams.frames import framed, opening
 from supervisor.domain.events import Event, EventKind
-from supervisor.domain.placement import ZoneRecord
+from supervisor.domain.machines.placement import ZoneRecord
 from supervisor.ports.endpoints import Settled
 from tests.api.recorder import Asking
 from tests.fakes.courier import FakeCourier

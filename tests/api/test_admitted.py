@@ -6,7 +6,7 @@ import pytest
 from fastapi import APIRouter, Request, Response
 
 from supervisor.api import app
-from supervisor.api.access import Admitted
+from supervisor.api.wire.access import Admitted
 
 
 async def _wants_more(request: Request, name: str, size: int = 1) -> Response:

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from supervisor import telemetry
-from supervisor.domain.callers import LOCAL
+from supervisor.domain.access.callers import LOCAL
 from supervisor.domain.events import EventKind
 from supervisor.domain.status import Status
 from supervisor.ports.provider import LaunchRequest
 from supervisor.ports.store import StoreDown
-from supervisor.storage import keys
+from supervisor.storage.rows import keys
+from supervisor.telemetry import logs as telemetry
 from tests.api.test_owners import ask, people
 from tests.services.bed import PLACE, Bed, Client
 

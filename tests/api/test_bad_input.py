@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.domain.heartbeat import encode
+from supervisor.contract.heartbeat import encode
 from tests.services.bed import Bed, Client, beat
 
 GOOD = {"command": ["python", "train.py"]}

@@ -11,9 +11,9 @@ from typing import Any
 import httpx
 import pytest
 
-from supervisor.api import door
-from supervisor.domain import runfiles
-from supervisor.services import code
+from supervisor.api.wire import door
+from supervisor.contract import runfiles
+from supervisor.services.runs import code
 from tests.bundles import CODE, bundle_of, tar_of
 from tests.fakes.callers import OPS
 from tests.services.bed import Bed, Client

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from supervisor.api.app import create_app
-from supervisor.api.document import OPERATIONS, document
+from supervisor.api.document.build import OPERATIONS, document
 from supervisor.api.errors import STATUS
 from supervisor.domain import errors
 

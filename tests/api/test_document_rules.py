@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from supervisor.api.access import NEEDED
 from supervisor.api.app import create_app
-from supervisor.api.document import document
+from supervisor.api.document.build import document
 from supervisor.api.errors import STATUS
+from supervisor.api.wire.access import NEEDED
 
 Json = dict[str, Any]
 DOCUMENT: Json = json.loads(document(create_app(None)))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from supervisor.api.app import create_app
-from supervisor.domain.heartbeat import encode
+from supervisor.contract.heartbeat import encode
 from supervisor.ports.objectstore import StoreFull
 from supervisor.ports.store import StoreDown
 from tests.services.bed import Bed, Client, beat

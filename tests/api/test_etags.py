@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor.api import etags
-from supervisor.api.etags import Tag, Tags
+from supervisor.api.wire import etags
+from supervisor.api.wire.etags import Tag, Tags
 from supervisor.domain.status import Status
 from tests.services.bed import Bed, Client
 

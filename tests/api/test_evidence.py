@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from supervisor.api import schemas_evidence
-from supervisor.domain import runfiles
+from supervisor.api.shapes.runs import evidence as schemas_evidence
+from supervisor.contract import runfiles
 from supervisor.domain.attempt import Attempt
 from supervisor.domain.status import Status
-from supervisor.reconciler import evidence
+from supervisor.reconciler.acting import evidence
 from tests.services.bed import Bed, Client
 
 PATH = "/v1/runs/digits-7/attempts/1/evidence"
@@ -102,8 +102,8 @@ def test_an_unknown_run(client: Client) -> None:
 
 
 def test_every_field_that_is_composed_is_in_the_schema(bed: Bed, attempt: Attempt) -> None:
-    from supervisor.domain.heartbeat import Exit
-    from supervisor.lifecycle.evidence import Found, compose
+    from supervisor.contract.heartbeat import Exit
+    from supervisor.lifecycle.evidence.attempt_evidence import Found, compose
 
     over = replace(attempt, exit=Exit(1, None, False, 2.0, "boom", oom_kills=None))
     schemas_evidence.Evidence.model_validate(compose(bed.run("digits-7"), over, Found(), (), None))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from supervisor.api.schemas_facts import RunFacts
-from supervisor.domain import runfiles
+from supervisor.api.shapes.runs.facts import RunFacts
+from supervisor.contract import runfiles
 from tests.api.conftest import Client
 from tests.services.bed import Bed
 

@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from supervisor.api.run_spec import LimitsSpec, RunSpec, StallSpec
-from supervisor.domain.heartbeat import encode
+from supervisor.api.shapes.run_spec import LimitsSpec, RunSpec, StallSpec
+from supervisor.contract.heartbeat import encode
 from tests.services.bed import Bed, Client, beat
 
 ODD = st.sampled_from(

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from supervisor.api import schemas_logs
-from supervisor.domain import runfiles
+from supervisor.api.shapes.runs import logs as schemas_logs
+from supervisor.contract import runfiles
 from supervisor.ports.objectstore import ObjectInfo
 from tests.services.bed import Bed, Client
 

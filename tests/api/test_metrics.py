@@ -13,15 +13,15 @@ import pytest
 from prometheus_client import parser
 from prometheus_client.openmetrics import parser as openmetrics_parser
 
-from supervisor import telemetry_metrics as metrics
 from supervisor.api.app import create_app
-from supervisor.api.deps import Services
-from supervisor.domain.callers import Caller, Scope
+from supervisor.api.wire.deps import Services
+from supervisor.contract.heartbeat import encode
+from supervisor.domain.access.callers import Caller, Scope
 from supervisor.domain.events import Event, EventKind
-from supervisor.domain.heartbeat import encode
 from supervisor.ports.store import StoreDown
-from supervisor.services import watching
-from supervisor.telemetry_counting import LABELS_MAX, OTHER, Counter, Histogram, Reading
+from supervisor.services.reading import watching
+from supervisor.telemetry import metrics
+from supervisor.telemetry.counting import LABELS_MAX, OTHER, Counter, Histogram, Reading
 from tests.services.bed import Bed, beat
 
 STARTED = Event(EventKind.STARTED, "Training.")

@@ -13,10 +13,10 @@ from typing import Any
 import httpx
 import pytest
 
-from supervisor import telemetry
 from supervisor.api.app import create_app
-from supervisor.api.deps import Services
-from supervisor.domain.callers import Caller, Scope
+from supervisor.api.wire.deps import Services
+from supervisor.domain.access.callers import Caller, Scope
+from supervisor.telemetry import logs as telemetry
 from tests.services.bed import Bed, check_problem
 
 LOG = logging.getLogger("supervisor.test.requests")
@@ -136,7 +136,7 @@ def test_what_a_request_changes_has_its_id_in_the_history(bed: Bed) -> None:
 
 
 def test_every_request_is_a_line_only_where_debug_is_asked_for(bed: Bed, lines: io.StringIO) -> None:
-    door = logging.getLogger("supervisor.api.door")
+    door = logging.getLogger("supervisor.api.wire.door")
     ask(bed.services, ("GET", "/v1/runs?q=private", named("r-1")))
     assert [line for line in told(lines) if line["message"] == "answered"] == []
     before = door.level

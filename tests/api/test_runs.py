@@ -6,13 +6,17 @@ from typing import Any
 
 import pytest
 
-from supervisor.api import schemas, schemas_attempts, schemas_health, schemas_logs, schemas_telemetry
-from supervisor.domain import runfiles
-from supervisor.domain.heartbeat import encode
+from supervisor.api.shapes import answers as schemas
+from supervisor.api.shapes.runs import attempts as schemas_attempts
+from supervisor.api.shapes.runs import logs as schemas_logs
+from supervisor.api.shapes.runs import telemetry as schemas_telemetry
+from supervisor.api.shapes.system import health as schemas_health
+from supervisor.contract import runfiles
+from supervisor.contract.heartbeat import encode
 from supervisor.domain.run import Outcome
 from supervisor.domain.status import Status
 from supervisor.ports.provider import LaunchRequest
-from supervisor.services.health import LoopStatus
+from supervisor.services.reading.health import LoopStatus
 from tests.services.bed import PLACE, Bed, Client, beat
 
 SPEC = {"spec": {"command": ["python", "train.py"]}}

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from supervisor import settings as settings_of
-from supervisor.api.deps import Services, with_tokens
-from supervisor.domain.callers import LOCAL, Scope
-from supervisor.house import open_operations
-from supervisor.services.tokens import TokenWish, create
+from supervisor.api.wire.deps import Services, with_tokens
+from supervisor.domain.access.callers import LOCAL, Scope
+from supervisor.services.access.tokens import TokenWish, create
+from supervisor.settings import loading as settings_of
+from supervisor.wiring.house import open_operations
 from tests.services.bed import Bed, Client
 
 COMMITTED = Path(__file__).parents[2] / "openapi" / "openapi.json"

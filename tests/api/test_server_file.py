@@ -9,8 +9,8 @@ import pytest
 from supervisor.api.server_file import ServerFile
 from supervisor.domain.errors import SettingsRefused
 from supervisor.ports.store import StoreDown
-from supervisor.services.health import full_disk
-from supervisor.storage.folder_lock import FolderLock
+from supervisor.services.reading.health import full_disk
+from supervisor.storage.engine.folder_lock import FolderLock
 
 
 def test_it_comes_back_and_goes_at_the_end(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from supervisor.api import threads
-from supervisor.domain import runfiles
+from supervisor.api.wire import threads
+from supervisor.contract import runfiles
 from supervisor.ports.objectstore import StoreUnavailable
-from supervisor.services.log_chunks import Chunks
+from supervisor.services.logs.log_chunks import Chunks
 from tests.api.listening import serving
 from tests.services.bed import Bed
 from tests.waiting import wait_for

@@ -11,13 +11,13 @@ from dataclasses import replace
 import pytest
 
 from supervisor.api import server
-from supervisor.api.stream import WAITING_BYTES, WAITING_MAX, Stream
-from supervisor.api.stream_frames import Piece
-from supervisor.domain.callers import LOCAL, Caller, Scope
+from supervisor.api.streams.frames import Piece
+from supervisor.api.streams.listener import WAITING_BYTES, WAITING_MAX, Stream
+from supervisor.domain.access.callers import LOCAL, Caller, Scope
 from supervisor.domain.errors import Unauthorized
 from supervisor.domain.events import Event, EventKind
 from supervisor.ports.history import EventFilter
-from supervisor.services.submit import SubmitRequest, submit
+from supervisor.services.runs.submit import SubmitRequest, submit
 from tests.api.listening import QUICK, Serving, listed, patrol, serving
 from tests.services.bed import COMMAND, Bed
 from tests.waiting import wait_for

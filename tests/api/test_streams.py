@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator
 import pytest
 from starlette.requests import Request
 
-from supervisor.api import stream_answer
-from supervisor.api.stream import Stream
-from supervisor.api.streams import Streams
+from supervisor.api.routes.runs import stream_answer
+from supervisor.api.streams.listener import Stream
+from supervisor.api.streams.listeners import Streams
 from supervisor.domain.events import Event, EventKind
 from supervisor.ports.history import KEPT_S
-from supervisor.services import following
+from supervisor.services.reading import following
 from tests.api.listening import Serving, listed, patrol
 from tests.services.bed import Bed, Client
 from tests.waiting import wait_for

@@ -11,15 +11,15 @@ from typing import Any
 import httpx
 import pytest
 
-from supervisor.api.access import NEEDED
 from supervisor.api.app import ROUTERS
-from supervisor.api.deps import with_tokens
-from supervisor.api.schemas_tokens import TokenList, TokenMade, TokenShown
-from supervisor.domain.callers import LOCAL, Scope
-from supervisor.domain.tokens import write
+from supervisor.api.shapes.system.tokens import TokenList, TokenMade, TokenShown
+from supervisor.api.wire.access import NEEDED
+from supervisor.api.wire.deps import with_tokens
+from supervisor.domain.access.callers import LOCAL, Scope
+from supervisor.domain.access.tokens import write
 from supervisor.ports.store import StoreDown
-from supervisor.services.submit import SubmitRequest, submit
-from supervisor.services.tokens import TokenWish, create
+from supervisor.services.access.tokens import TokenWish, create
+from supervisor.services.runs.submit import SubmitRequest, submit
 from tests.services.bed import COMMAND, Bed, Client
 
 ADMIN = frozenset({Scope.ADMIN})

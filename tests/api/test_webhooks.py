@@ -14,8 +14,8 @@ import pytest
 
 from supervisor.domain.events import Event, EventKind
 from supervisor.ports.endpoints import SETTINGS_ID, Endpoint, Form, Settled
-from supervisor.services import webhooks
-from supervisor.services.webhooks import MOST, OLD_SECRET_S
+from supervisor.services.webhooks import webhooks
+from supervisor.services.webhooks.webhooks import MOST, OLD_SECRET_S
 from tests.api.test_owners import ask, people
 from tests.fakes.courier import FakeCourier, failing
 from tests.services.bed import Bed, Client, make_bed

@@ -26,7 +26,7 @@ from typing import Any
 from sqlalchemy import event
 from sqlalchemy.pool import Pool
 
-from supervisor.domain.heartbeat import Beat
+from supervisor.contract.heartbeat import Beat
 from tests.scenarios.play import DEEDS
 from tests.scenarios.script import lines_of
 from tests.scenarios.stage import Settings, Stage

@@ -4,19 +4,19 @@ from pathlib import Path
 
 import pytest
 
-from tools.check_agent import SHARED, check
+from tools.check_agent import check
 
 
 @pytest.fixture
 def house(tmp_path: Path) -> Path:
-    for module in SHARED:
-        path = tmp_path.joinpath(*module.split(".")).with_suffix(".py")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("import json\nfrom supervisor.domain.identifiers import x\n")
+    contract = tmp_path / "supervisor" / "contract"
+    contract.mkdir(parents=True)
+    for name in ("baton", "heartbeat"):
+        (contract / f"{name}.py").write_text("import json\nfrom supervisor.contract.identifiers import x\n")
     agent = tmp_path / "supervisor" / "agent"
     agent.mkdir()
     (agent / "main.py").write_text(
-        "import os.path\nfrom supervisor.agent import loop\nfrom supervisor.domain import baton, heartbeat\n"
+        "import os.path\nfrom supervisor.agent import loop\nfrom supervisor.contract import baton, heartbeat\n"
     )
     return tmp_path
 
@@ -45,6 +45,6 @@ def test_an_import_from_outside_is_found_in_the_agent(house: Path, line: str) ->
 @pytest.mark.parametrize(
     "line", ["import httpx", "import supervisor.domain.run", "import supervisor.agent.main"]
 )
-def test_an_import_from_outside_is_found_in_the_shared_modules(house: Path, line: str) -> None:
-    (house / "supervisor" / "domain" / "baton.py").write_text(line + "\n")
+def test_an_import_from_outside_is_found_in_the_contract(house: Path, line: str) -> None:
+    (house / "supervisor" / "contract" / "baton.py").write_text(line + "\n")
     assert len(check(house)) == 1

@@ -15,11 +15,11 @@ import supervisor
 
 ROOT = Path(supervisor.__file__).parent
 # The user's own folders, as the user; not folders of ours.
-ELSEWHERE = ("cli/", "building/")
+ELSEWHERE = ("cli/", "images/")
 # module -> why this one may: the path is the training's own, or the descriptor was opened before.
 ALLOWED = {
     "agent/spot_progress.py": "the progress file is named by the environment of the training",
-    "agent/stores/durable.py": "it wraps a descriptor",
+    "contract/stores/durable.py": "it wraps a descriptor",
 }
 
 

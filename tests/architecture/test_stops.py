@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.domain.heartbeat import Beat
+from supervisor.contract.heartbeat import Beat
 from tests.architecture.stops import BeatsWay, Calls, profiled
 
 RAW = b'{"launch_id": "1.1.1", "sequence": 3}'

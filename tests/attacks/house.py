@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from supervisor.api.app import create_app
-from supervisor.api.document import document
+from supervisor.api.document.build import document
 from supervisor.dashboard.app import PAGES
 from tests.acceptance.canaries import forms
 from tests.acceptance.daemon import QUICK, Daemon, running

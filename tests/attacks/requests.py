@@ -7,10 +7,10 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from supervisor.api.access import NEEDED
 from supervisor.api.app import create_app
-from supervisor.api.document import document
-from supervisor.domain.callers import Scope
+from supervisor.api.document.build import document
+from supervisor.api.wire.access import NEEDED
+from supervisor.domain.access.callers import Scope
 from tests.attacks.house import House
 from tests.attacks.wire import ask
 

@@ -15,7 +15,7 @@ import pytest
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from supervisor.api import server
-from supervisor.api.connection import Patience
+from supervisor.api.wire.connection import Patience
 from tests.attacks.wire import HERE, JSON, ask, together
 from tests.services.bed import Bed
 from tests.services.conftest import bed
@@ -161,7 +161,7 @@ def test_who_sends_too_much_reads_the_refusal(bed: Bed, path: str) -> None:
 
 def test_a_server_that_closes_at_once_resets_that_client(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     """The broken variant."""
-    monkeypatch.setattr("supervisor.api.connection._Connection._close", lambda self: self._real.close())
+    monkeypatch.setattr("supervisor.api.wire.connection._Connection._close", lambda self: self._real.close())
     with serving(bed, Patience()) as port, pytest.raises(OSError):  # noqa: PT011 - a reset or a broken pipe
         too_large(port)
 

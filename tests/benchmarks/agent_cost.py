@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from supervisor.agent_bundle import write_agent
-from supervisor.domain.beat_telemetry import MAX_BYTES, compact, decode, size_bytes
+from supervisor.contract.beat_telemetry import MAX_BYTES, compact, decode, size_bytes
+from supervisor.machinefolder.agent_archive import write_agent
 from tests.agent.machine_rig import Rig
 from tests.agent.nvml_library import build
 from tests.benchmarks import house, scene

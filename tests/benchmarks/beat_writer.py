@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from supervisor.agent.stores.folder import FolderStore
-from supervisor.domain import heartbeat, runfiles
+from supervisor.contract import heartbeat, runfiles
+from supervisor.contract.stores.folder import FolderStore
 from tests.benchmarks import scene
 
 

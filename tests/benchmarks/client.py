@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from supervisor.domain import heartbeat
+from supervisor.contract import heartbeat
 from tests.benchmarks import scene
 from tests.benchmarks.row import percentile
 

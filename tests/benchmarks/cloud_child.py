@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from supervisor.domain import heartbeat, runfiles
-from supervisor.domain.machine import ATTEMPT_LABEL, LAUNCH_LABEL, RUN_LABEL, SUPERVISOR_LABEL
+from supervisor.contract import heartbeat, runfiles
+from supervisor.domain.machines.machine import ATTEMPT_LABEL, LAUNCH_LABEL, RUN_LABEL, SUPERVISOR_LABEL
 from tests.benchmarks import scene
 from tests.cloud.__main__ import serve
 from tests.cloud.cloud import BUCKET, ZONES, Cloud

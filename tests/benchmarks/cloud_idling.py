@@ -6,7 +6,7 @@ import statistics
 import time
 from collections.abc import Mapping
 
-from supervisor.domain import runfiles
+from supervisor.contract import runfiles
 from tests.benchmarks import house, scene
 from tests.benchmarks.boot import IDLE_AFTER_S
 from tests.benchmarks.cloud_bed import far_cloud

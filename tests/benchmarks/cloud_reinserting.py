@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from supervisor.domain import heartbeat
-from supervisor.domain.heartbeat import Beat
+from supervisor.contract import heartbeat
+from supervisor.contract.heartbeat import Beat
 from tests.benchmarks import house, scene
 from tests.benchmarks.cloud_bed import FarCloud, far_cloud
 from tests.benchmarks.row import Bench, Figure, Row, Size, percentile

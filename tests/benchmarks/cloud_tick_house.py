@@ -19,15 +19,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from supervisor import bootstrap
-from supervisor import house as house_of
-from supervisor.domain import cells
-from supervisor.domain.placement import Placement
+from supervisor.domain.machines import cells
+from supervisor.domain.machines.placement import Placement
 from supervisor.domain.run import Run
 from supervisor.providers.gce.config import region_of
 from supervisor.reconciler.event_wake import EventWake
-from supervisor.settings import Settings
+from supervisor.settings.loading import Settings
 from supervisor.storage.store import SqlStore
+from supervisor.wiring import bootstrap
+from supervisor.wiring import house as house_of
 from tests.benchmarks import scene
 from tests.benchmarks.cloud_bed import FarCloud
 from tests.benchmarks.tick_house import Hand, MovedClock

@@ -15,12 +15,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from supervisor import adapters
 from supervisor.cli.main import main
-from supervisor.domain.machine import Machine, MachineListing, MachineState
+from supervisor.domain.machines.machine import Machine, MachineListing, MachineState
 from supervisor.ports.store import Lease
 from supervisor.providers.local.provider import LocalProvider
 from supervisor.reconciler.tick import Tick
+from supervisor.wiring import adapters
 
 
 def machines_of(data_dir: Path) -> tuple[Machine, ...]:

@@ -16,8 +16,8 @@ from supervisor.domain.events import Event, EventKind
 from supervisor.notifiers.guard import Guard
 from supervisor.notifiers.webhook import WebhookCourier
 from supervisor.ports.endpoints import Endpoint, Form, Secret
-from supervisor.reconciler.announcer import LEASE, Announcer
-from supervisor.reconciler.delivering import Delivering
+from supervisor.reconciler.delivering.announcer import LEASE, Announcer
+from supervisor.reconciler.delivering.delivering import Delivering
 from supervisor.reconciler.leader import Leader
 from supervisor.reconciler.system_clock import SystemClock
 from supervisor.storage.store import SqlStore, open_store

@@ -12,15 +12,15 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from supervisor.domain import runfiles
+from supervisor.contract import runfiles
 from supervisor.domain.attempt import Attempt
 from supervisor.domain.causes import Cause
-from supervisor.domain.placement import Placement
+from supervisor.domain.machines.placement import Placement
 from supervisor.domain.policies import Policy
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.objectstores.filesystem import FilesystemStore
-from supervisor.reconciler import evidence
+from supervisor.reconciler.acting import evidence
 from tests.benchmarks import house, scene
 from tests.benchmarks.row import Bench, Figure, Row, Size
 from tests.waiting import wait_for

@@ -15,8 +15,8 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+from supervisor.contract.beat_telemetry import encode
 from supervisor.domain.attempt import Pulse
-from supervisor.domain.beat_telemetry import encode
 from supervisor.domain.causes import Cause
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.run import Run

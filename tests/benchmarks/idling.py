@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from supervisor.domain.causes import Cause
-from supervisor.domain.placement import ZoneRecord
+from supervisor.domain.machines.placement import ZoneRecord
 from supervisor.domain.policies import Knobs
 from supervisor.domain.status import Status
 from tests.benchmarks import beat_writer, house, scene

@@ -11,9 +11,9 @@ from typing import Any
 
 from supervisor.domain.status import Status
 from supervisor.ports.store import RunFilter
-from supervisor.settings import Settings
+from supervisor.settings.loading import Settings
+from supervisor.storage.engine.tables import attempts, events, labels, pulses, runs, specs, tries
 from supervisor.storage.store import SqlStore
-from supervisor.storage.tables import attempts, events, labels, pulses, runs, specs, tries
 from tests.benchmarks import house, scene
 from tests.benchmarks.client import clients
 from tests.benchmarks.row import Bench, Figure, Row, Size, percentile
@@ -43,8 +43,8 @@ def listing(size: Size) -> Mapping[str, Figure]:
 
 
 def _in_the_service(settings: Settings, size: Size) -> dict[str, float]:
-    from supervisor.services.health import LoopStatus
-    from supervisor.services.queries import Queries
+    from supervisor.services.reading.health import LoopStatus
+    from supervisor.services.reading.queries import Queries
 
     found = {}
     with scene.opened(settings) as store:
@@ -65,12 +65,12 @@ def _in_the_service(settings: Settings, size: Size) -> dict[str, float]:
 
 
 def _parts(store: SqlStore, settings: Settings) -> tuple[Any, Any]:
-    from supervisor import settings as settings_of
     from supervisor.objectstores.filesystem import FilesystemStore
     from supervisor.reconciler.event_wake import EventWake
     from supervisor.reconciler.system_clock import SystemClock
-    from supervisor.services.heartbeat import BeatInbox
     from supervisor.services.parts import Parts
+    from supervisor.services.runs.heartbeat import BeatInbox
+    from supervisor.settings import loading as settings_of
     from tests.fakes.platform import FakePlatform
 
     clock, wake = SystemClock(), EventWake()

@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import replace
 
 from supervisor.objectstores.filesystem import FilesystemStore
-from supervisor.services.logs import Logs
+from supervisor.services.logs.logs import Logs
 from supervisor.storage.store import open_store
 from tests.benchmarks import scene
 from tests.benchmarks.row import Bench, Figure, Row, Size, percentile

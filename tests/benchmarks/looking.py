@@ -16,7 +16,7 @@ import httpx
 from supervisor.dashboard.assets import assets
 from supervisor.domain.attempt import Pulse
 from supervisor.ports.store import Sample
-from supervisor.settings import Settings
+from supervisor.settings.loading import Settings
 from tests.benchmarks import house, listing, scene
 from tests.benchmarks.client import clients
 from tests.benchmarks.row import Bench, Figure, Row, Size

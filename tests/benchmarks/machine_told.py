@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from supervisor.domain.beat_telemetry import Cgroup, Disk, Gpus, Telemetry, Tree
+from supervisor.contract.beat_telemetry import Cgroup, Disk, Gpus, Telemetry, Tree
 
 CARDS = 8
 

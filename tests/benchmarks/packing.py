@@ -8,8 +8,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from supervisor.cli.pack import packed
-from supervisor.domain.bundle import Opened
+from supervisor.cli.files.pack import packed
+from supervisor.contract.bundle import Opened
 from tests.benchmarks import scene
 from tests.benchmarks.row import AT_LEAST, Bench, Figure, Row, Size
 

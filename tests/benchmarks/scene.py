@@ -17,21 +17,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from supervisor import settings as settings_of
-from supervisor.domain import cells
+from supervisor.contract.beat_telemetry import encode
+from supervisor.contract.heartbeat import Beat
+from supervisor.contract.identifiers import machine_name, nonce_hash
 from supervisor.domain.attempt import Attempt, Pulse, Try
-from supervisor.domain.beat_telemetry import encode
 from supervisor.domain.events import Event, EventKind
-from supervisor.domain.heartbeat import Beat
-from supervisor.domain.identifiers import machine_name, nonce_hash
-from supervisor.domain.placement import Placement
+from supervisor.domain.machines import cells
+from supervisor.domain.machines.placement import Placement
 from supervisor.domain.policies import Policy
 from supervisor.domain.run import Counters, Run
 from supervisor.domain.status import TERMINAL, Status
 from supervisor.objectstores.filesystem import FilesystemStore
 from supervisor.providers.local.provider import LocalProvider
 from supervisor.reconciler.system_clock import SystemClock
-from supervisor.settings import Settings
+from supervisor.settings import loading as settings_of
+from supervisor.settings.loading import Settings
 from supervisor.storage.store import SqlStore, open_store
 from tests.benchmarks.machine_told import full
 

@@ -7,7 +7,8 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 
-from supervisor import telemetry, telemetry_redaction
+from supervisor.telemetry import logs as telemetry
+from supervisor.telemetry import redaction as telemetry_redaction
 from tests.benchmarks import house, scene
 from tests.benchmarks.client import clients
 from tests.benchmarks.row import Bench, Figure, Row, Size

@@ -16,12 +16,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from supervisor import adapters, bootstrap
-from supervisor import house as house_of
 from supervisor.objectstores.filesystem import FilesystemStore
 from supervisor.reconciler.event_wake import EventWake
-from supervisor.reconciler.observe import Observer, Snapshot
+from supervisor.reconciler.observing.observe import Observer, Snapshot
 from supervisor.storage.store import SqlStore
+from supervisor.wiring import adapters, bootstrap
+from supervisor.wiring import house as house_of
 from tests.benchmarks import beat_writer, scene
 from tests.benchmarks.crowded import CrowdedProvider
 

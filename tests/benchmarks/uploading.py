@@ -14,10 +14,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from supervisor.agent.patience import Patience
-from supervisor.agent.results import ResultsUploader
-from supervisor.agent.resultsfolder import ResultsFolder
-from supervisor.agent.stores.folder import FolderStore
+from supervisor.agent.checkpoints.results import ResultsUploader
+from supervisor.agent.checkpoints.resultsfolder import ResultsFolder
+from supervisor.agent.store.patience import Patience
+from supervisor.contract.stores.folder import FolderStore
 from tests.benchmarks.row import FULL, Bench, Figure, Row, Size
 
 MEGABYTES = 256

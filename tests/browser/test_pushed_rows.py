@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from supervisor.lifecycle.figures import age_text
+from supervisor.wording.figures import age_text
 from tests.browser.conftest import Visit
 from tests.browser.house import FULL_ZONE, House
 from tests.waiting import wait_for

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from supervisor.building.build import build
-from supervisor.building.request import BuildRequest, Built, checked
+from supervisor.images.build import build
+from supervisor.images.request import BuildRequest, Built, checked
 from tests.cloud.access import Access
 from tests.cloud.cloudbuild import CloudBuildFake
 from tests.cloud.discovery import Oracle
@@ -102,7 +102,7 @@ class Scene:
 
     def digest(self, tag: str = "1") -> str:
         """What the registry has under the tag."""
-        from supervisor.image_registry import Registries
+        from supervisor.images.image_registry import Registries
 
         return Registries(lambda: "").pin(f"{self.registry.host}/team/train:{tag}").partition("@")[2]
 

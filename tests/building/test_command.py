@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from supervisor import settings as settings_of
 from supervisor.cli import main
-from supervisor.cli.build_image import built
+from supervisor.cli.files.build_image import built
+from supervisor.settings import loading as settings_of
 from tests.building.scene import BUCKET, PROJECT, Scene
 from tests.cloud.cloudbuild import BUILDER, CANNOT_READ
 
@@ -30,8 +30,8 @@ def spot(
         "CLOUD_BUILD_ENDPOINT": scene.builds.url,
     }.items():  # fmt: skip
         monkeypatch.setenv(f"SPOT_{name}", value)
-    monkeypatch.setattr("supervisor.cli.build_image.POLL_S", 0.0)
-    monkeypatch.setattr("supervisor.building.google_service.PAUSE_S", 0.0)
+    monkeypatch.setattr("supervisor.cli.files.build_image.POLL_S", 0.0)
+    monkeypatch.setattr("supervisor.images.google_service.PAUSE_S", 0.0)
 
     def run(*words: Any) -> tuple[int, str, str]:
         code = main.run(["build-image", *map(str, words)])

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.building.reasons import diagnose, masked
-from supervisor.building.request import BuildRequest, checked, new_mark
+from supervisor.images.reasons import diagnose, masked
+from supervisor.images.request import BuildRequest, checked, new_mark
 
 BUILDER = "123-compute@developer.gserviceaccount.com"
 IMAGE = "us-east1-docker.pkg.dev/my-project/images/train:1"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.building import template
+from supervisor.images import template
 from tests.building.scene import Scene
 from tests.cloud.discovery import Oracle
 from tests.cloud.web import Request, Response
@@ -47,7 +47,7 @@ def test_it_runs_the_agent_as_nobody_special_and_unbuffered() -> None:
 
 
 def test_alone_it_looks_for_the_machine_folder_where_the_start_up_script_lays_it() -> None:
-    script = (ROOT / "supervisor" / "providers" / "gce" / "startup_container.sh").read_text()
+    script = (ROOT / "supervisor" / "providers" / "gce" / "machines" / "startup_container.sh").read_text()
     (folder,) = re.findall(r"^MACHINE=\$ROOT(\S+)", script, re.MULTILINE)
     assert f'CMD ["{folder}"]' in dockerfile()
     assert f"--owner spot --group spot /workspace {folder}" in dockerfile()

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.building import archive, template
-from supervisor.building.context import TIME_S, chosen, lay_out
 from supervisor.domain.errors import ImageBuildRefused
+from supervisor.images import archive, template
+from supervisor.images.context import TIME_S, chosen, lay_out
 from tests.building.scene import Scene
 
 KEY = "-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----\n"
@@ -208,7 +208,7 @@ def test_a_folder_that_cannot_be_sent_is_refused(project: Path, ignore: str, tex
 
 
 def test_too_much_is_refused_with_its_size(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("supervisor.building.context.MAX_BYTES", 10)
+    monkeypatch.setattr("supervisor.images.context.MAX_BYTES", 10)
     with pytest.raises(ImageBuildRefused, match="would be sent"):
         chosen(project)
 

@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 import pytest
 
-from supervisor.providers.gce import launching
+from supervisor.providers.gce.machines import launching
 from tests.acceptance.weather_story import live
 from tests.scenarios.conftest import memory_folder
 

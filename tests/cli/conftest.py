@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.cli import control, fleet, history, logs, main, purge, submit, watch
+from supervisor.cli import main
+from supervisor.cli.runs import control, fleet, history, logs, purge, submit, watch
 from tests.cli.fake_api import FakeApi, serving
 
 

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from supervisor.domain.baton import FileEntry
+from supervisor.contract.baton import FileEntry
 from supervisor.domain.manifest import manifest_sha256
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.cli import control, output
+from supervisor.cli import output
+from supervisor.cli.runs import control
 from tests.cli.fake_api import a_page, a_run, serve_run
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from supervisor.cli import fleet, output
+from supervisor.cli import output
+from supervisor.cli.runs import fleet
 from tests.cli.fake_api import FakeApi, a_page, a_run
 from tests.cli.fake_machines import ORPHAN, a_machine, an_active_run, collected, seen
 

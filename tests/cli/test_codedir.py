@@ -10,11 +10,11 @@ from typing import IO, Any
 import pytest
 
 from supervisor.cli.client import Client, Json
-from supervisor.cli.codedir import code_lines, settle_code
 from supervisor.cli.exits import CliError, Problem, Unreachable
-from supervisor.cli.specfile import read_spec
-from supervisor.cli.submit import body_from
-from supervisor.domain.bundle import Opened
+from supervisor.cli.files.codedir import code_lines, settle_code
+from supervisor.cli.runs.specfile import read_spec
+from supervisor.cli.runs.submit import body_from
+from supervisor.contract.bundle import Opened
 
 HASH = "ab" * 32
 

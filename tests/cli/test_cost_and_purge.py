@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from supervisor.cli import purge as purging
-from supervisor.lifecycle.figures import DASH
+from supervisor.cli.runs import purge as purging
+from supervisor.wording.figures import DASH
 from tests.cli.fake_api import a_cost, a_run, serve_run
 
 PURGE = "/v1/runs/digits-7/purge"

@@ -12,7 +12,7 @@ import pytest
 
 from supervisor.cli import credentials
 from supervisor.cli.credentials import same_server
-from supervisor.domain import tokens
+from supervisor.domain.access import tokens
 from tests.cli.conftest import Ended
 from tests.cli.fake_api import FakeApi, a_page, serving
 

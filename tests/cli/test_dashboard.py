@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from supervisor.cli import dashboard, watch
+from supervisor.cli.runs import dashboard, watch
 from tests.cli.fake_api import a_page, a_run, serve_run
 
 

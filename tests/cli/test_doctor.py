@@ -105,8 +105,8 @@ def test_a_port_that_another_program_has(run_cli, nobody, monkeypatch) -> None:
 
 def test_the_time_that_loading_takes_is_taken_from_that_of_the_questions(monkeypatch, tmp_path) -> None:
     """A person waits for all of it; what is left is still enough for an answer."""
-    from supervisor import bootstrap, examining
-    from supervisor.cli import server
+    from supervisor.cli.server import server
+    from supervisor.wiring import bootstrap, examining
 
     given: list[float] = []
     at = iter([100.0, 101.5])

@@ -10,7 +10,7 @@ from typing import Any
 import click
 import pytest
 
-from supervisor.cli.plan_view import plan_lines
+from supervisor.cli.views.plan import plan_lines
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 

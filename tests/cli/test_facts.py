@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.lifecycle.figures import DASH
+from supervisor.wording.figures import DASH
 from tests.cli.conftest import Ended
 from tests.cli.fake_api import FakeApi, a_run
 

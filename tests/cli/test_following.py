@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from supervisor.cli import client, history, logs, watch
+from supervisor.cli import client
+from supervisor.cli.runs import history, logs, watch
 from tests.cli.fake_api import Request, a_page, a_run, an_event, serve_run
 
 END = a_run(status="completed", cause="finished", status_text="Completed after 9 h 41 min.")

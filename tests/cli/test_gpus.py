@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor.cli.machines import machine_lines
-from supervisor.cli.views import where
+from supervisor.cli.machines.machines import machine_lines
+from supervisor.cli.views.runs import where
 from tests.cli.fake_api import FIRST_ATTEMPT, PLACEMENT, SECOND_ATTEMPT, a_page, a_run, serve_run
 from tests.cli.fake_machines import a_machine
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.cli import importing
+from supervisor.cli.server import importing
 from tests.cli.conftest import Ended
 from tests.cli.fake_api import RUN, FakeApi
 

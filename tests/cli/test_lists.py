@@ -2,10 +2,11 @@
 
 import json
 
-from supervisor.cli import output, views
-from supervisor.cli.runs import next_command
+from supervisor.cli import output
+from supervisor.cli.runs.runs import next_command
+from supervisor.cli.views import runs as views
 from supervisor.domain.events import EventKind
-from supervisor.lifecycle.figures import DASH
+from supervisor.wording.figures import DASH
 from tests.cli.fake_api import FIRST_ATTEMPT, SECOND_ATTEMPT, SUMMARY, a_page, a_run, an_event, serve_run
 
 

@@ -10,19 +10,19 @@ from pathlib import Path
 import pytest
 
 from supervisor.domain.errors import DataDirHeld, SchemaMismatch
-from supervisor.settings import FIELDS, Settings
+from supervisor.settings.loading import FIELDS, Settings
 
 
 @pytest.fixture
 def root(monkeypatch: pytest.MonkeyPatch):
     """A composition root that remembers the settings it is given; the real one is the matter of other tests."""
-    fake = types.ModuleType("supervisor.bootstrap")
+    fake = types.ModuleType("supervisor.wiring.bootstrap")
     fake.given = []
     fake.serve = lambda settings, start_over: fake.given.append(settings) or 0
     fake.migrate = fake.given.append
-    monkeypatch.setitem(sys.modules, "supervisor.bootstrap", fake)
-    monkeypatch.setattr("supervisor.bootstrap", fake, raising=False)
-    monkeypatch.setattr("supervisor.telemetry.configure", lambda level, log_format: None)
+    monkeypatch.setitem(sys.modules, "supervisor.wiring.bootstrap", fake)
+    monkeypatch.setattr("supervisor.wiring.bootstrap", fake, raising=False)
+    monkeypatch.setattr("supervisor.telemetry.logs.configure", lambda level, log_format: None)
     return fake
 
 
@@ -112,7 +112,7 @@ def test_config_shows_every_setting_with_its_origin(run_cli, monkeypatch) -> Non
 
 
 def test_at_a_terminal_a_long_value_does_not_push_the_origins_out_of_sight(run_cli, monkeypatch) -> None:
-    monkeypatch.setattr("supervisor.cli.config.terminal_columns", lambda: 80)
+    monkeypatch.setattr("supervisor.cli.server.config.terminal_columns", lambda: 80)
     monkeypatch.setenv("SPOT_STALL_POLLS", "7")
     monkeypatch.setenv("SPOT_DATA_DIR", path := "/" + "far/" * 30 + "away")
     lines = run_cli("config", "show", "--origin").lines
@@ -137,7 +137,7 @@ def test_completion_scripts(run_cli, shell: str) -> None:
 
 
 def test_the_states_are_printed_from_the_tables(run_cli) -> None:
-    from supervisor.lifecycle.diagram import states_markdown
+    from supervisor.wording.diagram import states_markdown
 
     ended = run_cli("docs", "states")
     assert ended.out == states_markdown()
@@ -164,7 +164,7 @@ def test_help_imports_nothing_heavy() -> None:
         "yaml",
         "fastapi",
         "sqlalchemy",
-        "supervisor.settings",
+        "supervisor.settings.loading",
         "http.client",
         "asyncio",
     )

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from supervisor.api import schemas_machines
+from supervisor.api.shapes.system import machines as schemas_machines
 from supervisor.cli import output
-from supervisor.cli.machines import project
-from supervisor.lifecycle.figures import DASH
+from supervisor.cli.machines.machines import project
+from supervisor.wording.figures import DASH
 from tests.cli.fake_machines import FOREIGN, ORPHAN, a_machine, collected, seen
 
 OLD = "spot-99999999-a1-t1 us-east1-c t4 on-demand up 2 h 13 min old-1"

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from supervisor.cli import output
-from supervisor.lifecycle.figures import DASH
+from supervisor.wording.figures import DASH
 from tests.cli.fake_api import FakeApi, Request, a_run
 
 RUN = "/v1/runs/digits-7"

@@ -6,9 +6,10 @@ import click
 import pytest
 
 from supervisor.cli import main as cli_main
-from supervisor.cli import output, views
-from supervisor.cli.machines import machine_lines
-from supervisor.cli.plan_view import plan_lines
+from supervisor.cli import output
+from supervisor.cli.machines.machines import machine_lines
+from supervisor.cli.views import runs as views
+from supervisor.cli.views.plan import plan_lines
 from tests.cli.fake_api import a_run, an_event
 from tests.cli.fake_machines import ORPHAN, a_machine
 from tests.cli.test_dry_run import NOW, a_check, a_plan

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from supervisor.lifecycle.figures import DASH
+from supervisor.wording.figures import DASH
 
 WHY = (
     "set aside: its driver says that it is lost (seen by machine m-a1 of run digits-7, 2026-11-23 06:18 UTC)"

@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 from pathspec import GitIgnoreSpec
 
-from supervisor.cli import codewalk, pack
-from supervisor.cli.codewalk import walk
 from supervisor.cli.exits import USAGE, CliError
-from supervisor.domain.bundle import Opened
+from supervisor.cli.files import codewalk, pack
+from supervisor.cli.files.codewalk import walk
+from supervisor.contract.bundle import Opened
 
 
 def write(folder: Path, files: dict[str, str | bytes]) -> Path:

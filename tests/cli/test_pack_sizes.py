@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.cli import pack
 from supervisor.cli.exits import CliError
+from supervisor.cli.files import pack
 from tests.cli.test_pack import refused, sha256, write
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from supervisor.lifecycle.figures import DASH
+from supervisor.wording.figures import DASH
 
 PRICE = {
     "shape": "t4", "region": "us-east1", "spot_usd_per_h": 0.3168, "on_demand_usd_per_h": 0.7583,

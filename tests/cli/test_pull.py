@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from supervisor.cli import fetching, pulling
-from supervisor.cli import pull as pull_command
+from supervisor.cli.files import fetching, pulling
+from supervisor.cli.files import pull as pull_command
 from tests.cli.conftest import Ended
 from tests.cli.file_server import FileServer, serving_files, sha256
 

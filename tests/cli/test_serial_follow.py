@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor.cli import client, serial
+from supervisor.cli import client
+from supervisor.cli.machines import serial
 from tests.cli.fake_api import a_page, a_run
 
 PATH = "/v1/runs/digits-7/console"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import yaml
 
-from supervisor.cli.show_view import beat_lines, files_lines, machine_lines
+from supervisor.cli.views.show import beat_lines, files_lines, machine_lines
 from tests.cli.fake_api import FIRST_ATTEMPT, SECOND_ATTEMPT, a_run, serve_run
 
 SPEC = {

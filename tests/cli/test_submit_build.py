@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from supervisor.cli import build_image
 from supervisor.cli.exits import AUTH, CliError
+from supervisor.cli.files import build_image
 from tests.cli.fake_api import FakeApi, a_run
 
 DIGEST = "us-docker.pkg.dev/p/r/train@sha256:" + "1" * 64

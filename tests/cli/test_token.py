@@ -9,9 +9,9 @@ import click
 import pytest
 
 from supervisor.cli import output
-from supervisor.cli import token as token_command
+from supervisor.cli.server import token as token_command
 from supervisor.cli.words import moment
-from supervisor.lifecycle.figures import DASH
+from supervisor.wording.figures import DASH
 
 SHOWN = {
     "token_id": "tok-0123456789ab", "name": "ci", "owner": "lab", "scopes": ["runs:read"], "max_active_runs": 3,

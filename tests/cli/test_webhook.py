@@ -9,7 +9,7 @@ import click
 import pytest
 
 from supervisor.cli import output
-from supervisor.cli import webhook as webhook_command
+from supervisor.cli.server import webhook as webhook_command
 
 SHOWN = {
     "webhook_id": "wh-0123456789ab", "url": "https://hooks.example.org/***", "form": "standard", "owner": "lab",

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from google.oauth2.credentials import Credentials
 
-from supervisor import google_recording
-from supervisor.objectstores.gcs import GcsStore
+from supervisor.objectstores.gcs.store import GcsStore
 from supervisor.ports.objectstore import ABSENT, PreconditionFailed
-from supervisor.providers.gce.clients import Compute
+from supervisor.providers.gce.calls.clients import Compute
+from supervisor.providers.gce.calls.retry import Retry
 from supervisor.providers.gce.config import GceConfig, parse_shape
-from supervisor.providers.gce.retry import Retry
+from supervisor.telemetry import google_recording
 from tests.cloud import pace, replay
 from tests.cloud.cloud import BUCKET, PROJECT, Cloud
 from tests.waiting import wait_for

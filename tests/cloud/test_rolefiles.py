@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from supervisor.providers.gce import permissions as product
-from supervisor.settings import load
+from supervisor.providers.gce.doctor import permissions as product
+from supervisor.settings.loading import load
 from tests.cloud import access, rolefiles
 from tests.cloud.rolefiles import TERRAFORM, blocks, local_values, resources
 

@@ -6,8 +6,8 @@ python -m tests.contracts.notify_setter DATABASE_URL
 import sys
 
 from supervisor.reconciler.event_wake import EventWake
-from supervisor.storage.database import Database
-from supervisor.storage.notify_wake import NotifyWake
+from supervisor.storage.engine.database import Database
+from supervisor.storage.engine.notify_wake import NotifyWake
 
 if __name__ == "__main__":
     database = Database(sys.argv[1])

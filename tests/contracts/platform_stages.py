@@ -9,13 +9,13 @@ from pathlib import Path
 
 from google.oauth2.credentials import Credentials
 
-from supervisor.domain.machine import MachineRef
+from supervisor.domain.machines.machine import MachineRef
 from supervisor.ports.platform import Platform, PlatformEvent
 from supervisor.ports.provider import ProviderUnavailable
-from supervisor.providers.gce.clients import Compute
-from supervisor.providers.gce.data_places import DataPlaces
+from supervisor.providers.gce.advice.data_places import DataPlaces
+from supervisor.providers.gce.calls.clients import Compute
+from supervisor.providers.gce.calls.retry import Retry
 from supervisor.providers.gce.platform import GcePlatform
-from supervisor.providers.gce.retry import Retry
 from supervisor.providers.local.platform import LocalPlatform
 from tests.cloud.discovery import Oracle
 from tests.cloud.logging_fake import LoggingFake

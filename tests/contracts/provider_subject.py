@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager
 from typing import Any
 from uuid import uuid4
 
-from supervisor.domain.identifiers import request_id
-from supervisor.domain.machine import Machine, MachineRef, MachineState
+from supervisor.contract.identifiers import request_id
+from supervisor.domain.machines.machine import Machine, MachineRef, MachineState
 from supervisor.ports.provider import LaunchRequest
 
 

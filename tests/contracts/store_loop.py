@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from supervisor.domain.beat_telemetry import Cgroup, Disk, Gpus, Telemetry, encode
+from supervisor.contract.beat_telemetry import Cgroup, Disk, Gpus, Telemetry, encode
 from supervisor.domain.events import Event, EventKind
-from supervisor.domain.machine_figures import MachineFigures
-from supervisor.domain.placement import OfferKey, ZoneRecord
+from supervisor.domain.machines.figures import MachineFigures
+from supervisor.domain.machines.placement import OfferKey, ZoneRecord
 from supervisor.domain.status import Status
 from supervisor.ports.store import Change, Sample, Store
 from tests.contracts.store_values import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from supervisor.domain.heartbeat import Beat
+from supervisor.contract.heartbeat import Beat
 from supervisor.domain.status import Status
 from supervisor.ports.store import PushedBeat, Store
 from tests.contracts.store_values import CELL, a_run, changed, insert, lease_of, running

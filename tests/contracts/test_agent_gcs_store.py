@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from supervisor.agent.googleapi import Pace
-from supervisor.agent.stores import errors
-from supervisor.agent.stores.gcs import GcsStore
+from supervisor.agent.store.gcs import GcsStore
+from supervisor.agent.store.googleapi import Pace
+from supervisor.contract.stores import errors
 from tests.cloud.discovery import Oracle
 from tests.cloud.storage import StorageFake
 from tests.contracts.objectstore_suite import AgentStoreSuite

@@ -2,9 +2,9 @@
 
 import pytest
 
-from supervisor import telemetry_metrics as metrics
 from supervisor.objectstores.counted import CountedStore
 from supervisor.ports.objectstore import ABSENT, ObjectMissing, PreconditionFailed, StoreUnavailable
+from supervisor.telemetry import metrics
 from tests.contracts.objectstore_suite import ObjectStoreSuite
 from tests.fakes.objectstore import MemoryStore
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from supervisor.storage import deliveries
+from supervisor.storage.rows import deliveries
 from supervisor.storage.store import SqlStore, open_store
 from tests.contracts.store_endpoints import EndpointsSuite
 from tests.contracts.test_postgres_store import EMPTY

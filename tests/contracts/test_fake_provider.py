@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from supervisor.domain.causes import Cause
-from supervisor.domain.machine import MachineState
+from supervisor.domain.machines.machine import MachineState
 from supervisor.ports.provider import LaunchRequest, NoCapacity, ProviderUnavailable, QuotaExceeded
 from tests.contracts.asking_suite import AskingContract
 from tests.contracts.disasters_suite import DisastersContract

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.agent.stores import errors
-from supervisor.agent.stores.folder import FolderStore
+from supervisor.contract.stores import errors
+from supervisor.contract.stores.folder import FolderStore
 from tests.contracts.objectstore_suite import AgentStoreSuite
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.ports.provider import ProviderUnavailable
-from supervisor.providers.gce.errors import ApiError
+from supervisor.providers.gce.calls.errors import ApiError
 from tests.contracts.asking_suite import AskingContract as A
 from tests.contracts.provider_suite import ProviderContract as P
 from tests.providers.gce_subject import GceSubject

@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from supervisor.objectstores import gcs, gcs_reading
-from supervisor.objectstores.gcs import GcsStore
+from supervisor.objectstores.gcs import reading as gcs_reading
+from supervisor.objectstores.gcs import store as gcs
+from supervisor.objectstores.gcs.store import GcsStore
 from supervisor.ports.objectstore import ObjectMissing
 from tests.cloud.storage import StorageFake
 from tests.cloud.storage_objects import Conditions

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from supervisor.agent_bundle import write_agent
-from supervisor.domain import baton, heartbeat, runfiles
+from supervisor.contract import baton, heartbeat, runfiles
 from supervisor.domain.causes import Cause
-from supervisor.domain.machine import MachineState
+from supervisor.domain.machines.machine import MachineState
+from supervisor.machinefolder.agent_archive import write_agent
 from supervisor.objectstores.filesystem import FilesystemStore
 from supervisor.ports.objectstore import ABSENT, ObjectMissing, PreconditionFailed
 from supervisor.ports.provider import LaunchRequest

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from standardwebhooks import Webhook
 
-from supervisor import telemetry
 from supervisor.notifiers.log import LogNotifier
 from supervisor.notifiers.webhook import WebhookNotifier
 from supervisor.ports.notifier import DeliveryFailed, Notification
+from supervisor.telemetry import logs as telemetry
 from tests.cloud.web import Request, Response, WebServer
 from tests.contracts.notifier_suite import FIRST, SECOND, Inbox, NotifierContract
 from tests.fakes.notifier import FakeNotifier

@@ -16,8 +16,8 @@ import pytest
 
 from supervisor.ports.wake import Wake
 from supervisor.reconciler.event_wake import EventWake
-from supervisor.storage.database import Database
-from supervisor.storage.notify_wake import NotifyWake
+from supervisor.storage.engine.database import Database
+from supervisor.storage.engine.notify_wake import NotifyWake
 from tests.contracts.wake_suite import WakeContract
 from tests.waiting import wait_for
 

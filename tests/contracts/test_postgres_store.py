@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 import sqlalchemy as sa
 
+from supervisor.storage.engine.tables import metadata
 from supervisor.storage.store import SqlStore, open_store
-from supervisor.storage.tables import metadata
 from tests.contracts.store_suite import StoreSuite
 from tests.integration.postgres_server import PostgresServer
 

@@ -13,11 +13,11 @@ import sqlalchemy as sa
 from supervisor.domain.run import Run
 from supervisor.ports.listing import RunPage
 from supervisor.ports.store import Change, Lease, PushedBeat, RunFilter, Sample
-from supervisor.storage import attempts, runs
-from supervisor.storage import tokens as stored_tokens
-from supervisor.storage.statements import Statement, incoming, insert_incoming
+from supervisor.storage.engine.statements import Statement, incoming, insert_incoming
+from supervisor.storage.engine.tables import labels, pushed_beats, tokens, tries
+from supervisor.storage.rows import attempts, runs
+from supervisor.storage.rows import tokens as stored_tokens
 from supervisor.storage.store import SqlStore, open_store
-from supervisor.storage.tables import labels, pushed_beats, tokens, tries
 from tests.contracts.store_suite import StoreSuite
 
 SUITE = StoreSuite()

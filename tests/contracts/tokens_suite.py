@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from supervisor.domain.callers import Scope
+from supervisor.domain.access.callers import Scope
+from supervisor.domain.access.tokens import Token
 from supervisor.domain.events import Event, EventKind
-from supervisor.domain.tokens import Token
 from supervisor.ports.store import Store
 
 NOW = 1_000_000.0

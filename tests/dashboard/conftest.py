@@ -2,10 +2,10 @@
 
 import pytest
 
-from supervisor.api.deps import Services, with_tokens
-from supervisor.api.rates import Rates
-from supervisor.domain.callers import LOCAL, Scope
-from supervisor.services.tokens import TokenWish, create
+from supervisor.api.wire.deps import Services, with_tokens
+from supervisor.api.wire.rates import Rates
+from supervisor.domain.access.callers import LOCAL, Scope
+from supervisor.services.access.tokens import TokenWish, create
 from tests.dashboard.looking import Looking
 from tests.services.bed import Bed
 from tests.services.conftest import any_bed, bed

@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 
 from supervisor.api.app import create_app
-from supervisor.api.deps import Services
-from supervisor.api.door import LOOPBACK
+from supervisor.api.wire.deps import Services
+from supervisor.api.wire.door import LOOPBACK
 from supervisor.dashboard.app import mount
 from tests.dashboard.document import Element, read
 

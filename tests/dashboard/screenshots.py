@@ -20,7 +20,7 @@ from pathlib import Path
 from playwright.sync_api import Browser, Page, StorageState, sync_playwright
 
 from supervisor.api import server
-from supervisor.api.deps import Services, with_tokens
+from supervisor.api.wire.deps import Services, with_tokens
 from supervisor.dashboard.app import mount
 from tests.browser.chromium import ARGUMENTS, HOW_TO_INSTALL, program
 from tests.dashboard.dataset.house import NOW, House

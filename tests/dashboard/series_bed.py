@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from supervisor.contract.beat_telemetry import Cgroup, Disk, Gpus, Telemetry, encode
 from supervisor.domain.attempt import Attempt, Pulse
-from supervisor.domain.beat_telemetry import Cgroup, Disk, Gpus, Telemetry, encode
-from supervisor.domain.placement import Placement
+from supervisor.domain.machines.placement import Placement
 from supervisor.ports.store import Change, Sample
 from tests.services.bed import PLACE, Bed
 

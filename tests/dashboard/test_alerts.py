@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from supervisor.api.deps import with_tokens
-from supervisor.domain.callers import LOCAL, Scope
+from supervisor.api.wire.deps import with_tokens
+from supervisor.domain.access.callers import LOCAL, Scope
+from supervisor.domain.access.plaintext import visible
 from supervisor.domain.events import Event, EventKind
-from supervisor.domain.plaintext import visible
 from supervisor.domain.status import Status
 from supervisor.ports.endpoints import Settled, Standing
-from supervisor.services import webhooks
-from supervisor.services.tokens import TokenWish, create
-from supervisor.services.webhooks import WebhookWish
+from supervisor.services.access.tokens import TokenWish, create
+from supervisor.services.webhooks import webhooks
+from supervisor.services.webhooks.webhooks import WebhookWish
 from tests.dashboard.document import Element, read
 from tests.dashboard.looking import Looking
 from tests.fakes.courier import FakeCourier, failing

@@ -9,12 +9,12 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from supervisor import telemetry_metrics as metrics
-from supervisor.api.access import NEEDED
-from supervisor.api.deps import Services
+from supervisor.api.wire.access import NEEDED
+from supervisor.api.wire.deps import Services
 from supervisor.dashboard import app as dashboard
 from supervisor.dashboard import rendering, session
 from supervisor.dashboard.public_api import Api
+from supervisor.telemetry import metrics
 from tests.dashboard.document import read
 from tests.dashboard.looking import Looking
 from tests.dashboard.raw import HOST, OURS, raw, sign_in

@@ -11,7 +11,7 @@ import pytest
 
 from supervisor.dashboard.pages import charts
 from supervisor.domain.status import Status
-from supervisor.services import rfc3339
+from supervisor.services.views import rfc3339
 from tests.dashboard.document import Element
 from tests.dashboard.looking import Looking
 from tests.dashboard.series_bed import attempted, told

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor.domain import runfiles
+from supervisor.contract import runfiles
 from supervisor.ports.provider import NotSupported
 from tests.dashboard.looking import Looking
 from tests.services.bed import Bed

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from supervisor.api.deps import Services
+from supervisor.api.wire.deps import Services
 from supervisor.dashboard.shaping.api_reference import operations, prose, type_text
 from tests.dashboard.looking import Looking
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor.api.deps import with_tokens
-from supervisor.domain.callers import LOCAL, Scope
-from supervisor.services.tokens import TokenWish, create
+from supervisor.api.wire.deps import with_tokens
+from supervisor.domain.access.callers import LOCAL, Scope
+from supervisor.services.access.tokens import TokenWish, create
 from tests.dashboard.looking import ORIGIN, Looking
 from tests.services.bed import Bed
 

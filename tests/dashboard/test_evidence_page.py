@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from supervisor.contract import runfiles
+from supervisor.contract.heartbeat import Exit
 from supervisor.dashboard.shaping import evidence_view
-from supervisor.domain import runfiles
 from supervisor.domain.causes import Cause
-from supervisor.domain.heartbeat import Exit
 from supervisor.domain.status import Status
 from supervisor.ports.objectstore import StoreUnavailable
-from supervisor.reconciler import evidence
+from supervisor.reconciler.acting import evidence
 from tests.dashboard.looking import Looking
 from tests.services.bed import Bed
 

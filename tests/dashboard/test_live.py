@@ -9,18 +9,19 @@ from dataclasses import replace
 
 import pytest
 
-from supervisor.api import server, stream
-from supervisor.api.deps import with_tokens
+from supervisor.api import server
+from supervisor.api.streams import listener as stream
+from supervisor.api.wire.deps import with_tokens
 from supervisor.dashboard.app import mount
 from supervisor.dashboard.live import rows as live_rows
 from supervisor.dashboard.live.frames import framed
 from supervisor.dashboard.live.rows import Rows
 from supervisor.dashboard.live.stream import CHANGED_MOST, SPACING_MS
 from supervisor.dashboard.public_api import Api
-from supervisor.domain.callers import LOCAL, Caller, Scope
+from supervisor.domain.access.callers import LOCAL, Caller, Scope
 from supervisor.domain.events import Event, EventKind
-from supervisor.services.submit import SubmitRequest, submit
-from supervisor.services.tokens import TokenWish, create, revoke
+from supervisor.services.access.tokens import TokenWish, create, revoke
+from supervisor.services.runs.submit import SubmitRequest, submit
 from tests.api.listening import QUICK, Listener, Serving, Told, serving
 from tests.dashboard.document import read
 from tests.dashboard.looking import Looking

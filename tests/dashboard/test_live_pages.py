@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor.api.deps import with_tokens
+from supervisor.api.wire.deps import with_tokens
 from tests.dashboard.looking import Looking
 from tests.services.bed import Bed
 

@@ -7,12 +7,12 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
+from supervisor.contract import runfiles
 from supervisor.dashboard.assets import OURS
 from supervisor.dashboard.shaping import log_view
-from supervisor.domain import runfiles
 from supervisor.domain.status import Status
 from supervisor.ports.objectstore import StoreUnavailable
-from supervisor.services import logs
+from supervisor.services.logs import logs
 from tests.dashboard.document import Element, read
 from tests.dashboard.looking import Looking
 from tests.services.bed import Bed

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from supervisor.api.deps import with_tokens
+from supervisor.api.wire.deps import with_tokens
 from supervisor.dashboard.app import PAGES
 from supervisor.domain.status import Status
 from tests.dashboard.dataset.house import NOW, House

@@ -13,14 +13,14 @@ import pytest
 from starlette.requests import Request
 from starlette.types import Send
 
-from supervisor.api.deps import with_tokens
+from supervisor.api.wire.deps import with_tokens
+from supervisor.contract import runfiles
+from supervisor.contract.baton import Done
 from supervisor.dashboard import relay
 from supervisor.dashboard.app import mount
 from supervisor.dashboard.public_api import Api
-from supervisor.domain import runfiles
-from supervisor.domain.baton import Done
-from supervisor.domain.callers import LOCAL, Scope
-from supervisor.services.tokens import TokenWish, create
+from supervisor.domain.access.callers import LOCAL, Scope
+from supervisor.services.access.tokens import TokenWish, create
 from tests.api.listening import QUICK, serving
 from tests.dashboard.looking import Looking
 from tests.dashboard.raw import raw

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from supervisor.api.deps import with_tokens
-from supervisor.domain.callers import LOCAL, Scope
+from supervisor.api.wire.deps import with_tokens
+from supervisor.domain.access.callers import LOCAL, Scope
 from supervisor.domain.run import Outcome
 from supervisor.domain.status import Status
-from supervisor.services.tokens import TokenWish, create
+from supervisor.services.access.tokens import TokenWish, create
 from tests.dashboard.document import Element, read
 from tests.dashboard.looking import Looking
 from tests.services.bed import Bed

@@ -16,12 +16,12 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from supervisor.cli import submit
-from supervisor.cli.specfile import read_spec
+from supervisor.cli.runs import submit
+from supervisor.cli.runs.specfile import read_spec
 from supervisor.dashboard.shaping import spec_flags, spec_text
 from supervisor.domain.attempt import Try
 from supervisor.domain.run import Run
-from supervisor.services.policy import Spec
+from supervisor.services.runs.policy import Spec
 from tests.dashboard.looking import Looking
 from tests.services.bed import Bed, Client
 

@@ -9,9 +9,9 @@ from urllib.parse import quote
 import pytest
 
 from supervisor.dashboard.pages import many
-from supervisor.domain.callers import Caller, Scope
+from supervisor.domain.access.callers import Caller, Scope
 from supervisor.domain.status import Status
-from supervisor.services import many as service
+from supervisor.services.runs import many as service
 from tests.dashboard.document import Element, read
 from tests.dashboard.looking import Looking
 from tests.services.bed import COMMAND, Bed

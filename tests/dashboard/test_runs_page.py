@@ -9,12 +9,12 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from supervisor.api.deps import with_tokens
+from supervisor.api.wire.deps import with_tokens
 from supervisor.dashboard import rendering
 from supervisor.dashboard.public_api import Api
-from supervisor.domain.callers import LOCAL, Scope
+from supervisor.domain.access.callers import LOCAL, Scope
 from supervisor.domain.status import Status
-from supervisor.services.tokens import TokenWish, create
+from supervisor.services.access.tokens import TokenWish, create
 from tests.dashboard.document import Element
 from tests.dashboard.looking import Looking
 from tests.services.bed import COMMAND, Bed

@@ -6,11 +6,11 @@ from urllib.parse import urlencode
 
 import pytest
 
-from supervisor.api.deps import with_tokens
-from supervisor.api.door import LOOPBACK
+from supervisor.api.wire.deps import with_tokens
+from supervisor.api.wire.door import LOOPBACK
 from supervisor.dashboard.rendering import is_ours
-from supervisor.domain.callers import LOCAL, Scope
-from supervisor.services.tokens import TokenWish, create, revoke
+from supervisor.domain.access.callers import LOCAL, Scope
+from supervisor.services.access.tokens import TokenWish, create, revoke
 from tests.dashboard.document import read
 from tests.dashboard.looking import Looking
 from tests.dashboard.raw import FORM, raw, sign_in

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from supervisor.dashboard.drawing.sparkline import HEIGHT, WIDTH, spark
-from supervisor.services import rfc3339
+from supervisor.services.views import rfc3339
 
 
 def points(*told: tuple[float, int, bool]) -> list[dict[str, Any]]:

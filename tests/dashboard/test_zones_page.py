@@ -6,8 +6,8 @@ import pytest
 
 from supervisor.dashboard.shaping import offers
 from supervisor.dashboard.words import price
-from supervisor.domain.placement import ZoneRecord
-from supervisor.lifecycle.figures import DASH
+from supervisor.domain.machines.placement import ZoneRecord
+from supervisor.wording.figures import DASH
 from tests.dashboard.document import Element
 from tests.dashboard.looking import Looking
 from tests.services.bed import Bed

@@ -13,7 +13,7 @@ import httpx
 import pytest
 from click.testing import CliRunner
 
-from supervisor.cli import server
+from supervisor.cli.server import server
 from tests.acceptance.daemon import Daemon
 from tests.acceptance.stories import STORY, Stories
 from tests.integration.postgres_server import postgres_tool

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from supervisor import settings
 from supervisor.domain.errors import SpotError
+from supervisor.settings import loading as settings
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "deploy/compose.yaml").read_text()

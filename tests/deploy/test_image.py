@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from supervisor import settings
+from supervisor.settings import loading as settings
 from tests.acceptance.daemon import running
 
 ROOT = Path(__file__).parents[2]

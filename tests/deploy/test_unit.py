@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from supervisor import settings
+from supervisor.settings import loading as settings
 from tests.acceptance.stories import STORY, Stories
 from tests.deploy.systemd import UNIT, Service, read_unit
 from tests.waiting import wait_for

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from supervisor.domain import heartbeat
+from supervisor.contract import heartbeat
 from supervisor.domain.causes import CAUSES, Cause
 
 ROOT = Path(__file__).resolve().parents[2] / "supervisor"

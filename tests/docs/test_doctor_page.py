@@ -7,17 +7,17 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = (
-    "services/doctor.py",
-    "services/doctor_local.py",
-    "services/doctor_state.py",
-    "services/doctor_machines.py",
-    "services/doctor_alerts.py",
-    "providers/gce/doctor.py",
-    "providers/gce/doctor_places.py",
-    "providers/gce/doctor_access.py",
-    "providers/gce/doctor_bucket.py",
-    "surroundings.py",
-    "storage/serving.py",
+    "services/doctor/doctor.py",
+    "services/doctor/local.py",
+    "services/doctor/state.py",
+    "services/doctor/machines.py",
+    "services/doctor/alerts.py",
+    "providers/gce/doctor/checks.py",
+    "providers/gce/doctor/places.py",
+    "providers/gce/doctor/access.py",
+    "providers/gce/doctor/bucket.py",
+    "wiring/surroundings.py",
+    "storage/engine/serving.py",
 )
 # A name is the first text of Finding, _one, _check, told or _told, or stands first in a pair of a list of checks.
 NAMED = re.compile(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from supervisor import settings
 from supervisor.domain.causes import Cause
-from supervisor.providers.gce.records import TYPES
+from supervisor.providers.gce.machines.records import TYPES
+from supervisor.settings import loading as settings
 from tests.docs.test_pages_match_the_code import ROOT, page
 
 PAGE = page("docs/google-cloud.md")

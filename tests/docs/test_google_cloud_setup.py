@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from supervisor.cli import build_image
-from supervisor.providers.gce import permissions as product
-from supervisor.settings import load
+from supervisor.cli.files import build_image
+from supervisor.providers.gce.doctor import permissions as product
+from supervisor.settings.loading import load
 from tests.cloud import rolefiles
 from tests.cloud.rolefiles import (
     BUILD,

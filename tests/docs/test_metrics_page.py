@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from supervisor import telemetry, telemetry_metrics
-from supervisor.telemetry_counting import Series
+from supervisor.telemetry import logs as telemetry
+from supervisor.telemetry import metrics as telemetry_metrics
+from supervisor.telemetry.counting import Series
 from tests.docs.test_pages_match_the_code import ROOT, page
 
 Rule = dict[str, Any]

@@ -10,8 +10,8 @@ import click
 import pytest
 
 from supervisor.cli.main import cli
-from supervisor.services import importing, oldrun
-from supervisor.services.submit import ONLY_OLDER_RUNNER
+from supervisor.services.migration import importing, oldrun
+from supervisor.services.runs.submit import ONLY_OLDER_RUNNER
 from tests.acceptance.old_commands import OLD
 from tests.importing.oldrunner import old_run
 

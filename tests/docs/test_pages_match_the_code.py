@@ -8,13 +8,13 @@ from pathlib import Path
 import click
 import pytest
 
-from supervisor import settings
 from supervisor.api.errors import STATUS
 from supervisor.domain import errors
 from supervisor.domain.causes import Cause
 from supervisor.domain.status import Status
-from supervisor.lifecycle.diagram import states_markdown
-from supervisor.settings_env_file import OLD_KEYS
+from supervisor.settings import loading as settings
+from supervisor.settings.env.file import OLD_KEYS
+from supervisor.wording.diagram import states_markdown
 
 ROOT = Path(__file__).resolve().parents[2]
 # Pages that tell a user what to type.

@@ -20,7 +20,7 @@ from supervisor.notifiers.guard import Guard
 from supervisor.notifiers.webhook import WebhookCourier
 from supervisor.ports.endpoints import Form
 from supervisor.ports.notifier import DeliveryFailed, Notification, Target
-from supervisor.services.webhooks import MOST
+from supervisor.services.webhooks.webhooks import MOST
 from tests.waiting import wait_for
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "webhooks.md").read_text(encoding="utf-8")

@@ -42,7 +42,7 @@ def credentials_that(error: GoogleAuthError) -> Callable[[Setup, pytest.MonkeyPa
                 raise error
             return Outlived(error)
 
-        patch.setattr("supervisor.providers.gce.clients._default_credentials", find)
+        patch.setattr("supervisor.providers.gce.calls.clients._default_credentials", find)
 
     return plant
 

@@ -16,7 +16,7 @@ import pytest
 
 from supervisor.ports.store import StoreDown
 from supervisor.reconciler.system_clock import SystemClock
-from supervisor.services import doctor_local
+from supervisor.services.doctor import local as doctor_local
 from supervisor.storage.store import SqlStore
 from tests.cloud import storage_requests
 from tests.cloud.resourcemanager import switched_off
@@ -119,7 +119,7 @@ def _no_conditions(_: Setup, patch: pytest.MonkeyPatch) -> None:
 
 
 def _no_agent(_: Setup, patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("supervisor.adapters.agent_path", lambda folder: Path(folder) / "agent.pyz")
+    patch.setattr("supervisor.wiring.adapters.agent_path", lambda folder: Path(folder) / "agent.pyz")
 
 
 def _machine(owner: str) -> Plant:

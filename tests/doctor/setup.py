@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from supervisor import bootstrap
-from supervisor import settings as settings_of
+from supervisor.settings import loading as settings_of
 from supervisor.storage.store import open_store
+from supervisor.wiring import bootstrap
 from tests.acceptance.daemon import OF_WHO_TESTS
 from tests.cloud.cloud import BUCKET, PROJECT, Cloud
 from tests.cloud.compute_rig import FixedToken
@@ -83,9 +83,9 @@ def a_set_up(folder: Path) -> Iterator[Setup]:
     with (
         metadata_server(cloud.metadata, folder / "gcloud") as more,
         patch.dict(os.environ, {**plain, **google, **more}, clear=True),
-        patch("supervisor.providers.gce.clients._default_credentials", Named),
+        patch("supervisor.providers.gce.calls.clients._default_credentials", Named),
         patch(
-            "supervisor.services.doctor_state.COMMIT_WARN_MS", 60_000.0
+            "supervisor.services.doctor.state.COMMIT_WARN_MS", 60_000.0
         ),  # a busy computer is no fault here
     ):
         yield setup

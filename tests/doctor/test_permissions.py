@@ -9,10 +9,16 @@ from typing import Any
 
 import pytest
 
+from supervisor.providers.gce.calls.errors import ApiError
 from supervisor.providers.gce.config import DataDisk, GceConfig, parse_shape
-from supervisor.providers.gce.doctor_access import project_access
-from supervisor.providers.gce.errors import ApiError
-from supervisor.providers.gce.permissions import ALWAYS, BUCKET, PROJECT, WORKER_ACCOUNT, needed_in_project
+from supervisor.providers.gce.doctor.access import project_access
+from supervisor.providers.gce.doctor.permissions import (
+    ALWAYS,
+    BUCKET,
+    PROJECT,
+    WORKER_ACCOUNT,
+    needed_in_project,
+)
 from tests.doctor.setup import a_set_up
 
 CONFIG = GceConfig(

@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 import pytest
 
-from supervisor.services.checkup import DEADLINE_S
+from supervisor.services.doctor.checkup import DEADLINE_S
 from tests.doctor.faults import FAULTS, Fault
 from tests.doctor.setup import Setup, a_set_up
 

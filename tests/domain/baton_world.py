@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from supervisor.domain.baton import CLAIM_WAIT_S, WAIT, Baton, BatonRefused, standing
+from supervisor.contract.baton import CLAIM_WAIT_S, WAIT, Baton, BatonRefused, standing
 
 UPLOAD, CLAIM, MOVE, FINISH, LEAVE, RAISE, GONE, CLOSE, REOPEN = (
     "upload", "claim", "move", "finish", "leave", "raise", "gone", "close", "reopen",

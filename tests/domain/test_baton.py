@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from supervisor.domain import baton as real
-from supervisor.domain.baton import Baton, BatonRefused, Done, FileEntry, Holder, Pointer
+from supervisor.contract import baton as real
+from supervisor.contract.baton import Baton, BatonRefused, Done, FileEntry, Holder, Pointer
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import pytest
 
-from supervisor.domain import baton as rules
-from supervisor.domain.baton import Baton, Done, Holder, Next, Pointer
+from supervisor.contract import baton as rules
+from supervisor.contract.baton import Baton, Done, Holder, Next, Pointer
 from tests.domain.baton_world import (
     CLAIM,
     CLOSE,

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from supervisor.domain import baton as real
-from supervisor.domain.baton import Baton, BatonRefused, Done, FileEntry, Holder, Keep, Pointer
-from supervisor.domain.identifiers import parse_launch_id
+from supervisor.contract import baton as real
+from supervisor.contract.baton import Baton, BatonRefused, Done, FileEntry, Holder, Keep, Pointer
+from supervisor.contract.identifiers import parse_launch_id
 
 AGENTS = [("1.1.1", "m1"), ("1.2.1", "m2"), ("1.2.1", "m2-twin"), ("1.2.2", "m3"), ("2.3.1", "m4")]
 LAUNCHES = sorted({launch_id for launch_id, _ in AGENTS})

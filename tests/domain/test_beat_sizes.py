@@ -8,10 +8,10 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from supervisor.agent.situation import fit_metrics, fit_text
-from supervisor.domain import heartbeat
-from supervisor.domain.beat_telemetry import MAX_GPUS, compact, decode, encode
-from supervisor.domain.heartbeat import (
+from supervisor.agent.watch.situation import fit_metrics, fit_text
+from supervisor.contract import heartbeat
+from supervisor.contract.beat_telemetry import MAX_GPUS, compact, decode, encode
+from supervisor.contract.heartbeat import (
     MAX_BYTES,
     MAX_RECENT_BYTES,
     MAX_STORED_BYTES,

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from supervisor.domain import heartbeat
-from supervisor.domain.beat_telemetry import (
+from supervisor.contract import heartbeat
+from supervisor.contract.beat_telemetry import (
     MAX_BYTES,
     MAX_GPUS,
     Cgroup,
@@ -26,7 +26,7 @@ from supervisor.domain.beat_telemetry import (
     size_bytes,
     to_json,
 )
-from supervisor.domain.machine_figures import NOTHING, figures_of
+from supervisor.domain.machines.figures import NOTHING, figures_of
 from tests.benchmarks.machine_told import full
 from tests.domain.test_heartbeat import JSON, raw
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.domain import bundle
-from supervisor.domain.bundle import BundleRefused, Member, Opened, Tree, link_problem, path_problem
+from supervisor.contract import bundle
+from supervisor.contract.bundle import BundleRefused, Member, Opened, Tree, link_problem, path_problem
 
 Entry = tuple[tarfile.TarInfo, bytes]
 

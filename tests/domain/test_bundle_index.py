@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from supervisor.domain.bundle import Member
+from supervisor.contract.bundle import Member
 from supervisor.domain.bundle_index import (
     BundleIndex,
     command_problem,

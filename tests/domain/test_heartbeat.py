@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from supervisor.domain import heartbeat
-from supervisor.domain.heartbeat import (
+from supervisor.contract import heartbeat
+from supervisor.contract.heartbeat import (
     MAX_BYTES,
     MAX_COUNT,
     MAX_PRUNED,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from supervisor.domain import identifiers
-from supervisor.domain.identifiers import (
+from supervisor.contract import identifiers
+from supervisor.contract.identifiers import (
     is_run_id,
     label_value,
     launch_id,

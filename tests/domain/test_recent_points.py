@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from supervisor.agent.situation import fit_metrics
-from supervisor.domain import recent_points
-from supervisor.domain.heartbeat import MAX_COUNT, MAX_RECENT_BYTES
-from supervisor.domain.recent_points import (
+from supervisor.agent.watch.situation import fit_metrics
+from supervisor.contract import recent_points
+from supervisor.contract.heartbeat import MAX_COUNT, MAX_RECENT_BYTES
+from supervisor.contract.recent_points import (
     CARRIED_S,
     COLLECTED_S,
     EVERY_S,

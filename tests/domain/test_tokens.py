@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.domain import tokens
-from supervisor.domain.callers import Scope
-from supervisor.domain.tokens import Token
+from supervisor.domain.access import tokens
+from supervisor.domain.access.callers import Scope
+from supervisor.domain.access.tokens import Token
 
 SECRET, OTHER = "ab" * 32, "cd" * 32
 ANY = st.binary(min_size=32, max_size=32)

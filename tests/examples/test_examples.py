@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.domain import heartbeat
+from supervisor.contract import heartbeat
 from tests.agent.conftest import archive, rig  # noqa: F401 - fixtures
 from tests.agent.machine_rig import Rig
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from supervisor.domain.findings import Finding
-from supervisor.domain.machine import MachineRef
-from supervisor.domain.placement import Offer, OfferKey, offer_key
+from supervisor.domain.machines.machine import MachineRef
+from supervisor.domain.machines.placement import Offer, OfferKey, offer_key
 from supervisor.ports.platform import (
     Account,
     ConsolePart,

@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from supervisor.domain.machine import (
+from supervisor.domain.machines.machine import (
     LAUNCH_LABEL,
     RUN_LABEL,
     SUPERVISOR_LABEL,
@@ -29,8 +29,8 @@ from supervisor.domain.machine import (
     MachineRef,
     MachineState,
 )
-from supervisor.domain.placement import Offer, Placement
-from supervisor.domain.room import Room
+from supervisor.domain.machines.placement import Offer, Placement
+from supervisor.domain.machines.room import Room
 from supervisor.ports.provider import (
     HeldByOurs,
     LaunchFailed,

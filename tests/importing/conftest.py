@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from supervisor.ports.objectstore import ObjectReader
-from supervisor.services.importing import ImportRequest, import_run
+from supervisor.services.migration.importing import ImportRequest, import_run
 from supervisor.services.parts import Elsewhere, Parts
 from tests.fakes.callers import OPS
 from tests.fakes.objectstore import MemoryStore

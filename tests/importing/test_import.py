@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from supervisor.domain import baton as batons
-from supervisor.domain import runfiles
+from supervisor.contract import baton as batons
+from supervisor.contract import runfiles
 from supervisor.domain.errors import Unavailable
 from supervisor.domain.status import Status
-from supervisor.reconciler import batonwork
-from supervisor.services.importing import SOURCE
+from supervisor.reconciler.acting import batonwork
+from supervisor.services.migration.importing import SOURCE
 from tests.importing.conftest import BUCKET, URL, Import
 from tests.importing.oldrunner import BEST, COMMAND, IMAGE, LAST, OLD_ID
 

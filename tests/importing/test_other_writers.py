@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from supervisor.domain import baton as batons
-from supervisor.domain import runfiles
+from supervisor.contract import baton as batons
+from supervisor.contract import runfiles
 from supervisor.domain.errors import Conflict, ImportRunning
 from tests.importing.conftest import Import
 from tests.importing.oldrunner import OLD_ID

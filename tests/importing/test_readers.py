@@ -11,7 +11,7 @@ import pytest
 from supervisor.objectstores.plainfolder import PlainFolder
 from supervisor.objectstores.reading import open_objects
 from supervisor.ports.objectstore import ObjectMissing, StoreForbidden, StoreMissing
-from supervisor.services import oldrun
+from supervisor.services.migration import oldrun
 from tests.cloud.storage import StorageFake
 from tests.importing.oldrunner import LAST, OLD_ID, old_run
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.domain.callers import LOCAL
+from supervisor.domain.access.callers import LOCAL
 from supervisor.domain.errors import (
     Forbidden,
     InvalidRequest,
@@ -18,11 +18,11 @@ from supervisor.domain.errors import (
     RunIdTaken,
     Unavailable,
 )
-from supervisor.domain.machine import Machine, MachineListing, MachineState
+from supervisor.domain.machines.machine import Machine, MachineListing, MachineState
 from supervisor.ports.objectstore import StoreForbidden, StoreMissing, StoreUnavailable
 from supervisor.ports.provider import ProviderUnavailable
-from supervisor.services import oldrun
-from supervisor.services.importing import ImportRequest, import_run
+from supervisor.services.migration import oldrun
+from supervisor.services.migration.importing import ImportRequest, import_run
 from tests.fakes.callers import MEMBER
 from tests.importing.conftest import BUCKET, URL, Import
 from tests.importing.oldrunner import MACHINE, OLD_ID

@@ -11,7 +11,7 @@ import pytest
 
 from supervisor.domain.errors import OldRunThere
 from supervisor.domain.status import Status
-from supervisor.lifecycle.overriding import stopped_by
+from supervisor.lifecycle.living.overriding import stopped_by
 from tests.importing.oldrunner import OLD_ID, old_run
 from tests.services.bed import Bed, make_bed
 from tests.services.fresh import open_fresh

@@ -12,8 +12,8 @@ import pytest
 
 from supervisor.domain.events import Event, EventKind
 from supervisor.ports.history import EventFilter, StoredEvent, Writers
-from supervisor.services.following import Follower
-from supervisor.storage.history import SqlHistory
+from supervisor.services.reading.following import Follower
+from supervisor.storage.rows.history import SqlHistory
 from supervisor.storage.store import SqlStore, open_store
 from tests.fakes.clock import FakeClock
 

@@ -16,8 +16,8 @@ from supervisor.ports.store import Change, Lease
 from supervisor.reconciler import leader as module
 from supervisor.reconciler.leader import Leader
 from supervisor.reconciler.system_clock import SystemClock
-from supervisor.storage import leases
-from supervisor.storage.leases import LONGEST_S
+from supervisor.storage.rows import leases
+from supervisor.storage.rows.leases import LONGEST_S
 from supervisor.storage.store import SqlStore, open_store
 from tests.contracts.store_values import CELL, NOW, STARTED, a_run, insert, running
 from tests.waiting import wait_for

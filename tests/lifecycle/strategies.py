@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from supervisor.domain import heartbeat
+from supervisor.contract import heartbeat
+from supervisor.contract.baton import Baton, Done, FileEntry, Holder, Next, Pointer
+from supervisor.contract.heartbeat import Beat, Exit, Pruned
 from supervisor.domain.attempt import Attempt, Pulse, Retiring, Try
-from supervisor.domain.baton import Baton, Done, FileEntry, Holder, Next, Pointer
 from supervisor.domain.causes import Cause
-from supervisor.domain.heartbeat import Beat, Exit, Pruned
-from supervisor.domain.machine import Machine, MachineRecord, MachineState
+from supervisor.domain.machines.machine import Machine, MachineRecord, MachineState
 from supervisor.domain.observation import (
     NOT_READ,
     Absent,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.lifecycle import announcing
-from supervisor.lifecycle.announcing import MOST, Waiting, next_message
+from supervisor.lifecycle.events import announcing
+from supervisor.lifecycle.events.announcing import MOST, Waiting, next_message
 
 Chooser = Callable[[Sequence[Waiting], Sequence[float], float], Sequence[Waiting]]
 WAITS = st.lists(st.tuples(st.floats(0, 120), st.booleans()), max_size=120)

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from supervisor.contract.baton import Baton, Done
 from supervisor.domain.attempt import Retiring
-from supervisor.domain.baton import Baton, Done
 from supervisor.domain.causes import Cause
-from supervisor.domain.machine import Machine, MachineState
+from supervisor.domain.machines.machine import Machine, MachineState
 from supervisor.domain.observation import NOT_READ, Absent, Observation, Seen, Unknown
 from supervisor.domain.policies import Knobs, Limits, Policy
 from supervisor.domain.run import Run, StopRequest
@@ -17,7 +17,7 @@ from supervisor.domain.status import Status
 from supervisor.domain.world import BEATS, World, machines_in
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.decision import Decision
-from supervisor.lifecycle.machines import UNANSWERED
+from supervisor.lifecycle.ending.machines import UNANSWERED
 from tests.lifecycle.sample_runs import NOW, H, attempt, ended, open_try, pulse, run_in
 
 WORLD = World(Knobs("the-supervisor"), fresh=frozenset({BEATS}))

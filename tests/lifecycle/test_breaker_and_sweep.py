@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.domain.machine import Machine, MachineListing, MachineState
-from supervisor.lifecycle import sweep
-from supervisor.lifecycle.breaker import (
+from supervisor.domain.machines.machine import Machine, MachineListing, MachineState
+from supervisor.lifecycle.offers.breaker import (
     AFTER_CLOSING_PER_TICK,
     WINDOW_S,
     Breaker,
@@ -16,6 +15,7 @@ from supervisor.lifecycle.breaker import (
     prove_fresh,
     threshold,
 )
+from supervisor.lifecycle.sweeping import sweep
 from tests.lifecycle.strategies import NOW
 
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from supervisor.domain.attempt import Pulse, Retiring
-from supervisor.domain.machine import MachineRef
+from supervisor.domain.machines.machine import MachineRef
 from supervisor.domain.policies import Knobs
 from supervisor.domain.spending import billed_h, training_s
 from supervisor.domain.status import Status
 from supervisor.domain.world import World
-from supervisor.lifecycle.clock_steps import righted
-from supervisor.lifecycle.liveness import reckoned
+from supervisor.lifecycle.living.clock_steps import righted
+from supervisor.lifecycle.living.liveness import reckoned
 from tests.lifecycle.sample_runs import NOW, H, attempt, run_in
 
 WORLD = World(Knobs("s"))

@@ -8,14 +8,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from supervisor.domain.actions import Launch
-from supervisor.domain.machine import MachineState
+from supervisor.domain.machines.machine import MachineState
 from supervisor.domain.observation import Observation, Seen
 from supervisor.domain.run import Run
 from supervisor.domain.status import PLACING, Status
 from supervisor.domain.world import World
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.decision import Decision
-from supervisor.lifecycle.pinning import _asked
+from supervisor.lifecycle.offers.pinning import _asked
 from tests.lifecycle.strategies import NOW, Situation
 from tests.lifecycle.test_decide_properties import Decide, check, fails, settle
 

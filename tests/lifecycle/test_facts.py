@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from supervisor.lifecycle.facts import MAX_BYTES, PACKAGES_TOLD, TEXT_CHARS, as_text, differences, parse
+from supervisor.lifecycle.evidence.facts import (
+    MAX_BYTES,
+    PACKAGES_TOLD,
+    TEXT_CHARS,
+    as_text,
+    differences,
+    parse,
+)
 
 
 def facts(packages: list[str] | None = None, **more: Any) -> dict[str, Any]:

@@ -6,18 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from supervisor.domain.baton import Baton, Done, decode, encode
+from supervisor.contract.baton import Baton, Done, decode, encode
+from supervisor.contract.heartbeat import FINISHED, Beat, Exit
 from supervisor.domain.causes import Cause
-from supervisor.domain.heartbeat import FINISHED, Beat, Exit
-from supervisor.domain.machine import Machine, MachineState
+from supervisor.domain.machines.machine import Machine, MachineState
 from supervisor.domain.observation import Absent, Observation, Seen, Verification
 from supervisor.domain.policies import Knobs
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.domain.world import World
 from supervisor.lifecycle.decide import decide
-from supervisor.lifecycle.ending import End, end_attempt
-from supervisor.lifecycle.sentences import status_text
+from supervisor.lifecycle.ending.ending import End, end_attempt
+from supervisor.wording.sentences.run import status_text
 from tests.lifecycle.sample_runs import NOW, attempt, open_try, pulse, run_in
 
 WORLD = World(Knobs("the-supervisor"))

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from supervisor.domain.baton import Baton, Done
+from supervisor.contract.baton import Baton, Done
 from supervisor.domain.causes import Cause
-from supervisor.domain.machine import Machine, MachineState
+from supervisor.domain.machines.machine import Machine, MachineState
 from supervisor.domain.observation import Absent, Observation, Part, Seen, Unknown, Verification
 from supervisor.domain.policies import Knobs
 from supervisor.domain.run import Run
@@ -16,7 +16,7 @@ from supervisor.domain.status import Status
 from supervisor.domain.world import World
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.decision import Decision
-from supervisor.lifecycle.finishing import _missing
+from supervisor.lifecycle.phases.finishing import _missing
 from tests.lifecycle.sample_runs import NOW, H, attempt, ended, open_try, run_in
 
 WORLD = World(Knobs("the-supervisor"))

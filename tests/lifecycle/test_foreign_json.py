@@ -6,8 +6,9 @@ import json
 
 import pytest
 
-from supervisor.lifecycle import evidence, facts
-from supervisor.lifecycle.foreign_json import DEPTH, read_object
+from supervisor.lifecycle.evidence import attempt_evidence as evidence
+from supervisor.lifecycle.evidence import facts
+from supervisor.lifecycle.evidence.foreign_json import DEPTH, read_object
 
 ODD = [
     b"",

@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from supervisor.domain.baton import Baton, Holder, Pointer
+from supervisor.contract.baton import Baton, Holder, Pointer
 from supervisor.domain.causes import Cause
-from supervisor.domain.machine import Machine, MachineRecord, MachineState
+from supervisor.domain.machines.machine import Machine, MachineRecord, MachineState
 from supervisor.domain.observation import BATON, Absent, Observation, Seen, Unknown
 from supervisor.domain.policies import Knobs
 from supervisor.domain.run import Counters, Run
 from supervisor.domain.status import Status
 from supervisor.domain.world import BEATS, MACHINES, World
 from supervisor.lifecycle.decide import decide
-from supervisor.lifecycle.hindsight import with_pointer
+from supervisor.lifecycle.living.hindsight import with_pointer
 from tests.lifecycle.sample_runs import NOW, attempt, ended, open_try, pulse, run_in
 
 WORLD = World(Knobs("the-supervisor"), fresh=frozenset({BEATS, MACHINES}))

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.domain.machine import Machine, MachineListing, MachineState
-from supervisor.lifecycle import sweep
-from supervisor.lifecycle.inventory import Claim, Inventory, Use
+from supervisor.domain.machines.machine import Machine, MachineListing, MachineState
+from supervisor.lifecycle.sweeping import sweep
+from supervisor.lifecycle.sweeping.inventory import Claim, Inventory, Use
 from tests.lifecycle.strategies import NOW
 
 CLAIMS = (

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
+from supervisor.contract.baton import Baton, Done, FileEntry
+from supervisor.contract.heartbeat import Beat, Exit
+from supervisor.contract.identifiers import machine_name
 from supervisor.domain.actions import Launch, Release
 from supervisor.domain.attempt import Attempt, Pulse, Retiring, Try
-from supervisor.domain.baton import Baton, Done, FileEntry
 from supervisor.domain.causes import Cause
-from supervisor.domain.heartbeat import Beat, Exit
-from supervisor.domain.identifiers import machine_name
-from supervisor.domain.machine import Machine, MachineRecord, MachineState
+from supervisor.domain.machines.machine import Machine, MachineRecord, MachineState
+from supervisor.domain.machines.placement import ZoneRecord, offer_key
 from supervisor.domain.observation import Absent, CreateFailed, Observation, Seen, Verification
-from supervisor.domain.placement import ZoneRecord, offer_key
 from supervisor.domain.policies import Knobs, Limits, Policy, ResultRule, StallLimits
 from supervisor.domain.run import Counters, Run, StopRequest
 from supervisor.domain.status import Status

@@ -8,17 +8,17 @@ import pytest
 
 from supervisor.domain.attempt import Retiring
 from supervisor.domain.causes import Cause
-from supervisor.domain.machine import Machine, MachineState
+from supervisor.domain.machines.machine import Machine, MachineState
 from supervisor.domain.observation import Absent, Observation, Seen, Unknown
 from supervisor.domain.policies import Knobs
 from supervisor.domain.run import Counters
 from supervisor.domain.spending import run_cost_usd, run_on_demand_usd
 from supervisor.domain.status import Status
 from supervisor.domain.world import World
-from supervisor.lifecycle.beginning import begin_attempt
 from supervisor.lifecycle.decide import decide
-from supervisor.lifecycle.retiring import earlier, retire
-from supervisor.lifecycle.sentences_attempt import kept_step
+from supervisor.lifecycle.ending.retiring import earlier, retire
+from supervisor.lifecycle.phases.beginning import begin_attempt
+from supervisor.wording.sentences.attempt import kept_step
 from tests.lifecycle.sample_runs import NOW, H, attempt, ended, open_try, run_in
 
 

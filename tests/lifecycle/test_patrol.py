@@ -6,7 +6,7 @@ import pytest
 
 from supervisor.domain.run import Approval, Outcome, Run
 from supervisor.domain.status import Status
-from supervisor.lifecycle.patrol import Problem, Standing, back_again, problem, report, spent_usd
+from supervisor.lifecycle.events.patrol import Problem, Standing, back_again, problem, report, spent_usd
 from tests.lifecycle.sample_runs import NOW, H, attempt, run_in
 
 DAY = 24 * H

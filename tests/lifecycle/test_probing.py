@@ -6,15 +6,15 @@ from dataclasses import replace
 
 from supervisor.domain.actions import Launch
 from supervisor.domain.causes import Cause
+from supervisor.domain.machines.placement import OfferKey, ZoneRecord, offer_key
 from supervisor.domain.observation import Absent, Observation
-from supervisor.domain.placement import OfferKey, ZoneRecord, offer_key
 from supervisor.domain.policies import Knobs, Policy
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.domain.world import World
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.decision import Decision
-from supervisor.lifecycle.probing import HELD_S, PROBES, paced
+from supervisor.lifecycle.phases.probing import HELD_S, PROBES, paced
 from tests.lifecycle.sample_runs import NOW, run_in
 from tests.lifecycle.strategies import offers
 

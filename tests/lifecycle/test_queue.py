@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from hypothesis import given, settings
 
-from supervisor.domain.placement import Offer, ZoneRecord, offer_key
+from supervisor.domain.machines.placement import Offer, ZoneRecord, offer_key
 from supervisor.domain.run import Run
 from supervisor.domain.world import World
-from supervisor.lifecycle.placement import choose, ladder, queue
+from supervisor.lifecycle.offers.choosing import choose, ladder, queue
 from tests.lifecycle.strategies import NOW
 from tests.lifecycle.test_placement import choices
 

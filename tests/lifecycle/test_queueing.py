@@ -8,18 +8,18 @@ from dataclasses import replace
 
 from supervisor.domain.actions import Launch
 from supervisor.domain.causes import Cause
+from supervisor.domain.machines.placement import ZoneRecord, offer_key
+from supervisor.domain.machines.room import Room
 from supervisor.domain.observation import NOT_READ, Absent, CreateFailed, Observation, Seen
-from supervisor.domain.placement import ZoneRecord, offer_key
 from supervisor.domain.policies import Knobs, Limits, Policy
-from supervisor.domain.room import Room
 from supervisor.domain.run import Refusal, Run
 from supervisor.domain.status import Status
 from supervisor.domain.world import World
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.decision import Decision
-from supervisor.lifecycle.ending import End, end_attempt
-from supervisor.lifecycle.queueing import with_turns
-from supervisor.lifecycle.sentences import next_action, status_text
+from supervisor.lifecycle.ending.ending import End, end_attempt
+from supervisor.lifecycle.offers.queueing import with_turns
+from supervisor.wording.sentences.run import next_action, status_text
 from tests.lifecycle.sample_runs import NOW, attempt, run_in
 from tests.lifecycle.worlds import ZONES, offers
 

@@ -8,8 +8,8 @@ import pytest
 
 from supervisor.domain.actions import Launch
 from supervisor.domain.causes import Cause
+from supervisor.domain.machines.placement import Offer
 from supervisor.domain.observation import Absent, CreateFailed, Observation, Seen
-from supervisor.domain.placement import Offer
 from supervisor.domain.policies import Knobs
 from supervisor.domain.status import Status
 from supervisor.domain.world import World

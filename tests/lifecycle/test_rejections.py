@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from supervisor.contract.heartbeat import Beat
 from supervisor.domain.events import EventKind
-from supervisor.domain.heartbeat import Beat
-from supervisor.domain.machine import Machine, MachineState
+from supervisor.domain.machines.machine import Machine, MachineState
 from supervisor.domain.observation import Observation, Seen
 from supervisor.domain.policies import Knobs
 from supervisor.domain.run import Run

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from supervisor.contract.heartbeat import MAX_PRUNED, Beat, Exit, Pruned
 from supervisor.domain.events import Event, EventKind
-from supervisor.domain.heartbeat import MAX_PRUNED, Beat, Exit, Pruned
-from supervisor.domain.machine import Machine, MachineState
+from supervisor.domain.machines.machine import Machine, MachineState
 from supervisor.domain.observation import BATON, Observation, Seen
 from supervisor.domain.policies import Knobs
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.domain.world import BEATS, MACHINES, World
 from supervisor.lifecycle.decide import decide
-from supervisor.lifecycle.removals import PAUSE_S
+from supervisor.lifecycle.living.removals import PAUSE_S
 from tests.lifecycle.sample_runs import NOW, attempt, open_try, run_in
 
 TRY = open_try(attempt_number=3)

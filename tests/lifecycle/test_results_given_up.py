@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from supervisor.contract.baton import Baton
+from supervisor.contract.heartbeat import Beat
 from supervisor.domain.attempt import Attempt, Retiring
-from supervisor.domain.baton import Baton
 from supervisor.domain.causes import Cause
 from supervisor.domain.events import EventKind
-from supervisor.domain.heartbeat import Beat
-from supervisor.domain.machine import Machine, MachineState
+from supervisor.domain.machines.machine import Machine, MachineState
 from supervisor.domain.observation import Absent, Observation, Seen, Unknown
 from supervisor.domain.run import StopRequest
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decide import decide
-from supervisor.lifecycle.rejections import begun_from_nothing
-from supervisor.lifecycle.stopping import _ended
+from supervisor.lifecycle.living.rejections import begun_from_nothing
+from supervisor.lifecycle.phases.stopping import _ended
 from tests.lifecycle.sample_runs import NOW, H, attempt, pulse, run_in
 from tests.lifecycle.test_finishing import DONE, WORLD, finishing, look
 

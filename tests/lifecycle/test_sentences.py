@@ -10,14 +10,14 @@ from datetime import UTC, datetime
 
 import pytest
 
+from supervisor.contract.beat_telemetry import Gpus, Telemetry, encode
 from supervisor.domain.attempt import Attempt, Retiring
-from supervisor.domain.beat_telemetry import Gpus, Telemetry, encode
 from supervisor.domain.causes import Cause
-from supervisor.domain.machine import MachineRef
+from supervisor.domain.machines.machine import MachineRef
 from supervisor.domain.policies import Limits, Policy
 from supervisor.domain.run import Counters, Run
 from supervisor.domain.status import Status
-from supervisor.lifecycle.sentences import next_action, status_text
+from supervisor.wording.sentences.run import next_action, status_text
 from tests.lifecycle.sample_runs import (
     MIN,
     NOW,

@@ -10,16 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from supervisor.contract.beat_telemetry import Gpus, Telemetry, encode
+from supervisor.contract.heartbeat import PHASES, Exit
 from supervisor.domain.attempt import Attempt, Pulse, Retiring, Try
-from supervisor.domain.beat_telemetry import Gpus, Telemetry, encode
 from supervisor.domain.causes import Cause
-from supervisor.domain.heartbeat import PHASES, Exit
-from supervisor.domain.placement import Placement
+from supervisor.domain.machines.placement import Placement
 from supervisor.domain.policies import Limits, Policy
 from supervisor.domain.run import Counters, Outcome, Run, StopRequest
 from supervisor.domain.status import Status
-from supervisor.lifecycle import figures, sentences, sentences_attempt
-from supervisor.lifecycle.sentences import next_action, status_text
+from supervisor.wording import figures
+from supervisor.wording.sentences import attempt as sentences_attempt
+from supervisor.wording.sentences import run as sentences
+from supervisor.wording.sentences.run import next_action, status_text
 
 NOW = 1_763_726_400.0
 # Words of platforms and programs: any length, line breaks, quotes, but not the word the test looks for.

@@ -10,13 +10,13 @@ from datetime import UTC, datetime
 
 import pytest
 
+from supervisor.contract.heartbeat import Exit
 from supervisor.domain.attempt import Retiring
 from supervisor.domain.causes import Cause
-from supervisor.domain.heartbeat import Exit
-from supervisor.domain.machine import MachineRef
+from supervisor.domain.machines.machine import MachineRef
 from supervisor.domain.run import Approval, Counters, Outcome, StopRequest
 from supervisor.domain.status import Status
-from supervisor.lifecycle.sentences import next_action, status_text
+from supervisor.wording.sentences.run import next_action, status_text
 from tests.lifecycle.sample_runs import (
     MIN,
     NOW,

@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from supervisor.domain import heartbeat
-from supervisor.domain.beat_telemetry import Gpus, Telemetry, Tree, encode
+from supervisor.contract import heartbeat
+from supervisor.contract.beat_telemetry import Gpus, Telemetry, Tree, encode
+from supervisor.contract.heartbeat import Beat
 from supervisor.domain.causes import Cause, Kind, rule_for
-from supervisor.domain.heartbeat import Beat
 from supervisor.domain.observation import Seen
 from supervisor.domain.status import Status
-from supervisor.lifecycle.exits import end_of
-from supervisor.lifecycle.liveness import follow
-from supervisor.lifecycle.sentences import status_text
-from supervisor.lifecycle.sentences_attempt import ended_text
+from supervisor.lifecycle.ending.exits import end_of
+from supervisor.lifecycle.living.liveness import follow
+from supervisor.wording.sentences.attempt import ended_text
+from supervisor.wording.sentences.run import status_text
 from tests.lifecycle.sample_runs import NOW, attempt, ended, pulse, run_in
 
 

@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from supervisor.contract.beat_telemetry import Disk, Telemetry, encode
 from supervisor.domain.announcements import announced
-from supervisor.domain.beat_telemetry import Disk, Telemetry, encode
 from supervisor.domain.causes import Cause
 from supervisor.domain.events import Event, EventKind
-from supervisor.domain.machine_figures import disks_of, disks_told, roomy, share_pct
+from supervisor.domain.machines.figures import disks_of, disks_told, roomy, share_pct
 from supervisor.domain.policies import Limits, Policy
 from supervisor.domain.run import Run, StopRequest
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decision import Decision, tell
-from supervisor.lifecycle.sentences import status_text
-from supervisor.lifecycle.telling import next_reminder_at, with_telling
+from supervisor.lifecycle.events.telling import next_reminder_at, with_telling
+from supervisor.wording.sentences.run import status_text
 from tests.lifecycle.sample_runs import NOW, H, attempt, pulse, run_in
 
 KINDS = EventKind

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from supervisor.contract.baton import Baton, Next
 from supervisor.domain.actions import Launch
-from supervisor.domain.baton import Baton, Next
 from supervisor.domain.causes import Cause
 from supervisor.domain.observation import Absent, Observation, Part, Seen, Unknown
 from supervisor.domain.policies import Knobs

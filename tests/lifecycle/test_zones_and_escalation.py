@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 
 from supervisor.domain.causes import Cause
+from supervisor.domain.machines.placement import Offer, Placement, ZoneRecord, offer_key
 from supervisor.domain.observation import CreateFailed
-from supervisor.domain.placement import Offer, Placement, ZoneRecord, offer_key
 from supervisor.domain.policies import Knobs, Limits, Policy
 from supervisor.domain.run import Counters, Run
 from supervisor.domain.status import Status
 from supervisor.domain.world import World
-from supervisor.lifecycle import escalation
-from supervisor.lifecycle.placement import (
+from supervisor.lifecycle.offers import escalation
+from supervisor.lifecycle.offers.choosing import (
     LOST_KEPT,
     LOST_WINDOW_S,
     NoOffer,

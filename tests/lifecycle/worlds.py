@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from supervisor.domain.machines.placement import Offer, Placement, ZoneRecord, offer_key
 from supervisor.domain.observation import Unknown
-from supervisor.domain.placement import Offer, Placement, ZoneRecord, offer_key
 from supervisor.domain.policies import Knobs
 from supervisor.domain.world import BEATS, MACHINES, World, machines_in
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from supervisor.objectstores.gcs import GcsStore
+from supervisor.objectstores.gcs.store import GcsStore
 from tests.cloud.discovery import Oracle
 from tests.cloud.metadata import MetadataFake
 from tests.cloud.storage import StorageFake

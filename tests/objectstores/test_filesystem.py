@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.agent.stores import errors
-from supervisor.agent.stores.folder import FolderStore
+from supervisor.contract.stores import errors
+from supervisor.contract.stores.folder import FolderStore
 from supervisor.objectstores.filesystem import FilesystemStore
 from supervisor.ports import objectstore as port
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.agent.stores import durable, sidecars
-from supervisor.agent.stores.errors import ABSENT, ObjectMissing, PreconditionFailed, StoreUnavailable
-from supervisor.agent.stores.folder import FolderStore
+from supervisor.contract.stores import durable, sidecars
+from supervisor.contract.stores.errors import ABSENT, ObjectMissing, PreconditionFailed, StoreUnavailable
+from supervisor.contract.stores.folder import FolderStore
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from supervisor.agent.stores import walking
-from supervisor.agent.stores.errors import StoreFull, StoreUnavailable
-from supervisor.agent.stores.folder import FolderStore
+from supervisor.contract.stores import walking
+from supervisor.contract.stores.errors import StoreFull, StoreUnavailable
+from supervisor.contract.stores.folder import FolderStore
 
 
 @pytest.fixture

@@ -15,8 +15,9 @@ from unittest.mock import patch
 
 import pytest
 
-from supervisor.objectstores import gcs_reading, gcs_session
-from supervisor.objectstores.gcs import GcsStore
+from supervisor.objectstores.gcs import reading as gcs_reading
+from supervisor.objectstores.gcs import session as gcs_session
+from supervisor.objectstores.gcs.store import GcsStore
 from supervisor.ports.objectstore import ABSENT, ObjectMissing, StoreUnavailable
 from tests.cloud.storage import StorageFake
 from tests.cloud.storage_troubles import spoilt
@@ -100,7 +101,7 @@ def test_where_googles_client_is_missing_that_is_said(monkeypatch: pytest.Monkey
 
 
 def test_a_supervisor_without_a_cloud_never_loads_googles_client() -> None:
-    code = "import sys; from supervisor.objectstores.gcs import GcsStore; GcsStore.at('gs://abc')"
+    code = "import sys; from supervisor.objectstores.gcs.store import GcsStore; GcsStore.at('gs://abc')"
     code += "; assert 'google.auth' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 

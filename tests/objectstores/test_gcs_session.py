@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from google.auth.exceptions import DefaultCredentialsError
 
-from supervisor.objectstores.gcs import GcsStore
-from supervisor.objectstores.gcs_session import open_hands
+from supervisor.objectstores.gcs.session import open_hands
+from supervisor.objectstores.gcs.store import GcsStore
 from supervisor.ports.objectstore import StoreUnavailable
 
 STORE = "http://storage.example"

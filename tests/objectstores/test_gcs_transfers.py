@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from supervisor.objectstores import gcs, gcs_reading
-from supervisor.objectstores.gcs import GcsStore
-from supervisor.objectstores.gcs_asking import Answered
-from supervisor.objectstores.gcs_reading import Download
-from supervisor.objectstores.gcs_upload import PIECE_BYTES
+from supervisor.objectstores.gcs import reading as gcs_reading
+from supervisor.objectstores.gcs import store as gcs
+from supervisor.objectstores.gcs.asking import Answered
+from supervisor.objectstores.gcs.reading import Download
+from supervisor.objectstores.gcs.store import GcsStore
+from supervisor.objectstores.gcs.upload import PIECE_BYTES
 from supervisor.ports.objectstore import ABSENT, PreconditionFailed, StoreUnavailable
 from tests.cloud.storage import StorageFake
 from tests.cloud.storage_troubles import spoilt

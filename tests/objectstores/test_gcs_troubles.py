@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from supervisor.objectstores import gcs_asking
-from supervisor.objectstores.gcs import GcsStore
+from supervisor.objectstores.gcs import asking as gcs_asking
+from supervisor.objectstores.gcs.store import GcsStore
 from supervisor.ports.objectstore import ABSENT, ObjectMissing, PreconditionFailed, StoreUnavailable
 from tests.cloud.metadata import MetadataFake
 from tests.cloud.storage import StorageFake

@@ -9,13 +9,13 @@ from dataclasses import replace
 from typing import Any
 
 from supervisor.domain.findings import Finding
-from supervisor.objectstores.gcs import GcsStore
-from supervisor.providers.gce.clients import Compute
+from supervisor.objectstores.gcs.store import GcsStore
+from supervisor.providers.gce.calls.clients import Compute
+from supervisor.providers.gce.calls.retry import Retry
 from supervisor.providers.gce.config import GceConfig, parse_shape
-from supervisor.providers.gce.doctor import Doctor
-from supervisor.providers.gce.pricing import Pricing
-from supervisor.providers.gce.retry import Retry
-from supervisor.services.checkup import answers
+from supervisor.providers.gce.doctor.checks import Doctor
+from supervisor.providers.gce.prices.pricing import Pricing
+from supervisor.services.doctor.checkup import answers
 from tests.cloud.compute_rig import FixedToken, Rig
 from tests.cloud.discovery import Oracle
 from tests.cloud.iamfake import IamFake

@@ -15,9 +15,9 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from supervisor.domain import heartbeat, runfiles
-from supervisor.domain.heartbeat import Beat
-from supervisor.providers.gce.startup import startup_script
+from supervisor.contract import heartbeat, runfiles
+from supervisor.contract.heartbeat import Beat
+from supervisor.providers.gce.machines.startup import startup_script
 from tests.cloud.storage import StorageFake
 from tests.cloud.vm import RunningVm, Scene, boot
 from tests.components import require_component

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.domain.machine import Machine
+from supervisor.domain.machines.machine import Machine
 from supervisor.providers.local import processes
 from supervisor.providers.local.folders import Folder
 from supervisor.providers.local.lookout import Lookout

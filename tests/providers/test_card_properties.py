@@ -8,7 +8,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from supervisor.domain.machine import MachineState
+from supervisor.domain.machines.machine import MachineState
 from supervisor.providers.local import cards as cards_module
 from supervisor.providers.local.cards import Cards
 from supervisor.providers.local.lookout import Seen

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.ports.platform import Account
-from supervisor.providers.gce.account import Whose
+from supervisor.providers.gce.calls.account import Whose
 from tests.cloud.discovery import Oracle
 from tests.cloud.web import Request, Response, WebServer
 from tests.contracts.platform_stages import GceStage

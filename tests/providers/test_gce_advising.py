@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from supervisor.domain.findings import WARN, Finding
-from supervisor.domain.placement import Offer, Placement
+from supervisor.domain.machines.placement import Offer, Placement
 from supervisor.ports.objectstore import StoreUnavailable
 from supervisor.ports.platform import PlanQuestion
 from supervisor.ports.provider import ProviderUnavailable
-from supervisor.providers.gce.advising import advise
+from supervisor.providers.gce.advice.advising import advise
+from supervisor.providers.gce.advice.data_places import DataPlaces
 from supervisor.providers.gce.config import DataDisk, GceConfig, parse_shape, region_of
-from supervisor.providers.gce.data_places import DataPlaces
-from supervisor.providers.gce.machine_facts import facts_of, roomier
+from supervisor.providers.gce.prices.machine_facts import facts_of, roomier
 from tests.cloud.compute_catalog import Catalog
 from tests.waiting import wait_for
 

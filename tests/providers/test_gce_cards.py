@@ -2,9 +2,9 @@
 
 import pytest
 
-from supervisor.providers.gce.cards import OWN_CARDS, card_type, gpus, spoken
 from supervisor.providers.gce.config import Shape, parse_shape
-from supervisor.providers.gce.machine_facts import _WITH_CARDS
+from supervisor.providers.gce.prices.cards import OWN_CARDS, card_type, gpus, spoken
+from supervisor.providers.gce.prices.machine_facts import _WITH_CARDS
 
 
 @pytest.mark.parametrize(

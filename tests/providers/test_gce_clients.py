@@ -14,13 +14,13 @@ import urllib3
 from google.api_core.exceptions import Forbidden
 from google.oauth2.credentials import Credentials as UserCredentials
 
-from supervisor.objectstores.gcs import GcsStore
+from supervisor.objectstores.gcs.store import GcsStore
 from supervisor.ports.objectstore import StoreUnavailable
-from supervisor.providers.gce.clients import API_VERSION, Compute
+from supervisor.providers.gce.calls.clients import API_VERSION, Compute
+from supervisor.providers.gce.calls.errors import ApiError
+from supervisor.providers.gce.calls.retry import Retry
+from supervisor.providers.gce.calls.speaking import spoken
 from supervisor.providers.gce.config import GceConfig
-from supervisor.providers.gce.errors import ApiError
-from supervisor.providers.gce.retry import Retry
-from supervisor.providers.gce.speaking import spoken
 from tests.cloud.compute import ComputeFake
 from tests.cloud.metadata import MetadataFake
 from tests.cloud.resourcemanager import ResourceManagerFake
@@ -51,7 +51,7 @@ def test_a_provider_that_is_made_has_loaded_nothing_and_a_listing_needs_no_big_p
             f"""
             import sys
             from pathlib import Path
-            from supervisor.domain.machine import MachineRef
+            from supervisor.domain.machines.machine import MachineRef
             from supervisor.objectstores.filesystem import FilesystemStore
             from supervisor.providers.gce.config import GceConfig, Shape, offers
             from supervisor.providers.gce.provider import GceProvider
@@ -97,9 +97,9 @@ def test_a_package_that_is_laid_out_in_another_way_is_loaded_as_a_whole() -> Non
                             raise ModuleNotFoundError("it has moved", name=name)
             sys.meta_path.insert(0, Moved())
             from google.oauth2.credentials import Credentials
-            from supervisor.providers.gce.clients import Compute
+            from supervisor.providers.gce.calls.clients import Compute
             from supervisor.providers.gce.config import GceConfig
-            from supervisor.providers.gce.retry import Retry
+            from supervisor.providers.gce.calls.retry import Retry
             config = GceConfig("p", ("us-east1-c",), {{}}, endpoint={compute.url!r})
             clients = Compute(config, Retry(), lambda: Credentials(token="a-token"))
             print(clients.get("us-east1-c", "vm-00000")["name"], clients.get("us-east1-c", "nobody"), Moved.looks)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.ports.provider import MachineMissing, ProviderUnavailable
-from supervisor.providers.gce.consoles import part_of
+from supervisor.providers.gce.machines.consoles import part_of
 from tests.cloud.compute_instances import SERIAL_BYTES
 from tests.contracts.platform_stages import GceStage
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from supervisor.ports.provider import ImageHidden, ImageMissing, ProviderUnavailable
-from supervisor.providers.gce import doctor_places as places
+from supervisor.providers.gce.calls.errors import IDENTITY, ApiError
 from supervisor.providers.gce.config import DataDisk, parse_shape
-from supervisor.providers.gce.doctor_access import member
-from supervisor.providers.gce.errors import IDENTITY, ApiError
+from supervisor.providers.gce.doctor import places
+from supervisor.providers.gce.doctor.access import member
 from tests.cloud.compute_rig import FixedToken
 from tests.providers.doctor_scene import Scene, a_project
 

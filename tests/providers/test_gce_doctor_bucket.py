@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.providers.gce import doctor_bucket
+from supervisor.providers.gce.doctor import bucket as doctor_bucket
 from tests.providers.doctor_scene import Scene, a_project
 
 

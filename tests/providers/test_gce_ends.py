@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from supervisor.domain.causes import Cause
-from supervisor.domain.machine import Machine, MachineState
+from supervisor.domain.machines.machine import Machine, MachineState
 from supervisor.ports.provider import LaunchRequest, ProviderUnavailable
-from supervisor.reconciler.readers import look_up
+from supervisor.reconciler.observing.readers import look_up
 from tests.contracts.provider_subject import ref
 from tests.providers.gce_subject import ZONES, GceSubject
 

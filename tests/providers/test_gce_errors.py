@@ -13,7 +13,7 @@ from supervisor.ports.provider import (
     ProviderUnavailable,
     QuotaExceeded,
 )
-from supervisor.providers.gce.errors import CODES, ApiError, of_codes, of_request, open_door, word
+from supervisor.providers.gce.calls.errors import CODES, ApiError, of_codes, of_request, open_door, word
 
 REGION = "us-east1"
 

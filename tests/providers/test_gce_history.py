@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.domain.machine import MachineRef
+from supervisor.domain.machines.machine import MachineRef
 from supervisor.ports.provider import LaunchFailed, ProviderUnavailable
-from supervisor.providers.gce import history as history_file
+from supervisor.providers.gce.machines import history as history_file
 from tests.contracts.platform_stages import GceStage
 from tests.contracts.provider_subject import ref
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.domain import runfiles
-from supervisor.domain.machine import MachineState
+from supervisor.contract import runfiles
+from supervisor.domain.machines.machine import MachineState
 from supervisor.ports.provider import (
     LaunchRejected,
     NoCapacity,
@@ -17,9 +17,9 @@ from supervisor.ports.provider import (
     QuotaExceeded,
     StillLooking,
 )
-from supervisor.providers.gce import instance
 from supervisor.providers.gce.config import DataDisk, NewDisk, Shape
-from supervisor.providers.gce.launching import SETTLED_S
+from supervisor.providers.gce.machines import instance
+from supervisor.providers.gce.machines.launching import SETTLED_S
 from tests.cloud.web import Hang, Reset
 from tests.contracts.provider_subject import ref
 from tests.providers.gce_subject import ZONES, GceSubject

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.domain.machine import MachineState
+from supervisor.domain.machines.machine import MachineState
 from supervisor.ports.provider import ProviderUnavailable
-from supervisor.providers.gce.machine import STATES, machine_of
+from supervisor.providers.gce.machines.machine import STATES, machine_of
 from tests.cloud.discovery import DOCUMENTS
 from tests.providers.gce_subject import ZONES, GceSubject
 

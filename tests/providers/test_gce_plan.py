@@ -12,24 +12,24 @@ from typing import Any
 
 import pytest
 
-from supervisor.domain.callers import LOCAL
+from supervisor.domain.access.callers import LOCAL
 from supervisor.domain.errors import DataElsewhere
 from supervisor.domain.world import World
-from supervisor.lifecycle.placement import queue
-from supervisor.lifecycle.placing import next_try
-from supervisor.objectstores.gcs import GcsStore
+from supervisor.lifecycle.offers.choosing import queue
+from supervisor.lifecycle.phases.placing import next_try
+from supervisor.objectstores.gcs.store import GcsStore
 from supervisor.ports.provider import ImageHidden, ImageMissing, ProviderUnavailable
-from supervisor.providers.gce.clients import Compute
+from supervisor.providers.gce.advice.data_places import DataPlaces
+from supervisor.providers.gce.calls.clients import Compute
+from supervisor.providers.gce.calls.retry import Retry
 from supervisor.providers.gce.config import GceConfig, offers, parse_shape
-from supervisor.providers.gce.data_places import DataPlaces
 from supervisor.providers.gce.platform import GcePlatform
-from supervisor.providers.gce.pricing import Pricing
+from supervisor.providers.gce.prices.pricing import Pricing
 from supervisor.providers.gce.provider import GceProvider
-from supervisor.providers.gce.retry import Retry
-from supervisor.reconciler.jobs import Paces, launch_request
+from supervisor.reconciler.acting.jobs import Paces, launch_request
 from supervisor.services.parts import Parts
-from supervisor.services.plan import Asking, plan
-from supervisor.services.submit import SubmitRequest, submit
+from supervisor.services.plan.plan import Asking, plan
+from supervisor.services.runs.submit import SubmitRequest, submit
 from tests.cloud.compute_rig import FixedToken
 from tests.objectstores.gcs_bed import BUCKET, URL, cloud_storage
 from tests.providers.gce_subject import IMAGE, GceSubject
@@ -92,7 +92,7 @@ def scene(bed: Bed, tmp_path: Path) -> Iterator[Scene]:
 
 
 def rows() -> dict[tuple[str, str, str], dict[str, Any]]:
-    text = files("supervisor.providers.gce").joinpath("prices.json").read_text("utf-8")
+    text = files("supervisor.providers.gce.prices").joinpath("prices.json").read_text("utf-8")
     return {(row["kind"], row["name"], row["region"]): row for row in json.loads(text)["rows"]}
 
 

@@ -12,11 +12,11 @@ from google.oauth2.credentials import Credentials
 
 from supervisor.domain.findings import OK, WARN
 from supervisor.ports.provider import ProviderUnavailable
-from supervisor.providers.gce.clients import Compute
+from supervisor.providers.gce.calls.clients import Compute
+from supervisor.providers.gce.calls.retry import Retry
 from supervisor.providers.gce.config import GceConfig, offers, parse_shape
-from supervisor.providers.gce.pricebook import Pricebook
-from supervisor.providers.gce.pricing import FILE, Pricing, finding
-from supervisor.providers.gce.retry import Retry
+from supervisor.providers.gce.prices.pricebook import Pricebook
+from supervisor.providers.gce.prices.pricing import FILE, Pricing, finding
 from tests.cloud.billing import PER_GIB_MONTH, BillingFake, switched_off
 from tests.cloud.compute import ComputeFake
 from tests.cloud.discovery import Oracle

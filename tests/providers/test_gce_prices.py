@@ -6,9 +6,9 @@ from datetime import date
 
 import pytest
 
-from supervisor.providers.gce import pricebook as book_of
 from supervisor.providers.gce.config import DataDisk, GceConfig, NewDisk, offers, parse_shape
-from supervisor.providers.gce.pricebook import Pricebook, Row, packaged_rows, read_rows, write_rows
+from supervisor.providers.gce.prices import pricebook as book_of
+from supervisor.providers.gce.prices.pricebook import Pricebook, Row, packaged_rows, read_rows, write_rows
 
 SHAPES = {
     "t4": parse_shape("n1-standard-8+1xnvidia-tesla-t4"),

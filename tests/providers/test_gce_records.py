@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from supervisor.domain.causes import Cause
-from supervisor.providers.gce.errors import ApiError
-from supervisor.providers.gce.records import end_of, release_request_id
+from supervisor.providers.gce.calls.errors import ApiError
+from supervisor.providers.gce.machines.records import end_of, release_request_id
 from tests.contracts.provider_subject import ref
 from tests.providers.gce_subject import GceSubject
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from supervisor.providers.gce.config import parse_shape
-from supervisor.providers.gce.machine import machine_of, shape_names
+from supervisor.providers.gce.machines.machine import machine_of, shape_names
 
 SHAPES = {name: parse_shape(text) for name, text in {
     "t4": "n1-standard-8+1xnvidia-tesla-t4", "two": "n1-standard-8+2xnvidia-tesla-t4", "l4": "g2-standard-8",

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import requests
 
-from supervisor import google_recording
+from supervisor.telemetry import google_recording
 from tests.cloud.web import Request, Reset, Response, WebServer
 
 SECRET = "hf_" + "a1B2" * 9
@@ -116,7 +116,7 @@ def test_a_recording_that_cannot_go_on_costs_no_exchange(wire: Wire, monkeypatch
     def full(file: int, data: bytes) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("supervisor.google_recording.os.write", full)
+    monkeypatch.setattr("supervisor.telemetry.google_recording.os.write", full)
     for _ in range(2):
         assert wire.session.get(wire.server.url + "/x").status_code == 200
     assert wire.path.read_text() == ""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.domain.machine import MachineState
+from supervisor.domain.machines.machine import MachineState
 from supervisor.ports.provider import LaunchRejected, LaunchRequest, ProviderUnavailable
 from supervisor.providers.local.folders import Folders
 from supervisor.providers.local.starting import Agents

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.domain.machine import MachineState
-from supervisor.domain.room import Room
+from supervisor.domain.machines.machine import MachineState
+from supervisor.domain.machines.room import Room
 from supervisor.ports.provider import (
     HeldByOurs,
     LaunchRejected,

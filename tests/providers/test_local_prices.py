@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.domain.placement import Offer, Placement
+from supervisor.domain.machines.placement import Offer, Placement
 from supervisor.ports.provider import NotSupported
 from supervisor.providers.local.platform import LocalPlatform
 from supervisor.providers.local.provider import LocalProvider

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.domain import heartbeat
-from supervisor.providers.gce.startup import PARTS, startup_script
+from supervisor.contract import heartbeat
+from supervisor.providers.gce.machines.startup import PARTS, startup_script
 from tests.cloud.vm import Scene
 from tests.cloud.web import Hang, Reset, Response
 from tests.providers.startup_rig import BUCKET, IMAGE, MACHINE_ID, RUN, StartupRig
 from tests.waiting import wait_for
 
-FOLDER = Path(__file__).parents[2] / "supervisor" / "providers" / "gce"
+FOLDER = Path(__file__).parents[2] / "supervisor" / "providers" / "gce" / "machines"
 FILES = ["agent.pyz", "ca-certificates.crt", "command", "identity.json", "job.json"]
 HOSTILE = "a 'b' \"c\" $(touch {bait}) `touch {bait}` ${{PATH}} \\ & | ; \n\ttab\r\n%s \u00e9\u4e2d\n\n"
 

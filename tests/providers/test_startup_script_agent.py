@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from supervisor.agent_bundle import build_agent
-from supervisor.domain import baton as rules
-from supervisor.domain import heartbeat, runfiles
-from supervisor.domain.baton import Baton
-from supervisor.domain.heartbeat import Beat
+from supervisor.contract import baton as rules
+from supervisor.contract import heartbeat, runfiles
+from supervisor.contract.baton import Baton
+from supervisor.contract.heartbeat import Beat
+from supervisor.machinefolder.agent_archive import build_agent
 from tests.agent.machine_rig import PACES, TOY
 from tests.cloud.vm import Scene
 from tests.providers.startup_rig import BUCKET, MACHINE_ID, RUN, StartupRig

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.reconciler.delivering import Delivering
+from supervisor.reconciler.delivering.delivering import Delivering
 from tests.fakes.clock import FakeClock
 from tests.fakes.courier import FakeCourier, OwnHands
 from tests.reconciler.office import HELD, Office

@@ -8,8 +8,8 @@ from typing import Any
 from supervisor.domain.events import Event, EventKind
 from supervisor.ports.endpoints import Endpoint, Form, Secret
 from supervisor.ports.store import Lease
-from supervisor.reconciler.announcer import LEASE
-from supervisor.reconciler.delivering import Delivering
+from supervisor.reconciler.delivering.announcer import LEASE
+from supervisor.reconciler.delivering.delivering import Delivering
 from supervisor.storage.store import SqlStore
 from tests.contracts.store_values import a_run, insert
 from tests.fakes.clock import FakeClock

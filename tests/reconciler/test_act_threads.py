@@ -11,12 +11,12 @@ import pytest
 
 from supervisor.domain.actions import KeepEvidence, Launch, PinImage, Release
 from supervisor.domain.causes import Cause
-from supervisor.domain.machine import MachineRef
+from supervisor.domain.machines.machine import MachineRef
 from supervisor.domain.status import Status
 from supervisor.ports.store import Lease
-from supervisor.reconciler.act import Actor
+from supervisor.reconciler.acting.act import Actor
+from supervisor.reconciler.acting.outcomes import Outcomes
 from supervisor.reconciler.event_wake import EventWake
-from supervisor.reconciler.outcomes import Outcomes
 from tests.fakes.clock import FakeClock
 from tests.fakes.objectstore import MemoryStore
 from tests.lifecycle.sample_runs import failed_try, run_in

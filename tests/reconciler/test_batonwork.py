@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from supervisor.domain import baton as batons
-from supervisor.domain import runfiles
-from supervisor.domain.baton import Baton
+from supervisor.contract import baton as batons
+from supervisor.contract import runfiles
+from supervisor.contract.baton import Baton
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.ports.objectstore import ABSENT
-from supervisor.reconciler import batonwork
+from supervisor.reconciler.acting import batonwork
 from tests.fakes.objectstore import MemoryStore
 from tests.lifecycle.sample_runs import run_in
 

@@ -17,9 +17,9 @@ from supervisor.lifecycle.retrying import (
 )
 from supervisor.ports.endpoints import SETTINGS_ID, Endpoint, Form
 from supervisor.ports.notifier import DeliveryFailed, Notification, Target
-from supervisor.reconciler import announcer as announcing
-from supervisor.reconciler.announcer import LEASE, Announcer
-from supervisor.reconciler.delivering import Delivering
+from supervisor.reconciler.delivering import announcer as announcing
+from supervisor.reconciler.delivering.announcer import LEASE, Announcer
+from supervisor.reconciler.delivering.delivering import Delivering
 from supervisor.reconciler.leader import Leader
 from tests.contracts.store_values import NOW, a_run, insert
 from tests.fakes.courier import OwnHands, failing

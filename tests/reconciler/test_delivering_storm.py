@@ -18,8 +18,8 @@ from supervisor.notifiers.guard import Guard
 from supervisor.notifiers.webhook import WebhookCourier
 from supervisor.ports.endpoints import Delivery
 from supervisor.ports.notifier import DeliveryFailed, Notification, Target
-from supervisor.reconciler import turns
-from supervisor.reconciler.delivering import Delivering
+from supervisor.reconciler.delivering import turns
+from supervisor.reconciler.delivering.delivering import Delivering
 from supervisor.reconciler.system_clock import SystemClock
 from supervisor.storage.store import SqlStore, open_store
 from tests.cloud.web import Hang, Request, Response, WebServer
@@ -66,7 +66,9 @@ def announce_all(office: Office) -> None:
 def test_ten_thousand_events_to_a_receiver_that_does_everything_wrong(
     office: Office, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.CRITICAL, "supervisor.reconciler.delivering")  # a line for each failure
+    caplog.set_level(
+        logging.CRITICAL, "supervisor.reconciler.delivering.delivering"
+    )  # a line for each failure
     monkeypatch.setattr(turns, "EACH", 500)  # the hands of this test send at once
     office.delivering.turns.crew = 1000
     rng, late_s = random.Random(7), [0.0]

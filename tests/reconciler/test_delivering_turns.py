@@ -10,8 +10,8 @@ from supervisor.domain.events import EventKind
 from supervisor.ports.endpoints import Settled
 from supervisor.ports.notifier import DeliveryFailed, Notification, Target
 from supervisor.ports.store import StoreDown
-from supervisor.reconciler.delivering import CREW, Delivering
-from supervisor.reconciler.turns import EACH, Batch, Line, Turns
+from supervisor.reconciler.delivering.delivering import CREW, Delivering
+from supervisor.reconciler.delivering.turns import EACH, Batch, Line, Turns
 from tests.fakes.courier import LateHands, OwnHands, failing
 from tests.reconciler.office import HELD, Office
 

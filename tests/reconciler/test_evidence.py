@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.domain import runfiles
+from supervisor.contract import runfiles
 from supervisor.domain.actions import Finalise, KeepEvidence, Release
 from supervisor.domain.attempt import Retiring
 from supervisor.domain.causes import Cause
@@ -19,10 +19,10 @@ from supervisor.domain.observation import Seen
 from supervisor.domain.status import Status
 from supervisor.ports.objectstore import PreconditionFailed, StoreUnavailable
 from supervisor.ports.store import Lease, StoreDown
-from supervisor.reconciler import evidence
-from supervisor.reconciler.act import Actor
+from supervisor.reconciler.acting import evidence
+from supervisor.reconciler.acting.act import Actor
+from supervisor.reconciler.acting.outcomes import Outcomes
 from supervisor.reconciler.event_wake import EventWake
-from supervisor.reconciler.outcomes import Outcomes
 from tests.fakes.clock import FakeClock
 from tests.fakes.objectstore import MemoryStore
 from tests.lifecycle.sample_runs import attempt, ended, pulse, run_in

@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from supervisor.domain import heartbeat, runfiles
+from supervisor.contract import heartbeat, runfiles
+from supervisor.contract.heartbeat import Beat
 from supervisor.domain.causes import Cause
-from supervisor.domain.heartbeat import Beat
-from supervisor.domain.machine import Machine, MachineListing, MachineRef, MachineState
+from supervisor.domain.machines.machine import Machine, MachineListing, MachineRef, MachineState
 from supervisor.domain.observation import Absent, Seen
 from supervisor.domain.world import MACHINES, machines_in
 from supervisor.objectstores.filesystem import FilesystemStore
 from supervisor.ports.objectstore import Page
 from supervisor.ports.provider import LaunchRequest
-from supervisor.reconciler.observe import Observer, Snapshot
-from supervisor.reconciler.readers import look_up
+from supervisor.reconciler.observing.observe import Observer, Snapshot
+from supervisor.reconciler.observing.readers import look_up
 from tests.fakes.clock import FakeClock
 from tests.fakes.objectstore import MemoryStore
 from tests.fakes.provider import FakeProvider

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.domain.events import EventKind
-from supervisor.reconciler.patrolling import Patrol, greet
+from supervisor.reconciler.delivering.patrolling import Patrol, greet
 from supervisor.storage.store import SqlStore, open_store
 from tests.contracts.store_values import CELL, NOW, a_run, insert
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from supervisor.contract.recent_points import RecentPoint, encode
 from supervisor.domain.causes import Cause
-from supervisor.domain.recent_points import RecentPoint, encode
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.ports.store import Lease, Sample
-from supervisor.reconciler.sampling import COUNTED_S, SAMPLE_S, Sampler
+from supervisor.reconciler.observing.sampling import COUNTED_S, SAMPLE_S, Sampler
 from tests.lifecycle.sample_runs import NOW, H, attempt, ended, pulse, run_in
 
 LEASE = Lease("cell", "me", 1, 0.0)
@@ -153,7 +153,7 @@ def test_what_an_old_run_carries_is_not_even_read(monkeypatch: pytest.MonkeyPatc
     def read(text: str) -> tuple[RecentPoint, ...]:
         raise AssertionError(text)
 
-    monkeypatch.setattr("supervisor.domain.recent_points.decode", read)
+    monkeypatch.setattr("supervisor.contract.recent_points.decode", read)
     store: Any = Written()
     old = carrying(COUNTED_S, recent="anything")
     assert looked(store, Sampler(store), old, NOW + 20) == [(20.0, int(COUNTED_S), False)]

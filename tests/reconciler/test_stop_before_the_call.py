@@ -17,10 +17,10 @@ from supervisor.domain.observation import NOT_READ, CreateFailed, Seen
 from supervisor.domain.run import Run, StopRequest
 from supervisor.domain.status import Status
 from supervisor.ports.store import Lease
-from supervisor.reconciler import batonwork
-from supervisor.reconciler.act import Actor
-from supervisor.reconciler.jobs import Paces
-from supervisor.reconciler.outcomes import Outcomes
+from supervisor.reconciler.acting import batonwork
+from supervisor.reconciler.acting.act import Actor
+from supervisor.reconciler.acting.jobs import Paces
+from supervisor.reconciler.acting.outcomes import Outcomes
 from tests.fakes.clock import FakeClock
 from tests.fakes.objectstore import MemoryStore
 from tests.fakes.provider import FakeProvider, offers_in

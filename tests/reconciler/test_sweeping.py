@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from supervisor.domain.machine import Machine, MachineListing, MachineState
+from supervisor.domain.machines.machine import Machine, MachineListing, MachineState
 from supervisor.ports.store import Lease
-from supervisor.reconciler.sweeping import Sweeper
+from supervisor.reconciler.acting.sweeping import Sweeper
 from tests.reconciler.test_tick import Bench
 from tests.services.bed import Bed, make_bed
 from tests.services.fresh import open_fresh

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from supervisor import telemetry_metrics as metrics
 from supervisor.domain.attempt import Attempt, Retiring
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.domain.world import BEATS, MACHINES
-from supervisor.lifecycle.breaker import Breaker
+from supervisor.lifecycle.offers.breaker import Breaker
 from supervisor.reconciler import gauges
 from supervisor.reconciler.tally import Tally
-from supervisor.telemetry_counting import Counter
+from supervisor.telemetry import metrics
+from supervisor.telemetry.counting import Counter
 from tests.fakes.clock import FakeClock
 from tests.lifecycle.sample_runs import NOW, attempt, run_in
 

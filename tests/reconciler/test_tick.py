@@ -7,10 +7,10 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+from supervisor.contract.heartbeat import Beat
+from supervisor.contract.identifiers import nonce_hash
 from supervisor.domain.attempt import Attempt
 from supervisor.domain.causes import Cause
-from supervisor.domain.heartbeat import Beat
-from supervisor.domain.identifiers import nonce_hash
 from supervisor.domain.observation import Absent, Part, Seen
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status

@@ -6,10 +6,10 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 
-from supervisor.domain import baton as batons
-from supervisor.domain import heartbeat, runfiles
-from supervisor.domain.heartbeat import Beat
-from supervisor.services.stop import stop
+from supervisor.contract import baton as batons
+from supervisor.contract import heartbeat, runfiles
+from supervisor.contract.heartbeat import Beat
+from supervisor.services.runs.stop import stop
 from tests.scenarios.deeds_of_people import ACTOR, exit_of
 from tests.scenarios.doors import SupervisorDied
 from tests.scenarios.script import Line, ScenarioError, choose, seconds

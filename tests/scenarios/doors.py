@@ -12,8 +12,8 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from dataclasses import replace
 
-from supervisor.agent.stores import errors as agents
-from supervisor.domain.machine import Machine, MachineListing, MachineState
+from supervisor.contract.stores import errors as agents
+from supervisor.domain.machines.machine import Machine, MachineListing, MachineState
 from supervisor.ports.objectstore import ObjectMissing, Page, PreconditionFailed, StoreFull, StoreUnavailable
 from supervisor.ports.provider import LaunchRequest
 from supervisor.ports.store import StoreDown

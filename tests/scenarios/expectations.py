@@ -8,16 +8,16 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from supervisor.domain import baton as batons
-from supervisor.domain import runfiles
+from supervisor.contract import baton as batons
+from supervisor.contract import runfiles
+from supervisor.contract.baton import Baton
 from supervisor.domain.attempt import Attempt
-from supervisor.domain.baton import Baton
 from supervisor.domain.events import EventKind
 from supervisor.domain.run import Run
 from supervisor.domain.spending import run_cost_usd
-from supervisor.lifecycle.ending import newest_checkpoint
-from supervisor.lifecycle.sentences import status_text
+from supervisor.lifecycle.ending.ending import newest_checkpoint
 from supervisor.ports.objectstore import ObjectMissing
+from supervisor.wording.sentences.run import status_text
 from tests.scenarios.script import Line, Option, ScenarioError, seconds
 from tests.scenarios.stage import Stage
 

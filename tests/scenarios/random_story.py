@@ -9,8 +9,8 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from supervisor.domain import baton as batons
-from supervisor.domain import runfiles
+from supervisor.contract import baton as batons
+from supervisor.contract import runfiles
 from supervisor.domain.causes import Cause
 from supervisor.domain.errors import SpotError
 from supervisor.domain.run import Run
@@ -18,7 +18,7 @@ from supervisor.domain.status import Status
 from supervisor.ports.objectstore import ObjectMissing, StoreUnavailable
 from supervisor.ports.provider import MachineMissing
 from supervisor.ports.store import StoreDown
-from supervisor.services.resume import Wish, resume
+from supervisor.services.runs.resume import Wish, resume
 from tests.fakes.callers import OPS
 from tests.scenarios.play import DEEDS, history
 from tests.scenarios.script import ScenarioError, line_of

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from supervisor.agent.claim import left_word, superseded
-from supervisor.agent.stopmarker import fresh_marker
-from supervisor.agent.stores.errors import ABSENT, ObjectMissing, PreconditionFailed, StoreUnavailable
-from supervisor.domain import baton as rules
-from supervisor.domain import beat_telemetry, heartbeat, runfiles
-from supervisor.domain.heartbeat import Beat
-from supervisor.domain.recent_points import EVERY_S, RecentPoint, RecentPoints
+from supervisor.agent.life.claim import left_word, superseded
+from supervisor.agent.store.stopmarker import fresh_marker
+from supervisor.contract import baton as rules
+from supervisor.contract import beat_telemetry, heartbeat, runfiles
+from supervisor.contract.heartbeat import Beat
+from supervisor.contract.recent_points import EVERY_S, RecentPoint, RecentPoints
+from supervisor.contract.stores.errors import ABSENT, ObjectMissing, PreconditionFailed, StoreUnavailable
 from tests.scenarios.sim_plan import NEVER, NotReached
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from supervisor.domain.heartbeat import Exit
+from supervisor.contract.heartbeat import Exit
 from tests.fakes.provider import FakeMachine
 from tests.scenarios.doors import StoreDoor
 

@@ -12,25 +12,25 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from supervisor.domain.machine import Machine, MachineState
+from supervisor.domain.machines.machine import Machine, MachineState
 from supervisor.domain.policies import Knobs
 from supervisor.domain.status import Status
 from supervisor.ports.provider import LaunchRequest
 from supervisor.ports.store import Lease, StoreDown
-from supervisor.reconciler.act import Actor
-from supervisor.reconciler.deliver import deliver
-from supervisor.reconciler.jobs import Paces
-from supervisor.reconciler.observe import Observer
-from supervisor.reconciler.outcomes import Outcomes
-from supervisor.reconciler.readers import Readers
-from supervisor.reconciler.rotation import Rotation
-from supervisor.reconciler.sampling import Sampler
-from supervisor.reconciler.sweeping import Sweeper
+from supervisor.reconciler.acting.act import Actor
+from supervisor.reconciler.acting.jobs import Paces
+from supervisor.reconciler.acting.outcomes import Outcomes
+from supervisor.reconciler.acting.sweeping import Sweeper
+from supervisor.reconciler.delivering.deliver import deliver
+from supervisor.reconciler.observing.observe import Observer
+from supervisor.reconciler.observing.readers import Readers
+from supervisor.reconciler.observing.rotation import Rotation
+from supervisor.reconciler.observing.sampling import Sampler
+from supervisor.reconciler.observing.worldview import Worldview
 from supervisor.reconciler.system_clock import SteadyClock
 from supervisor.reconciler.tick import Tick
-from supervisor.reconciler.worldview import Worldview
-from supervisor.services.heartbeat import BeatInbox
 from supervisor.services.parts import Parts
+from supervisor.services.runs.heartbeat import BeatInbox
 from supervisor.storage.store import open_store
 from tests.fakes.clock import FakeClock
 from tests.fakes.notifier import FakeNotifier

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.lifecycle.breaker import Breaker
-from supervisor.lifecycle.sweep import SweepPlan
+from supervisor.lifecycle.offers.breaker import Breaker
+from supervisor.lifecycle.sweeping.sweep import SweepPlan
 from tests.scenarios.play import play
 
 HERE = Path(__file__).parent
@@ -64,20 +64,22 @@ def no_word_of_the_boot(*_: object) -> None:
 @pytest.mark.parametrize(
     ("story", "place", "broken"),
     [
-        ("rules/running-platform-says-so", "supervisor.lifecycle.ending._avoid", nobody_is_avoided),
-        ("limits/breaker", "supervisor.reconciler.worldview.breakers.admit", every_end_is_let_through),
-        ("today/G-self-delete-fails", "supervisor.reconciler.sweeping.sweep.plan", nothing_is_swept),
-        ("limits/marker-while-booting", "supervisor.lifecycle.launching.heed_marker", marker_is_not_heeded),
-        ("limits/store-back-agents-slow", "supervisor.lifecycle.liveness.watched_since", silence_since_the_last_beat),
-        ("rules/running-absent-fresh-beat", "supervisor.lifecycle.machines._disagree", no_second_signal),
+        ("rules/running-platform-says-so", "supervisor.lifecycle.ending.ending._avoid", nobody_is_avoided),
+        ("limits/breaker", "supervisor.reconciler.observing.worldview.breakers.admit", every_end_is_let_through),
+        ("today/G-self-delete-fails", "supervisor.reconciler.acting.sweeping.sweep.plan", nothing_is_swept),
+        ("limits/marker-while-booting", "supervisor.lifecycle.phases.launching.heed_marker", marker_is_not_heeded),
+        ("limits/store-back-agents-slow",
+         "supervisor.lifecycle.living.liveness.watched_since", silence_since_the_last_beat),
+        ("rules/running-absent-fresh-beat", "supervisor.lifecycle.ending.machines._disagree", no_second_signal),
         ("rules/awaiting-teardown-pull", "supervisor.domain.run.Run.awaits_pull", property(nobody_waits)),
-        ("rules/awaiting-teardown-pull-and-approval", "supervisor.lifecycle.teardown._must_ask", nobody_waits),
-        ("cloud/asked-then-no-room-anywhere", "supervisor.lifecycle.launching._asked", nothing_is_only_asked_for),
-        ("cloud/zones-remember-losses", "supervisor.lifecycle.placement.lost_lately", losses_are_forgotten),
-        ("cloud/boot-finds-no-gpu", "supervisor.lifecycle.launching.word_of", no_word_of_the_boot),
-        ("limits/approval-reminders", "supervisor.lifecycle.telling.next_reminder_at", reminded_at_every_look),
-        ("limits/no-progress-row", "supervisor.lifecycle.ending.ENDS_THE_RUN", "another_word"),
-        ("rules/recovering-late-beat", "supervisor.lifecycle.recovering._late_beat", no_late_word),
+        ("rules/awaiting-teardown-pull-and-approval", "supervisor.lifecycle.phases.teardown._must_ask", nobody_waits),
+        ("cloud/asked-then-no-room-anywhere",
+         "supervisor.lifecycle.phases.launching._asked", nothing_is_only_asked_for),
+        ("cloud/zones-remember-losses", "supervisor.lifecycle.offers.choosing.lost_lately", losses_are_forgotten),
+        ("cloud/boot-finds-no-gpu", "supervisor.lifecycle.phases.launching.word_of", no_word_of_the_boot),
+        ("limits/approval-reminders", "supervisor.lifecycle.events.telling.next_reminder_at", reminded_at_every_look),
+        ("limits/no-progress-row", "supervisor.lifecycle.ending.ending.ENDS_THE_RUN", "another_word"),
+        ("rules/recovering-late-beat", "supervisor.lifecycle.phases.recovering._late_beat", no_late_word),
     ],
 )  # fmt: skip
 def test_a_broken_rule_breaks_its_story(

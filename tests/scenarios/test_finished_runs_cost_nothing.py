@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.domain import runfiles
+from supervisor.contract import runfiles
 from supervisor.domain.policies import Policy
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status

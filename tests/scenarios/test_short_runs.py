@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.ports.store import Sample
-from supervisor.reconciler import sampling
+from supervisor.reconciler.observing import sampling
 from tests.scenarios.play import DEEDS
 from tests.scenarios.script import line_of
 from tests.scenarios.stage import Stage

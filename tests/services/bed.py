@@ -12,23 +12,23 @@ from typing import Any
 import httpx
 
 from supervisor.api.app import create_app
-from supervisor.api.deps import Services, assemble
+from supervisor.api.wire.deps import Services, assemble
+from supervisor.contract.heartbeat import Beat
+from supervisor.contract.identifiers import nonce_hash
 from supervisor.domain.attempt import Attempt, Pulse, Retiring, Try
-from supervisor.domain.heartbeat import Beat
-from supervisor.domain.identifiers import nonce_hash
-from supervisor.domain.placement import Placement
+from supervisor.domain.machines.placement import Placement
 from supervisor.domain.policies import Knobs
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.ports.store import Change, Store
-from supervisor.services.dev import Dev
-from supervisor.services.doctor import Surroundings
-from supervisor.services.gpus import Gpus
-from supervisor.services.health import LoopStatus
-from supervisor.services.heartbeat import BeatInbox
+from supervisor.services.doctor.doctor import Surroundings
+from supervisor.services.machines.gpus import Gpus
 from supervisor.services.parts import Defaults, Parts
-from supervisor.services.resume import Resumed, Wish, resume
-from supervisor.services.submit import Reply, SubmitRequest, submit
+from supervisor.services.reading.health import LoopStatus
+from supervisor.services.runs.dev import Dev
+from supervisor.services.runs.heartbeat import BeatInbox
+from supervisor.services.runs.resume import Resumed, Wish, resume
+from supervisor.services.runs.submit import Reply, SubmitRequest, submit
 from tests.fakes.callers import MEMBER
 from tests.fakes.cards import FakeCards
 from tests.fakes.clock import FakeClock

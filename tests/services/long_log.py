@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from supervisor.domain import runfiles
+from supervisor.contract import runfiles
 from supervisor.ports.objectstore import ObjectStore
 
 LINE = b"--------\n"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from supervisor.domain.findings import OK, Finding
-from supervisor.services.plan import Asking, plan
-from supervisor.services.submit import SubmitRequest
+from supervisor.services.plan.plan import Asking, plan
+from supervisor.services.runs.submit import SubmitRequest
 from tests.fakes.callers import MEMBER
 from tests.services.bed import COMMAND, Bed
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from supervisor.domain.callers import Caller
+from supervisor.domain.access.callers import Caller
 from supervisor.domain.errors import TooManyActiveRuns
 from supervisor.domain.status import Status
 from supervisor.ports.store import RunFilter
-from supervisor.services.plan import foretell
-from supervisor.services.resume import Wish, resume
-from supervisor.services.submit import SubmitRequest, submit
+from supervisor.services.plan.plan import foretell
+from supervisor.services.runs.resume import Wish, resume
+from supervisor.services.runs.submit import SubmitRequest, submit
 from tests.fakes.callers import MEMBER
 from tests.services.bed import COMMAND, Bed
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.domain.callers import Caller
+from supervisor.domain.access.callers import Caller
 from supervisor.domain.conflicts import VersionDiffers
 from supervisor.domain.errors import (
     InvalidRequest,
@@ -20,8 +20,8 @@ from supervisor.domain.events import Event
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.ports.store import Change
-from supervisor.services import altering
-from supervisor.services.altering import Altered, alter, merged
+from supervisor.services.runs import altering
+from supervisor.services.runs.altering import Altered, alter, merged
 from tests.services.bed import COMMAND, Bed
 
 OPS = Caller(actor="ops", request_id="r-1")

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.domain.attempt import Attempt, Try
-from supervisor.domain.placement import Placement
+from supervisor.domain.machines.placement import Placement
 from supervisor.domain.status import Status
-from supervisor.services.attempt_view import attempts_json
-from supervisor.services.run_view import Json
+from supervisor.services.views.attempt_view import attempts_json
+from supervisor.services.views.run_view import Json
 from tests.lifecycle.sample_runs import NOW, run_in
 
 PLACE = Placement("gce", "us-east1", "us-east1-b", "g2", True)

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 
 from supervisor.domain.findings import FAIL, OK, Check, Finding
-from supervisor.services.checkup import answers, report
+from supervisor.services.doctor.checkup import answers, report
 
 
 def line(name: str) -> Sequence[Finding]:

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from supervisor.domain.errors import CellFixed, InvalidRequest, UnknownPrice
-from supervisor.domain.placement import Offer, Placement
+from supervisor.domain.machines.placement import Offer, Placement
 from supervisor.ports.platform import Account
 from supervisor.providers.gce.traits import TRAITS
-from supervisor.services.meta import FEATURES, About, meta
 from supervisor.services.parts import Defaults
-from supervisor.services.policy import policy_from, settled
-from supervisor.services.run_view import run_json
+from supervisor.services.reading.meta import FEATURES, About, meta
+from supervisor.services.runs.policy import policy_from, settled
+from supervisor.services.views.run_view import run_json
 from tests.services.bed import COMMAND, Bed, body
 
 IMAGE = {**COMMAND, "image": "europe-docker.example.org/p/train:1"}

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from supervisor.api import schemas_evidence
-from supervisor.domain import runfiles
+from supervisor.api.shapes.runs import evidence as schemas_evidence
+from supervisor.contract import runfiles
 from supervisor.domain.errors import EvidenceNotFound, FilesPurged, NotFound, Unavailable
 from supervisor.ports.provider import MachineMissing, ProviderUnavailable
-from supervisor.services.console import show_console
+from supervisor.services.reading.console import show_console
 from tests.services.bed import Bed, Client
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from supervisor.api import schemas_evidence
-from supervisor.domain import runfiles
+from supervisor.api.shapes.runs import evidence as schemas_evidence
+from supervisor.contract import runfiles
 from supervisor.ports.platform import ConsolePart
 from supervisor.ports.provider import NotSupported, ProviderUnavailable
 from tests.services.bed import Bed, Client

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from supervisor.domain import runfiles
+from supervisor.contract import runfiles
 from supervisor.ports.store import RunFilter
-from supervisor.services.cost import cost_page, run_cost
-from supervisor.services.run_view import Json
-from supervisor.services.stored import GIB
+from supervisor.services.files.stored import GIB
+from supervisor.services.reading.cost import cost_page, run_cost
+from supervisor.services.views.run_view import Json
 from tests.services.bed import Bed
 
 RUN = "digits-7"

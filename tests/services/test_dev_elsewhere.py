@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from supervisor.api import schemas_health
-from supervisor.domain.machine import MachineRef
+from supervisor.api.shapes.system import health as schemas_health
+from supervisor.domain.machines.machine import MachineRef
 from supervisor.ports.provider import MachineMissing, NotSupported, ProviderUnavailable
 from supervisor.providers.gce.traits import TRAITS
-from supervisor.services.dev import Dev
+from supervisor.services.runs.dev import Dev
 from tests.services.bed import PLACE, Bed, Client
 
 RENTED = replace(PLACE, provider="gce", region="us-east1", zone="us-east1-c")

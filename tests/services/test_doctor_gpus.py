@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from supervisor.domain.cards import Aside, Card
+from supervisor.domain.machines.cards import Aside, Card
 from supervisor.ports.provider import ProviderUnavailable
-from supervisor.services.doctor import Surroundings, examine
+from supervisor.services.doctor.doctor import Surroundings, examine
 from tests.services.bed import Bed
 
 FREE = Card(0, "GPU-a", "NVIDIA L4")

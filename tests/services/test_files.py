@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from supervisor.domain import baton as batons
-from supervisor.domain import runfiles
-from supervisor.domain.baton import Baton, Done, FileEntry, Pointer
+from supervisor.contract import baton as batons
+from supervisor.contract import runfiles
+from supervisor.contract.baton import Baton, Done, FileEntry, Pointer
+from supervisor.contract.savedresults import LeftOut, SavedFile, SavedResults, encode
 from supervisor.domain.errors import FileChanged, FileUnknown, RangeRefused, Unavailable
 from supervisor.domain.manifest import manifest_sha256
 from supervisor.domain.run import Outcome, Run
-from supervisor.domain.savedresults import LeftOut, SavedFile, SavedResults, encode
 from supervisor.domain.status import Status
-from supervisor.services.files import HASHED_BYTES, PAGE_MAX, list_files
-from supervisor.services.filestream import CutShort, open_file
+from supervisor.services.files.files import HASHED_BYTES, PAGE_MAX, list_files
+from supervisor.services.files.filestream import CutShort, open_file
 from tests.services.bed import Bed
 
 ID = "digits-7"

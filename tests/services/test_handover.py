@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
+from supervisor.contract.heartbeat import encode
 from supervisor.domain.errors import Unavailable
-from supervisor.domain.heartbeat import encode
 from supervisor.domain.status import Status
 from supervisor.ports.store import Lease, PushedBeat, StoreDown
 from supervisor.reconciler.event_wake import EventWake
-from supervisor.services import handover as module
-from supervisor.services.handover import FORGET_S, USEFUL_S, Handover
-from supervisor.services.heartbeat import Answer, BeatInbox
+from supervisor.services.runs import handover as module
+from supervisor.services.runs.handover import FORGET_S, USEFUL_S, Handover
+from supervisor.services.runs.heartbeat import Answer, BeatInbox
 from tests.fakes.clock import FakeClock
 from tests.fakes.wake import FakeWake
 from tests.services.bed import Bed, beat

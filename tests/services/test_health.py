@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from supervisor.domain.errors import Conflict, DevRefused, InvalidRequest, NotFound, SchemaMismatch
-from supervisor.domain.machine import MachineState
+from supervisor.domain.machines.machine import MachineState
 from supervisor.ports.provider import LaunchRequest, ProviderUnavailable
 from supervisor.ports.store import RunFilter, StoreDown
-from supervisor.services.dev import Dev
-from supervisor.services.doctor import Surroundings, examine
-from supervisor.services.health import LoopStatus, loop_json, readiness
+from supervisor.services.doctor.doctor import Surroundings, examine
+from supervisor.services.reading.health import LoopStatus, loop_json, readiness
+from supervisor.services.runs.dev import Dev
 from tests.services.bed import COMMAND, PLACE, Bed
 
 

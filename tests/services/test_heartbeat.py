@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
+from supervisor.contract.heartbeat import BeatRejected, Exit, encode
 from supervisor.domain.errors import NonceRefused, NotFound, RunEnded, Unavailable
-from supervisor.domain.heartbeat import BeatRejected, Exit, encode
 from supervisor.ports.store import StoreDown
-from supervisor.services.heartbeat import REJECTION_PAUSE_S, Answer
+from supervisor.services.runs.heartbeat import REJECTION_PAUSE_S, Answer
 from tests.services.bed import Bed, beat
 
 
@@ -144,7 +144,7 @@ def test_the_answer_sets_the_pace_and_carries_stop_and_follow(training: Bed) -> 
 
 
 def test_the_caches_are_bounded(training: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("supervisor.services.heartbeat.NONCES_KEPT", 2)
+    monkeypatch.setattr("supervisor.services.runs.heartbeat.NONCES_KEPT", 2)
     for number in (2, 3, 4):
         training.train("digits-7", number=number)
         push(training, 1, f"1.{number}.1")

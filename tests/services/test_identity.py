@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from supervisor.domain import tokens
-from supervisor.domain.callers import LOCAL, Caller, Scope
+from supervisor.domain.access import tokens
+from supervisor.domain.access.callers import LOCAL, Caller, Scope
+from supervisor.domain.access.tokens import Token
 from supervisor.domain.errors import Unauthorized
 from supervisor.domain.events import EventKind
-from supervisor.domain.tokens import Token
 from supervisor.ports.store import StoreDown
-from supervisor.services import identity as module
-from supervisor.services.identity import AWAY_S, FRESH_S, Identity, unauthorized
-from supervisor.services.tokens import TokenWish, create, revoke
+from supervisor.services.access import identity as module
+from supervisor.services.access.identity import AWAY_S, FRESH_S, Identity, unauthorized
+from supervisor.services.access.tokens import TokenWish, create, revoke
 from supervisor.storage.store import SqlStore, open_store
 from tests.fakes.clock import FakeClock
 from tests.services.bed import Bed

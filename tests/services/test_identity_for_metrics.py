@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from supervisor.api.deps import with_tokens
-from supervisor.domain.callers import Scope
+from supervisor.api.wire.deps import with_tokens
+from supervisor.domain.access.callers import Scope
 from supervisor.domain.errors import Unauthorized
 from supervisor.ports.store import StoreDown
-from supervisor.services import identity as module
-from supervisor.services.identity import AWAY_S
+from supervisor.services.access import identity as module
+from supervisor.services.access.identity import AWAY_S
 from supervisor.services.together import ask_together
 from tests.api.test_metrics import ask
 from tests.services.bed import Bed
@@ -77,7 +77,7 @@ def test_over_http_it_is_for_metrics_alone(desk: Desk) -> None:
 
 
 def test_questions_have_the_context_of_who_asks() -> None:
-    from supervisor import telemetry
+    from supervisor.telemetry import logs as telemetry
 
     begun = telemetry.begin_request("r-7")
     found = ask_together({"id": telemetry._ASKED.get}, 5.0)["id"].value

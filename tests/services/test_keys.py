@@ -14,8 +14,8 @@ from supervisor.domain.run import Outcome
 from supervisor.domain.status import Status
 from supervisor.ports.objectstore import StoreUnavailable
 from supervisor.ports.store import KeptAnswer, KeyHeld
-from supervisor.storage import keys
-from supervisor.storage.statements import Statement
+from supervisor.storage.engine.statements import Statement
+from supervisor.storage.rows import keys
 from supervisor.storage.store import open_store
 from tests.api.test_owners import ask, people
 from tests.services.bed import COMMAND, Bed, Client

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from supervisor.domain import runfiles
-from supervisor.domain.heartbeat import encode
-from supervisor.services import log_lines, logs
-from supervisor.services.log_lines import SPACING, LineIndex
-from supervisor.services.logs import Part
+from supervisor.contract import runfiles
+from supervisor.contract.heartbeat import encode
+from supervisor.services.logs import log_lines, logs
+from supervisor.services.logs.log_lines import SPACING, LineIndex
+from supervisor.services.logs.logs import Part
 from tests.services.bed import Bed, beat
 
 RUN = "digits-7"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from supervisor.services import log_search, logs
-from supervisor.services.logs import Part
+from supervisor.services.logs import log_search, logs
+from supervisor.services.logs.logs import Part
 from tests.services.bed import Bed
 from tests.services.test_log_lines import RUN, chunk, trained
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from supervisor.objectstores.filesystem import FilesystemStore
-from supervisor.services.logs import Logs, Part
+from supervisor.services.logs.logs import Logs, Part
 from tests.services import long_log
 from tests.services.bed import Bed
 

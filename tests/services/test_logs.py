@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor.domain import runfiles
+from supervisor.contract import runfiles
+from supervisor.contract.heartbeat import encode
 from supervisor.domain.errors import NotFound, Unavailable
-from supervisor.domain.heartbeat import encode
 from supervisor.domain.status import Status
-from supervisor.services.logs import Part
+from supervisor.services.logs.logs import Part
 from tests.services.bed import Bed, beat
 
 

@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from supervisor.api import schemas_machines
+from supervisor.api.shapes.system import machines as schemas_machines
 from supervisor.domain.errors import Unavailable
-from supervisor.domain.machine import Machine, MachineState
+from supervisor.domain.machines.machine import Machine, MachineState
 from supervisor.domain.status import Status
 from supervisor.ports.platform import Account
 from supervisor.ports.provider import ProviderUnavailable
-from supervisor.services.doctor_machines import machines_lines
-from supervisor.services.gc import collect
-from supervisor.services.machines import UNREADABLE, machines_json
+from supervisor.services.doctor.machines import machines_lines
+from supervisor.services.machines.gc import collect
+from supervisor.services.machines.machines import UNREADABLE, machines_json
+from supervisor.storage.engine.tables import runs
 from supervisor.storage.store import SqlStore
-from supervisor.storage.tables import runs
 from tests.fakes.callers import OPS
 from tests.services.bed import Bed, Client
 

@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from supervisor.domain.callers import Caller
+from supervisor.domain.access.callers import Caller
 from supervisor.domain.conflicts import CountDiffers
 from supervisor.domain.errors import CursorInvalid, InvalidRequest
 from supervisor.domain.run import StopRequest
 from supervisor.domain.status import Status
 from supervisor.ports.store import RunFilter
-from supervisor.services import many
-from supervisor.services.many import Asked, resume_many, stop_many
-from supervisor.services.run_view import Json
+from supervisor.services.runs import many
+from supervisor.services.runs.many import Asked, resume_many, stop_many
+from supervisor.services.views.run_view import Json
 from tests.services.bed import COMMAND, Bed
 
 OPS = Caller(actor="ops", request_id="r-1")

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from supervisor.domain import baton as batons
-from supervisor.domain import runfiles
-from supervisor.domain.baton import FileEntry, Pointer
+from supervisor.contract import baton as batons
+from supervisor.contract import runfiles
+from supervisor.contract.baton import FileEntry, Pointer
 from supervisor.domain.errors import (
     DataElsewhere,
     Unavailable,
@@ -19,7 +19,7 @@ from supervisor.domain.errors import (
 from supervisor.domain.findings import FAIL, OK, WARN, Finding
 from supervisor.domain.status import Status
 from supervisor.ports.provider import LaunchRejected, ProviderUnavailable
-from supervisor.services.plan import Asking
+from supervisor.services.plan.plan import Asking
 from tests.services.bed import COMMAND, Bed
 from tests.services.plans import FOREVER, NEAR, Json, check, planned, shown
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from supervisor.domain.placement import Offer, Placement
+from supervisor.domain.machines.placement import Offer, Placement
 from supervisor.domain.policies import Limits
-from supervisor.services.plan_cost import cost_json
+from supervisor.services.plan.plan_cost import cost_json
 
 
 def offer(zone: str, price: float | None, on_demand: float | None = 0.75, spot: bool = True) -> Offer:

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from supervisor.domain.errors import InvalidRequest, InvalidTimeouts, UnknownPrice
-from supervisor.domain.placement import Offer, Placement
+from supervisor.domain.machines.placement import Offer, Placement
 from supervisor.domain.policies import Limits, ResultRule, StallLimits
 from supervisor.providers.gce import traits as gce
 from supervisor.providers.local import traits as local
 from supervisor.services.parts import Defaults
-from supervisor.services.policy import policy_from, warnings_of
+from supervisor.services.runs.policy import policy_from, warnings_of
 from tests.services.bed import COMMAND, Bed
 
 

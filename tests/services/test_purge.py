@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from supervisor.domain import baton as batons
-from supervisor.domain import runfiles
-from supervisor.domain.baton import Baton, BatonRefused, Done, FileEntry, Holder, Next, Pointer
+from supervisor.contract import baton as batons
+from supervisor.contract import runfiles
+from supervisor.contract.baton import Baton, BatonRefused, Done, FileEntry, Holder, Next, Pointer
 from supervisor.domain.errors import (
     FilesPurged,
     InvalidRequest,
@@ -20,8 +20,8 @@ from supervisor.domain.errors import (
 from supervisor.domain.run import Outcome
 from supervisor.domain.status import Status
 from supervisor.ports.objectstore import ObjectMissing
-from supervisor.services.logs import Part
-from supervisor.services.purge import Purged, purge, refuse_purged
+from supervisor.services.logs.logs import Part
+from supervisor.services.runs.purge import Purged, purge, refuse_purged
 from tests.fakes.callers import OPS
 from tests.services.bed import Bed
 

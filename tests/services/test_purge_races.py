@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from supervisor.domain import baton as batons
-from supervisor.domain import runfiles
-from supervisor.services import purge as purging
+from supervisor.contract import baton as batons
+from supervisor.contract import runfiles
+from supervisor.services.runs import purge as purging
 from tests.services.bed import Bed
 from tests.services.test_purge import FILES, OTHERS, RUN, keys, over, purge_it, the_baton, told
 

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+from supervisor.contract.heartbeat import encode
 from supervisor.domain.attempt import Attempt, Try
 from supervisor.domain.causes import Cause
 from supervisor.domain.errors import CursorInvalid, NotFound
-from supervisor.domain.heartbeat import encode
 from supervisor.ports.store import RunFilter
-from supervisor.services import cursor, rfc3339
-from supervisor.services.attempt_view import attempts_json
-from supervisor.services.queries import Queries
+from supervisor.services.reading.queries import Queries
+from supervisor.services.views import cursor, rfc3339
+from supervisor.services.views.attempt_view import attempts_json
 from tests.services.bed import COMMAND, PLACE, Bed, beat
 
 

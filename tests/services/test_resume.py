@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from supervisor.domain import runfiles
+from supervisor.contract import runfiles
 from supervisor.domain.attempt import Retiring
 from supervisor.domain.causes import Cause
 from supervisor.domain.errors import (
@@ -18,7 +18,7 @@ from supervisor.domain.errors import (
     StopNewer,
     Unavailable,
 )
-from supervisor.domain.machine import MachineRef
+from supervisor.domain.machines.machine import MachineRef
 from supervisor.domain.run import Approval, Counters, Outcome, StopRequest
 from supervisor.domain.status import Status
 from supervisor.ports.objectstore import ObjectMissing

@@ -9,12 +9,12 @@ import pytest
 
 from supervisor.domain.causes import FOR_A_PERSON, Cause
 from supervisor.domain.errors import InvalidRequest, NothingToRetry
-from supervisor.domain.placement import ZoneRecord, offer_key
+from supervisor.domain.machines.placement import ZoneRecord, offer_key
 from supervisor.domain.run import Refusal
 from supervisor.domain.status import Status
-from supervisor.lifecycle.patrol import problem
-from supervisor.services.retry import retry
-from supervisor.services.submit import SubmitRequest, submit
+from supervisor.lifecycle.events.patrol import problem
+from supervisor.services.runs.retry import retry
+from supervisor.services.runs.submit import SubmitRequest, submit
 from tests.scenarios.deeds_of_people import ACTOR
 from tests.services.bed import COMMAND, Bed
 

@@ -9,9 +9,9 @@ import pytest
 from supervisor.domain.attempt import Pulse
 from supervisor.domain.errors import InvalidRequest
 from supervisor.ports.store import Sample
-from supervisor.services import series
-from supervisor.services.run_view import Json
-from supervisor.services.series import series_json
+from supervisor.services.reading import series
+from supervisor.services.reading.series import series_json
+from supervisor.services.views.run_view import Json
 from tests.services.bed import Bed
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.serving_process import (
+from supervisor.settings.serving_process import (  # fmt: skip
     announced,
     began,
     process_in,
@@ -19,7 +19,7 @@ from supervisor.serving_process import (
     serving,
     starting,
     this_process,
-)  # fmt: skip
+)
 
 
 def test_this_process_lives_and_another_with_its_pid_does_not() -> None:

@@ -11,8 +11,8 @@ import pytest
 from supervisor.domain.status import Status
 from supervisor.ports.listing import Step
 from supervisor.ports.store import RunFilter
-from supervisor.services import sparklines
-from supervisor.services.sparklines import Sparklines, points_of
+from supervisor.services.reading import sparklines
+from supervisor.services.reading.sparklines import Sparklines, points_of
 from tests.services.bed import Bed
 from tests.services.test_series import kept
 

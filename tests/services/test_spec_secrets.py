@@ -9,8 +9,8 @@ import pytest
 from supervisor.domain.errors import InvalidRequest, SecretInSpec
 from supervisor.providers.gce import traits as gce
 from supervisor.providers.local import traits as local
-from supervisor.services.policy import warnings_of
-from supervisor.services.spec_secrets import check_secrets
+from supervisor.services.runs.policy import warnings_of
+from supervisor.services.runs.spec_secrets import check_secrets
 from tests.services.bed import COMMAND, Bed
 
 # Put together here, so that no scanner takes this file for a leak.

@@ -11,10 +11,10 @@ from supervisor.domain.attempt import Try
 from supervisor.domain.errors import NotFound
 from supervisor.domain.run import Run
 from supervisor.ports.provider import LaunchRejected
-from supervisor.services.facts import show_facts
-from supervisor.services.plan import Preview, nothing_sent
-from supervisor.services.policy import Spec
-from supervisor.services.spec_view import show_launch, show_spec
+from supervisor.services.plan.plan import Preview, nothing_sent
+from supervisor.services.plan.spec_view import show_launch, show_spec
+from supervisor.services.reading.facts import show_facts
+from supervisor.services.runs.policy import Spec
 from tests.services.bed import Bed
 
 KEY = "sk-ant-" + "api03-" + "A1b2C3d4E5f6G7h8" * 3

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 
 import pytest
 
-from supervisor.domain.callers import Caller
+from supervisor.domain.access.callers import Caller
 from supervisor.domain.errors import ApprovalMismatch, NotFound, NothingToApprove
 from supervisor.domain.run import Outcome
 from supervisor.domain.status import Status
 from supervisor.ports.store import Transaction
-from supervisor.services.approve import ApproveRequest, approve
-from supervisor.services.stop import stop
+from supervisor.services.runs.approve import ApproveRequest, approve
+from supervisor.services.runs.stop import stop
 from tests.fakes.callers import OPS
 from tests.services.bed import Bed
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from supervisor.contract.identifiers import is_run_id
 from supervisor.domain.errors import (
     CellFixed,
     InvalidRequest,
@@ -18,11 +19,10 @@ from supervisor.domain.errors import (
     RunStopping,
     SpecDiffers,
 )
-from supervisor.domain.identifiers import is_run_id
 from supervisor.domain.run import StopRequest
 from supervisor.domain.status import Status
 from supervisor.ports.store import KeptAnswer
-from supervisor.services.submit import key_scope
+from supervisor.services.runs.submit import key_scope
 from tests.fakes.callers import MEMBER
 from tests.services.bed import COMMAND, Bed, body
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from supervisor.api.schemas_telemetry import ShownRun
-from supervisor.api.schemas_telemetry import Telemetry as Shape
-from supervisor.domain.beat_telemetry import Cgroup, Disk, Gpus, Telemetry, as_told, decode
-from supervisor.domain.beat_telemetry import encode as encode_telemetry
-from supervisor.domain.heartbeat import encode
+from supervisor.api.shapes.runs.telemetry import ShownRun
+from supervisor.api.shapes.runs.telemetry import Telemetry as Shape
+from supervisor.contract.beat_telemetry import Cgroup, Disk, Gpus, Telemetry, as_told, decode
+from supervisor.contract.beat_telemetry import encode as encode_telemetry
+from supervisor.contract.heartbeat import encode
 from supervisor.ports.store import RunFilter
-from supervisor.services.run_view import dumps
+from supervisor.services.views.run_view import dumps
 from tests.benchmarks.machine_told import full
 from tests.services.bed import Bed, beat
 

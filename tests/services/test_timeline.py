@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.api import schemas
+from supervisor.api.shapes import answers as schemas
 from supervisor.domain.attempt import Try
 from supervisor.domain.events import Event, EventKind
 from supervisor.ports.platform import PlatformEvent

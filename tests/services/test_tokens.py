@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.domain import tokens
-from supervisor.domain.callers import LOCAL, Caller, Scope
+from supervisor.domain.access import tokens
+from supervisor.domain.access.callers import LOCAL, Caller, Scope
+from supervisor.domain.access.tokens import Token
 from supervisor.domain.errors import Conflict, InvalidRequest, SettingsRefused, TokenNotFound
-from supervisor.domain.tokens import Token
-from supervisor.services import tokens as service
-from supervisor.services.first_token import ensure
-from supervisor.services.tokens import TokenWish, create, listing, revoke
+from supervisor.services.access import tokens as service
+from supervisor.services.access.first_token import ensure
+from supervisor.services.access.tokens import TokenWish, create, listing, revoke
 from tests.services.bed import Bed
 
 OPS = Caller(owner="ops", actor="olga", request_id="r-7")

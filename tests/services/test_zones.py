@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from supervisor.domain.callers import LOCAL, Caller, Scope
-from supervisor.domain.placement import ZoneRecord
+from supervisor.domain.access.callers import LOCAL, Caller, Scope
+from supervisor.domain.machines.placement import ZoneRecord
 from supervisor.domain.status import Status
-from supervisor.services import rfc3339
-from supervisor.services.run_view import Json
-from supervisor.services.zones import zones_json
+from supervisor.services.reading.zones import zones_json
+from supervisor.services.views import rfc3339
+from supervisor.services.views.run_view import Json
 from tests.services.bed import Bed
 
 OTHER = Caller(owner="other", scopes=frozenset({Scope.READ}))

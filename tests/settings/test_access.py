@@ -2,10 +2,10 @@
 
 import pytest
 
-from supervisor import settings
 from supervisor.domain.errors import SettingsRefused
-from supervisor.settings import Settings
-from supervisor.settings_access import NO_TOKENS, own_names, run_page
+from supervisor.settings import loading as settings
+from supervisor.settings.access import NO_TOKENS, own_names, run_page
+from supervisor.settings.loading import Settings
 
 
 def load(**environ: str) -> Settings:

@@ -14,27 +14,30 @@ from typing import Any
 
 import pytest
 
-from supervisor import adapters, settings
 from supervisor.domain.errors import SettingsRefused
 from supervisor.ports.objectstore import StoreUnavailable
 from supervisor.ports.provider import LaunchRequest, ProviderUnavailable
 from supervisor.providers.gce import config as gce
-from supervisor.providers.gce import instance
+from supervisor.providers.gce.machines import instance
 from supervisor.reconciler.system_clock import SystemClock
-from supervisor.settings_gce import GceSettings
+from supervisor.settings import loading as settings
+from supervisor.settings.gce import GceSettings
+from supervisor.wiring import adapters
 from tests.settings.test_gce_settings import GOOD
 
 LOCAL_START = """
 import sys
-import supervisor.bootstrap
-from supervisor import adapters, settings
+import supervisor.wiring.bootstrap
+from supervisor.settings import loading as settings
 assert settings.load(environ={"HOME": "/h"}).provider == "local"
-print(sorted(name for name in sys.modules if name.split(".")[0] == "google" or "gce" in name.split(".")))
+print(sorted(name for name in sys.modules
+if name.split(".")[0] == "google" or name.startswith("supervisor.providers.gce")))
 """
 
 GOOGLE_START = """
 import sys
-from supervisor import adapters, settings
+from supervisor.settings import loading as settings
+from supervisor.wiring import adapters
 from supervisor.reconciler.system_clock import SystemClock
 found = adapters.choose(settings.load(environ={environ!r}), None, SystemClock())
 print(found.provider.name, found.scope, found.objects.url, found.provider.traits.launches_at_once, found.server_file)

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from supervisor import adapters, outlets, settings
-from supervisor.cli.config import config
+from supervisor.cli.server.config import config
 from supervisor.domain.errors import SettingsRefused
 from supervisor.ports.endpoints import Form
+from supervisor.settings import loading as settings
+from supervisor.wiring import adapters, outlets
 
 URL = "https://discord.com/api/webhooks/1/hunter2"
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor import settings
-from supervisor.settings_digest import digest
+from supervisor.settings import loading as settings
+from supervisor.settings.digest import digest
 
 
 def of(tmp_path: Path, **environ: str) -> str:

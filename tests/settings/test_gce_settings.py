@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor import settings, settings_gce
 from supervisor.domain.errors import SettingsRefused
+from supervisor.settings import gce as settings_gce
+from supervisor.settings import loading as settings
 
 GOOD = {
     "SPOT_PROVIDER": "gce",

@@ -2,10 +2,10 @@
 
 import pytest
 
-from supervisor import settings
 from supervisor.domain import timeouts
 from supervisor.domain.errors import InvalidTimeouts
 from supervisor.domain.policies import StallLimits
+from supervisor.settings import loading as settings
 
 CASES = [
     ({"SPOT_SILENCE_S": "179"}, ("silence_s = 179", "180")),

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor import settings
 from supervisor.domain.errors import SettingsRefused
 from supervisor.domain.policies import Knobs, StallLimits
+from supervisor.settings import loading as settings
 
 HOME = {"HOME": "/home/someone"}
 

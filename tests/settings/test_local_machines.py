@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.adapters import most_machines
 from supervisor.domain.errors import SettingsRefused
 from supervisor.providers.local import carrying
 from supervisor.providers.local.carrying import carries
-from supervisor.surroundings import settings_lines
+from supervisor.wiring.adapters import most_machines
+from supervisor.wiring.surroundings import settings_lines
 from tests.settings.test_layers import load
 
 NO_CARDS = Path("/none")

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from supervisor import telemetry
+from supervisor.telemetry import logs as telemetry
 
 LOG = logging.getLogger("supervisor.test")
 

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from supervisor import telemetry, telemetry_redaction
-from supervisor.telemetry_redaction import DOTS, hidden, hidden_field, is_secret
+from supervisor.telemetry import logs as telemetry
+from supervisor.telemetry import redaction as telemetry_redaction
+from supervisor.telemetry.redaction import DOTS, hidden, hidden_field, is_secret
 
 ALNUM = "abcdefghijkLMNOPQRSTUVWxyz0123456789"
 CORE = st.text(ALNUM, min_size=32, max_size=48)  # so long that chance never writes it

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor import settings, settings_env_file
 from supervisor.domain.errors import InvalidTimeouts, SettingsRefused
+from supervisor.settings import loading as settings
+from supervisor.settings.env import file as settings_env_file
 
 # Every key of the older runner, with a value that it accepts.
 ALL_KEYS = {

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor import settings
 from supervisor.domain.errors import SettingsRefused
+from supervisor.settings import loading as settings
 
 # The values that the older runner's notes and wrapper scripts used.
 REAL = """

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor import settings
 from supervisor.domain.errors import SettingsRefused
+from supervisor.settings import loading as settings
 
 
 def load(tmp_path: Path, **environ: str) -> settings.Settings:

@@ -6,9 +6,9 @@ import logging
 
 import pytest
 
-from supervisor import adapters
 from supervisor.ports.platform import Account
 from supervisor.ports.provider import ProviderUnavailable
+from supervisor.wiring import adapters
 from tests.fakes.platform import FakePlatform
 
 

@@ -12,7 +12,7 @@ import pytest
 from supervisor.domain.errors import SettingsRefused
 from supervisor.domain.events import Event, EventKind
 from supervisor.ports.store import StoreDown
-from supervisor.storage import backup
+from supervisor.storage.engine import backup
 from supervisor.storage.store import open_store
 
 

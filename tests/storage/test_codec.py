@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 import pytest
 
 from supervisor.domain.attempt import Attempt, Pulse, Try
-from supervisor.domain.placement import Placement
+from supervisor.domain.machines.placement import Placement
 from supervisor.domain.run import Counters, Run
 from supervisor.domain.status import Status
-from supervisor.storage.codec import dumps, from_plain, to_plain
+from supervisor.storage.engine.codec import dumps, from_plain, to_plain
 from tests.contracts.store_values import a_run, an_attempt, filled
 
 

@@ -9,9 +9,9 @@ import pytest
 import sqlalchemy as sa
 
 from supervisor.ports.store import Change, StoreDown
-from supervisor.storage import database as database_module
+from supervisor.storage.engine import database as database_module
+from supervisor.storage.engine.tables import runs
 from supervisor.storage.store import SqlStore, open_store
-from supervisor.storage.tables import runs
 from tests.contracts.store_values import (
     CELL,
     NOW,

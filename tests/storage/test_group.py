@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from supervisor.ports.store import StoreDown
-from supervisor.storage.group import COMMIT, Group
+from supervisor.storage.engine.group import COMMIT, Group
 from supervisor.storage.store import SqlStore
 from tests.contracts.store_values import NOW, SPEC, SUBMITTED, a_run, insert
 from tests.waiting import wait_for
@@ -64,7 +64,7 @@ def commits(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             made.append(statement)
 
     monkeypatch.setattr(Group, "run", counted)
-    monkeypatch.setattr("supervisor.storage.group.GROUP_AGE_S", 3600.0)
+    monkeypatch.setattr("supervisor.storage.engine.group.GROUP_AGE_S", 3600.0)
     return made
 
 
@@ -93,7 +93,7 @@ def test_one_that_fails_takes_only_its_own_work_back(store: SqlStore, commits: l
 
 
 def test_a_commit_that_fails_is_told_to_everybody(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("supervisor.storage.group.GROUP_AGE_S", 3600.0)
+    monkeypatch.setattr("supervisor.storage.engine.group.GROUP_AGE_S", 3600.0)
     run, broken = Group.run, [True]
 
     def failing(group: Group, statement: str) -> None:
@@ -137,7 +137,7 @@ def test_what_the_database_took_back_is_told_to_everybody(store: SqlStore, commi
 
 def test_nobody_returns_before_the_commit(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """The broken variant, one that returns when its own block ends, would answer for a run that a crash loses."""
-    monkeypatch.setattr("supervisor.storage.group.GROUP_AGE_S", 3600.0)
+    monkeypatch.setattr("supervisor.storage.engine.group.GROUP_AGE_S", 3600.0)
     crowd = Crowd(store)
     crowd.add("early")
     seen: list[dict[str, object]] = []
@@ -155,7 +155,7 @@ def test_nobody_returns_before_the_commit(store: SqlStore, monkeypatch: pytest.M
 def test_an_old_transaction_takes_nobody_in(
     store: SqlStore, monkeypatch: pytest.MonkeyPatch, commits: list[str]
 ) -> None:
-    monkeypatch.setattr("supervisor.storage.group.GROUP_AGE_S", 0.0)
+    monkeypatch.setattr("supervisor.storage.engine.group.GROUP_AGE_S", 0.0)
     crowd = Crowd(store)
     for n in range(3):
         crowd.add(f"run-{n}")

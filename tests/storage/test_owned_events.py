@@ -6,8 +6,9 @@ import pytest
 
 from supervisor.domain.events import Event, EventKind
 from supervisor.ports.endpoints import SETTINGS_ID, Endpoint, Form
-from supervisor.storage import events, pages, runs, schema, tables
-from supervisor.storage.statements import Statement
+from supervisor.storage.engine import schema, tables
+from supervisor.storage.engine.statements import Statement
+from supervisor.storage.rows import events, pages, runs
 from supervisor.storage.store import SqlStore, open_store
 from tests.contracts.store_values import NOW, a_run, insert
 from tests.storage.test_queries import plan

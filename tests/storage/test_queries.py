@@ -6,8 +6,9 @@ import pytest
 
 from supervisor.domain.status import Status
 from supervisor.ports.store import Change, RunFilter, Sample
-from supervisor.storage import lines, pages, retention, runs
-from supervisor.storage.statements import Statement
+from supervisor.storage.engine import retention
+from supervisor.storage.engine.statements import Statement
+from supervisor.storage.rows import lines, pages, runs
 from supervisor.storage.store import PART_MAX, SqlStore, open_store
 from tests.contracts.store_values import CELL, NOW, a_pulse, a_run, insert, lease_of
 

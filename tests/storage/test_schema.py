@@ -16,11 +16,11 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from supervisor.domain.errors import SchemaMismatch, SettingsRefused
-from supervisor.domain.placement import ZoneRecord
-from supervisor.storage import schema
-from supervisor.storage.database import Database
+from supervisor.domain.machines.placement import ZoneRecord
+from supervisor.storage.engine import schema
+from supervisor.storage.engine.database import Database
+from supervisor.storage.engine.tables import metadata
 from supervisor.storage.store import open_store
-from supervisor.storage.tables import metadata
 from tests.contracts.store_values import a_run, insert
 from tests.integration.postgres_server import PostgresServer
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.storage import serving
-from supervisor.storage.folder_lock import FolderLock
-from supervisor.storage.serving import database_file, holder, port_line
+from supervisor.storage.engine import serving
+from supervisor.storage.engine.folder_lock import FolderLock
+from supervisor.storage.engine.serving import database_file, holder, port_line
 
 
 def test_the_holder_of_a_folder_is_named_and_keeps_it(tmp_path: Path) -> None:

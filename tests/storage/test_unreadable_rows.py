@@ -12,10 +12,10 @@ import sqlalchemy as sa
 from supervisor.ports.history import EventFilter
 from supervisor.ports.store import RowUnreadable, RunFilter
 from supervisor.reconciler.tick import Tick
-from supervisor.storage import rows
-from supervisor.storage.history import SqlHistory
+from supervisor.storage.engine.tables import attempts, events, runs
+from supervisor.storage.rows import rows
+from supervisor.storage.rows.history import SqlHistory
 from supervisor.storage.store import SqlStore
-from supervisor.storage.tables import attempts, events, runs
 from tests.contracts.store_values import STARTED, a_run, changed, insert, running
 
 TORN = ["{", '{"status": "running"}', '{"run_id": 7}', "[1]", '{"status":"of a newer version"', "null"]

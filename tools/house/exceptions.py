@@ -23,7 +23,6 @@ SHORT_FILES: Table = (
 # Where a vendor may be named. The folder of a provider itself needs no line here.
 VENDOR_HOMES: Table = (
     ("supervisor/objectstores/gcs/**", "Google's object store behind the port"),
-    ("supervisor/objectstores/gcs*.py", "the same, before it has a folder"),
     ("supervisor/agent/**/gcs*", "the agent's side of that store"),
     ("supervisor/agent/**/google*", "calls of the agent to Google, which the store is made of"),
     ("supervisor/services/migration/**", "the older runner ran on Google alone"),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime
 
-from supervisor.lifecycle.figures import count_text, rate_text, size_text
+from supervisor.wording.figures import count_text, rate_text, size_text
 
 DAY_S = 86_400
 TIME_STEPS_S = (

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from supervisor.dashboard.drawing import axis, plot
 from supervisor.dashboard.public_api import Json
-from supervisor.lifecycle.figures import plural
-from supervisor.lifecycle.optional_figures import epoch
+from supervisor.wording.figures import plural
+from supervisor.wording.optional_figures import epoch
 
 SMALL_PX, LARGE_PX = 110.0, 190.0
 MARKS_X, MARKS_Y = 5, 4

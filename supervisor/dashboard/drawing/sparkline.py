@@ -10,7 +10,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from supervisor.lifecycle.figures import age_text, count_text, plural
+from supervisor.wording.figures import age_text, count_text, plural
 
 WIDTH, HEIGHT = 96, 24
 EDGE = 2.0  # so that the line's own width is not cut off

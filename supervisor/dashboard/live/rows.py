@@ -16,7 +16,7 @@ from starlette.concurrency import run_in_threadpool
 from supervisor.dashboard import rendering
 from supervisor.dashboard.live.frames import framed
 from supervisor.dashboard.public_api import Api, Json, Refused, SignInNeeded
-from supervisor.domain.plaintext import visible
+from supervisor.domain.access.plaintext import visible
 
 LOG = logging.getLogger(__name__)
 KEPT, FRESH_S = 256, 2.0

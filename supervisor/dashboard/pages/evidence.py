@@ -10,7 +10,7 @@ from starlette.responses import Response
 from supervisor.dashboard import rendering
 from supervisor.dashboard.public_api import Api, Json, Refused
 from supervisor.dashboard.shaping import evidence_view
-from supervisor.lifecycle.evidence_words import last_failure
+from supervisor.wording.evidence_words import last_failure
 
 ABSENT = "More is not kept, or not yet."
 

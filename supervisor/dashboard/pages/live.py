@@ -5,10 +5,10 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
+from supervisor.contract.identifiers import is_run_id
 from supervisor.dashboard.live.stream import HEADERS, ROWS_MOST, Live, Pages, Wish
 from supervisor.dashboard.public_api import Api, Refused
 from supervisor.dashboard.relay import refuse_others
-from supervisor.domain.identifiers import is_run_id
 
 
 async def show(request: Request, api: Api) -> Response:

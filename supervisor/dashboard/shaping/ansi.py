@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from supervisor.domain.plaintext import INVISIBLE
-from supervisor.lifecycle.figures import count_text
+from supervisor.domain.access.plaintext import INVISIBLE
+from supervisor.wording.figures import count_text
 
 LINE_CHARS = 2000  # of one line that are shown
 MOST = 200  # marks, looks and signs of one line: a page of it stays bounded, whatever it holds

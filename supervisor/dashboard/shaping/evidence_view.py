@@ -1,6 +1,6 @@
 """The evidence of an attempt, as people read it: why, on what that rests, and its last words.
 
-What an agent wrote is believed in nothing (lifecycle/evidence_words.py), and every text is made harmless here.
+What an agent wrote is believed in nothing (wording/evidence_words.py), and every text is made harmless here.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from markupsafe import Markup
 
 from supervisor.dashboard.shaping import ansi
-from supervisor.lifecycle.evidence_words import (
+from supervisor.wording.evidence_words import (
     beat_words,
     disk_words,
     exit_words,
@@ -23,7 +23,7 @@ from supervisor.lifecycle.evidence_words import (
     memory_words,
     telemetry_of,
 )
-from supervisor.lifecycle.figures import size_text
+from supervisor.wording.figures import size_text
 
 LAST_LINES, STACK_LINES, PROCESSES, JSON_CHARS = 15, 400, 50, 60_000
 

@@ -1,5 +1,5 @@
 /* Times that go on: every second each `time[data-tick]` says how long ago or how soon it is, in the words of
-   supervisor/lifecycle/figures.py. The clock is the server's: what it said when the page came, plus what passed since.
+   supervisor/wording/figures.py. The clock is the server's: what it said when the page came, plus what passed since.
    `data-tick=""`: "8 s ago", "in 8 s"; `data-tick="age"`: "8 s". */
 (function () {
   "use strict";

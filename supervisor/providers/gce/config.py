@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from supervisor.domain.placement import Offer, Placement
+from supervisor.domain.machines.placement import Offer, Placement
 
 GCE = "gce"
 BILLED_S = 60.0  # a machine is billed for at least so long: cloud.google.com/compute/vm-instance-pricing

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from supervisor.domain.findings import Finding
-from supervisor.domain.machine import MachineRef
-from supervisor.domain.placement import Offer, OfferKey
+from supervisor.domain.machines.machine import MachineRef
+from supervisor.domain.machines.placement import Offer, OfferKey
 from supervisor.ports.platform import (
     Account,
     ConsolePart,
@@ -18,17 +18,17 @@ from supervisor.ports.platform import (
     PriceTold,
 )
 from supervisor.ports.provider import LaunchRequest, MachineMissing, NotSupported
-from supervisor.providers.gce import consoles
-from supervisor.providers.gce.account import Whose
-from supervisor.providers.gce.advice import chances
-from supervisor.providers.gce.advising import advise
-from supervisor.providers.gce.answering import clear_answers
-from supervisor.providers.gce.clients import Compute
+from supervisor.providers.gce.advice.advice import chances
+from supervisor.providers.gce.advice.advising import advise
+from supervisor.providers.gce.advice.data_places import DataPlaces
+from supervisor.providers.gce.calls.account import Whose
+from supervisor.providers.gce.calls.answering import clear_answers
+from supervisor.providers.gce.calls.clients import Compute
 from supervisor.providers.gce.config import GceConfig
-from supervisor.providers.gce.data_places import DataPlaces
-from supervisor.providers.gce.history import history
-from supervisor.providers.gce.previewing import preview
-from supervisor.providers.gce.pricing import Pricing
+from supervisor.providers.gce.machines import consoles
+from supervisor.providers.gce.machines.history import history
+from supervisor.providers.gce.machines.previewing import preview
+from supervisor.providers.gce.prices.pricing import Pricing
 
 
 class GcePlatform:

@@ -18,10 +18,15 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from supervisor import telemetry
-from supervisor.domain.machine import SUPERVISOR_LABEL, Machine, MachineListing, MachineRef, MachineState
-from supervisor.domain.placement import Offer
-from supervisor.image_registry import Registries
+from supervisor.domain.machines.machine import (
+    SUPERVISOR_LABEL,
+    Machine,
+    MachineListing,
+    MachineRef,
+    MachineState,
+)
+from supervisor.domain.machines.placement import Offer
+from supervisor.images.image_registry import Registries
 from supervisor.ports.clock import Clock
 from supervisor.ports.objectstore import ObjectStore
 from supervisor.ports.provider import (
@@ -30,21 +35,22 @@ from supervisor.ports.provider import (
     NotSupported,
     ProviderUnavailable,
 )
-from supervisor.providers.gce import secrets
-from supervisor.providers.gce.advice import Advice
-from supervisor.providers.gce.answering import clear_answers
-from supervisor.providers.gce.cards import gpus
-from supervisor.providers.gce.clients import Compute
+from supervisor.providers.gce.advice.advice import Advice
+from supervisor.providers.gce.calls.answering import clear_answers
+from supervisor.providers.gce.calls.clients import Compute
+from supervisor.providers.gce.calls.errors import ApiError
+from supervisor.providers.gce.calls.retry import Retry
 from supervisor.providers.gce.config import GCE, GceConfig
-from supervisor.providers.gce.errors import ApiError
-from supervisor.providers.gce.launching import Launcher
-from supervisor.providers.gce.listing import Item, Listing
-from supervisor.providers.gce.machine import STATES, machine_of, shape_names
-from supervisor.providers.gce.parcel import ParcelPost
-from supervisor.providers.gce.records import Records
-from supervisor.providers.gce.releasing import Releaser
-from supervisor.providers.gce.retry import Retry
+from supervisor.providers.gce.machines import secrets
+from supervisor.providers.gce.machines.launching import Launcher
+from supervisor.providers.gce.machines.listing import Item, Listing
+from supervisor.providers.gce.machines.machine import STATES, machine_of, shape_names
+from supervisor.providers.gce.machines.parcel import ParcelPost
+from supervisor.providers.gce.machines.records import Records
+from supervisor.providers.gce.machines.releasing import Releaser
+from supervisor.providers.gce.prices.cards import gpus
 from supervisor.providers.gce.traits import TRAITS
+from supervisor.telemetry import logs as telemetry
 
 log = logging.getLogger(__name__)
 

@@ -14,9 +14,8 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from supervisor import telemetry
-from supervisor.domain.cards import Aside, Card
-from supervisor.domain.machine import MachineState
+from supervisor.domain.machines.cards import Aside, Card
+from supervisor.domain.machines.machine import MachineState
 from supervisor.ports.provider import HeldByOurs, LaunchRejected, NoCapacity
 from supervisor.providers.local import processes
 from supervisor.providers.local.folders import NAME, Folder, Folders
@@ -25,6 +24,7 @@ from supervisor.providers.local.nvidia_smi import CardsUnread, Holder, NoNvidiaS
 from supervisor.providers.local.papers import Unreadable
 from supervisor.providers.local.quarantine import Quarantine
 from supervisor.providers.local.sighting import end
+from supervisor.telemetry import logs as telemetry
 
 LOG = logging.getLogger(__name__)
 GIB = 2**30

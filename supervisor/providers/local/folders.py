@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from supervisor.domain.causes import Cause
-from supervisor.domain.machine import MachineRecord
+from supervisor.domain.machines.machine import MachineRecord
 from supervisor.ports.provider import LaunchRequest
 from supervisor.providers.local.papers import Unreadable, private, read_json, sync_folder, write_json
 from supervisor.providers.local.processes import Identity

@@ -10,13 +10,13 @@ import logging
 import threading
 from dataclasses import dataclass
 
-from supervisor import telemetry
-from supervisor.domain.machine import Machine, MachineListing, MachineState
+from supervisor.domain.machines.machine import Machine, MachineListing, MachineState
 from supervisor.ports.clock import Clock
 from supervisor.providers.local.disasters import NoticeTimers
 from supervisor.providers.local.folders import Folder, Folders
 from supervisor.providers.local.papers import Unreadable
 from supervisor.providers.local.sighting import Sight
+from supervisor.telemetry import logs as telemetry
 
 LOG = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from supervisor.domain.findings import Finding
-from supervisor.domain.machine import MachineRef
-from supervisor.domain.placement import Offer, OfferKey
+from supervisor.domain.machines.machine import MachineRef
+from supervisor.domain.machines.placement import Offer, OfferKey
 from supervisor.ports.platform import (
     Account,
     ConsolePart,

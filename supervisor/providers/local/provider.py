@@ -15,10 +15,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from signal import SIGSTOP, SIGTERM
 
-from supervisor import telemetry
-from supervisor.domain.cards import Card
-from supervisor.domain.machine import Machine, MachineListing, MachineRef, MachineState
-from supervisor.domain.placement import Offer
+from supervisor.domain.machines.cards import Card
+from supervisor.domain.machines.machine import Machine, MachineListing, MachineRef, MachineState
+from supervisor.domain.machines.placement import Offer
 from supervisor.ports.clock import Clock
 from supervisor.ports.provider import (
     LaunchFailed,
@@ -40,6 +39,7 @@ from supervisor.providers.local.room import Room
 from supervisor.providers.local.sighting import KILL_WAIT_S, Sight, boottime, end, ended
 from supervisor.providers.local.starting import Agents
 from supervisor.providers.local.traits import TRAITS
+from supervisor.telemetry import logs as telemetry
 
 LOG = logging.getLogger(__name__)
 START_WAIT_S = 10.0

@@ -12,10 +12,10 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from supervisor import telemetry
-from supervisor.domain.cards import Aside
+from supervisor.domain.machines.cards import Aside
 from supervisor.providers.local.folders import Folder, Folders
 from supervisor.providers.local.papers import Unreadable, read_json, write_json
+from supervisor.telemetry import logs as telemetry
 
 LOG = logging.getLogger(__name__)
 WHY_KEPT = 200  # characters

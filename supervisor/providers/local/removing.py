@@ -11,7 +11,7 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from supervisor import telemetry
+from supervisor.telemetry import logs as telemetry
 
 LOG = logging.getLogger(__name__)
 

@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from supervisor.domain import room
-from supervisor.domain.cards import Card
-from supervisor.domain.machine import MachineListing, MachineState
-from supervisor.domain.placement import Offer, Placement
+from supervisor.domain.machines import room
+from supervisor.domain.machines.cards import Card
+from supervisor.domain.machines.machine import MachineListing, MachineState
+from supervisor.domain.machines.placement import Offer, Placement
 from supervisor.ports.clock import Clock
 from supervisor.ports.provider import HeldByOurs, LaunchRejected, NoCapacity
 from supervisor.providers.local.cards import Cards

@@ -15,9 +15,8 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from supervisor import telemetry
 from supervisor.domain.causes import Cause
-from supervisor.domain.machine import (
+from supervisor.domain.machines.machine import (
     LAUNCH_LABEL,
     RUN_LABEL,
     SUPERVISOR_LABEL,
@@ -30,6 +29,7 @@ from supervisor.providers.local import processes
 from supervisor.providers.local.folders import Folder, Job, Notice
 from supervisor.providers.local.papers import Unreadable
 from supervisor.providers.local.processes import Identity, Process, Table
+from supervisor.telemetry import logs as telemetry
 
 LOG = logging.getLogger(__name__)
 KILL_WAIT_S = 10.0

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from supervisor.domain.callers import LOCAL, Scope
+from supervisor.domain.access.callers import LOCAL, Scope
 from supervisor.domain.events import Event, EventKind
-from supervisor.domain.machine import Machine, MachineState
-from supervisor.domain.placement import ZoneRecord
+from supervisor.domain.machines.machine import Machine, MachineState
+from supervisor.domain.machines.placement import ZoneRecord
 from supervisor.ports.endpoints import Delivery, Endpoint, Form, Secret, Settled, Standing
 from supervisor.ports.platform import PlatformEvent
-from supervisor.services.tokens import TokenWish, create
+from supervisor.services.access.tokens import TokenWish, create
 from tests.dashboard.dataset import logs
 from tests.dashboard.dataset.house import A100, CELL, EAST, H100, L4, WEST, House
 from tests.dashboard.dataset.story import DAY_S, HOUR_S, MINUTE_S, Story

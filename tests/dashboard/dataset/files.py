@@ -7,14 +7,14 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from supervisor.domain import baton as batons
-from supervisor.domain import runfiles
+from supervisor.contract import baton as batons
+from supervisor.contract import runfiles
+from supervisor.contract.baton import FileEntry, Pointer
+from supervisor.contract.beat_telemetry import decode, to_json
 from supervisor.domain.attempt import Attempt
-from supervisor.domain.baton import FileEntry, Pointer
-from supervisor.domain.beat_telemetry import decode, to_json
 from supervisor.domain.causes import Cause
 from supervisor.domain.manifest import manifest_sha256
-from supervisor.lifecycle import evidence
+from supervisor.lifecycle.evidence import attempt_evidence as evidence
 from tests.dashboard.dataset import logs
 from tests.dashboard.dataset.house import House
 from tests.dashboard.dataset.story import Story

@@ -11,21 +11,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from supervisor.api.deps import Services, assemble
+from supervisor.api.wire.deps import Services, assemble
 from supervisor.domain.events import Event
 from supervisor.domain.findings import OK, WARN, Check, Finding
-from supervisor.domain.placement import Offer, Placement
+from supervisor.domain.machines.placement import Offer, Placement
 from supervisor.domain.policies import Knobs, StallLimits
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.ports.platform import Account, PriceTold
 from supervisor.ports.store import Change, Sample, Store
-from supervisor.services.doctor import Surroundings
-from supervisor.services.health import LoopStatus
-from supervisor.services.heartbeat import BeatInbox
-from supervisor.services.meta import About
+from supervisor.services.doctor.doctor import Surroundings
 from supervisor.services.parts import Defaults, Parts
-from supervisor.services.policy import policy_from
+from supervisor.services.reading.health import LoopStatus
+from supervisor.services.reading.meta import About
+from supervisor.services.runs.heartbeat import BeatInbox
+from supervisor.services.runs.policy import policy_from
 from tests.dashboard.dataset.story import Step, Story
 from tests.fakes.clock import FakeClock
 from tests.fakes.courier import FakeCourier

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from supervisor.contract.heartbeat import Exit
 from supervisor.domain.causes import Cause
-from supervisor.domain.heartbeat import Exit
 from supervisor.domain.spending import run_cost_usd
 from supervisor.domain.status import Status
 from tests.dashboard.dataset import files

@@ -12,19 +12,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from supervisor.contract.beat_telemetry import Cgroup, Disk, Gpus, Telemetry, Tree, encode
+from supervisor.contract.heartbeat import Exit
+from supervisor.contract.identifiers import launch_id, machine_name, nonce_hash
 from supervisor.domain.attempt import Attempt, Pulse, Retiring, Try
-from supervisor.domain.beat_telemetry import Cgroup, Disk, Gpus, Telemetry, Tree, encode
 from supervisor.domain.causes import Cause, rule_for
 from supervisor.domain.events import Event, EventKind
-from supervisor.domain.heartbeat import Exit
-from supervisor.domain.identifiers import launch_id, machine_name, nonce_hash
-from supervisor.domain.placement import Offer
+from supervisor.domain.machines.placement import Offer
 from supervisor.domain.run import Outcome, Run, StopRequest
 from supervisor.domain.spending import attempt_cost_usd, on_demand_usd
 from supervisor.domain.status import Status
-from supervisor.lifecycle.figures import count_text
-from supervisor.lifecycle.sentences import status_text
-from supervisor.lifecycle.sentences_attempt import ended_text
+from supervisor.wording.figures import count_text
+from supervisor.wording.sentences.attempt import ended_text
+from supervisor.wording.sentences.run import status_text
 
 MINUTE_S, HOUR_S, DAY_S = 60.0, 3600.0, 86_400.0
 POINT_S, COARSE_S = 60.0, 600.0  # points older than a day are thinned out

@@ -1,0 +1,1 @@
+"""Checkpoints and results: kept, removed, restored."""

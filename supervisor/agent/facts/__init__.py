@@ -1,0 +1,1 @@
+"""What is noted of an attempt for later: facts and evidence."""

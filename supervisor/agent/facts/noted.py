@@ -1,0 +1,186 @@
+"""What a paper must tell of one attempt, noted once in `instances/<n>.facts.json` soon after the command's start.
+
+Its own thread at the lowest priority collects it, so the training never waits for it. A fact that is missing here was
+not found out, and `absent` says why; null was found out: there is none. The page of the experiment tracker is looked
+for in the first lines of the log, and the facts are written once more when it is found.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import re
+import shlex
+import threading
+import time
+from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
+
+from supervisor.agent.facts.hostfacts import gpu_facts, host_facts
+from supervisor.agent.facts.pythonfacts import KILLED, NAMES, python_facts, words_of
+from supervisor.agent.facts.trackers import find_tracker
+from supervisor.agent.machine.gpus import names_of
+from supervisor.agent.machine.job import Job
+from supervisor.agent.machine.masking import Masker
+from supervisor.agent.store.reach import Store
+from supervisor.agent.watch.attention import Attention
+from supervisor.agent.watch.progress import LineTail
+from supervisor.contract import runfiles
+from supervisor.contract.stores.errors import StoreUnavailable
+
+VERSION = 1
+MAX_BYTES = 131_072
+COMMAND_CHARS = 16_384
+WATCHED_LINES, WATCHED_S = 500, 300.0
+LOOK_S, RETRY_S = 1.0, 5.0
+_LOWEST = 19  # of nice(2)
+_SEED_WORD = re.compile(r"(?:--?|\+*)([\w.-]*seed)(?:=(.*))?$", re.IGNORECASE)
+_SEED_ENV = re.compile(r"(PYTHONHASHSEED|SEED|\w+_SEED)$")
+_SEED = re.compile(
+    r"(-?[0-9]{1,20}|random)$"
+)  # anything else in such a variable is no seed of ours to publish
+_log = logging.getLogger("agent")
+
+
+class FactsDuty:
+    """The step of the facts' thread: collect, write, watch the log for the tracker, write again."""
+
+    def __init__(self, job: Job, store: Store, output: str, masker: Masker, attention: Attention) -> None:
+        self._job, self._store, self._masker, self._attention = job, store, masker, attention
+        self._tail, self._lines = LineTail(output), 0
+        self._place: Tuple[str, Mapping[str, str]] = ("/", {})
+        self._facts: Optional[Dict[str, Any]] = None
+        self._asked = 0
+        self._written: Optional[bytes] = None
+        self._watched_until = 0.0
+        self._last = False
+
+    def of(self, cwd: str, env: Mapping[str, str]) -> None:
+        """Where and with what environment the command was started. Before the first step."""
+        self._place = (cwd, env)
+        self._watched_until = time.monotonic() + WATCHED_S
+
+    def finish(self) -> None:
+        """The command has ended: one more look, and no further ones."""
+        self._last = True
+
+    def step(self) -> Optional[float]:
+        last = self._last
+        if self._attention.writing_over():
+            return None
+        if self._facts is None:
+            _yield_to_everybody()
+            found = collect(self._job, *self._place)
+            self._asked += 1
+            if found["absent"].get("python") == KILLED and self._asked < 2:
+                return LOOK_S  # with what the command left behind: it has just ended, and finish() comes
+            self._facts = with_hash({name: self._masker.json(fact) for name, fact in found.items()})
+        watching = self._watch(self._facts, last)
+        data = encode(self._facts)
+        if data != self._written and not self._attention.writing_over():  # collecting takes its time
+            try:
+                self._store.put(runfiles.facts(self._job.run_id, self._job.attempt), data)
+            except (StoreUnavailable, OSError) as error:
+                _log.info("the facts wait: %s", error)
+                return RETRY_S
+            self._written = data
+        return LOOK_S if watching and not last else None
+
+    def _watch(self, facts: Dict[str, Any], last: bool) -> bool:
+        """Read on in the log; False when there is nothing left to look for."""
+        if "tracker_url" in facts:
+            return False
+        while True:
+            lines = self._tail.lines()
+            for line in lines:
+                self._lines += 1
+                found = find_tracker(self._masker.text(line.decode("utf-8", "replace")))
+                if found is not None:
+                    facts["tracker_url"] = found
+                if found is not None or self._lines >= WATCHED_LINES:
+                    return False
+            if not (lines and last):
+                return time.monotonic() < self._watched_until
+
+
+def collect(job: Job, cwd: str, env: Mapping[str, str]) -> Dict[str, Any]:
+    """The facts, not yet masked. Takes as long as the command's Python takes to answer."""
+    told, why_no_python = python_facts(job.command, cwd, env)
+    cards, why_no_cards = gpu_facts(names_of(job))
+    absent = {name: why_no_python for name in (*NAMES, "packages_sha256") if why_no_python}
+    absent.update({name: why_no_cards for name in ("driver", "gpus") if why_no_cards})
+    facts: Dict[str, Any] = {
+        "version": VERSION,
+        "run_id": job.run_id,
+        "attempt": job.attempt,
+        "launch_id": job.launch_id,
+        "command": _short(job.command),
+        "code": job.code,
+        "image_digest": job.image_digest,
+        "conda_env": env.get("CONDA_PREFIX") or None,
+        "virtual_env": env.get("VIRTUAL_ENV") or None,
+        "seeds": seeds(job.command, env),
+        **host_facts(),
+        **cards,
+        **told,
+    }
+    if job.tracker_url:
+        facts["tracker_url"] = job.tracker_url
+    facts["absent"] = absent
+    return facts
+
+
+def with_hash(facts: Dict[str, Any]) -> Dict[str, Any]:
+    """With the sha256 of the packages, a line each: two attempts with the same list have the same one."""
+    if "packages" not in facts:
+        return facts
+    text = "".join(line + "\n" for line in facts["packages"])
+    return {**facts, "packages_sha256": hashlib.sha256(text.encode()).hexdigest()}
+
+
+def seeds(command: Union[str, Tuple[str, ...]], env: Mapping[str, str]) -> Dict[str, str]:
+    """Variables and options that fix random numbers: name -> value, as they were given."""
+    found = {
+        name: value for name, value in sorted(env.items()) if _SEED_ENV.match(name) and _SEED.match(value)
+    }
+    words = words_of(command)
+    for word, following in zip(words, [*words[1:], ""]):
+        option = _SEED_WORD.match(word)
+        if option is None:
+            continue
+        value = following if option.group(2) is None and word.startswith("-") else option.group(2)
+        if value:
+            found[word.partition("=")[0]] = value[:80]
+    return found
+
+
+def encode(facts: Mapping[str, Any]) -> bytes:
+    """As JSON of MAX_BYTES at most: the last packages are left out, and a note says how many."""
+    data = _json(facts)
+    packages: List[str] = list(facts.get("packages") or ())
+    kept = len(packages)
+    while len(data) > MAX_BYTES and kept:
+        kept = kept * 9 // 10
+        note = "the first %d of %d packages; the hash is that of all" % (kept, len(packages))
+        data = _json({**facts, "packages": packages[:kept], "packages_note": note})
+    return data
+
+
+def _json(facts: Mapping[str, Any]) -> bytes:
+    return json.dumps(facts, indent=1, sort_keys=True).encode()
+
+
+def _short(command: Union[str, Tuple[str, ...]]) -> Union[str, List[str]]:
+    if sum(len(word) for word in command) <= COMMAND_CHARS:
+        return command if isinstance(command, str) else list(command)
+    text = command if isinstance(command, str) else " ".join(shlex.quote(word) for word in command)
+    return text[:COMMAND_CHARS] + " … (cut)"
+
+
+def _yield_to_everybody() -> None:
+    """This thread and what it starts run only where nobody else wants to."""
+    try:
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOWEST)
+    except OSError as error:
+        _log.info("the facts are collected at ordinary priority: %s", error)

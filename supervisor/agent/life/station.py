@@ -1,0 +1,197 @@
+"""Everything that the agent of one machine works with, made once and handed around.
+
+`look` is the one place where the time, the notice and the other reasons to end are looked at; it is called by the
+main thread in every wait, so that no duty can hide one.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Callable, Mapping, Optional
+
+from supervisor.agent.checkpoints.candidates import CheckpointFolder
+from supervisor.agent.checkpoints.keeping import CheckpointSaver, Hooks, Results
+from supervisor.agent.checkpoints.moments import Moments, Taker
+from supervisor.agent.checkpoints.pruning import Pruner
+from supervisor.agent.checkpoints.renames import Renames
+from supervisor.agent.checkpoints.resultsaver import ResultsSaver
+from supervisor.agent.checkpoints.resultsfolder import ResultsFolder
+from supervisor.agent.facts.evidence import Evidence
+from supervisor.agent.facts.noted import FactsDuty
+from supervisor.agent.life.beats import PushedBeats, StoredBeats
+from supervisor.agent.life.claim import why_lost
+from supervisor.agent.life.loops import Loop
+from supervisor.agent.machine.cgroup import OwnCgroup
+from supervisor.agent.machine.gpus import GpuReader, names_of
+from supervisor.agent.machine.identity import Identity
+from supervisor.agent.machine.job import Job
+from supervisor.agent.machine.machinefolder import MachineFolder
+from supervisor.agent.machine.masking import Masker
+from supervisor.agent.machine.preparing import Unfit, Workplace
+from supervisor.agent.machine.training import Training
+from supervisor.agent.store.batonio import BatonKeeper
+from supervisor.agent.store.metadata import MetadataServer
+from supervisor.agent.store.patience import Patience
+from supervisor.agent.store.reach import Reach, Store, WatchedStore
+from supervisor.agent.watch.attention import POINTER_S, Attention, Ending
+from supervisor.agent.watch.exits import SteppedLog
+from supervisor.agent.watch.logs import LogShipper
+from supervisor.agent.watch.preemption import PreemptionWatch
+from supervisor.agent.watch.progress import Progress
+from supervisor.agent.watch.situation import Situation
+from supervisor.agent.watch.stalls import StallWatch
+from supervisor.agent.watch.vitals import Vitals, readers_of
+from supervisor.agent.watch.watching import CheckpointDuty, LogDuty
+
+_log = logging.getLogger("agent")
+
+
+class Station:
+    """The parts, not yet started. Each loop is a thread: one that hangs or waits must not hold up the others, nor the
+    main thread, which supervises."""
+
+    # Until when results may be saved at an end that has no time limit of its own; None = there is no such end.
+    keep_until: Optional[float] = None
+
+    def __init__(
+        self,
+        folder: MachineFolder,
+        job: Job,
+        identity: Identity,
+        store: Store,
+        secrets: Mapping[str, str],
+        unfit: Optional[Unfit] = None,
+    ) -> None:
+        """`unfit`: why the command will not be started, where that is known already."""
+        self.folder, self.job, self.machine_id = folder, job, identity.machine_id
+        self.secrets, self.masker, self.unfit = secrets, Masker(secrets), unfit
+        self.holder = (job.launch_id, identity.machine_id)
+        self.reach = Reach()
+        self.store: Store = WatchedStore(store, self.reach)
+        self.keeper = BatonKeeper(self.store, job.run_id)
+        self.attention = Attention(job, self.reach, time.monotonic, folder.notice_s)
+        self.situation = Situation(job, identity, self.masker)
+        self.training, self.stepped_log = Training(), SteppedLog(folder.output)
+        self.progress = Progress(folder.progress, self.situation.tell, time.monotonic, job.steps_from_zero)
+        self.renames = Renames(folder.checkpoints)
+        self.results_folder = ResultsFolder(folder.results)
+        self.results = self._results()
+        self.moment_loop = self._loop("moments", self.results.moments.step)
+        self.entries = CheckpointFolder(
+            folder.checkpoints, job.rest_s, self.results.moments.renamed, self.results.moments.at_rest
+        )
+        self.saver = self._saver()
+        self.checkpoint_duty = CheckpointDuty(self.saver, self.entries, self.attention, self.why_lost)
+        shipper = LogShipper(self.store, job.run_id, job.attempt, folder.output, self.masker)
+        self.log_duty = LogDuty(shipper, job.log_chunk_s, self.attention, lambda: self.situation.now.phase)
+        self.pushed = PushedBeats(
+            job, self.situation, self.attention, self.reach, self.log_duty.follow, folder.authorities
+        )
+        self.stored = StoredBeats(
+            job, self.machine_id, self.store, self.keeper, self.situation, self.attention
+        )
+        self.evidence = Evidence(
+            job, folder, self.store, self.masker, self.situation, self.training, self.attention,
+            OwnCgroup().oom_kills,
+        )  # fmt: skip
+        stalls = StallWatch(job, self.situation, self.evidence.stalled, time.monotonic)
+        self.stall_loop = self._loop("stalls", stalls.step)
+        self.facts_duty = FactsDuty(job, self.store, folder.output, self.masker, self.attention)
+        self.facts_loop = self._loop("facts", self.facts_duty.step)
+        self.gpus = GpuReader(names_of(job), bad=folder.tell_bad_gpus)
+        readers = readers_of(folder, self.gpus, lambda: self.training.pid)
+        vitals = Vitals(readers, self.situation.note, job.beat_push_s)
+        self.situation.carry(vitals.fresh)
+        self.vitals_loop = self._loop("vitals", vitals.step)
+        self.preemption_loop = self._preemption_loop()
+        self.push_loop = self._loop("push", self.pushed.step)
+        self.store_loop = self._loop("store", self.stored.step)
+        self.checkpoint_loop = self._loop("checkpoints", self.checkpoint_duty.step)
+        self.log_loop = self._loop("log", self.log_duty.step)
+        for loop in (self.push_loop, self.store_loop, self.log_loop):
+            self.situation.on_urgent(loop.wake)
+        self.workplace: Optional[Workplace] = None  # None until the command is about to start
+        self._notice_told = False
+
+    def look(self) -> Optional[Ending]:
+        """Look around; None = go on. Main thread only."""
+        ending = self.attention.look()
+        if self.attention.notice_left_s is not None and not self._notice_told:
+            self._notice_told = True
+            _log.info("preemption notice: %.1f s are left", self.attention.notice_left_s)
+            self.situation.tell(notice_s=round(self.attention.notice_left_s, 1))
+        return ending
+
+    def why_lost(self) -> str:
+        """The beat's word for a change of the baton that was refused."""
+        return why_lost(self.keeper, *self.holder)
+
+    def patience(self, gives_up: Callable[[], bool]) -> Patience:
+        return Patience(gives_up, lambda text: self.situation.note("waiting", text))
+
+    def told_to_end(self) -> bool:
+        """Before the command runs: any reason to end ends the waiting. Main thread only."""
+        return self.look() is not None
+
+    def saving_over(self) -> bool:
+        """After the command: uploads go on until their time is over. Main thread only."""
+        self.look()
+        return self.attention.writing_over()
+
+    def _loop(self, name: str, step: Callable[[], Optional[float]]) -> Loop:
+        return Loop(name, step, lambda text: self.situation.note("error in " + name, text))
+
+    def _preemption_loop(self) -> Optional[Loop]:
+        """None where nobody but the provider knows of one."""
+        if self.job.notice_from != "gce":
+            return None
+        watch = PreemptionWatch(MetadataServer(), self.folder, self.job.notice_s)
+        return self._loop("preemption", watch.step)
+
+    def _saver(self) -> CheckpointSaver:
+        job = self.job
+        return CheckpointSaver(
+            Pruner(
+                self.store, job.run_id, job.attempt, job.keep, lambda now: self.situation.tell(pruned=now)
+            ),
+            self.keeper,
+            self.holder,
+            (job.run_id, job.attempt, self.folder.staging),
+            Patience(self.attention.writing_over, lambda text: self.situation.note("saving", text)),
+            Hooks(
+                self.progress.step_of,
+                lambda text: self.situation.note("checkpoint", text),
+                self._checkpoint_moved,
+            ),
+            self.masker,
+            self.results,
+        )
+
+    def _results(self) -> Results:
+        job, attention = self.job, self.attention
+        taker = Taker(self.results_folder, self.folder.moments, int(job.results_save_max_mb * 1e6))
+
+        def saving(text: str) -> None:
+            self.situation.note("saving", text)
+
+        saver = ResultsSaver(
+            self.store,
+            (job.run_id, job.launch_id, self.folder.incoming),
+            taker,
+            Patience(lambda: self._looked_over(attention.writing_over, POINTER_S), saving),
+            Patience(lambda: self._looked_over(attention.results_over, 0.0), saving),
+            lambda text: self.situation.note("saved results", text),
+            self.masker,
+        )
+        return Results(Moments(self.renames, taker), saver)
+
+    def _looked_over(self, over: Callable[[], bool], more_s: float) -> bool:
+        """For every thread. Looks around itself: the main thread is the one that waits, at an end."""
+        self.attention.look()
+        late = self.keep_until is not None and time.monotonic() >= self.keep_until + more_s
+        return late or over()
+
+    def _checkpoint_moved(self, step: int) -> None:
+        self.progress.saved(step)
+        self.situation.tell(checkpoint_step=step)

@@ -1,0 +1,1 @@
+"""The machine under the training: its folder, its job, its processes, its hardware."""

@@ -1,0 +1,188 @@
+"""The GPUs of this machine: their figures for the beat, and whether those that were promised can be opened.
+
+A driver that hangs must not hold up anybody else: figures are read in a thread of their own (vitals.py), and the count
+before the command is waited for only so long. A card is called bad only where its own driver says so of this card: it
+is lost, it cannot be brought up, or the hardware is to blame for its Xid. A card that could not be read is not bad.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import threading
+import time
+from ctypes import c_void_p
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from supervisor.agent.machine import nvml
+from supervisor.agent.machine.job import Job
+from supervisor.agent.machine.nvidiasmi import NvidiaSmi
+from supervisor.agent.machine.nvml import GPU_IS_LOST, Nvml, NvmlFailed
+from supervisor.agent.store.patience import GaveUp
+from supervisor.contract.beat_telemetry import HARDWARE_XIDS, MAX_GPUS, Gpus
+
+COUNT_LIMIT_S = 120.0  # the first call wakes the driver, which takes seconds for each card
+LOOK_S = 0.1
+AGAIN_S = 60.0
+LOST = "its driver says that it is lost"
+_log = logging.getLogger("agent")
+
+
+def names_of(job: Job) -> Optional[Sequence[str]]:
+    """The cards of this machine: those it was given, else those that CUDA would show to the command; None = all."""
+    if job.gpu_ids is not None:
+        return job.gpu_ids
+    shown = {**os.environ, **job.env}.get("CUDA_VISIBLE_DEVICES")
+    return None if shown is None else [name.strip() for name in shown.split(",") if name.strip()]
+
+
+class GpuReader:
+    """`names`: indexes or UUIDs of this machine's cards; None = all that there are. `bad` gets every card that its
+    driver calls bad, with its words, and again when there are more; OSError from it: once more at the next reading.
+    Safe to use from every thread."""
+
+    def __init__(
+        self,
+        names: Optional[Sequence[str]],
+        load: Callable[[], Any] = nvml.load,
+        smi: Optional[NvidiaSmi] = None,
+        devices: str = "/dev",
+        monotonic: Callable[[], float] = time.monotonic,
+        bad: Callable[[Mapping[str, str]], None] = lambda cards: None,
+    ) -> None:
+        self._names = names
+        self._tell_bad = bad
+        self._bad: Dict[str, str] = {}
+        self._bad_told = 0
+        self._load, self._smi, self._devices = load, smi or NvidiaSmi(), devices
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._nvml: Optional[Nvml] = None
+        self._opened: List[str] = []
+        self._cards: List[Optional[c_void_p]] = []
+        self._faults: List[str] = []
+        self._tried_at: Optional[float] = None
+
+    def read(self) -> Optional[Gpus]:
+        """None where there is no card to read."""
+        with self._lock:
+            self._open()
+            if self._nvml is None:
+                return _columns(self._smi.read(self._names)[:MAX_GPUS])
+            rows = self._nvml.read(self._cards)
+            for name, row in zip(self._opened, rows):
+                self._judge(name, row)
+            self._report()
+        return _columns(rows[:MAX_GPUS])
+
+    def count(self) -> Tuple[int, str]:
+        """(how many of this machine's cards can be opened, what is wrong with the others)."""
+        with self._lock:
+            self._open()
+            if self._nvml is not None:
+                found = [self._fault(name, card) for name, card in zip(self._opened, self._cards)]
+                self._report()
+                faults = self._faults + [fault for fault in found if fault]
+                return found.count(""), "; ".join(faults)
+            rows = self._smi.read(self._names)
+        return sum(1 for row in rows if row), "; ".join(self._faults)
+
+    def _open(self) -> None:
+        """Load the library and find the cards, once; where it is not there, again a minute later."""
+        now = self._monotonic()
+        if self._nvml is not None or (self._tried_at is not None and now - self._tried_at < AGAIN_S):
+            return
+        self._tried_at, self._faults = now, []
+        try:
+            found = Nvml(self._load())
+            names = found.every_card() if self._names is None else self._names
+        except (OSError, NvmlFailed) as error:
+            self._faults.append(str(error))
+            return
+        self._opened = list(names)
+        self._cards = [self._card(found, name) for name in names]
+        self._nvml = found
+
+    def _judge(self, name: str, row: Mapping[str, Optional[float]]) -> None:
+        xid = row.get("last_xid")
+        if row.get("lost"):
+            self._bad.setdefault(name, LOST)
+        elif xid in HARDWARE_XIDS:
+            self._bad.setdefault(name, "it had Xid %d, which is an error of the hardware" % xid)
+
+    def _report(self) -> None:
+        if len(self._bad) == self._bad_told:
+            return
+        try:
+            self._tell_bad(self._bad)
+        except OSError as error:
+            _log.warning("a bad GPU could not be written down: %s", error)
+        else:
+            self._bad_told = len(self._bad)
+
+    def _card(self, found: Nvml, name: str) -> Optional[c_void_p]:
+        try:
+            card = found.card(name)
+        except NvmlFailed as error:
+            self._faults.append("GPU %s: %s" % (name, error))
+            if error.code == GPU_IS_LOST:
+                self._bad.setdefault(name, LOST)
+            return None
+        found.watch(card)
+        return card
+
+    def _fault(self, name: str, card: Optional[c_void_p]) -> Optional[str]:
+        """'' for a card that can be opened; None for one whose fault is told already."""
+        if card is None or self._nvml is None:
+            return None
+        minor = self._nvml.minor(card)
+        if minor is None:
+            return ""
+        path = os.path.join(self._devices, "nvidia%d" % minor)
+        try:
+            os.close(os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC))
+        except OSError as error:
+            if error.errno == errno.EIO:
+                self._bad.setdefault(name, "its driver cannot bring it up (%s: %s)" % (path, error.strerror))
+            return "%s: %s" % (path, error.strerror)
+        return ""
+
+
+def missing(promised: int, reader: GpuReader, gives_up: Callable[[], bool]) -> str:
+    """What is told when fewer than `promised` cards can be opened; '' when all can. Raises GaveUp."""
+    found: List[Tuple[int, str]] = []
+    thread = threading.Thread(target=lambda: found.append(_counted(reader)), name="gpus", daemon=True)
+    thread.start()
+    until = time.monotonic() + COUNT_LIMIT_S
+    while thread.is_alive() and time.monotonic() < until:
+        if gives_up():
+            raise GaveUp
+        thread.join(LOOK_S)
+    if not found:
+        return "%s; the driver did not answer within %.0f s" % (_promise(promised), COUNT_LIMIT_S)
+    count, faults = found[0]
+    if count >= promised:
+        return ""
+    return "%s, %d can be opened%s" % (_promise(promised), count, ": " + faults if faults else "")
+
+
+def _counted(reader: GpuReader) -> Tuple[int, str]:
+    try:
+        return reader.count()
+    except Exception as error:  # noqa: BLE001 - whatever it is, no card could be opened
+        _log.exception("the GPUs could not be counted")
+        return 0, "%s: %s" % (type(error).__name__, error)
+
+
+def _promise(number: int) -> str:
+    return "%d GPU%s promised" % (number, "" if number == 1 else "s")
+
+
+def _columns(rows: Sequence[Mapping[str, Optional[float]]]) -> Optional[Gpus]:
+    columns = {}
+    for name in vars(Gpus()):
+        column = tuple(row.get(name) for row in rows)
+        if any(figure is not None for figure in column):
+            columns[name] = column
+    return Gpus(**columns) if columns else None

@@ -1,0 +1,183 @@
+"""NVIDIA's management library through ctypes: what it tells of each card.
+
+A function that this driver does not have, or that says NOT_SUPPORTED, is a figure that is absent; nothing else is lost
+with it. Structures and constants are those of nvml.h. Handles are kept for the agent's life.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import byref, c_char_p, c_int, c_uint, c_ulonglong, c_void_p
+from typing import Any, Dict, List, Optional, Sequence
+
+from supervisor.contract.beat_telemetry import HARDWARE_XIDS
+
+SUCCESS, GPU_IS_LOST = 0, 15
+_WORDS = {
+    3: "not supported",
+    4: "no permission",
+    6: "not found",
+    9: "the driver is not loaded",
+    12: "a library is missing",
+    GPU_IS_LOST: "the GPU is lost",
+    18: "driver and library do not match",
+    999: "unknown error",
+}
+_CLOCK_SM, _SENSOR_GPU, _UNCORRECTED, _VOLATILE, _XID_EVENTS = 1, 0, 1, 0, 8
+_MIB = 1 << 20
+_EVENTS_AT_ONCE = 64
+
+Row = Dict[str, Optional[float]]
+
+
+class NvmlFailed(Exception):
+    """The text says which call failed and why. `code`: NVML's."""
+
+    def __init__(self, name: str, code: int) -> None:
+        super().__init__("%s: %s" % (name, _WORDS.get(code, "error %d" % code)))
+        self.code = code
+
+
+class _Utilization(ctypes.Structure):
+    _fields_ = [("gpu", c_uint), ("memory", c_uint)]
+
+
+class _Memory(ctypes.Structure):
+    _fields_ = [("total", c_ulonglong), ("free", c_ulonglong), ("used", c_ulonglong)]
+
+
+class _MemoryV2(ctypes.Structure):
+    """`used` of version 2 is without what the driver itself reserves, as nvidia-smi shows it."""
+
+    _fields_ = [
+        ("version", c_uint),
+        ("total", c_ulonglong),
+        ("reserved", c_ulonglong),
+        ("free", c_ulonglong),
+        ("used", c_ulonglong),
+    ]
+
+
+class _Event(ctypes.Structure):
+    _fields_ = [
+        ("device", c_void_p),
+        ("kind", c_ulonglong),
+        ("data", c_ulonglong),
+        ("gpu_instance", c_uint),
+        ("compute_instance", c_uint),
+    ]
+
+
+_MEMORY_V2 = ctypes.sizeof(_MemoryV2) | 2 << 24
+
+
+def load() -> Any:
+    """The library. OSError where there is none."""
+    return ctypes.CDLL("libnvidia-ml.so.1")
+
+
+class Nvml:
+    """`library`: what `load` gives, or anything with functions of these names. Used by one thread at a time."""
+
+    def __init__(self, library: Any) -> None:
+        """Raises NvmlFailed."""
+        self._library = library
+        self._must("nvmlInit_v2")
+        self._events: Optional[c_void_p] = None
+        self._xids: Dict[int, int] = {}  # handle -> the last one
+
+    def every_card(self) -> List[str]:
+        """Ids of all cards: their indexes. Raises NvmlFailed."""
+        count = c_uint()
+        self._must("nvmlDeviceGetCount_v2", byref(count))
+        return [str(index) for index in range(count.value)]
+
+    def card(self, name: str) -> c_void_p:
+        """The handle of a card by index or UUID. Raises NvmlFailed."""
+        handle = c_void_p()
+        if name.isdigit():
+            self._must("nvmlDeviceGetHandleByIndex_v2", c_uint(int(name)), byref(handle))
+        else:
+            self._must("nvmlDeviceGetHandleByUUID", c_char_p(name.encode("ascii", "replace")), byref(handle))
+        return handle
+
+    def minor(self, card: c_void_p) -> Optional[int]:
+        """The number in /dev/nvidia<minor>; None where the card has no such file of its own."""
+        return self._number("nvmlDeviceGetMinorNumber", card)
+
+    def watch(self, card: c_void_p) -> None:
+        """Collect this card's Xid events from now on, where the driver tells them."""
+        if self._events is None:
+            events = c_void_p()
+            if self._call("nvmlEventSetCreate", byref(events)) != SUCCESS:
+                return
+            self._events = events
+        self._call("nvmlDeviceRegisterEvents", card, c_ulonglong(_XID_EVENTS), self._events)
+
+    def read(self, cards: Sequence[Optional[c_void_p]]) -> List[Row]:
+        """One row for each card, named as in beat_telemetry.Gpus; empty for None."""
+        self._collect_xids()
+        return [{} if card is None else self._row(card) for card in cards]
+
+    def _row(self, card: c_void_p) -> Row:
+        use, memory = _Utilization(), self._memory(card)
+        code = self._call("nvmlDeviceGetUtilizationRates", card, byref(use))
+        return {
+            "util_pct": float(use.gpu) if code == SUCCESS else None,
+            "memory_used_mib": None if memory is None else memory.used // _MIB,
+            "memory_total_mib": None if memory is None else memory.total // _MIB,
+            "sm_clock_mhz": self._number("nvmlDeviceGetClockInfo", card, _CLOCK_SM),
+            "sm_clock_max_mhz": self._number("nvmlDeviceGetMaxClockInfo", card, _CLOCK_SM),
+            "power_w": _watts(self._number("nvmlDeviceGetPowerUsage", card)),
+            "power_limit_w": _watts(self._number("nvmlDeviceGetEnforcedPowerLimit", card)),
+            "temperature_c": self._number("nvmlDeviceGetTemperature", card, _SENSOR_GPU),
+            "clock_reasons": self._reasons(card),
+            "ecc_uncorrected": self._long("nvmlDeviceGetTotalEccErrors", card, _UNCORRECTED, _VOLATILE),
+            "last_xid": self._xids.get(card.value or 0),
+            "lost": 1.0 if code == GPU_IS_LOST else None,
+        }
+
+    def _memory(self, card: c_void_p) -> Any:
+        newer = _MemoryV2(version=_MEMORY_V2)
+        if self._call("nvmlDeviceGetMemoryInfo_v2", card, byref(newer)) == SUCCESS:
+            return newer
+        older = _Memory()
+        return older if self._call("nvmlDeviceGetMemoryInfo", card, byref(older)) == SUCCESS else None
+
+    def _reasons(self, card: c_void_p) -> Optional[int]:
+        newer = self._long("nvmlDeviceGetCurrentClocksEventReasons", card)
+        return self._long("nvmlDeviceGetCurrentClocksThrottleReasons", card) if newer is None else newer
+
+    def _collect_xids(self) -> None:
+        if self._events is None:
+            return
+        event = _Event()
+        for _ in range(_EVENTS_AT_ONCE):
+            if self._call("nvmlEventSetWait_v2", self._events, byref(event), c_uint(0)) != SUCCESS:
+                return
+            card = event.device or 0
+            if self._xids.get(card) not in HARDWARE_XIDS or event.data in HARDWARE_XIDS:
+                self._xids[card] = event.data  # a lost card is followed by errors of its programs
+
+    def _number(self, name: str, card: c_void_p, *kind: int) -> Optional[int]:
+        value = c_uint()
+        code = self._call(name, card, *(c_int(one) for one in kind), byref(value))
+        return value.value if code == SUCCESS else None
+
+    def _long(self, name: str, card: c_void_p, *kind: int) -> Optional[int]:
+        value = c_ulonglong()
+        code = self._call(name, card, *(c_int(one) for one in kind), byref(value))
+        return value.value if code == SUCCESS else None
+
+    def _call(self, name: str, *arguments: Any) -> int:
+        function = getattr(self._library, name, None)  # None: this driver is older than the function
+        return -1 if function is None else int(function(*arguments))
+
+    def _must(self, name: str, *arguments: Any) -> None:
+        code = self._call(name, *arguments)
+        if code != SUCCESS:
+            raise NvmlFailed(name, code)
+
+
+def _watts(milliwatts: Optional[int]) -> Optional[float]:
+    return None if milliwatts is None else milliwatts / 1000

@@ -1,1 +1,0 @@
-"""The agent's own hands on the object stores."""

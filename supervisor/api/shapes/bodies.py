@@ -1,0 +1,238 @@
+"""The bodies and query parameters that are accepted, and how they are read: strictly, and with a hint at a misspelling.
+
+What is refused is named by a JSON pointer and a reason; the value that was sent is never repeated.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal, TypeVar
+
+from fastapi import Request
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    StringConstraints,
+    ValidationError,
+)
+
+from supervisor.api.errors import UnsupportedMediaType
+from supervisor.api.shapes.body_reasons import refusal
+from supervisor.api.shapes.known_words import KindWord, StatusWord
+from supervisor.api.shapes.moments import Moment
+from supervisor.api.shapes.run_spec import Names, RunSpec, SecondsOrZero, Strict
+from supervisor.domain.access.callers import Caller
+from supervisor.domain.access.plaintext import PROSE
+from supervisor.domain.errors import InvalidRequest
+from supervisor.ports.store import RunFilter
+
+NAMED_MAX = 200  # runs in one filter: an address that every proxy lets pass holds no more
+JSON = "application/json"
+RUN_ID = r"^[a-z][a-z0-9-]{0,61}[a-z0-9]$"
+
+RunId = Annotated[str, StringConstraints(pattern=RUN_ID)]
+Plain = Annotated[
+    str, StringConstraints(pattern=r"^[^\x00-\x1f]+$", max_length=255)
+]  # looked for, never kept
+
+
+class SubmitBody(Strict):
+    """`run_id`: chosen by you, or generated. `replace_spec`: resume an ended run with this other spec. `rerun`: start a
+    completed run over from nothing. `ignore_old`: begin from nothing where a run of the older runner has this name in
+    the same store."""
+
+    run_id: RunId | None = None
+    spec: RunSpec
+    replace_spec: bool = False
+    rerun: bool = False
+    ignore_old: bool = False
+
+
+class ResumeBody(Strict):
+    spec: RunSpec | None = None
+    replace_spec: bool = False
+    rerun: bool = False
+
+
+class ApproveBody(Strict):
+    """What the person has seen. `accept_loss`: the reason why unverified results are given up."""
+
+    machine_id: Plain
+    results_sha256: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")] | None = None
+    accept_loss: Annotated[str, StringConstraints(pattern=PROSE, max_length=500)] | None = None
+
+
+class PurgeBody(Strict):
+    """`confirm`: the run's id once more, typed by a person."""
+
+    confirm: Annotated[str, StringConstraints(max_length=255)]
+
+
+class StrikeBody(Strict):
+    run_id: RunId
+
+
+class PreemptBody(StrikeBody):
+    """`notice_s`: where machines are local; elsewhere the platform's own notice is given. `confirm`: a person has said
+    that a rented machine may be taken away."""
+
+    notice_s: Annotated[FiniteFloat, Field(ge=0, le=3600)] = 30.0
+    confirm: bool = False
+
+
+class StockoutBody(Strict):
+    """`for_s` null: until called again with 0."""
+
+    zones: Names
+    for_s: SecondsOrZero | None = None
+
+
+class _Parameters(BaseModel):
+    """Query parameters are text: converted, but nothing unknown."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True, allow_inf_nan=False)
+
+    @property
+    def given(self) -> frozenset[str]:
+        """Names of the parameters that say something. One at its default does not: generated clients send those too."""
+        fields = type(self).model_fields
+        return frozenset(
+            name for name in self.model_fields_set if getattr(self, name) != fields[name].default
+        )
+
+
+class NoParameters(_Parameters):
+    pass
+
+
+class ListParameters(_Parameters):
+    page_size: Annotated[int, Field(ge=0, description="0 = 50; above 1000 is taken as 1000")] = 0
+    cursor: Annotated[str, StringConstraints(max_length=255)] | None = None
+    status: Annotated[list[StatusWord], Field(max_length=16)] = []
+    label: Annotated[
+        list[Annotated[str, StringConstraints(pattern=r"^[^=\x00]{1,63}=[^\x00]{0,255}$")]],
+        Field(max_length=16),
+    ] = []
+    zone: Plain | None = None
+    owner: Plain | None = None
+    created_after: Moment | None = None
+    q: Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=63)] | None = None
+    sort: Annotated[
+        Literal["created", "-created"], Field(description="by the time of submit; `-`: the newest first")
+    ] = "-created"
+    run_id: Annotated[list[RunId], Field(max_length=NAMED_MAX, description="these runs only")] = []
+
+
+class RunListParameters(ListParameters):
+    include: Annotated[
+        list[Literal["sparkline"]],
+        Field(max_length=4, description="`sparkline`: each run with its steps over time, 24 points at most"),
+    ] = []
+
+
+def run_filter(query: ListParameters, caller: Caller) -> RunFilter:
+    """Of the runs that the caller may see."""
+    return RunFilter(
+        statuses=tuple(query.status),
+        labels=tuple((key, value) for key, _, value in (label.partition("=") for label in query.label)),
+        zone=query.zone,
+        owner=caller.sees(query.owner),
+        created_after=epoch(query.created_after),
+        text=query.q or None,
+        run_ids=tuple(query.run_id),
+        oldest_first=query.sort == "created",
+    )
+
+
+class EventParameters(_Parameters):
+    after: Annotated[int, Field(ge=0, le=2**62)] = 0
+    before: Annotated[int | None, Field(ge=1, le=2**62, description="with an id below this one")] = None
+    limit: Annotated[int, Field(ge=1, le=1000)] = 100
+    newest_first: bool = False
+    since: Moment | None = None
+    actor: Annotated[Plain | None, Field(description="who asked for it; `supervisor`: by itself")] = None
+    kind: Annotated[list[KindWord], Field(max_length=16, description="of a stream: these kinds only")] = []
+
+
+class AllEventParameters(EventParameters):
+    owner: Annotated[Plain | None, Field(description="of the runs of one owner")] = None
+
+
+class RunEventParameters(EventParameters):
+    cloud: Annotated[bool, Field(description="with what the cloud itself recorded of the run's machines")] = (
+        False
+    )
+
+
+class ConsoleParameters(_Parameters):
+    """`after`: from this offset on; negative: so many of the last bytes. `source=cloud_logging`: what the cloud's log
+    service kept, `lines` at most, since the machine was asked for or since `since`."""
+
+    attempt: Annotated[int, Field(ge=1, le=10**9)] | None = None
+    after: Annotated[int, Field(ge=-1_048_576, le=2**62)] | None = None
+    limit: Annotated[int, Field(ge=1, le=1_048_576, description="bytes")] = 65_536
+    source: Literal["machine", "cloud_logging"] = "machine"
+    since: Moment | None = None
+    lines: Annotated[int, Field(ge=1, le=10_000)] = 1000
+
+
+class DoctorParameters(_Parameters):
+    alert_test: Annotated[
+        bool, Field(description="also send one marked test message to the alert address")
+    ] = False
+
+
+class ReadyParameters(_Parameters):
+    verbose: str | None = None
+
+
+M = TypeVar("M", bound=BaseModel)
+
+
+async def read_body(model: type[M], request: Request, optional: bool = False, kind: str = JSON) -> M:
+    """The body as `model`. `optional`: no body at all means every default. `kind`: a media type that is taken beside
+    application/json. Raises UnsupportedMediaType, MalformedJson, InvalidRequest."""
+    raw = await request.body()
+    if optional and not raw:
+        return model()
+    if not _is_json(request.headers.get("content-type", ""), kind):
+        raise UnsupportedMediaType(f"The body must be {JSON}.", {"accepted": JSON})
+    if request.headers.get("content-encoding", "identity") != "identity":
+        raise UnsupportedMediaType("The body must not be compressed.", {"accepted": JSON})
+    try:
+        return model.model_validate_json(raw)
+    except ValidationError as error:
+        raise refusal(error, model, "#", "body") from None
+
+
+def _is_json(told: str, kind: str) -> bool:
+    """JSON is UTF-8 (RFC 8259); a type that says otherwise is not what is read here."""
+    media_type, *more = (part.strip().lower() for part in told.split(";"))
+    charsets = [part.partition("=")[2].strip('"') for part in more if part.startswith("charset=")]
+    return media_type in (JSON, kind) and all(charset in ("utf-8", "utf8") for charset in charsets)
+
+
+def read_query(model: type[M], request: Request) -> M:
+    """The query parameters as `model`. Raises InvalidRequest; for an unknown one too, which would be ignored silently
+    otherwise."""
+    given: dict[str, Any] = {}
+    for name, value in request.query_params.multi_items():
+        field = model.model_fields.get(name)
+        if field is not None and field.default == []:
+            given.setdefault(name, []).append(value)
+        elif name in given:
+            raise InvalidRequest(
+                f"The query parameter {name} is given twice.", {}, [(f"?{name}", "is given twice")]
+            )
+        else:
+            given[name] = value
+    try:
+        return model.model_validate(given)
+    except ValidationError as error:
+        raise refusal(error, model, "?", "query") from None
+
+
+def epoch(at: datetime | None) -> float | None:
+    return None if at is None else at.timestamp()

@@ -1,0 +1,1 @@
+"""The shapes of answers about everything but runs."""

@@ -1,0 +1,153 @@
+"""What is asked and told of webhooks. A secret is in the answer to its making, and nowhere else; an address never."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, StringConstraints
+
+from supervisor.api.shapes.answers import Answer
+from supervisor.api.shapes.bodies import NoParameters
+from supervisor.api.shapes.moments import Moment
+from supervisor.api.shapes.run_spec import ONCE, Strict, unique
+from supervisor.domain.access.plaintext import ONE_LINE
+from supervisor.domain.announcements import KINDS
+from supervisor.ports.endpoints import Form
+
+DELIVERY_MAX = 2**62
+
+
+def _known(kind: str) -> str:
+    if kind not in KINDS:
+        raise ValueError("is not announced; docs/webhooks.md lists the kinds")
+    return kind
+
+
+Url = Annotated[
+    str,
+    StringConstraints(pattern=r"^https?://[^\x00-\x20]+$", max_length=2000),
+    Field(description="Where messages go: https on the open internet, or a host that the settings allow."),
+]
+Kinds = Annotated[
+    list[Annotated[str, AfterValidator(_known), Field(json_schema_extra={"enum": sorted(KINDS)})]],
+    Field(
+        max_length=64,
+        description="What it hears of; empty: the usual of its form.",
+        json_schema_extra=ONCE,
+    ),
+    AfterValidator(unique),
+]
+Note = Annotated[
+    str,
+    StringConstraints(pattern=ONE_LINE, max_length=200),
+    Field(description="For people; stands in messages about the webhook itself."),
+]
+
+
+class AddWebhookBody(Strict):
+    """`form` null: what the address's host understands. `everything`: of all owners and of the supervisor itself; for
+    administrators."""
+
+    url: Url
+    form: Annotated[Form, Field(strict=False)] | None = None
+    kinds: Kinds = []
+    everything: bool = False
+    note: Note = ""
+
+
+class ChangeWebhookBody(Strict):
+    """Null or left out: stays as it is. `enabled` true also forgets that it has failed; what waited for it goes out."""
+
+    url: Url | None = None
+    kinds: Kinds | None = None
+    everything: bool | None = None
+    note: Note | None = None
+    enabled: bool | None = None
+
+
+class ReplayBody(Strict):
+    """Of which time the failed deliveries are sent again; null: of the last week."""
+
+    since: Annotated[Moment, Field(strict=False)] | None = None
+
+
+class DeliveryParameters(NoParameters):
+    page_size: Annotated[int, Field(ge=0, description="0 = 50; above 1000 is taken as 1000")] = 0
+    cursor: Annotated[str, StringConstraints(max_length=255)] | None = None
+    failed: Annotated[bool, Field(description="Only those that were given up.")] = False
+    state: Annotated[
+        Literal["pending", "delivered", "given_up"] | None, Field(description="Only those in this state.")
+    ] = None
+
+
+class WebhookShown(Answer):
+    """`url`: its host only. `failing_since` null: the last message was taken, or none was sent. `old_secret_until`: so
+    long the secret before the newest one signs too."""
+
+    webhook_id: str
+    url: str
+    form: str
+    owner: str
+    everything: bool
+    kinds: list[str]
+    note: str
+    enabled: bool
+    disabled_at: str | None
+    disabled_why: str
+    failing_since: str | None
+    old_secret_until: str | None
+    created_at: str
+    created_by: str
+
+
+class WebhookMade(WebhookShown):
+    """`secret`: what signs its messages, told this once; null where its form has no signature."""
+
+    secret: str | None
+
+
+class WebhookList(Answer):
+    """In the order in which they were made."""
+
+    webhooks: list[WebhookShown]
+
+
+class WebhookTested(Answer):
+    """`status`: of the receiver's answer, null = there was none; `detail` says why it was not taken."""
+
+    delivered: bool
+    status: int | None
+    detail: str
+
+
+class DeliveryShown(Answer):
+    """`kind`: as announced. `sequence`: orders the messages of one run. `state`: pending, delivered or given_up.
+    `status`: of the last answer, null = there was none."""
+
+    delivery_id: int
+    event_id: int
+    run_id: str | None
+    sequence: int
+    kind: str
+    text: str
+    at: str
+    state: str
+    tries: int
+    next_try_at: str | None
+    last_try_at: str | None
+    delivered_at: str | None
+    status: int | None
+    detail: str
+
+
+class DeliveryList(Answer):
+    """Newest first."""
+
+    deliveries: list[DeliveryShown]
+    next_cursor: str | None
+
+
+class Replayed(Answer):
+    """How many are sent again."""
+
+    replayed: int

@@ -1,0 +1,1 @@
+"""Listeners to the history."""

@@ -1,0 +1,1 @@
+"""What every request passes: connection, door, rates, access."""

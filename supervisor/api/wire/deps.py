@@ -1,0 +1,123 @@
+"""What the routes reach: the services, made by the composition root and hung on the application."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from fastapi import Request
+
+from supervisor.api.streams.listeners import Limits, Streams
+from supervisor.api.wire.rates import Rates
+from supervisor.domain.access.callers import LOCAL, Caller
+from supervisor.services.access.identity import Identity
+from supervisor.services.doctor.checkup import answers
+from supervisor.services.doctor.doctor import Surroundings
+from supervisor.services.logs.logs import Logs
+from supervisor.services.machines.gpus import Gpus
+from supervisor.services.parts import Parts
+from supervisor.services.plan.plan import Asking, Preview, nothing_sent
+from supervisor.services.reading.health import LoopView
+from supervisor.services.reading.meta import About
+from supervisor.services.reading.queries import Live, Queries, nobody_live
+from supervisor.services.reading.watching import Readings
+from supervisor.services.runs.dev import Dev
+from supervisor.services.runs.heartbeat import BeatInbox
+
+Identify = Callable[[str, str], Caller]
+Recall = Callable[[str, str], Caller | None]
+
+
+def everybody(authorization: str, request_id: str) -> Caller:
+    """An `Identify` where nobody is asked who he is."""
+    return replace(LOCAL, request_id=request_id)
+
+
+def nobody_known(authorization: str, request_id: str) -> Caller | None:
+    """A `Recall` that remembers nobody."""
+    return None
+
+
+PLAN_CHECKS_S = 3.5  # a plan waits 4 s for all of it
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """`dev` is None where no provider can inject disasters. `beat_host`: a name of the outside world under which beats
+    may come in, and nothing else; "" = there is none. `asking`: what a plan asks beside the store. `identify`: whom the
+    header Authorization and the request id stand for, raises Unauthorized; `recall`: the same from memory alone, None =
+    ask `identify`. `identity`: what knows of tokens, also where none is asked for. `rates`: how many requests may come;
+    None = as many as like to. `readings`: what a scrape reads beside the counters, by part. `identify_soon`:
+    `identify` for who reads them, also while the database is away; None = it has no such word.
+    `streams`: how many may be open. `about`: which settings these are. `open_operations`: names of operations that need
+    a token by themselves and need none here, by a setting."""
+
+    parts: Parts
+    inbox: BeatInbox
+    queries: Queries
+    logs: Logs
+    loop: LoopView
+    around: Surroundings
+    identity: Identity
+    gpus: Gpus
+    dev: Dev | None = None
+    beat_host: str = ""
+    asking: Asking = field(default_factory=lambda: Asking(tuple, nothing_sent))
+    identify: Identify = everybody
+    recall: Recall = nobody_known
+    rates: Rates | None = None
+    readings: Mapping[str, Readings] = field(default_factory=dict)
+    identify_soon: Identify | None = None
+    streams: Limits = field(default_factory=Limits)
+    about: About = field(default_factory=About)
+    open_operations: frozenset[str] = frozenset()
+
+
+def assemble(
+    parts: Parts,
+    inbox: BeatInbox,
+    loop: LoopView,
+    around: Surroundings,
+    dev: Dev | None = None,
+    live: Live = nobody_live,
+    beat_host: str = "",
+    preview: Preview = nothing_sent,
+) -> Services:
+    queries = Queries(parts, inbox, loop, live)
+    asking = Asking(lambda: answers(around.checks(), PLAN_CHECKS_S), preview)
+    logs, identity = Logs(parts, queries, inbox), Identity(parts.store, parts.clock)
+    gpus = Gpus(parts, None)
+    return Services(parts, inbox, queries, logs, loop, around, identity, gpus, dev, beat_host, asking)
+
+
+def with_tokens(services: Services, rates: Rates | None = None) -> Services:
+    """The same services, where everybody is asked who he is."""
+    identity = services.identity
+    return replace(
+        services,
+        identify=identity.identify,
+        recall=identity.recall,
+        rates=rates,
+        identify_soon=identity.identify_soon,
+    )
+
+
+def without_tokens(services: Services) -> Services:
+    """The same services, where nobody is asked, nor waits for the answer."""
+    return replace(services, identify=everybody, recall=everybody)
+
+
+def streams_of(services: Services) -> Streams:
+    parts = services.parts
+    return Streams(parts.store.history, parts.clock, services.identify, services.streams)
+
+
+def services_of(request: Request) -> Services:
+    services: Services = request.app.state.services
+    return services
+
+
+def caller_of(request: Request) -> Caller:
+    """Who asks, as `api/access` has found out."""
+    caller: Caller = request.state.caller
+    return caller

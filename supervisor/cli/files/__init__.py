@@ -1,0 +1,1 @@
+"""Commands and helpers about files, code and images."""

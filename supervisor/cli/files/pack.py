@@ -1,0 +1,224 @@
+"""A folder as a code bundle: which files travel, and bytes that depend on nothing but them.
+
+Equal trees give equal archives: sorted names, no times, no owners, two modes. Left out is what .gitignore and
+.spotignore name (in every folder, .spotignore read last), .git and __pycache__, and folders in which nothing is left.
+The gzip is written in pieces: one that does not shrink is stored, which is what makes packing quick.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+import tarfile
+import tempfile
+import zlib
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from supervisor.cli.exits import FAILED, USAGE, CliError
+from supervisor.cli.files.codewalk import Found, mark, walk
+from supervisor.contract.bundle import HINT, MAX_BYTES, MAX_FILES, BundleRefused, Tree
+from supervisor.domain.bundle_index import BundleIndex, crlf_problem, holds_crlf
+from supervisor.wording.figures import size_text
+
+REFUSED = "CODE_REFUSED"
+_PIECE_BYTES = 1 << 20
+_SAMPLE_BYTES = 1 << 14
+_WORTH_IT = 0.9  # of its size: a piece that stays larger is stored
+_HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"  # no name, no time, no system
+_LAST_BLOCK = b"\x03\x00"
+_SHOWN = 5
+_NEARLY_ALL = 0.9
+_IN_MEMORY_BYTES = 16_000_000
+_THREADS, _WAITING = 2, 4  # who compress, and how many pieces may wait for it
+
+
+@dataclass(frozen=True)
+class Packed:
+    """`file` holds the gzip, at its beginning; it lives as long as the `with`. `left_out`: folders that are no code,
+    such as `.venv/ (a virtual environment)`."""
+
+    index: BundleIndex
+    file: IO[bytes]
+    left_out: tuple[str, ...] = ()
+
+
+@contextmanager
+def packed(folder: Path) -> Iterator[Packed]:
+    """The bundle of what lies in `folder`. Raises CliError where the folder cannot travel, naming the file."""
+    left_out: list[str] = []
+    found = _checked(folder, sorted(walk(folder, left_out), key=lambda one: os.fsencode(one.member.path)))
+    try:
+        with tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES) as file:
+            with ThreadPoolExecutor(_THREADS) as pool:
+                archive = _Archive(file, pool)
+                broken = [one.member.path for one in found if _add(archive, folder, one)]
+                if broken:
+                    raise CliError(f"{folder}: {crlf_problem(broken)}", USAGE, REFUSED)
+                sha256 = archive.close()
+            size = file.tell()
+            file.seek(0)
+            yield Packed(
+                BundleIndex.of(sha256, (one.member for one in found), size), file, tuple(sorted(left_out))
+            )
+    except OSError as error:  # of the temporary file: those of the folder are told where they happen
+        place = f"{tempfile.gettempdir()}: {error.strerror}"
+        text = f"The bundle of {folder} cannot be written to {place}. Free some space there, or set TMPDIR."
+        raise CliError(text, FAILED, REFUSED) from None
+
+
+def _checked(folder: Path, found: list[Found]) -> list[Found]:
+    if not found:
+        raise CliError(
+            f"There is nothing in {folder} to pack (or .gitignore names all of it).", USAGE, REFUSED
+        )
+    size = sum(one.member.size for one in found)
+    if size > MAX_BYTES or len(found) > MAX_FILES:
+        what = f"{len(found):,} files, {size / 1e6:,.0f} MB"
+        text = f"{folder} holds {what}; a code bundle has at most {MAX_FILES:,} files and {MAX_BYTES // 1_000_000} MB."
+        raise CliError(text, USAGE, REFUSED, (*_largest(found, by_size=size > MAX_BYTES), HINT))
+    tree = Tree()
+    for one in found:
+        try:
+            tree.add(one.member)
+        except BundleRefused as error:
+            raise CliError(f"{folder}: {error}.", USAGE, REFUSED) from None
+    return found
+
+
+def _largest(found: list[Found], by_size: bool) -> Iterator[str]:
+    """The largest folders and files of the top, by bytes or by number of files; where one folder inside holds nearly
+    all, that one."""
+    sizes: dict[str, tuple[int, int]] = {}
+    for one in found:
+        parts = one.member.path.split("/")
+        for depth in range(1, len(parts) + 1):
+            name = "/".join(parts[:depth]) + ("/" if depth < len(parts) else "")
+            size, files = sizes.get(name, (0, 0))
+            sizes[name] = size + one.member.size, files + 1
+    at = 0 if by_size else 1
+    top = [name for name in sizes if "/" not in name.rstrip("/")]
+    for name in sorted(top, key=lambda name: sizes[name][at], reverse=True)[:_SHOWN]:
+        if sizes[name][at] * 100 < sum(sizes[other][at] for other in top):
+            break  # leaving it out would not help
+        deep = _deepest(name, {other: both[at] for other, both in sizes.items()})
+        size, files = sizes[deep]
+        yield f"  {size_text(size):>8}  {deep}" + (f"  ({files:,} files)" if deep.endswith("/") else "")
+
+
+def _deepest(name: str, weights: dict[str, int]) -> str:
+    while name.endswith("/"):
+        heavy = [
+            other
+            for other in weights
+            if other.startswith(name)
+            and other.endswith("/")
+            and other.count("/") == name.count("/") + 1
+            and weights[other] >= _NEARLY_ALL * weights[name]
+        ]
+        if len(heavy) != 1:
+            break
+        name = heavy[0]
+    return name
+
+
+def _add(archive: _Archive, folder: Path, one: Found) -> bool:
+    """True for a shell script with Windows line ends."""
+    member = one.member
+    info = tarfile.TarInfo(member.path)
+    if member.link is not None:
+        info.type, info.linkname, info.mode = tarfile.SYMTYPE, member.link, 0o777
+        archive.write(info.tobuf(tarfile.PAX_FORMAT))
+        return False
+    info.size, info.mode = member.size, 0o755 if member.executable else 0o644
+    archive.write(info.tobuf(tarfile.PAX_FORMAT))
+    content = _content(folder, one, archive)
+    broken = member.path.endswith(".sh") and holds_crlf(content)
+    for _ in content:
+        pass
+    archive.write(b"\0" * (-member.size % tarfile.BLOCKSIZE))
+    return broken
+
+
+def _content(folder: Path, one: Found, archive: _Archive) -> Iterator[bytes]:
+    """The file's bytes on their way into the archive. Raises CliError when it is not the file that was found."""
+    path = folder / one.member.path
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise CliError(f"{path} cannot be read: {error.strerror}.", USAGE, REFUSED) from None
+    with os.fdopen(descriptor, "rb", buffering=0) as source:
+        left = one.member.size
+        while left:
+            try:
+                piece = source.read(min(left, _PIECE_BYTES))
+            except OSError as error:
+                raise CliError(f"{path} cannot be read: {error.strerror}.", USAGE, REFUSED) from None
+            if not piece:
+                break
+            left -= len(piece)
+            archive.write(piece)
+            yield piece
+        after = os.fstat(descriptor)
+        if left or mark(after) != one.mark:
+            advice = "Submit again when nothing writes there, or name it in .spotignore."
+            raise CliError(f"{path} changed while it was packed. {advice}", USAGE, REFUSED)
+
+
+class _Archive:
+    """A tar, hashed and gzipped on its way into `sink`; the pieces are compressed beside the reading."""
+
+    def __init__(self, sink: IO[bytes], pool: Executor) -> None:
+        self._sink, self._pool = sink, pool
+        self._deflated: deque[Future[bytes]] = deque()
+        self._sha256 = hashlib.sha256()
+        self._crc, self._size = 0, 0
+        self._waiting: list[bytes] = []
+        self._waits = 0
+        sink.write(_HEADER)
+
+    def write(self, data: bytes) -> None:
+        self._waiting.append(data)
+        self._waits += len(data)
+        if self._waits >= _PIECE_BYTES:
+            self._flush()
+
+    def close(self) -> str:
+        """Ends the archive; its sha256."""
+        total = self._size + self._waits + 2 * tarfile.BLOCKSIZE
+        self.write(b"\0" * (2 * tarfile.BLOCKSIZE + -total % tarfile.RECORDSIZE))
+        self._flush()
+        self._put(0)
+        self._sink.write(_LAST_BLOCK + struct.pack("<LL", self._crc, self._size & 0xFFFFFFFF))
+        return self._sha256.hexdigest()
+
+    def _flush(self) -> None:
+        piece = b"".join(self._waiting)
+        self._waiting, self._waits = [], 0
+        self._sha256.update(piece)
+        self._crc = zlib.crc32(piece, self._crc)
+        self._size += len(piece)
+        self._deflated.append(self._pool.submit(_deflate, piece))
+        self._put(_WAITING)
+
+    def _put(self, leave: int) -> None:
+        while len(self._deflated) > leave:
+            self._sink.write(self._deflated.popleft().result())
+
+
+def _deflate(piece: bytes) -> bytes:
+    """Deflated by itself up to a byte's end, so that pieces of different kinds make one stream."""
+    deflate = zlib.compressobj(1 if _shrinks(piece) else 0, zlib.DEFLATED, -zlib.MAX_WBITS)
+    return deflate.compress(piece) + deflate.flush(zlib.Z_SYNC_FLUSH)
+
+
+def _shrinks(piece: bytes) -> bool:
+    middle = len(piece) // 2
+    sample = piece[:_SAMPLE_BYTES] + piece[middle : middle + _SAMPLE_BYTES]
+    return len(zlib.compress(sample, 1)) < _WORTH_IT * len(sample)

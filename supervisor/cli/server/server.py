@@ -1,0 +1,173 @@
+"""serve, backup and migrate: the only commands that run inside the supervisor instead of talking to one.
+
+The composition root is imported when the settings are known to be good, so a refusal comes at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any, TypeVar
+
+import click
+
+from supervisor.cli.exits import CliError
+from supervisor.domain.errors import SpotError
+from supervisor.domain.machines.placement import Offer
+from supervisor.settings import loading as settings_of
+from supervisor.settings.loading import Settings
+from supervisor.settings.serving_process import announced
+
+F = TypeVar("F", bound=Callable[..., Any])
+LOG = logging.getLogger("supervisor.cli.server.server")
+
+
+def settings_options(command: F) -> F:
+    """Where settings come from; used by serve, migrate and config show."""
+    for option in (
+        click.option(
+            "--env-file",
+            envvar="SPOT_ENV_FILE",
+            metavar="FILE",
+            help="SPOT_ variables, or the older runner's file.",
+        ),
+        click.option("--config", "file", envvar="SPOT_CONFIG", metavar="FILE", help="TOML file of settings."),
+        click.option(
+            "--store-url", metavar="URL", help="Object store (default: a folder in the data folder)."
+        ),
+        click.option("--database-url", metavar="URL", help="Database (default: SQLite in the data folder)."),
+        click.option("--data-dir", metavar="DIR", help="Data folder (default: the XDG state folder)."),
+    ):
+        command = option(command)
+    return command
+
+
+def serve_options(command: F) -> F:
+    """Every option of serve; `up` hands them on."""
+    insecure = "Ask nobody for a token; on loopback only."
+    for option in (
+        click.option("--log-format", metavar="FORM", help="plain or json (plain)."),
+        click.option("--log-level", metavar="LEVEL", help="debug, info, warning or error (info)."),
+        click.option("--poll-interval-s", metavar="S", help="How often the world is looked at (30)."),
+        click.option("--insecure-loopback", is_flag=True, default=None, help=insecure),
+        click.option("--port", metavar="PORT", help="Port to listen on (8787); 0 = any free one."),
+        click.option("--host", metavar="HOST", help="Address to listen on (127.0.0.1)."),
+    ):
+        command = option(command)
+    return settings_options(command)
+
+
+@click.command()
+@serve_options
+@click.option(
+    "--start-over",
+    is_flag=True,
+    help="Make a new database beside a data folder or store of another supervisor.",
+)
+def serve(file: str | None, env_file: str | None, start_over: bool, **flags: object) -> None:
+    """Run the supervisor on this computer, until SIGTERM or Ctrl-C. Running trainings are left alone when it ends.
+
+    Every other setting is an environment variable or a line of the TOML file: `spot config show` lists them.
+    """
+    known = settings_of.load(flags, file=file, env_file=env_file)
+    _begin_log(known)
+    before = {number: signal.signal(number, _leave) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        with announced(known.data_dir):
+            from supervisor.wiring import bootstrap  # takes a second or more, in which a submit may come
+
+            code = bootstrap.serve(known, start_over)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    raise click.exceptions.Exit(code)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    """SIGTERM and SIGINT unwind the stack, so that everything that was opened is closed. Also after the HTTP server has
+    caught one of them: it sends it again when it has ended, and the default would kill us in the middle of closing."""
+    raise SystemExit(0)
+
+
+@click.command()
+@settings_options
+def migrate(file: str | None, env_file: str | None, **flags: str | None) -> None:
+    """Bring the database to this version's schema. Stop the supervisor first."""
+    known = settings_of.load(flags, file=file, env_file=env_file)
+    _begin_log(known)
+    from supervisor.wiring import bootstrap
+
+    bootstrap.migrate(known)
+    click.echo("The database has this version's schema.")
+
+
+@click.command()
+@click.argument("target", metavar="FILE", type=click.Path(path_type=Path))
+@settings_options
+def backup(target: Path, file: str | None, env_file: str | None, **flags: str | None) -> None:
+    """Copy the SQLite database to FILE, while the supervisor goes on; docs/operations.md tells how to restore it."""
+    known = settings_of.load(flags, file=file, env_file=env_file)
+    from supervisor.ports.store import StoreDown
+    from supervisor.wiring import bootstrap
+
+    try:
+        size_bytes = bootstrap.backup(known, target.absolute())
+    except StoreDown as error:
+        raise CliError(str(error), code="UNAVAILABLE") from None
+    except OSError as error:
+        raise CliError(f"{target} cannot be written: {error.strerror}", code="FILE_UNWRITABLE") from None
+    click.echo(f"{target}: {size_bytes / 1e6:.1f} MB, whole and checked. Keep it where only you can read it.")
+
+
+def examine_here(
+    flags: dict[str, object], file: str | None, env_file: str | None, alert_test: bool, deadline_s: float
+) -> dict[str, Any]:
+    """The doctor's report on these settings, made in this process. Refused settings are a line of it, too. `deadline_s`
+    counts from now: loading the libraries, which takes more than a second, is time in which a person waits."""
+    began = time.monotonic()
+    from supervisor.telemetry import logs as telemetry
+
+    telemetry.configure("error", "plain")
+    try:
+        known = settings_of.load(flags, file=file, env_file=env_file)
+    except SpotError as error:
+        detail = str(error)
+        fix = "correct the settings as told; spot config show --origin tells where each is from"
+        line = {
+            "group": "local",
+            "name": "settings",
+            "result": "fail",
+            "fact": "refused",
+            "cause": detail,
+            "fix": fix,
+        }
+        return {"worst": "fail", "checks": [line]}
+    from supervisor.wiring import bootstrap
+
+    return bootstrap.examine(known, alert_test, deadline_s - (time.monotonic() - began))
+
+
+def trial_offers(known: Settings) -> tuple[Offer, ...]:
+    """Where a trial may rent its machine, and for how much. Raises SpotError."""
+    from supervisor.wiring import bootstrap
+
+    return bootstrap.trial_offers(known)
+
+
+def remove_trial(known: Settings, say: Callable[[str], None]) -> tuple[int, int]:
+    """(machines, objects) of a trial that were still there and are gone now. Raises SpotError."""
+    from supervisor.wiring import bootstrap
+
+    return bootstrap.remove_trial(known, say)
+
+
+def _begin_log(known: Settings) -> None:
+    from supervisor.telemetry import logs as telemetry
+
+    telemetry.configure(known.log_level, known.log_format)
+    for warning in known.warnings:
+        LOG.warning(warning, extra={telemetry.ACTION: "settings_warning"})

@@ -1,0 +1,352 @@
+"""trial: the whole way on a real Google project, with one small Spot machine, and nothing of it stays behind.
+
+A supervisor of its own (`serve`, with its data folder in DATA_DIR/trial and a prefix of its own in the bucket) keeps
+one run through boot, preemption, resume and end; trial_phases watches. DATA_DIR/trial/trial.json is written before
+anything else, so that a trial that was killed is removed by the next call. Whatever happens, the end is the same: the
+supervisor is ended, its machines are deleted, its objects too, and then the folder.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import click
+
+from supervisor.cli import output
+from supervisor.cli.exits import CONFLICT, DETACHED, FAILED, USAGE, CliError
+from supervisor.cli.finding import client_for
+from supervisor.cli.server.background import serve_command, start_serving, wait_until_ready
+from supervisor.cli.server.server import examine_here, remove_trial, settings_options, trial_offers
+from supervisor.cli.server.trial_phases import PHASES, TRAINING, Phase, PhaseFailed, Report, Watch, play
+from supervisor.cli.words import safe
+from supervisor.domain.errors import SpotError
+from supervisor.domain.machines.placement import Offer
+from supervisor.settings import loading as settings_of
+from supervisor.settings.gce import GCE
+from supervisor.settings.loading import Settings
+from supervisor.settings.serving_process import serving, starting
+
+GPU_SHAPE = "n1-standard-4+1xnvidia-tesla-t4"
+CPU_SHAPE = "e2-standard-2"
+TRIAL_S = 3600.0  # after that it is given up, and Google itself ends a machine that is so old
+USUAL_S = 1200.0
+DOCTOR_S = 8.0
+ENDED_S = 30.0
+LOOK_S = 0.1
+RUN = "trial"
+NOTE = "trial.json"
+ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`file`, `env_file`: where the settings come from."""
+
+    file: str | None
+    env_file: str | None
+    settings: Settings
+    shape: str
+    image: str
+    zones: tuple[str, ...]
+    out: Path
+
+    @property
+    def folder(self) -> Path:
+        return self.settings.data_dir / "trial"
+
+    @property
+    def gpu(self) -> bool:
+        """Whether the machine has cards: added ones, or those of the series a and g."""
+        return "+" in self.shape or self.shape[0] in "ag"
+
+
+@click.command()
+@click.option(
+    "--no-gpu", is_flag=True, help=f"A machine without a card ({CPU_SHAPE}): no quota for GPUs needed."
+)
+@click.option("--machine", metavar="SHAPE", help=f"Another machine (default: {GPU_SHAPE}).")
+@click.option("--zones", metavar="ZONE,ZONE", help="Where to try (default: gce_zones).")
+@click.option("--image", metavar="REF", help="An image with Python 3.8 or newer (default: default_image).")
+@click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="Folder of the report.")
+@click.option("--clean", is_flag=True, help="Only remove what a trial that was killed has left.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask before money is spent.")
+@settings_options
+@click.pass_context
+def trial(
+    ctx: click.Context, /, file: str | None, env_file: str | None, clean: bool, yes: bool, **flags: Any
+) -> None:
+    """Try the whole way on a real Google project: costs cents, says so first, and leaves nothing behind.
+
+    Doctor, one small Spot machine through driver, card, container, bucket, heartbeat, preemption, resume and deletion;
+    at the end a report with what failed and what mends it, and a recording of every exchange with Google, without
+    secrets. 10 to 20 minutes. Exit 0: every phase was ok.
+    """
+    wishes = {name: flags.pop(name) for name in ("no_gpu", "machine", "zones", "image", "out")}
+    settings = settings_of.load(flags, file=file, env_file=env_file)
+    if settings.provider != GCE:
+        text = "The trial is for Google Cloud, and these settings have provider = local."
+        raise CliError(
+            text, USAGE, "TRIAL_LOCAL", ("spot trial --env-file spot.env", "docs/google-cloud-setup.md")
+        )
+    with _alone(settings.data_dir):
+        _remove_left(settings.data_dir / "trial")
+        if clean:
+            click.echo("Nothing of a trial is left.")
+            return
+        plan = _plan(file, env_file, settings, wishes)
+        report = _prepared(plan)
+        _agree(plan, yes)
+        ctx.exit(_tried(plan, report))
+
+
+def _plan(file: str | None, env_file: str | None, settings: Settings, wishes: dict[str, Any]) -> Plan:
+    if wishes["no_gpu"] and wishes["machine"]:
+        raise click.UsageError("Say --no-gpu or --machine, not both.")
+    image = wishes["image"] or settings.default_image
+    if not image:
+        hint = "spot trial --image mirror.gcr.io/library/python:3.12-slim"
+        raise CliError(
+            "The trial needs an image with Python, and default_image is not set.", USAGE, hints=(hint,)
+        )
+    zones = tuple(wishes["zones"].split(",")) if wishes["zones"] else settings.gce_zones
+    shape = wishes["machine"] or (CPU_SHAPE if wishes["no_gpu"] else GPU_SHAPE)
+    named = wishes["out"] or Path(f"spot-trial-{datetime.now(UTC):%Y%m%d-%H%M%S}")
+    return Plan(_whole(file), _whole(env_file), settings, shape, image, zones, Path(os.path.abspath(named)))
+
+
+def _whole(path: str | None) -> str | None:
+    return None if path is None else os.path.abspath(path)
+
+
+def _prepared(plan: Plan) -> Report:
+    """The folders, the note for whoever comes after a kill, and the settings of the trial in this environment."""
+    token = secrets.token_hex(4)
+    environ = _environ(plan, token)
+    try:
+        plan.out.mkdir(parents=True, mode=0o700)
+        plan.folder.mkdir(parents=True, mode=0o700)
+        note = {"file": plan.file, "env_file": plan.env_file, "environ": environ}
+        draft = plan.folder / f".{NOTE}"
+        draft.write_text(json.dumps(note), encoding="utf-8")
+        draft.replace(plan.folder / NOTE)  # whole or not at all: what names the machines must be readable
+    except OSError as error:
+        raise CliError(f"{error.filename}: {error.strerror}.", FAILED, "FILE_UNWRITABLE") from None
+    os.environ.update(environ)
+    facts = {
+        "project": plan.settings.gce_project,
+        "machine": plan.shape,
+        "zones": plan.zones,
+        "image": plan.image,
+    }
+    phases = [Phase(name) for name in PHASES if plan.gpu or name not in ("driver", "card")]
+    return Report(plan.out, token, facts, phases)
+
+
+def _environ(plan: Plan, token: str) -> dict[str, str]:
+    """What is the trial's own; everything else is as in the settings. No alert, no disk of the user's."""
+    settings, folder = plan.settings, plan.folder
+    own = {
+        "data_dir": str(folder),
+        "database_url": f"sqlite:///{folder / 'supervisor.db'}",
+        "store_url": f"{settings.store_url}/spot-trial-{token}",
+        "record_file": str(plan.out / "recording.jsonl"),
+        "provider": GCE,
+        "gce_project": settings.gce_project,
+        "gce_zones": ",".join(plan.zones),
+        "gce_shapes": f"trial={plan.shape}",
+        "default_image": plan.image,
+        "host": "127.0.0.1",
+        "port": "0",
+        "machine_max_s": f"{TRIAL_S:g}",
+        "poll_interval_s": f"{min(settings.poll_interval_s, 5.0):g}",
+        "beat_store_s": f"{min(settings.beat_store_s, 10.0):g}",
+        "patrol_every_s": "0",
+        "gce_data_disk_read_only": "false",
+    }
+    empty = (
+        "gce_prices", "gce_data_disk", "gce_data_disk_zone", "public_url", "dashboard_url", "alert_url", "alert_secret",
+    )  # fmt: skip
+    return {settings_of.env_name(name): value for name, value in {**own, **dict.fromkeys(empty, "")}.items()}
+
+
+def _agree(plan: Plan, yes: bool) -> None:
+    """Raises Abort where the person does not want it; nothing was asked of Google then."""
+    try:
+        offers = trial_offers(settings_of.load({}, file=plan.file, env_file=plan.env_file))
+        click.echo("\n".join(output.paragraph(_cost_text(plan, offers))))
+        if not output.confirmed("Go on?", yes):
+            raise click.Abort
+    except BaseException:
+        shutil.rmtree(plan.folder)
+        shutil.rmtree(plan.out)
+        raise
+
+
+def _cost_text(plan: Plan, offers: tuple[Offer, ...]) -> str:
+    settings = plan.settings
+    prices = [one.price_usd_per_h for one in offers if one.placement.spot and one.price_usd_per_h is not None]
+    where = f"in project {settings.gce_project} ({', '.join(plan.zones)})"
+    what = f"One Spot machine {plan.shape} {where}, twice for some minutes."
+    what += f" Its files go to {settings.store_url} and are deleted."
+    if not prices:
+        return f"{what} Its price is not known (spot prices refresh); it is ended after 60 min."
+    usual, most = max(prices) * USUAL_S / 3600, max(prices) * TRIAL_S / 3600
+    return (
+        f"{what} The machine costs up to ${max(prices):.2f}/h: about ${usual:.2f} in {USUAL_S / 60:g} min, at most"
+        f" ${most:.2f}, because it is ended after {TRIAL_S / 60:g} min. Disk, address and bucket add some cents."
+    )
+
+
+def _tried(plan: Plan, report: Report) -> int:
+    """The exit code. Whatever happens in between, nothing is left."""
+    before = {number: signal.signal(number, _interrupt) for number in ENDINGS}
+    code = FAILED
+    try:
+        _play(plan, report)
+    except KeyboardInterrupt:
+        code = DETACHED
+        _say("\nEnding the trial, and deleting what it made. Please wait.")
+    except (PhaseFailed, SpotError, CliError) as error:
+        if not any(phase.result == "failed" for phase in report.phases):
+            _say(safe(str(error)))
+    finally:
+        for number in ENDINGS:
+            signal.signal(number, signal.SIG_IGN)
+        _leave_nothing(plan, report)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    report.finish()
+    return 0 if report.ok() else code
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _play(plan: Plan, report: Report) -> None:
+    until = time.monotonic() + TRIAL_S
+    with report.phase("doctor") as phase:
+        phase.seen = _examined(plan)
+    with report.phase("supervisor") as phase:
+        log = plan.out / "serve.log"
+        child = start_serving(serve_command(plan.file, plan.env_file, plan.folder, {}), log)
+        wait_until_ready(plan.folder, child, log)
+        client = client_for(None, str(plan.folder), None, None)
+        phase.seen = f"ready at {client.url}"
+    watch = Watch(client, RUN, plan.out / "console.log", until)
+    client.post("/v1/runs", {"run_id": RUN, "spec": _spec()})
+    try:
+        play(report, watch, plan.gpu)
+    finally:
+        report.events = watch.events()
+        report.cost_usd = (watch.run.get("cost") or {}).get("usd")
+
+
+def _spec() -> dict[str, Any]:
+    return {
+        "command": ["python3", "-c", TRAINING],
+        "results": [{"path": "trial.txt"}],
+        "limits": {"max_attempts": 4, "max_user_failures": 1, "wait_for_capacity_s": TRIAL_S / 2},
+    }
+
+
+def _examined(plan: Plan) -> str:
+    """Raises PhaseFailed where a line fails: nothing is rented then."""
+    checks = examine_here({}, plan.file, plan.env_file, False, DOCTOR_S)["checks"]
+    wrong = [one for one in checks if one["result"] == "fail"]
+    if wrong:
+        lines = (
+            f"{line['name']}: {line['fact']}; {line['cause'] or ''} fix: {line['fix'] or ''}"
+            for line in wrong
+        )
+        raise PhaseFailed("\n".join(lines))
+    warned = [one["name"] for one in checks if one["result"] == "warn"]
+    return f"{len(checks)} checks" + (f"; warnings: {', '.join(warned)}" if warned else "")
+
+
+def _say(text: str) -> None:
+    """Who listened may be gone (a closed terminal or pipe): that must not keep anything from being removed."""
+    with suppress(OSError):
+        output.note(text)
+
+
+# --- nothing stays behind -------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _alone(data_dir: Path) -> Iterator[None]:
+    """One trial of a data folder at a time: the other's machines are not removed as if they were left."""
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        held = os.open(data_dir / "trial.lock", flags, 0o600)
+    except OSError as error:
+        raise CliError(f"{error.filename}: {error.strerror}.", FAILED, "FILE_UNWRITABLE") from None
+    try:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            text = f"Another trial of {data_dir} is under way."
+            raise CliError(text, CONFLICT, "TRIAL_RUNS", ("wait until it has ended",)) from None
+        yield
+    finally:
+        os.close(held)
+
+
+def _leave_nothing(plan: Plan, report: Report) -> None:
+    try:
+        with report.phase("clean") as phase:
+            machines, objects = _removed(plan.folder, plan.file, plan.env_file)
+            phase.seen = f"{machines} machines and {objects} objects deleted; nothing is left"
+    except SpotError:
+        return  # the report says what is left, and the folder stays for --clean
+
+
+def _remove_left(folder: Path) -> None:
+    """What a trial that was killed has left. Raises SpotError: then it is still there."""
+    try:
+        note = json.loads((folder / NOTE).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        shutil.rmtree(folder, ignore_errors=True)  # killed before it did anything
+        return
+    _say("A trial was cut off; removing what it left.")
+    before = dict(os.environ)
+    os.environ.update(note["environ"])
+    try:
+        machines, objects = _removed(folder, note["file"], note["env_file"])
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+    _say(f"{machines} machines and {objects} objects deleted.")
+
+
+def _removed(folder: Path, file: str | None, env_file: str | None) -> tuple[int, int]:
+    """The environment holds the settings of the trial. Raises SpotError."""
+    _end_supervisor(folder)
+    counts = remove_trial(settings_of.load({}, file=file, env_file=env_file), _say)
+    shutil.rmtree(folder)
+    return counts
+
+
+def _end_supervisor(folder: Path) -> None:
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        process = serving(folder) or starting(folder)
+        if process is None:
+            return
+        process.send(number)
+        until = time.monotonic() + ENDED_S
+        while process.lives() and time.monotonic() < until:
+            time.sleep(LOOK_S)

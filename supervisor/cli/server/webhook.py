@@ -1,0 +1,278 @@
+"""webhook: who is told of announcements. The secret of a new one is printed once, alone on its line."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+import click
+
+from supervisor.cli import output, words
+from supervisor.cli.client import Client, Json, pages
+from supervisor.cli.exits import FAILED, Problem
+from supervisor.cli.options import duration_s, output_option, server_options
+from supervisor.cli.server.health import AS_JSON
+from supervisor.cli.words import json_text, moment, safe
+from supervisor.wording.figures import DASH, plural
+
+TITLES = ("ID", "WHERE", "FORM", "OWNER", "HEARS", "SINCE", "NOTE", "")
+SPARE = ("SINCE", "FORM", "NOTE", "OWNER")  # what a narrow terminal goes without first
+SENT_TITLES = ("NUMBER", "AT", "RUN", "KIND", "STATE", "TRIES", "STATUS", "NEXT TRY", "WHY")
+SENT_SPARE = ("STATUS", "TRIES", "AT")
+STATES = {"delivered": "green", "pending": "yellow", "given_up": "red"}
+FORMS = ("standard", "slack", "discord")
+
+
+@click.group()
+def webhook() -> None:
+    """Webhooks: addresses that are told of announcements, in Slack, in Discord, or signed for your own receiver."""
+
+
+@webhook.command(short_help="Add a webhook; its secret is shown once.")
+@click.argument("address", metavar="URL")
+@click.option(
+    "--kind", "kinds", multiple=True, metavar="KIND", help="Only these announcements; may be repeated."
+)
+@click.option(
+    "--form", type=click.Choice(FORMS), help="What the receiver understands (default: as its host says)."
+)
+@click.option(
+    "--everything", is_flag=True, help="Of all owners, and of the supervisor itself; for administrators."
+)
+@click.option("--note", default="", help="For people, such as what it is for.")
+@AS_JSON
+@server_options
+def add(
+    client: Client,
+    address: str,
+    kinds: tuple[str, ...],
+    form: str | None,
+    everything: bool,
+    note: str,
+    as_json: bool,
+) -> None:
+    """Tell URL of announcements from now on. Without --kind: of all; in Slack and Discord of what needs a person or is
+    over."""
+    body: dict[str, Any] = {"url": address, "kinds": list(dict.fromkeys(kinds)), "note": note}
+    body |= {"everything": everything} | ({"form": form} if form else {})
+    try:
+        made = client.post("/v1/webhooks", body)
+    except Problem as error:
+        if error.code == "URL_REFUSED":
+            error.hints = (
+                "for a receiver of your own network, whoever runs the supervisor sets webhook_allow_hosts",
+            )
+        raise
+    if as_json:
+        _print(made)
+        return
+    name = safe(made["webhook_id"])
+    output.note(f"Webhook {name} to {safe(made['url'])} hears of {_hears(made)}.")
+    _show_secret(made)
+    output.note(f"Try it:     spot webhook test {name}")
+    output.note(f"Remove it:  spot webhook rm {name}")
+
+
+@webhook.command(short_help="Show the webhooks, without addresses and secrets.")
+@AS_JSON
+@output_option
+@server_options
+def ls(client: Client, form: str, as_json: bool) -> None:
+    """Show the webhooks: where they lead, what they hear of, and whether it is taken."""
+    answer = client.get("/v1/webhooks")
+    if output.emit(answer, answer["webhooks"], "json" if as_json else form, "webhook_id"):
+        return
+    if not answer["webhooks"]:
+        output.note("There is no webhook yet.")
+    else:
+        short = output.terminal_columns() is not None
+        for line in output.columns(TITLES, [_row(one, short) for one in answer["webhooks"]], SPARE):
+            click.echo(line)
+    output.suggest("spot webhook add URL")
+
+
+@webhook.command(short_help="Send one message that says that it is a test.")
+@click.argument("webhook_id", metavar="ID")
+@AS_JSON
+@server_options
+@click.pass_context
+def test(ctx: click.Context, /, client: Client, webhook_id: str, as_json: bool) -> None:
+    """Send one message that says that it is a test; exit code 1 where it was not taken."""
+    answer = client.post(_path(webhook_id, "test"), {})
+    if as_json:
+        _print(answer)
+    elif answer["delivered"]:
+        click.echo(f"{safe(webhook_id)} took a test message (HTTP {answer['status']}).")
+    else:
+        click.echo(f"{safe(webhook_id)} did not take a test message: {safe(answer['detail'])}.", err=True)
+    if not answer["delivered"]:
+        ctx.exit(FAILED)
+
+
+@webhook.command(short_help="Show what was sent, and what became of it.")
+@click.argument("webhook_id", metavar="ID")
+@click.option("--failed", is_flag=True, help="Only what was given up.")
+@click.option(
+    "-n", "--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="At most so many."
+)
+@AS_JSON
+@output_option
+@server_options
+def deliveries(client: Client, webhook_id: str, failed: bool, limit: int, form: str, as_json: bool) -> None:
+    """Show what was sent and what is still to be sent to a webhook, newest first."""
+    wish = {"failed": "true"} if failed else {}
+    found = [
+        one
+        for page in pages(client, _path(webhook_id, "deliveries"), "deliveries", limit, **wish)
+        for one in page["deliveries"]
+    ]
+    if output.emit({"deliveries": found}, found, "json" if as_json else form, "delivery_id"):
+        return
+    if not found:
+        output.note("Nothing was given up." if failed else "Nothing was sent to it yet.")
+        return
+    short = output.terminal_columns() is not None
+    for line in output.columns(SENT_TITLES, [_sent_row(one, short) for one in found], SENT_SPARE):
+        click.echo(line)
+    if any(one["state"] == "given_up" for one in found):
+        output.suggest(f"spot webhook replay {safe(webhook_id)} --failed")
+
+
+@webhook.command(short_help="Send something again.")
+@click.argument("webhook_id", metavar="ID")
+@click.argument("number", required=False, type=click.IntRange(1))
+@click.option("--failed", is_flag=True, help="All that was given up, instead of one NUMBER.")
+@click.option(
+    "--since", type=duration_s, metavar="AGE", help="With --failed: within this time (default: 7d)."
+)
+@AS_JSON
+@server_options
+def replay(
+    client: Client, webhook_id: str, number: int | None, failed: bool, since: float | None, as_json: bool
+) -> None:
+    """Send delivery NUMBER again, or with --failed all that was given up; with the ids that they had."""
+    if failed == (number is not None):
+        raise click.UsageError(
+            "Say either the number of one delivery, or --failed for all that was given up."
+        )
+    if number is not None:
+        answer = client.post(_path(webhook_id, "deliveries", str(number), "replay"), {})
+    else:
+        body = {} if since is None else {"since": words.rfc3339_ago(since)}
+        answer = client.post(_path(webhook_id, "replay"), body)
+    if as_json:
+        _print(answer)
+        return
+    click.echo(f"{plural(answer['replayed'], 'message')} to be sent again.")
+    output.suggest(f"spot webhook deliveries {safe(webhook_id)}")
+
+
+@webhook.command(short_help="Make a new secret; the old one signs too for a day.")
+@click.argument("webhook_id", metavar="ID")
+@AS_JSON
+@server_options
+def rotate(client: Client, webhook_id: str, as_json: bool) -> None:
+    """Make a new secret, shown once. For 24 hours messages carry both signatures."""
+    made = client.post(_path(webhook_id, "rotate"), {})
+    if as_json:
+        _print(made)
+        return
+    output.note(
+        f"Webhook {safe(made['webhook_id'])}: the old secret signs too until {moment(made['old_secret_until'])}."
+    )
+    _show_secret(made)
+
+
+@webhook.command(short_help="Switch a webhook on again.")
+@click.argument("webhook_id", metavar="ID")
+@AS_JSON
+@server_options
+def enable(client: Client, webhook_id: str, as_json: bool) -> None:
+    """Switch a webhook on again. What waited for it is sent now."""
+    _switch(client, webhook_id, True, as_json)
+
+
+@webhook.command(short_help="Switch a webhook off; what waits for it is kept.")
+@click.argument("webhook_id", metavar="ID")
+@AS_JSON
+@server_options
+def disable(client: Client, webhook_id: str, as_json: bool) -> None:
+    """Switch a webhook off. What waits for it is kept, what happens meanwhile is not told."""
+    _switch(client, webhook_id, False, as_json)
+
+
+@webhook.command(short_help="Remove a webhook.")
+@click.argument("webhook_id", metavar="ID")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@AS_JSON
+@server_options
+def rm(client: Client, webhook_id: str, yes: bool, as_json: bool) -> None:
+    """Remove a webhook, with the record of what was sent to it."""
+    if not output.confirmed(f"Remove webhook {safe(webhook_id)} and all that waits for it?", yes):
+        raise click.Abort
+    gone = client.send("DELETE", _path(webhook_id)).json()
+    if as_json:
+        _print(gone)
+        return
+    click.echo(f"Webhook {safe(gone['webhook_id'])} to {safe(gone['url'])} is removed.")
+
+
+def _switch(client: Client, webhook_id: str, enabled: bool, as_json: bool) -> None:
+    found = client.send("PATCH", _path(webhook_id), body={"enabled": enabled}).json()
+    if as_json:
+        _print(found)
+        return
+    click.echo(f"Webhook {safe(found['webhook_id'])} is {'on' if found['enabled'] else 'off'}.")
+
+
+def _path(webhook_id: str, *more: str) -> str:
+    return "/".join(["/v1/webhooks", quote(webhook_id, safe=""), *more])
+
+
+def _print(document: Json) -> None:
+    click.echo(json_text(document, 2))
+
+
+def _show_secret(made: Json) -> None:
+    if made["secret"]:
+        output.note("Its messages are signed with this secret, which is shown this once:")
+        click.echo(safe(made["secret"]))
+
+
+def _hears(one: Json) -> str:
+    usual = "all announcements" if one["form"] == "standard" else "what needs a person or is over"
+    whose = "of every owner" if one["everything"] else f"of runs of {safe(one['owner'])}"
+    return f"{safe(', '.join(one['kinds'])) or usual}, {whose}"
+
+
+def _row(one: Json, short: bool) -> list[str]:
+    state = "" if one["enabled"] else f"off: {safe(one['disabled_why'])}"
+    if one["enabled"] and one["failing_since"]:
+        since = moment(one["failing_since"], short)
+        state = f"failing for {since.removesuffix(' ago')}" if short else f"failing since {since}"
+    whose = f"{safe(one['owner'])}, all" if one["everything"] else safe(one["owner"])
+    hears = safe(",".join(one["kinds"])) or ("all" if one["form"] == "standard" else "usual")
+    return [
+        safe(one["webhook_id"]),
+        safe(one["url"]),
+        safe(one["form"]),
+        whose,
+        hears,
+        moment(one["created_at"], short),
+        safe(one["note"]),
+        click.style(state, fg="red" if not one["enabled"] else "yellow") if state else "",
+    ]
+
+
+def _sent_row(one: Json, short: bool) -> list[str]:
+    return [
+        str(one["delivery_id"]),
+        moment(one["at"], short),
+        safe(one["run_id"] or DASH),
+        safe(one["kind"]),
+        click.style(safe(one["state"]), fg=STATES.get(one["state"], "white")),
+        str(one["tries"]),
+        str(one["status"] or DASH),
+        moment(one["next_try_at"], short),
+        safe(one["detail"]),
+    ]

@@ -1,0 +1,1 @@
+"""How runs and attempts look in a terminal."""

@@ -1,0 +1,169 @@
+"""submit --dry-run: the plan of a submit for a person. What would happen, where, for how much, and what speaks against.
+
+Checks that are well share one line; what is not has its cause and its cure. What a machine would be sent is told by
+names and sizes; -o json holds it in full.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from supervisor.cli import output
+from supervisor.cli.client import Client, Json
+from supervisor.cli.words import safe
+from supervisor.wording.figures import DASH, age_text, plural, size_text
+from supervisor.wording.optional_figures import duration, epoch, money
+
+MARKS = {"ok": ("✔", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red")}
+OLD_DAYS = 30  # a price that was read longer ago is shown with its age
+TITLES = ("#", "ZONE", "SHAPE", "MARKET", "PRICE", "ON-DEMAND", "CHANCE", "PRICE READ", "NOTE")
+
+
+def ask_plan(client: Client, body: Json, code_follows: bool) -> Json:
+    """Raises the Problem that the submit would meet."""
+    query = {"validate_only": "true", **({"code_follows": "true"} if code_follows else {})}
+    # A submit of this command carries a key: the order of the checks is that of such a one.
+    headers = {"Idempotency-Key": "dry-run"}
+    answer: Json = client.send("POST", "/v1/runs", query, body, headers=headers).json()
+    return answer
+
+
+def show_plan(plan: Json, form: str) -> None:
+    """In the form that was asked for; `-o name` says what would happen, in one word."""
+    if output.emit(plan, [plan], form, "would"):
+        return
+    for line in plan_lines(plan, datetime.now(UTC)):
+        click.echo(line)
+
+
+def plan_lines(plan: Json, now: datetime) -> list[str]:
+    said = "" if plan["would"] == "unchanged" else " Nothing was done yet."
+    lines = output.paragraph(f"{safe(plan['sentence'])}{said}")
+    if plan["differs"]:
+        lines += output.paragraph(f"The spec differs in {', '.join(safe(name) for name in plan['differs'])}.")
+    lines += [f"{_mark('warn')} {safe(text)}" for text in plan["warnings"]]
+    if plan["zones"]:
+        lines += ["", *_places(plan["zones"], now)]
+    lines += ["", *_paragraphs(plan["cost"]["lines"]), *_paragraphs([_limits(plan["limits"])])]
+    lines += ["", *_checks(plan["checks"])]
+    return [*lines, "", *_launch(plan)]
+
+
+def _places(places: Sequence[Json], now: datetime) -> list[str]:
+    """The table, without the columns that have nothing to say."""
+    rows = [_place(number, place, now) for number, place in enumerate(places, 1)]
+    told = [at for at in range(len(TITLES)) if any(row[at] not in ("", DASH) for row in rows)]
+    return output.columns([TITLES[at] for at in told], [[row[at] for at in told] for row in rows])
+
+
+def _place(number: int, place: Json, now: datetime) -> list[str]:
+    cooling = place["cooling_until"]
+    note = ""
+    if cooling is not None:
+        left_s = max(0.0, (epoch(cooling) or 0.0) - now.timestamp())
+        note = f"asked again in {age_text(left_s)}: {safe(place['cooling_why'])}"
+    chance = place["chance"]
+    return [
+        str(number),
+        safe(place["zone"]),
+        safe(place["shape"]),
+        "spot" if place["spot"] else "on-demand",
+        _per_h(place["price_usd_per_h"]),
+        _per_h(place["on_demand_usd_per_h"]),
+        DASH if chance is None else f"{100 * chance:.0f} %",
+        _read(place, now),
+        note,
+    ]
+
+
+def _per_h(price: float | None) -> str:
+    if price is None:
+        return "unknown"
+    return f"{money(price)}/h" if price >= 0.1 or price == 0 else f"${price:.4f}/h"
+
+
+def _read(place: Json, now: datetime) -> str:
+    """Where the price comes from, and how old it is where that is worth knowing."""
+    source, dated = place["price_source"], place["price_dated"]
+    if source is None:
+        return DASH
+    if dated is None:
+        return safe(source)
+    try:
+        days = (now.date() - datetime.fromisoformat(dated).date()).days
+    except ValueError:
+        return safe(f"{source} {dated}")
+    return safe(dated) + (f" ! {days} days old" if days > OLD_DAYS else "")
+
+
+def _limits(limits: Mapping[str, Any]) -> str:
+    waits = limits["wait_for_capacity_s"]
+    parts = [
+        f"{plural(limits['max_attempts'], 'attempt')} that count",
+        f"{plural(limits['max_user_failures'], 'failure')} of the command",
+        f"{duration(waits)} of waiting for capacity" if waits else "no waiting for capacity",
+        f"{duration(limits['machine_max_s'])} for one machine",
+    ]
+    if limits["deadline"] is not None:
+        parts.append(f"the deadline {safe(limits['deadline'])}")
+    return f"Limits: {', '.join(parts)}."
+
+
+def _checks(checks: Iterable[Json]) -> list[str]:
+    found = list(checks)
+    well = [safe(check["name"]) for check in found if check["result"] == "ok"]
+    lines = []
+    if well:
+        first, *rest = output.paragraph(
+            f"{_sign('ok')} {plural(len(well), 'check')} well: {', '.join(well)}", "  "
+        )
+        lines += [_mark("ok") + first[1:], *rest]
+    for check in sorted((one for one in found if one["result"] != "ok"), key=_worst_first):
+        told = f"{_sign(check['result'])} {safe(check['name'])}: {safe(check['fact'])}"
+        first, *rest = output.paragraph(told, "  ")
+        lines += [_mark(check["result"]) + first[1:], *rest]
+        if check.get("cause"):
+            lines += output.paragraph(f"    cause: {safe(check['cause'])}", " " * 11)
+        if check.get("fix"):  # never broken: it is there to be pasted
+            lines.append(f"    fix: {safe(check['fix'])}")
+    return lines or ["No checks apply to this run."]
+
+
+def _worst_first(check: Json) -> int:
+    return 0 if check["result"] == "fail" else 1
+
+
+def _launch(plan: Json) -> list[str]:
+    launch = plan["launch"]
+    if launch is None:
+        return ["What a machine would be sent is not known; the lines above say why."]
+    metadata = launch.get("metadata")
+    hint = "spot submit --dry-run -o json shows all of it"
+    if isinstance(metadata, dict):
+        sizes = ", ".join(
+            f"{safe(key)} {size_text(len(str(value).encode()))}" for key, value in metadata.items()
+        )
+        return output.paragraph(f"Metadata of the first machine: {sizes}. {hint}.", "  ")
+    parts = ", ".join(
+        f"{safe(key)} {size_text(len(json.dumps(value)))}" for key, value in launch.items() if key != "kind"
+    )
+    return output.paragraph(
+        f"The first machine ({safe(launch.get('kind', 'machine'))}): {parts}. {hint}.", "  "
+    )
+
+
+def _paragraphs(texts: Iterable[str]) -> list[str]:
+    return [line for text in texts for line in output.paragraph(safe(text), "  ")]
+
+
+def _sign(result: str) -> str:
+    return MARKS.get(result, ("?", "white"))[0]
+
+
+def _mark(result: str) -> str:
+    return click.style(_sign(result), fg=MARKS.get(result, ("?", "white"))[1])

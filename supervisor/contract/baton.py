@@ -1,0 +1,332 @@
+"""The baton: the one object per run that says who may write, which checkpoint counts, and whether it is over.
+
+Shared with the agent: Python 3.8, standard library only. Every function takes the baton that was read and gives the
+baton to write with if-generation-match on the generation that was read, or raises `BatonRefused`. One object, because
+with a fence and a pointer in two objects an old agent can move the pointer after the fence has changed (RULES
+section 1). The supervisor may create, raise_next, mark_holder_gone, close, open_generation and purge; an agent may
+claim, leave, move_checkpoint, keep_best, drop_checkpoint, keep_results and finish.
+
+It names every checkpoint that is kept (`pointers`), each with the manifest of the results of the same moment
+(savedresults.py); what it does not name may be deleted, after it was changed.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Dict, Iterable, Optional, Tuple
+
+from supervisor.contract.identifiers import parse_launch_id
+
+CLAIM_WAIT_S = 150.0  # how long a newcomer waits for a holder that neither left nor is known gone
+NEWEST_KEPT = 2  # whatever the rule: when the newest does not verify on a new machine, there is one before it
+MILESTONES_KEPT = 100
+PURGED = "purged"
+
+# Verdicts of `standing`: what an agent with this launch id and machine id is to the baton.
+MINE, CLAIM, WAIT, OVER, OUTDATED = "mine", "claim", "wait", "over", "outdated"
+
+
+class BatonRefused(Exception):
+    """The change is not this caller's to make; the text says why. The caller stops and writes nothing more."""
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    name: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """One verified checkpoint: where its files lie and what they must contain.
+
+    `results`: the manifest of the results at the same moment; its name is an object key. None: saved by an agent that
+    did not keep them, or an entry that nothing resumes from (best*).
+    """
+
+    step: int
+    prefix: str
+    files: Tuple[FileEntry, ...]
+    results: Optional[FileEntry] = None
+
+
+@dataclass(frozen=True)
+class Keep:
+    """The run's rule: the newest `last`, the newest `best` named best*, and one milestone for each `every` steps."""
+
+    last: int = 3
+    best: int = 1
+    every: Optional[int] = None
+
+
+KEEP = Keep()
+
+
+@dataclass(frozen=True)
+class Next:
+    attempt: int
+    try_number: int
+    launch_id: str
+    nonce: str
+    holder_gone: bool = False
+
+
+@dataclass(frozen=True)
+class Holder:
+    attempt: int
+    launch_id: str
+    machine_id: str
+    left: bool = False
+
+
+@dataclass(frozen=True)
+class Done:
+    """Written by the holder when the work is done, after its results were verified in the store. `lost`: what the run
+    has written to its results and is not among them, each as a phrase with the reason."""
+
+    launch_id: str
+    prefix: str
+    results: Tuple[FileEntry, ...]
+    step: Optional[int] = None
+    total: Optional[int] = None
+    training_s: float = 0.0
+    from_zero: bool = False  # its steps are counted from 0: the last one is total - 1
+    lost: Tuple[str, ...] = ()
+    error: str = ""  # how the command failed after its last step; "" = exit 0
+
+
+@dataclass(frozen=True)
+class Baton:
+    supervisor_id: str
+    generation: int
+    next: Optional[Next] = None
+    holder: Optional[Holder] = None
+    checkpoint: Optional[Pointer] = None
+    previous: Tuple[Pointer, ...] = ()  # the ones before it, newest first
+    kept: Tuple[Pointer, ...] = ()  # milestones that left `previous`, highest step first
+    best: Tuple[Pointer, ...] = ()  # entries named best*, newest first; never resumed from
+    done: Optional[Done] = None
+    closed: Optional[str] = None
+    stop_consumed: Optional[str] = None  # object generation of the .stop marker that a resume has used up
+    last: Optional[FileEntry] = None  # manifest of the results at the end of an attempt; never resumed from
+
+
+# --- the supervisor's changes -------------------------------------------------------------------------------------
+
+
+def create(supervisor_id: str, generation: int) -> Baton:
+    return Baton(supervisor_id=supervisor_id, generation=generation)
+
+
+def raise_next(baton: Baton, launch_id: str, nonce: str, holder_gone: bool) -> Baton:
+    """Name the try that may claim next. Never goes back: a delayed raise of an older try is refused."""
+    generation, attempt, try_number = parse_launch_id(launch_id)
+    if baton.closed is not None:
+        raise BatonRefused("closed: %s" % baton.closed)
+    if baton.done is not None:
+        raise BatonRefused("the work is done")
+    if generation != baton.generation:
+        raise BatonRefused("the baton is of generation %d" % baton.generation)
+    if baton.next is not None and parse_launch_id(baton.next.launch_id) > (generation, attempt, try_number):
+        raise BatonRefused("try %s is already next" % baton.next.launch_id)
+    return replace(baton, next=Next(attempt, try_number, launch_id, nonce, holder_gone))
+
+
+def mark_holder_gone(baton: Baton, launch_id: str) -> Baton:
+    """The machine of every holder older than `launch_id` is known gone: the newcomer need not wait."""
+    if baton.next is None or baton.next.launch_id != launch_id:
+        raise BatonRefused("another try is next")
+    return replace(baton, next=replace(baton.next, holder_gone=True))
+
+
+def close(baton: Baton, reason: str) -> Baton:
+    """No agent writes after this. The first reason stays."""
+    return baton if baton.closed is not None else replace(baton, closed=reason)
+
+
+def open_generation(baton: Baton, generation: int, rerun: bool, stop_consumed: Optional[str]) -> Baton:
+    """A resume: `done` and `closed` are cleared, checkpoints are kept unless the run starts over (`rerun`). The best
+    ones stay even then, until there are new ones: who starts over does not know yet whether the new ones are better.
+
+    The holder counts as left: what `closed` took from an agent that was cut off meanwhile, a resume must not give back.
+    """
+    if generation <= baton.generation:
+        return baton
+    holder = None if baton.holder is None else replace(baton.holder, left=True)
+    return Baton(
+        supervisor_id=baton.supervisor_id,
+        generation=generation,
+        holder=holder,
+        checkpoint=None if rerun else baton.checkpoint,
+        previous=() if rerun else baton.previous,
+        kept=() if rerun else baton.kept,
+        best=baton.best,
+        last=None if rerun else baton.last,
+        stop_consumed=stop_consumed or baton.stop_consumed,
+    )
+
+
+def purge(baton: Baton) -> Baton:
+    """The run's files are about to be deleted: nothing is named any more, and no agent writes after this."""
+    return replace(baton, checkpoint=None, previous=(), kept=(), best=(), last=None, done=None, closed=PURGED)
+
+
+# --- the agent's changes ------------------------------------------------------------------------------------------
+
+
+def standing(baton: Baton, launch_id: str, machine_id: str, waited_s: float) -> str:
+    """What this agent is: MINE (holder), CLAIM (may claim now), WAIT, OVER (closed or done), OUTDATED (must stop).
+
+    `waited_s` runs on the agent's own monotonic clock since it first saw itself as next.
+    """
+    holder = baton.holder
+    if baton.closed is not None or (baton.done is not None and baton.done.launch_id != launch_id):
+        return OVER
+    if holder is not None and holder.launch_id == launch_id:
+        return MINE if holder.machine_id == machine_id and not holder.left else OUTDATED
+    if baton.next is None or baton.next.launch_id != launch_id:
+        return OUTDATED
+    free = holder is None or holder.left or baton.next.holder_gone
+    return CLAIM if free or waited_s >= CLAIM_WAIT_S else WAIT
+
+
+def claim(baton: Baton, launch_id: str, machine_id: str, waited_s: float) -> Baton:
+    verdict = standing(baton, launch_id, machine_id, waited_s)
+    if verdict == MINE:
+        return baton
+    if verdict != CLAIM or baton.next is None:
+        raise BatonRefused("cannot claim: %s" % verdict)
+    return replace(baton, holder=Holder(baton.next.attempt, launch_id, machine_id))
+
+
+def leave(baton: Baton, launch_id: str, machine_id: str) -> Baton:
+    """The holder has finished its last save. Allowed after `closed` too: it only says that nobody writes."""
+    holder = baton.holder
+    if holder is None or (holder.launch_id, holder.machine_id) != (launch_id, machine_id):
+        raise BatonRefused("not the holder")
+    return replace(baton, holder=replace(holder, left=True))
+
+
+def move_checkpoint(
+    baton: Baton, launch_id: str, machine_id: str, pointer: Pointer, keep: Keep = KEEP
+) -> Baton:
+    """Point to a verified checkpoint; what `keep` does not keep is named no more. A newer `next` does not forbid it:
+    the save in flight is finished first. The results at an earlier end are older than this checkpoint's."""
+    _require_holder(baton, launch_id, machine_id)
+    if baton.checkpoint == pointer:
+        return baton
+    before = () if baton.checkpoint is None else (baton.checkpoint, *baton.previous)
+    room = max(NEWEST_KEPT, keep.last) - 1
+    kept = milestones((*baton.kept, *reversed(before[room:])), keep.every)
+    best = baton.best[: keep.best]
+    return replace(baton, checkpoint=pointer, previous=before[:room], kept=kept, best=best, last=None)
+
+
+def milestones(found: Iterable[Pointer], every: Optional[int]) -> Tuple[Pointer, ...]:
+    """Of each full `every` steps the first checkpoint at or after them, highest first; the oldest go when there are too
+    many. One that fails to hit a multiple (after a resume, or because steps are saved by the clock) counts for it."""
+    first: Dict[int, Pointer] = {}
+    for pointer in found:
+        reached = pointer.step // every if every else 0
+        if reached and (reached not in first or pointer.step < first[reached].step):
+            first[reached] = pointer
+    return tuple(first[reached] for reached in sorted(first, reverse=True)[:MILESTONES_KEPT])
+
+
+def keep_best(baton: Baton, launch_id: str, machine_id: str, pointer: Pointer, keep: Keep = KEEP) -> Baton:
+    """Name a verified entry called best*; of them the newest `keep.best` stay."""
+    _require_holder(baton, launch_id, machine_id)
+    if baton.best[:1] == (pointer,):
+        return baton
+    return replace(baton, best=(pointer, *baton.best)[: keep.best])
+
+
+def drop_checkpoint(baton: Baton, launch_id: str, machine_id: str) -> Baton:
+    """The newest checkpoint did not verify: the one before it counts now, after the last of these the newest
+    milestone."""
+    _require_holder(baton, launch_id, machine_id)
+    if baton.previous:
+        return replace(baton, checkpoint=baton.previous[0], previous=baton.previous[1:])
+    return replace(baton, checkpoint=next(iter(baton.kept), None), kept=baton.kept[1:])
+
+
+def keep_results(baton: Baton, launch_id: str, machine_id: str, manifest: FileEntry) -> Baton:
+    """Name the results at the end of an attempt: for people, no resume starts from them."""
+    _require_holder(baton, launch_id, machine_id)
+    return replace(baton, last=manifest)
+
+
+def saved_results(baton: Baton) -> Tuple[FileEntry, ...]:
+    """Every manifest of results that is kept, the newest first."""
+    newest = () if baton.last is None else (baton.last,)
+    return (*newest, *(pointer.results for pointer in pointers(baton) if pointer.results is not None))
+
+
+def pointers(baton: Baton) -> Tuple[Pointer, ...]:
+    """Everything that is kept: the newest first, then milestones, then the best ones."""
+    return (*((baton.checkpoint,) if baton.checkpoint else ()), *baton.previous, *baton.kept, *baton.best)
+
+
+def finish(baton: Baton, machine_id: str, done: Done) -> Baton:
+    _require_holder(baton, done.launch_id, machine_id)
+    return replace(baton, done=done, last=None)
+
+
+def _require_holder(baton: Baton, launch_id: str, machine_id: str) -> None:
+    verdict = standing(baton, launch_id, machine_id, 0.0)
+    if verdict != MINE:
+        raise BatonRefused("not the holder: %s" % verdict)
+
+
+# --- bytes --------------------------------------------------------------------------------------------------------
+
+
+def encode(baton: Baton) -> bytes:
+    return json.dumps(asdict(baton), indent=1, sort_keys=True).encode()
+
+
+def decode(raw: bytes) -> Baton:
+    """The baton in `raw`; ValueError when it is torn or not a baton."""
+    try:
+        data = json.loads(raw)
+        return Baton(
+            supervisor_id=data["supervisor_id"],
+            generation=int(data["generation"]),
+            next=Next(**data["next"]) if data.get("next") else None,
+            holder=Holder(**data["holder"]) if data.get("holder") else None,
+            checkpoint=_pointer(data.get("checkpoint")),
+            previous=_pointers(data.get("previous")),
+            kept=_pointers(data.get("kept")),
+            best=_pointers(data.get("best")),
+            last=_entry(data.get("last")),
+            done=_done(data.get("done")),
+            closed=data.get("closed"),
+            stop_consumed=data.get("stop_consumed"),
+        )
+    except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        raise ValueError("not a baton: %s" % error) from None
+
+
+def _pointer(data: Optional[Dict[str, Any]]) -> Optional[Pointer]:
+    if not data:
+        return None
+    files = tuple(FileEntry(**entry) for entry in data["files"])
+    return Pointer(int(data["step"]), data["prefix"], files, _entry(data.get("results")))
+
+
+def _entry(data: Optional[Dict[str, Any]]) -> Optional[FileEntry]:
+    return FileEntry(**data) if data else None
+
+
+def _pointers(data: Optional[Iterable[Any]]) -> Tuple[Pointer, ...]:
+    """None: a baton that was written before this field."""
+    return tuple(pointer for pointer in map(_pointer, data or ()) if pointer is not None)
+
+
+def _done(data: Optional[Dict[str, Any]]) -> Optional[Done]:
+    if not data:
+        return None
+    files = tuple(FileEntry(**entry) for entry in data["results"])
+    return Done(**{**data, "results": files, "lost": tuple(data.get("lost") or ())})

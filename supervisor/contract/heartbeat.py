@@ -1,0 +1,331 @@
+"""The beat: what the agent beside the training says, and the only thing the supervisor believes of it.
+
+Shared with the agent: Python 3.8, standard library only. A beat is untrusted input (RULES section 6): `parse` checks
+size, types and bounds, and raises `BeatRejected` for anything else, so that a forged or absurd beat can reset nothing.
+A beat is a pulse; only a change of (step, checkpoint_step) is progress.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from typing import Any, Dict, Iterator, Mapping, Optional, Tuple
+
+from supervisor.contract import beat_telemetry
+from supervisor.contract.identifiers import is_run_id, parse_launch_id
+
+MAX_BYTES = 10_240
+# A stored beat is custom metadata of its object too: a bucket takes 8 KiB of it, names and values together.
+MAX_STORED_BYTES = 8_000
+MAX_COUNT = 10**15  # steps, sequence numbers: beyond any training, below 2**53
+MAX_TEXT = 300
+MAX_METRICS = 16
+MAX_RECENT_BYTES = 2000  # all ASCII
+MAX_PRUNED = 8  # checkpoints that one beat names; 40 characters of reason each
+
+BOOT, IMAGE, DRIVER = "boot", "image", "driver"
+RESTORE, TRAINING, CHECKPOINT, EVALUATION = "restore", "training", "checkpoint", "evaluation"
+FINISHING, FINISHED = "finishing", "finished"
+PHASES = (BOOT, IMAGE, DRIVER, RESTORE, TRAINING, CHECKPOINT, EVALUATION, FINISHING, FINISHED)
+BEFORE_CLAIM = (BOOT, IMAGE, DRIVER)
+
+# Why an agent stops itself without an exit of the command (`left`).
+SUPERSEDED, CUT_OFF, CLOSED, STOPPED, NOTICED, EXPIRED = (
+    "superseded", "cut_off", "closed", "stopped", "noticed", "expired",
+)  # fmt: skip
+# The same, before the command was started: fewer GPUs than promised; a code bundle that is missing or damaged.
+NO_GPU, NO_CODE = "no_gpu", "no_code"
+# An image that does not exist, may not be pulled or has no Python; a secret that the machine's account cannot read; a
+# container that could not be started.
+NO_IMAGE, NO_SECRET, NO_START = "no_image", "no_secret", "no_start"
+LEFT = (
+    SUPERSEDED, CUT_OFF, CLOSED, STOPPED, NOTICED, EXPIRED, NO_GPU, NO_CODE, NO_IMAGE, NO_SECRET, NO_START,
+)  # fmt: skip
+
+
+class BeatRejected(ValueError):
+    """The bytes are not a beat we accept; the text says which rule they broke and never echoes the input."""
+
+
+# Words in a command's last lines that tell more of its end than the very last line does.
+GPU_OOM_WORDS = ("CUDA out of memory", "OutOfMemoryError")
+DISK_FULL_WORDS = (
+    "No space left on device", "[Errno 28]", "Disk quota exceeded", "basic_ios::clear: iostream error",
+    "unexpected pos",
+)  # fmt: skip
+# An error of these only says that another process failed, or lost the one that did.
+LAUNCHER_WORDS = (
+    "ChildFailedError",
+    "CalledProcessError",
+    "ProcessRaisedException",
+    "ProcessExitedException",
+    "NCCL",
+)
+WORKER_KILLED_WORDS = ("killed by signal: Killed", "died with <Signals.SIGKILL", "BrokenProcessPool")
+
+# How the last line of an exit begins when the command was not even looked for: its folder could not be entered.
+NOT_FOUND_CODES = (126, 127)  # of a shell whose command it could not start
+NO_WORKDIR = "the working directory "
+# The same, where the conda environment that it should be started in is missing.
+NO_CONDA = "the conda environment "
+NO_VENV = "the virtual environment "
+NO_MODULE = "ModuleNotFoundError:"  # how Python says it
+# How the message of an agent that left with NO_CODE begins.
+BAD_CODE = "the code bundle "
+
+
+@dataclass(frozen=True)
+class Exit:
+    """How the command ended: exit code or signal, whether our TERM or KILL caused it, and its last words."""
+
+    code: Optional[int]
+    signal: Optional[int]
+    sent_by_us: bool
+    ran_s: float = 0.0
+    last_line: str = ""
+    retry_named: bool = False  # an exit code or log pattern of the run's `retry` rules matched
+    oom_kills: Optional[int] = None  # by the kernel, in our cgroup, while it ran; None = not countable
+    disk_full: str = ""  # which folder had no bytes or no inodes left at the end, with its figures
+    after_work: bool = False  # it failed after the last step, with its results written
+
+    @property
+    def work_done(self) -> bool:
+        return self.code == 0 or self.after_work
+
+    @property
+    def not_entered(self) -> bool:
+        """Its folder could not be entered, or its environment is missing: nothing is known of the command itself."""
+        missing = (NO_WORKDIR, NO_CONDA, NO_VENV)
+        return self.code in NOT_FOUND_CODES and self.ran_s == 0 and self.last_line.startswith(missing)
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """Checkpoints that this agent has removed from the store: how many so far, and (step, why) of the last few."""
+
+    count: int
+    last: Tuple[Tuple[int, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Beat:
+    """One heartbeat. `sequence` counts the agent's beats from 1; clocks of the machine are never compared."""
+
+    run_id: str
+    attempt: int
+    launch_id: str
+    machine_id: str
+    boot_id: str
+    sequence: int
+    phase: str
+    nonce: str = ""
+    step: Optional[int] = None
+    total: Optional[int] = None
+    checkpoint_step: Optional[int] = None  # newest checkpoint that was uploaded, verified and pointed to
+    resumed_from: Optional[int] = None  # None: this attempt began from nothing, or has not restored yet
+    steps_per_s: Optional[float] = None
+    notice_s: Optional[float] = None  # seconds to the preemption that this machine was told of
+    left: Optional[str] = None  # the agent stopped itself: one of LEFT
+    stop_generation: Optional[str] = None  # object generation of the .stop marker that the agent saw
+    exit: Optional[Exit] = None
+    message: str = ""  # a short fact for the status sentence, such as "pulling image (4.1 GB)"
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    rejected_checkpoint: Optional[int] = None  # not restored, because it did not verify; message says why
+    telemetry: str = ""  # JSON text for beat_telemetry.decode; "" = this beat tells none
+    pruned: Optional[Pruned] = None
+    from_zero: Optional[bool] = None  # its steps are counted from 0; None = it has reported none yet
+    up_s: Optional[float] = None  # how long the agent has run, by its own monotonic clock
+    recent: str = ""  # text for recent_points.decode: points of a young training; "" = it carries none
+
+
+def encode(beat: Beat) -> bytes:
+    """The beat as compact JSON; absent fields are left out (absent is not zero)."""
+    raw = {name: value for name, value in vars(beat).items() if value not in (None, "", {})}
+    if beat.exit is not None:
+        raw["exit"] = {name: value for name, value in vars(beat.exit).items() if value is not None}
+    if beat.pruned is not None:
+        raw["pruned"] = vars(beat.pruned)
+    return json.dumps(raw, separators=(",", ":"), allow_nan=False).encode()
+
+
+def encode_within(beat: Beat, max_bytes: int) -> bytes:
+    """The same in at most `max_bytes`, as far as names and figures that are never given up let it: recent points
+    give way first, then telemetry, what was pruned, metrics, and the ends of texts."""
+    text = encode(beat)
+    smaller = _smaller(beat)
+    while len(text) > max_bytes:
+        less = next(smaller, None)
+        if less is None:
+            break
+        text = encode(less)
+    return text
+
+
+def _smaller(beat: Beat) -> Iterator[Beat]:
+    if beat.recent:
+        beat = replace(beat, recent="")
+        yield beat
+    for told in beat_telemetry.shorter(beat.telemetry):
+        beat = replace(beat, telemetry=told)
+        yield beat
+    if beat.pruned is not None:
+        beat = replace(beat, pruned=Pruned(beat.pruned.count))
+        yield beat
+    for kept in (MAX_METRICS // 2, 2, 0):
+        beat = replace(beat, metrics=dict(list(beat.metrics.items())[:kept]))
+        yield beat
+    for chars in (120, 60, 0):
+        end = beat.exit
+        if end is not None:
+            end = replace(end, last_line=end.last_line[:chars], disk_full=end.disk_full[:chars])
+        beat = replace(beat, message=beat.message[:chars], exit=end)
+        yield beat
+
+
+def parse(raw: bytes) -> Beat:
+    """The beat in `raw`. Unknown fields are ignored, so that newer agents can speak to older supervisors."""
+    if len(raw) > MAX_BYTES:
+        raise BeatRejected("larger than %d bytes" % MAX_BYTES)
+    try:
+        data = json.loads(raw)
+    except (ValueError, RecursionError):
+        raise BeatRejected("not JSON") from None
+    if not isinstance(data, dict):
+        raise BeatRejected("not a JSON object")
+    return _from_dict(data)
+
+
+def _from_dict(data: Dict[str, Any]) -> Beat:
+    run_id, launch = _text(data, "run_id"), _text(data, "launch_id")
+    if not is_run_id(run_id):
+        raise BeatRejected("run_id is not a run id")
+    try:
+        attempt = parse_launch_id(launch)[1]
+    except ValueError:
+        raise BeatRejected("launch_id is not <generation>.<attempt>.<try>") from None
+    if _count(data, "attempt") != attempt:
+        raise BeatRejected("attempt differs from launch_id")
+    phase, left = _text(data, "phase"), _text(data, "left") or None
+    if phase not in PHASES:
+        raise BeatRejected("unknown phase")
+    if left is not None and left not in LEFT:
+        raise BeatRejected("unknown reason in left")
+    return Beat(
+        run_id=run_id,
+        attempt=attempt,
+        launch_id=launch,
+        machine_id=_text(data, "machine_id"),
+        boot_id=_text(data, "boot_id"),
+        sequence=_count(data, "sequence") or 0,
+        phase=phase,
+        nonce=_text(data, "nonce"),
+        step=_count(data, "step"),
+        total=_count(data, "total"),
+        checkpoint_step=_count(data, "checkpoint_step"),
+        resumed_from=_count(data, "resumed_from"),
+        rejected_checkpoint=_count(data, "rejected_checkpoint"),
+        steps_per_s=_number(data, "steps_per_s"),
+        notice_s=_number(data, "notice_s"),
+        left=left,
+        stop_generation=_text(data, "stop_generation") or None,
+        exit=_exit(data.get("exit")),
+        message=_text(data, "message"),
+        metrics=_metrics(data.get("metrics")),
+        telemetry=beat_telemetry.as_told(data.get("telemetry")),
+        pruned=_pruned(data.get("pruned")),
+        from_zero=data["from_zero"] if isinstance(data.get("from_zero"), bool) else None,
+        up_s=_seconds(data, "up_s"),
+        recent=_recent(data.get("recent")),
+    )
+
+
+def _text(data: Mapping[str, Any], name: str) -> str:
+    value = data.get(name, "")
+    if not isinstance(value, str) or len(value) > MAX_TEXT or "\x00" in value:
+        raise BeatRejected("%s is not a text of at most %d characters" % (name, MAX_TEXT))
+    # A lone surrogate is legal JSON and cannot be stored or sent on as UTF-8.
+    return value if value.isascii() else value.encode("utf-8", "replace").decode()
+
+
+def _recent(value: Any) -> str:
+    """Unread, and never a reason to refuse a beat: it is drawn, and nothing is decided by it."""
+    fits = (
+        isinstance(value, str) and len(value) <= MAX_RECENT_BYTES and value.isascii() and "\x00" not in value
+    )
+    return value if fits else ""
+
+
+def _count(data: Mapping[str, Any], name: str) -> Optional[int]:
+    value = data.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_COUNT:
+        raise BeatRejected("%s is not a count from 0 to 10**15" % name)
+    return value
+
+
+def _number(data: Mapping[str, Any], name: str) -> Optional[float]:
+    return _finite(data.get(name), name)
+
+
+def _seconds(data: Mapping[str, Any], name: str) -> Optional[float]:
+    value = _number(data, name)
+    if value is not None and value < 0:
+        raise BeatRejected("%s is negative" % name)
+    return value
+
+
+def _finite(value: Any, what: str) -> Optional[float]:
+    if value is None:
+        return None
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not -1e18 < value < 1e18:
+        raise BeatRejected("%s is not a finite number" % what)
+    return float(value)
+
+
+def _metrics(value: Any) -> Dict[str, float]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict) or len(value) > MAX_METRICS:
+        raise BeatRejected("metrics is not an object of at most %d numbers" % MAX_METRICS)
+    found = {}
+    for key in value:
+        number = _finite(value[key], "a metric")
+        name = key.encode("utf-8", "replace").decode()
+        if number is not None and len(name) <= 64 and name.isprintable():
+            found[name] = number
+    return found
+
+
+def _pruned(value: Any) -> Optional[Pruned]:
+    if value is None:
+        return None
+    last = value.get("last", []) if isinstance(value, dict) else None
+    if not isinstance(last, list) or len(last) > MAX_PRUNED:
+        raise BeatRejected("pruned is not an object with a list of at most %d checkpoints" % MAX_PRUNED)
+    found = []
+    for one in last:
+        step = _count({"step": one[0]}, "step") if isinstance(one, list) and len(one) == 2 else None
+        why = _text({"why": one[1]}, "why") if step is not None else ""
+        if step is None or not 0 < len(why) <= 40:
+            raise BeatRejected("a pruned checkpoint is not a step and a short reason")
+        found.append((step, why))
+    return Pruned(_count(value, "count") or 0, tuple(found))
+
+
+def _exit(value: Any) -> Optional[Exit]:
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise BeatRejected("exit is not an object")
+    return Exit(
+        code=_count(value, "code"),
+        signal=_count(value, "signal"),
+        sent_by_us=value.get("sent_by_us") is True,
+        ran_s=_number(value, "ran_s") or 0.0,
+        last_line=_text(value, "last_line"),
+        retry_named=value.get("retry_named") is True,
+        oom_kills=_count(value, "oom_kills"),
+        disk_full=_text(value, "disk_full"),
+        after_work=value.get("after_work") is True,
+    )

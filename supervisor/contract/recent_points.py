@@ -1,0 +1,119 @@
+"""The last points of a young training: one in five seconds of its first minutes, carried by every beat as one text.
+
+Shared with the agent: Python 3.8, standard library only. A short run sends few beats; with these its chart is a curve
+all the same. Names of metrics stand once, points in columns below them:
+
+  {"names": ["loss"], "points": [[31.5, 120, 4.2, 0.31], [36.5, 141, 4.2, null]]}    up_s, step, steps_per_s, metrics
+
+A beat carries the last two minutes, so that none is missed where beats are stored or looked at once a minute.
+Untrusted input, like the beat: what cannot be read is no point, and no reason to refuse a beat.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any, Deque, Dict, Iterable, List, Mapping, Optional, Tuple
+
+from supervisor.contract.heartbeat import MAX_COUNT, MAX_METRICS, MAX_RECENT_BYTES
+
+EVERY_S = 5.0
+COLLECTED_S = 420.0  # of the agent's life; after that a point a minute tells enough
+MAX_POINTS = 24
+CARRIED_S = COLLECTED_S + MAX_POINTS * EVERY_S  # no beat of an older agent carries any
+FEWER_METRICS = (4, 2, 1)  # as many as there is room for
+_FIXED = 3  # columns before those of metrics
+
+
+@dataclass(frozen=True)
+class RecentPoint:
+    """`up_s`: how long the agent had run, by its own monotonic clock."""
+
+    up_s: float
+    step: int
+    steps_per_s: Optional[float] = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+class RecentPoints:
+    """What an agent has noted; a few KB at most. Used under its caller's lock."""
+
+    def __init__(self) -> None:
+        self._points: Deque[RecentPoint] = deque(maxlen=MAX_POINTS)
+
+    def note(self, point: RecentPoint) -> None:
+        early = self._points and point.up_s < self._points[-1].up_s + EVERY_S
+        if point.up_s < COLLECTED_S and not early:
+            self._points.append(point)
+
+    def text(self, up_s: float) -> str:
+        """For a beat that is made now."""
+        if up_s >= CARRIED_S:
+            self._points.clear()
+        return encode(self._points)
+
+
+def encode(points: Iterable[RecentPoint]) -> str:
+    """At most MAX_RECENT_BYTES, all ASCII; "" where there are none."""
+    told = list(points)[-MAX_POINTS:]
+    names = list(told[-1].metrics) if told else []
+    for kept in FEWER_METRICS:
+        text = _text(told, names[:kept])
+        if len(text) <= MAX_RECENT_BYTES:
+            return text
+    return _text(told, [])
+
+
+def _text(points: List[RecentPoint], names: List[str]) -> str:
+    if not points:
+        return ""
+    rows = [
+        [round(one.up_s, 1), one.step, _short(one.steps_per_s), *(_short(one.metrics.get(name)) for name in names)]
+        for one in points
+    ]  # fmt: skip
+    return json.dumps({"names": names, "points": rows}, separators=(",", ":"), allow_nan=False)
+
+
+def _short(figure: Optional[float]) -> Optional[float]:
+    return None if figure is None else float("%.5g" % figure)
+
+
+def decode(text: str) -> Tuple[RecentPoint, ...]:
+    """In order of time. Never raises: () for what is not such a text, and without the points that are absurd."""
+    try:
+        data = json.loads(text) if text else None
+    except (ValueError, RecursionError):
+        return ()
+    names = data.get("names") if isinstance(data, dict) else None
+    rows = data.get("points") if isinstance(data, dict) else None
+    if not isinstance(names, list) or not isinstance(rows, list) or not all(map(_is_name, names)):
+        return ()
+    found: List[RecentPoint] = []
+    for row in rows[:MAX_POINTS]:
+        point = _point(row, names[:MAX_METRICS])
+        if point is not None and (not found or point.up_s > found[-1].up_s):
+            found.append(point)
+    return tuple(found)
+
+
+def _point(row: Any, names: List[str]) -> Optional[RecentPoint]:
+    if not isinstance(row, list) or len(row) < _FIXED:
+        return None
+    up_s, step, pace = row[:_FIXED]
+    told = type(step) is int and 0 <= step <= MAX_COUNT
+    if not told or not _is_figure(up_s) or not 0 <= up_s < CARRIED_S:
+        return None
+    metrics: Dict[str, float] = {
+        name: float(value) for name, value in zip(names, row[_FIXED:]) if _is_figure(value)
+    }
+    return RecentPoint(float(up_s), step, float(pace) if _is_figure(pace) else None, metrics)
+
+
+def _is_name(name: Any) -> bool:
+    return isinstance(name, str) and len(name) <= 64 and name.isprintable()
+
+
+def _is_figure(value: Any) -> bool:
+    """NaN and infinity are not below 1e18, True is no number."""
+    return type(value) in (int, float) and -1e18 < value < 1e18

@@ -1,0 +1,1 @@
+"""The errors of every object store, and the store that is a folder."""

@@ -1,0 +1,296 @@
+"""Objects in a folder: the one implementation, used by the agent and (through objectstores/filesystem.py) the server.
+
+An object is a plain file at root/<key>, so that people read checkpoints and results with ordinary tools. Its
+generation is the file's time of change in nanoseconds, set before the file gets its name: strictly above every
+earlier one of that key, deleted ones included (the lock file's own time remembers those). A write is: temporary file,
+fsync; then, under the key's lock, compare, sidecar (metadata), rename; then fsync of the folder. A kill at any point
+leaves the old object or the new one. A marker file tells a store from the empty folder of a disk that is not mounted.
+`updated` is the inode's ctime: the file system's own clock, which no writer can set.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat as stat_module
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Callable, ContextManager, Iterator, List, Mapping, Optional, Tuple, Union
+from urllib.parse import unquote, urlsplit
+
+from supervisor.contract.stores import durable
+from supervisor.contract.stores.answers import answering
+from supervisor.contract.stores.errors import (
+    ABSENT,
+    MAX_PAGE,
+    ObjectInfo,
+    Page,
+    PreconditionFailed,
+    StoreUnavailable,
+    check_key,
+    check_metadata,
+    check_page_size,
+    check_prefix,
+)
+from supervisor.contract.stores.sidecars import Sidecars, key_hash
+from supervisor.contract.stores.walking import LOCKS, MARKER, META, RESERVED, TMP, check_free, keys_under
+
+_MARKER_TEXT = b"An object store of Spot Supervisor. Without this file the store counts as not mounted.\n"
+_ORPHAN_S = 3600.0  # a temporary file this old has lost its writer
+# Larger pieces go back to the system each time: their page faults cost more than the read.
+_CHUNK_BYTES = 1 << 18
+_TRIES = 100  # of a reader that meets a new generation at each look
+
+StrPath = Union[str, "os.PathLike[str]"]
+
+
+class FolderStore:
+    """See ports/objectstore.ObjectStore for each method's promise; errors are those of contract/stores/errors.py."""
+
+    lock_wait_s = 10.0  # a writer that was frozen while it held a lock must not freeze the others for ever
+
+    def __init__(self, root: StrPath) -> None:
+        """Touches nothing: a store that is not there answers StoreUnavailable until it is."""
+        self.root = os.path.abspath(os.fspath(root))
+        self.url = Path(self.root).as_uri()
+        self._marker = os.path.join(self.root, MARKER)
+        self._tmp = os.path.join(self.root, TMP)
+        self._sidecars = Sidecars(os.path.join(self.root, META), self._tmp)
+        self._next_sweep = 0.0
+
+    @classmethod
+    def create(cls, root: StrPath) -> FolderStore:
+        """The store at `root`, made if it is not one yet. StoreUnavailable when the folder holds other things."""
+        store = cls(root)
+        with store._answering("create", ""):
+            durable.make_folders(store.root)
+            others = [name for name in os.listdir(store.root) if name not in RESERVED]
+            if others and not os.path.exists(store._marker):
+                raise StoreUnavailable("%s is neither empty nor an object store" % store.root)
+            for name in (TMP, META, LOCKS):
+                durable.make_folders(os.path.join(store.root, name))
+            if not os.path.exists(store._marker):
+                durable.replace_file(store._tmp, store._marker, _MARKER_TEXT)
+        return store
+
+    @classmethod
+    def at(cls, url: str) -> FolderStore:
+        """The store that a `file:///...` URL names. ValueError for any other URL."""
+        parts = urlsplit(url)
+        local = parts.scheme == "file" and parts.netloc in {"", "localhost"} and parts.path.startswith("/")
+        if not local or parts.query or parts.fragment:
+            raise ValueError("not the URL of a folder: %r" % url)
+        return cls(unquote(parts.path))
+
+    # --- writing --------------------------------------------------------------------------------------------------
+
+    def put(
+        self,
+        key: str,
+        data: bytes,
+        if_generation: Optional[str] = None,
+        metadata: Optional[Mapping[str, str]] = None,
+    ) -> ObjectInfo:
+        check_metadata(metadata or {})
+        return self._write(key, lambda target: durable.write_all(target, data), if_generation, metadata or {})
+
+    def put_file(self, key: str, path: StrPath, if_generation: Optional[str] = None) -> ObjectInfo:
+        """OSError when the file at `path` cannot be opened: that is the caller's file, not the store's."""
+        with open(path, "rb", buffering=0) as source:
+            return self._write(
+                key, lambda target: durable.copy_all(source.fileno(), target), if_generation, {}
+            )
+
+    def _write(
+        self, key: str, fill: Callable[[int], None], if_generation: Optional[str], metadata: Mapping[str, str]
+    ) -> ObjectInfo:
+        path = self._path(key)
+        with self._answering("write", key):
+            self._sweep()
+            descriptor, tmp = durable.new_file(self._tmp)
+            try:
+                fill(descriptor)
+                generation = durable.stamp(descriptor)
+                with self._locked(key) as lock:
+                    present = self._present(path)
+                    _require(key, present, if_generation)
+                    taken = max(present or 0, os.fstat(lock).st_mtime_ns)
+                    if generation <= taken:
+                        generation = durable.stamp(descriptor, above_ns=taken)
+                    if metadata:
+                        self._sidecars.write(key, generation, metadata, present)
+                    durable.rename_into(tmp, path)
+                    if not metadata:
+                        self._sidecars.drop(key)
+                written = os.fstat(descriptor)
+            finally:
+                os.close(descriptor)
+                durable.unlink_quietly(tmp)
+            self._settle(key, path)
+        return _info(key, written, metadata)
+
+    def delete(self, key: str, if_generation: Optional[str] = None) -> bool:
+        path = self._path(key)
+        with self._answering("delete", key):
+            with self._locked(key) as lock:
+                present = self._present(path)
+                if present is None:
+                    self._clock_s()
+                    return False
+                _require(key, present, if_generation)
+                durable.raise_stamp(lock, present)
+                os.unlink(path)
+                self._sidecars.drop(key)
+            self._settle(key, path)
+            durable.remove_empty_folders(os.path.dirname(path), self.root)
+        return True
+
+    def _settle(self, key: str, path: str) -> None:
+        """The change was made and others see it; only whether it outlives a power cut is open."""
+        try:
+            durable.sync_folder(os.path.dirname(path))
+        except OSError as error:
+            raise StoreUnavailable(
+                "%r was changed, but its folder was not synced: %s" % (key, error)
+            ) from error
+
+    # --- reading --------------------------------------------------------------------------------------------------
+
+    def get(self, key: str) -> Tuple[bytes, ObjectInfo]:
+        path = self._path(key)
+        with self._answering("read", key):
+            for _ in range(_TRIES):
+                with _opened(path) as descriptor:
+                    seen = os.fstat(descriptor)
+                    data = b"".join(_chunks(descriptor, None))
+                metadata = self._sidecars.of(key, seen.st_mtime_ns, path)
+                if metadata is not None:
+                    return data, _info(key, seen, metadata)
+            raise StoreUnavailable("%s: %r changes faster than it can be read" % (self.root, key))
+
+    def read(self, key: str, offset: int = 0, length: Optional[int] = None) -> Iterator[bytes]:
+        """Errors come with the first bytes asked for."""
+        path = self._path(key)
+        if offset < 0 or (length is not None and length < 0):
+            raise ValueError("offset and length are not negative")
+        with self._answering("read", key), _opened(path) as descriptor:
+            os.lseek(descriptor, offset, os.SEEK_SET)
+            yield from _chunks(descriptor, length)
+
+    def stat(self, key: str) -> ObjectInfo:
+        path = self._path(key)
+        with self._answering("read", key):
+            info = self._look(key, path)
+            if info is None:
+                raise FileNotFoundError(errno.ENOENT, "no plain file", key)
+            return info
+
+    def pages(self, prefix: str, page_size: int = MAX_PAGE) -> Iterator[Page]:
+        check_prefix(prefix)
+        check_page_size(page_size)
+        if "/" in prefix:
+            check_free(prefix)
+        objects: List[ObjectInfo] = []
+        told = False
+        with self._answering("list", prefix):
+            for key in keys_under(self.root, prefix):
+                try:
+                    info = self._look(key, self.root + "/" + key)
+                except FileNotFoundError:  # deleted since its name was read
+                    continue
+                if info is not None:
+                    objects.append(info)
+                if len(objects) == page_size:
+                    yield Page(tuple(objects), self._clock_s())
+                    told, objects = True, []
+            if objects or not told:
+                yield Page(tuple(objects), self._clock_s())
+            else:
+                self._clock_s()  # proof that the disk is still there: an unmounted one ends a walk early
+
+    def _look(self, key: str, path: str) -> Optional[ObjectInfo]:
+        """The object at `path`, None when something lies there that is no plain file. FileNotFoundError."""
+        for _ in range(_TRIES):
+            seen = os.stat(path)
+            if not stat_module.S_ISREG(seen.st_mode):
+                return None
+            metadata = self._sidecars.of(key, seen.st_mtime_ns, path)
+            if metadata is not None:
+                return _info(key, seen, metadata)
+        raise StoreUnavailable("%s: %r changes faster than it can be read" % (self.root, key))
+
+    # --- the folder itself ----------------------------------------------------------------------------------------
+
+    def _path(self, key: str) -> str:
+        check_key(key)
+        check_free(key)
+        return os.path.join(self.root, key)
+
+    def _present(self, path: str) -> Optional[int]:
+        """The object's generation, None when there is no object."""
+        try:
+            seen = os.stat(path)
+        except FileNotFoundError:
+            return None
+        return None if stat_module.S_ISDIR(seen.st_mode) else seen.st_mtime_ns
+
+    def _locked(self, key: str) -> ContextManager[int]:
+        return durable.locked(os.path.join(self.root, LOCKS, key_hash(key)[:2]), self.lock_wait_s)
+
+    def _clock_s(self) -> float:
+        """The file system's own time (on a network disk the server's), and proof that the store is mounted."""
+        os.utime(self._marker)
+        return os.stat(self._marker).st_mtime
+
+    def _sweep(self) -> None:
+        """Once an hour and at the first write: remove what killed writers left behind."""
+        if time.monotonic() < self._next_sweep:
+            return
+        self._next_sweep = time.monotonic() + _ORPHAN_S
+        horizon_s = self._clock_s() - _ORPHAN_S
+        with os.scandir(self._tmp) as entries:
+            for entry in entries:
+                with suppress(OSError):  # another sweeper was quicker, or it is somebody else's
+                    if entry.stat().st_mtime < horizon_s:
+                        os.unlink(entry.path)
+
+    def _answering(self, verb: str, key: str) -> ContextManager[None]:
+        return answering(self.root, self._marker, verb, key)
+
+
+def _require(key: str, present: Optional[int], if_generation: Optional[str]) -> None:
+    current = ABSENT if present is None else str(present)
+    if if_generation is not None and if_generation != current:
+        raise PreconditionFailed("%r is of generation %s, not %s" % (key, current, if_generation))
+
+
+def _info(key: str, seen: os.stat_result, metadata: Mapping[str, str]) -> ObjectInfo:
+    return ObjectInfo(key, seen.st_size, str(seen.st_mtime_ns), seen.st_ctime, metadata)
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[int]:
+    """A descriptor of the plain file at `path`; a folder there means that no object has this key."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        kind = os.fstat(descriptor).st_mode
+        if stat_module.S_ISDIR(kind):
+            raise FileNotFoundError(errno.ENOENT, "a folder", path)
+        if not stat_module.S_ISREG(kind):
+            raise OSError(errno.EINVAL, "not a plain file", path)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _chunks(descriptor: int, length: Optional[int]) -> Iterator[bytes]:
+    """What is left of the file, or `length` bytes of it, in pieces of at most 256 KiB."""
+    left = length
+    while left is None or left > 0:
+        chunk = os.read(descriptor, _CHUNK_BYTES if left is None else min(left, _CHUNK_BYTES))
+        if not chunk:
+            return
+        if left is not None:
+            left -= len(chunk)
+        yield chunk

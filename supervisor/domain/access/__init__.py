@@ -1,0 +1,1 @@
+"""Who asks, and which texts nobody may see."""

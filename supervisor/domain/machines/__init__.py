@@ -1,0 +1,1 @@
+"""Machines, their places and their hardware."""

@@ -1,0 +1,1 @@
+"""How attempts and runs end, and what becomes of their machines."""

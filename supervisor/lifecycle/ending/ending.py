@@ -1,0 +1,290 @@
+"""How an attempt ends: its cause is written down, the counters move by the table, and the run goes on or not.
+
+Free and paid failures differ: the table of domain/causes says what each end spends. The machine goes to `retiring`
+until it is known gone, so that nothing is forgotten and the newcomer knows when the old holder cannot write any more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+
+from supervisor.contract.heartbeat import Exit
+from supervisor.domain.announcements import ENDS_THE_RUN
+from supervisor.domain.attempt import Attempt, Retiring
+from supervisor.domain.causes import NO_GPU, SAME_FAILURE, Cause, CauseRule, Kind, rule_for
+from supervisor.domain.events import Event, EventKind
+from supervisor.domain.run import Counters, Refusal, Run
+from supervisor.domain.spending import attempt_cost_usd, on_demand_usd, training_s
+from supervisor.domain.status import Status
+from supervisor.domain.world import World
+from supervisor.lifecycle.decision import Decision, moved, tell
+from supervisor.lifecycle.living.hindsight import reached
+from supervisor.lifecycle.offers.choosing import NoOffer, after_loss, choose, refused_lately
+from supervisor.lifecycle.offers.escalation import with_preemption
+from supervisor.wording.figures import ended
+from supervisor.wording.forecast import due_text
+from supervisor.wording.sentences.attempt import ended_text, kept_text, ran_s, steps_lost
+
+NO_PROGRESS_LIMIT = 3
+DELETED_WINDOW_S = 3600.0
+DELETED_LIMIT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """One end: why, on which readings it rests, and how the machine leaves. `stopped_at`: since when it runs no more,
+    by the platform's clock; None = it runs, or nobody has said."""
+
+    cause: Cause
+    evidence: str
+    readings: tuple[str, ...] = ()
+    machine_gone: bool = False
+    overlap_s: float = 0.0  # after a notice the machine may go on so long
+    exit: Exit | None = None
+    inferred: str = ""
+    stopped_at: float | None = None
+
+
+def end_attempt(run: Run, end: End, world: World, now: float) -> Decision:
+    """The attempt is over and the run recovers, or fails where the table or a limit says so."""
+    assert run.live_attempt is not None
+    rule = rule_for(end.cause, _newer_checkpoint(run), end.exit is not None and end.exit.retry_named)
+    after = close_attempt(run, end, now)
+    after = replace(after, counters=_count(after, run, rule, now), avoid_zone=_avoid(after, rule))
+    after = replace(after, no_progress_base=_base(after, run, rule), refusals=_refusals(after, end, now))
+    place = run.live_attempt.placement
+    lessons = after_loss(place, world, now) if end.cause == Cause.PREEMPTED else ()
+    failure = _failure(after, end)
+    stop = _final(after, end, rule, again=bool(failure) and failure == run.last_failure)
+    after = replace(after, last_failure=failure or run.last_failure)
+    if stop is not None:
+        cause, detail = stop
+        failed = moved(replace(after, cause=cause, detail=detail, next_at=None), Status.FAILED, now)
+        failed = keep_machine(failed, failed.policy.on_failure, now)
+        told = ended_event(after, end, now, last=True)
+        events = (told, tell(EventKind.FAILED, f"Failed: {cause}. {detail}", cause=cause))
+        return Decision(failed, events, inferred=end.inferred, again=True, lessons=lessons)
+    recovering = moved(
+        replace(after, next_at=now + _pause_s(after, rule, end.cause, world)), Status.RECOVERING, now
+    )
+    recovering = replace(recovering, cause=end.cause, detail=end.evidence, down_since=down_since(run) or now)
+    return Decision(
+        recovering,
+        (ended_event(recovering, end, now, _next(recovering, world, now)),),
+        check_after=recovering.next_at,
+        inferred=end.inferred,
+        again=True,
+        lessons=lessons,
+    )
+
+
+def close_attempt(run: Run, end: End, now: float) -> Run:
+    """The run with its attempt closed and the machine handed to `retiring`; no status, no counters."""
+    attempt, pulse = run.live_attempt, run.pulse
+    assert attempt is not None
+    known = pulse if pulse is not None and pulse.launch_id == attempt.launch_id else None
+    closed = replace(
+        attempt,
+        ended_at=now,
+        gone_at=now if end.machine_gone else None,
+        stopped_at=None if end.stopped_at is None else min(max(end.stopped_at, attempt.started_at), now),
+        cause=end.cause,
+        evidence=end.evidence,
+        step_last=reached(known.step, known.checkpoint_step) if known else None,
+        step_kept=known.checkpoint_step if known else None,
+        progress_at=known.progress_at if known else None,
+        kept_at=known.checkpoint_at if known else None,
+        stalled_s=known.stalled_s if known else 0.0,
+        exit=end.exit,
+        readings=end.readings,
+    )
+    return replace(
+        run,
+        attempt=closed,
+        try_=replace(run.try_, ended_at=now) if run.try_ is not None else None,
+        retiring=run.retiring if end.machine_gone else (*run.retiring, _retiring(closed, end, now)),
+        training_s=run.training_s + training_s(closed, now),
+        cost_usd=run.cost_usd + (attempt_cost_usd(closed, now) or 0.0),
+        on_demand_usd=run.on_demand_usd + on_demand_usd(closed, now),
+        cost_known=run.cost_known and closed.price_usd_per_h is not None,
+        checkpoint_step=newest_checkpoint(run),
+        reported=run.reported or bool(known and known.first_progress_at is not None),
+        from_zero=known.from_zero if known is not None and known.from_zero is not None else run.from_zero,
+    )
+
+
+def newest_checkpoint(run: Run) -> int | None:
+    """The newest verified checkpoint step that the row or the beats know of."""
+    steps = [run.checkpoint_step, run.pulse.checkpoint_step if run.pulse is not None else None]
+    return max((step for step in steps if step is not None), default=None)
+
+
+def keep_machine(run: Run, wish: str, now: float) -> Run:
+    """Where the user asked to keep the machine: it may stay so long, shown with its price."""
+    if wish != "keep" or not run.retiring or run.attempt is None:
+        return run
+    until = now + run.policy.keep_s
+    kept = tuple(
+        replace(item, until=until, note="kept") if item.launch_id == run.attempt.launch_id else item
+        for item in run.retiring
+    )
+    return replace(run, retiring=kept, kept_until=until)
+
+
+def _retiring(attempt: Attempt, end: End, now: float) -> Retiring:
+    note = f"attempt {attempt.number} ended: {end.cause}; " + "; ".join(end.readings)
+    return Retiring(attempt.ref, attempt.launch_id, now, now + end.overlap_s, note)
+
+
+def _newer_checkpoint(run: Run) -> bool:
+    attempt, pulse = run.attempt, run.pulse
+    if (
+        attempt is None
+        or pulse is None
+        or pulse.launch_id != attempt.launch_id
+        or pulse.checkpoint_step is None
+    ):
+        return False
+    return attempt.step_from is None or pulse.checkpoint_step > attempt.step_from
+
+
+def _count(after: Run, before: Run, rule: CauseRule, now: float) -> Counters:
+    counters, cause = after.counters, after.attempt.cause if after.attempt else None
+    row_continues = after.checkpoint_step == before.no_progress_base
+    backs_off = rule.kind in (Kind.INFRA, Kind.PAID, Kind.USER)
+    deleted = tuple(at for at in counters.deleted_at if now - DELETED_WINDOW_S < at <= now)
+    no_progress = counters.no_progress
+    if rule.no_progress:
+        no_progress = no_progress + 1 if row_continues and no_progress else 1
+    return replace(
+        counters,
+        preemptions=counters.preemptions + (cause == Cause.PREEMPTED),
+        counted=counters.counted + rule.counts,
+        user_failures=counters.user_failures + (rule.kind == Kind.USER),
+        no_progress=no_progress,
+        streak=(1 if _newer_checkpoint(before) else counters.streak + 1) if backs_off else 0,
+        deleted_at=(*deleted, now) if cause == Cause.MACHINE_DELETED else deleted,
+        preempted_at=with_preemption(counters.preempted_at, after.policy, now)
+        if cause == Cause.PREEMPTED
+        else counters.preempted_at,
+    )
+
+
+def _base(after: Run, before: Run, rule: CauseRule) -> int | None:
+    """The checkpoint with which the row of failures began; a newer one begins a new row."""
+    return after.checkpoint_step if rule.no_progress else before.no_progress_base
+
+
+def _avoid(run: Run, rule: CauseRule) -> str:
+    return run.attempt.placement.zone if rule.avoid_zone and run.attempt is not None else ""
+
+
+def _refusals(run: Run, end: End, now: float) -> tuple[Refusal, ...]:
+    """A place whose GPUs do not work is not asked again for an hour."""
+    kept = refused_lately(run, now)
+    if end.cause not in NO_GPU or run.attempt is None:
+        return kept
+    place = run.attempt.placement
+    return (*kept, Refusal(place.zone, place.shape, place.spot, now, end.cause, end.evidence))
+
+
+def _failure(run: Run, end: End) -> str:
+    """What tells one failure of the command from another; "" where it says nothing: the user's own retry rules ask for
+    a repeat of it."""
+    if end.exit is None or end.exit.retry_named or end.cause not in (Cause.USER_ERROR, Cause.DISK_FULL):
+        return ""
+    step = run.attempt.step_last if run.attempt is not None else None
+    return f"{end.cause} {end.exit.code} {end.exit.signal} {step} {end.exit.last_line}"
+
+
+def _final(run: Run, end: End, rule: CauseRule, again: bool) -> tuple[Cause, str] | None:
+    """(cause, fact) when the run ends with this attempt. `again`: its last failure was the same."""
+    counters, limits = run.counters, run.policy.limits
+    if rule.kind == Kind.FINAL:
+        return end.cause, end.evidence
+    if again:
+        return end.cause, f"{end.evidence} ({SAME_FAILURE})"
+    if rule.kind == Kind.USER and counters.user_failures >= limits.max_user_failures:
+        return (
+            end.cause,
+            f"{end.evidence} ({counters.user_failures} such failures, limit {limits.max_user_failures})",
+        )
+    if len(counters.deleted_at) >= DELETED_LIMIT:
+        return Cause.MACHINE_DELETED, (
+            f"its machine was removed {len(counters.deleted_at)} times within an hour, the last time: {end.evidence}; "
+            "use `spot stop` to stop a run"
+        )
+    if rule.no_progress and counters.no_progress >= NO_PROGRESS_LIMIT:
+        at = "none" if run.checkpoint_step is None else f"step {run.checkpoint_step}"
+        return (
+            Cause.NO_PROGRESS,
+            f"{counters.no_progress} attempts without a newer checkpoint than {at}; last: {end.cause}",
+        )
+    if rule.counts and counters.counted >= limits.max_attempts:
+        return (
+            Cause.LIMIT_REACHED,
+            f"{counters.counted} failed attempts, limit {limits.max_attempts}; last: {end.cause}",
+        )
+    return None
+
+
+def _pause_s(run: Run, rule: CauseRule, cause: Cause, world: World) -> float:
+    """0 for free ends; else the backoff, with a jitter that is a pure function of the attempt."""
+    if rule.kind == Kind.FREE and cause != Cause.MACHINE_DELETED:
+        return 0.0
+    if rule.then == "recover at once":
+        return 0.0
+    knobs = world.knobs
+    doublings = min(max(run.counters.streak, len(run.counters.deleted_at)) - 1, 20)
+    pause_s = min(knobs.recovery_backoff_s * 2.0 ** max(doublings, 0), knobs.recovery_backoff_max_s)
+    name = f"{run.run_id}/{run.attempt.number if run.attempt else 0}"
+    return pause_s * (0.8 + 0.4 * hashlib.sha256(name.encode()).digest()[0] / 255.0)
+
+
+def down_since(run: Run) -> float | None:
+    """Since when this generation has not trained; None = it trains, or was not lost yet."""
+    known = run.down_since
+    return known if known is not None and known >= run.generation_at else None
+
+
+def _next(run: Run, world: World, now: float) -> str:
+    """Where the lost attempt goes on, as far as is known before it is asked for."""
+    choice = choose(run, world, now)
+    if isinstance(choice, NoOffer) and choice.cause in NO_GPU:
+        return "No other place is left to try: it waits for you"
+    if isinstance(choice, NoOffer) and choice.cause == Cause.QUEUED:
+        return "Our own machines hold every place: it goes on when one of them is gone"
+    if isinstance(choice, NoOffer):
+        return "No zone has room now: it waits for one"
+    where = choice.placement.zone
+    soon = run.next_at is None or run.next_at <= now
+    return f"Restarting in {where}" if soon else f"Restarting in {where} {due_text(run.next_at, now)}"
+
+
+def ended_event(run: Run, end: End, now: float, following: str = "", last: bool = False) -> Event:
+    """`following`: what comes next, as far as this end decides it. `last`: the run ends with this attempt."""
+    attempt = run.attempt
+    assert attempt is not None
+    saving = end.overlap_s > 0
+    lost = steps_lost(attempt, run.checkpoint_step)
+    kept = kept_text(attempt, run.checkpoint_step, saving)
+    clauses = [clause for clause in (kept[:1].upper() + kept[1:], following) if clause]
+    evidence = f": {end.evidence.rstrip('.')}" if end.evidence else ""
+    which = f"Attempt {attempt.number} in {attempt.placement.zone} ended as {end.cause}{evidence}"
+    told = tell(
+        EventKind.ATTEMPT_ENDED,
+        " ".join(ended(clause) for clause in (which, *clauses)),
+        cause=end.cause,
+        zone=attempt.placement.zone,
+        step_last=attempt.step_last,
+        step_kept=attempt.step_kept,
+        steps_lost=None if saving else lost,
+        steps_at_risk=lost if saving else None,
+        ran_s=round(ran_s(attempt, now), 3),
+        status_text=" ".join(ended(clause) for clause in (ended_text(attempt, now), *clauses)),
+        readings=list(end.readings),
+    )
+    if not last:
+        return told
+    return replace(told, data={**told.data, ENDS_THE_RUN: True})

@@ -1,0 +1,188 @@
+"""What is told beside what is decided: warnings before a limit, what is asked of a person, and the account of the run.
+
+Each thing is told once. What was told stands in the run's row, written with the event, so that neither a restart nor a
+second look tells it again; after a change for the better it may be told anew. Nothing here changes what is decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+from supervisor.contract.beat_telemetry import Disk
+from supervisor.domain.announcements import AWAITING, announced
+from supervisor.domain.events import Event, EventKind
+from supervisor.domain.machines.figures import disks_told, roomy, share_pct
+from supervisor.domain.run import Run
+from supervisor.domain.spending import run_cost_usd
+from supervisor.domain.status import Status
+from supervisor.lifecycle.decision import Decision, tell
+from supervisor.wording.figures import age_text, count_text, money_text, size_text
+from supervisor.wording.forecast import live_pulse
+from supervisor.wording.sentences.end import loss_accepted
+from supervisor.wording.sentences.run import status_text
+
+BUDGET_SHARE = 0.8
+DISK_LOW_PCT = 5.0
+DISK_AMPLE_PCT = 10.0  # from here on it may be told again: a disk at its edge is not told with every file
+REMINDERS_S = (900.0, 3600.0)  # after the question; then every REMINDER_S
+REMINDER_S = 6 * 3600.0
+# For these the run's own sentence says more than the event's: what it has come to, and what there is to do.
+_SAID_IN_FULL = frozenset(
+    {EventKind.WAITING, EventKind.COMPLETED, EventKind.PARTIAL, EventKind.FAILED, EventKind.STOPPED}
+)
+
+Told = tuple[Run, Event | None]
+
+
+def with_telling(before: Run, decision: Decision, now: float) -> Decision:
+    """The decision with what is to be told of its run, and the run's account in all that is announced."""
+    if decision.wants:
+        return decision
+    run, events = decision.run, list(decision.events)
+    if not run.terminal:
+        for rule in _RULES:
+            run, event = rule(before, run, now)
+            if event is not None:
+                events.append(event)
+    if run is decision.run and not events:
+        return decision
+    told = tuple(_with_account(event, run, now) for event in events)
+    return replace(decision, run=run, events=told, pulse_only=decision.pulse_only and not told)
+
+
+def _with_account(event: Event, run: Run, now: float) -> Event:
+    """Who hears of it far away wants to know at once what it has cost and which attempt it is."""
+    if announced(event) is None or event.kind == EventKind.CHECKPOINT_REJECTED:  # which changes no bill
+        return event
+    account: dict[str, object] = {
+        "attempt": run.attempt.number if run.attempt is not None else 0,
+        "cost_usd": round(run_cost_usd(run, now), 6),
+        "cost_known": run.cost_known,
+        "budget_usd": run.policy.limits.budget_usd,
+        "budget_from_usd": round(run.budget_from_usd, 6),
+    }
+    if event.kind in _SAID_IN_FULL:
+        account["status_text"] = status_text(run, now)
+    return replace(event, data={**account, **event.data})
+
+
+def _budget(before: Run, run: Run, now: float) -> Told:
+    """Once for each budget of a generation: a budget that was raised is warned of again at its own share."""
+    budget, live = run.policy.limits.budget_usd, run.live_attempt
+    if budget is None or live is None or run.stop is not None:
+        return run, None
+    warn_at = run.budget_from_usd + BUDGET_SHARE * budget
+    if run.budget_warned_usd is not None and run.budget_warned_usd >= warn_at:
+        return run, None
+    cost = run_cost_usd(run, now)
+    if not warn_at <= cost < run.budget_from_usd + budget:
+        return run, None
+    spent, price = cost - run.budget_from_usd, live.price_usd_per_h
+    left = (
+        f" At {money_text(price)}/h it is used up in {age_text((budget - spent) / price * 3600.0)}."
+        if price
+        else ""
+    )
+    text = (
+        f"{100 * spent / budget:.0f} % of its budget is spent: {money_text(spent)} of {money_text(budget)}.{left} "
+        "Then it saves a checkpoint and ends."
+    )
+    event = tell(EventKind.BUDGET_WARNING, text, spent_usd=round(spent, 6), usd_per_h=price)
+    return replace(run, budget_warned_usd=warn_at), event
+
+
+def _disk(before: Run, run: Run, now: float) -> Told:
+    """By the figures of the newest beat; where they have not changed, nothing has."""
+    pulse = live_pulse(run)
+    if pulse is None or (before.pulse is not None and before.pulse.telemetry == pulse.telemetry):
+        return run, None
+    needed = run.checkpoint_bytes or 0
+    if not run.disk_low and roomy(pulse.telemetry, DISK_LOW_PCT, needed):
+        return run, None
+    disks = disks_told(pulse.telemetry)
+    least = min(_room(disks), default=None)
+    if least is None:
+        return run, None
+    share, role, left = least
+    free = disks["checkpoints"].free_bytes if "checkpoints" in disks else None
+    if run.disk_low:
+        ample = share >= DISK_AMPLE_PCT and (free is None or free >= 2 * needed)
+        return (replace(run, disk_low=False) if ample else run), None
+    if share >= DISK_LOW_PCT and (free is None or free >= needed):
+        return run, None
+    if share >= DISK_LOW_PCT and free is not None:
+        share = share_pct(free, disks["checkpoints"].total_bytes) or share
+        role, left = "checkpoints", f"{size_text(int(free))} left, where a checkpoint has {size_text(needed)}"
+    text = f"The disk of its {role} is nearly full: {left} ({share:.1f} %). Without room no checkpoint can be saved."
+    event = tell(EventKind.DISK_NEARLY_FULL, text, disk=role, free_pct=round(share, 2))
+    return replace(run, disk_low=True), event
+
+
+def _room(disks: Mapping[str, Disk]) -> Iterator[tuple[float, str, str]]:
+    """(share that is free, role, in words) of bytes and inodes of each disk, as far as it tells them."""
+    for role, disk in disks.items():
+        for part, whole, words in (
+            (disk.free_bytes, disk.total_bytes, "{size} left"),
+            (disk.free_inodes, disk.total_inodes, "room for {count} files"),
+        ):
+            share = share_pct(part, whole)
+            if share is not None and part is not None:
+                yield share, role, words.format(size=size_text(int(part)), count=count_text(int(part)))
+
+
+def _asked(before: Run, run: Run, now: float) -> Told:
+    """The work is verified and its machine is kept for a person's word."""
+    if run.status != Status.AWAITING_TEARDOWN or before.status == Status.AWAITING_TEARDOWN:
+        return run, None
+    awaiting = "pull" if run.awaits_pull else "approval"
+    text = status_text(run, now)
+    return run, tell(EventKind.NEEDS_PERSON, text, usd_per_h=_usd_per_h(run), **{AWAITING: awaiting})
+
+
+def _reminder(before: Run, run: Run, now: float) -> Told:
+    """Of a machine that waits for somebody: what that has cost so far, ever more rarely."""
+    asked_at = waits_for_a_person_since(run)
+    if asked_at is None or asked_at >= now:
+        return run, None
+    last = max(asked_at, run.reminded_at or asked_at)
+    if now < next_reminder_at(asked_at, last):
+        return run, None
+    price, waited_s = _usd_per_h(run), now - asked_at
+    so_far = f" {money_text(price * waited_s / 3600.0)} so far." if price else ""
+    text = f"Still waiting for you, for {age_text(waited_s)}.{so_far} {status_text(run, now)}"
+    event = tell(
+        EventKind.APPROVAL_REMINDER,
+        text,
+        waited_s=round(waited_s, 3),
+        waiting_usd=None if price is None else round(price * waited_s / 3600.0, 6),
+        usd_per_h=price,
+    )
+    return replace(run, reminded_at=now), event
+
+
+def waits_for_a_person_since(run: Run) -> float | None:
+    """When a person was asked about a machine that is kept meanwhile; None = nobody is needed, or nothing is billed."""
+    if run.status == Status.AWAITING_TEARDOWN:
+        answered = run.approval is not None and not run.awaits_pull
+        return run.status_since if run.retiring and not answered else None
+    asked = run.status == Status.FINISHING and bool(run.needs_person) and not loss_accepted(run)
+    bills = run.live_attempt is not None and run.live_attempt.price_usd_per_h != 0.0
+    return run.needs_person_at if asked and bills else None
+
+
+def next_reminder_at(asked_at: float, last: float) -> float:
+    """The first time of the schedule after `last`, which is `asked_at` before the first reminder."""
+    for after_s in REMINDERS_S:
+        if asked_at + after_s > last:
+            return asked_at + after_s
+    later = last - asked_at - REMINDERS_S[-1]
+    return asked_at + REMINDERS_S[-1] + (int(later // REMINDER_S) + 1) * REMINDER_S
+
+
+def _usd_per_h(run: Run) -> float | None:
+    """Of the machine that is kept; None = its price is not known."""
+    return run.attempt.price_usd_per_h if run.attempt is not None else None
+
+
+_RULES: tuple[Callable[[Run, Run, float], Told], ...] = (_budget, _disk, _asked, _reminder)

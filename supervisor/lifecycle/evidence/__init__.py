@@ -1,0 +1,1 @@
+"""What is kept of an attempt: its evidence and its facts."""

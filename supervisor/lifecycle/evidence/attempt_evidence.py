@@ -1,0 +1,166 @@
+"""The evidence of one attempt: why it ended, on what that rests, and what its agent left. Dictionaries in and out.
+
+It is composed several times: at the attempt's end, before the release, when the machine is gone, at the run's end.
+Each time may know more or less than the one before, so what was known is never replaced by less.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from supervisor.contract import beat_telemetry
+from supervisor.domain.attempt import Attempt, Pulse
+from supervisor.domain.run import Run
+from supervisor.lifecycle.evidence.foreign_json import DEPTH, read_object
+
+VERSION = 1
+MAX_BYTES = 262_144
+AGENT_BYTES = 245_760  # of the agent's part
+LOG_LINES, LINE_CHARS = 200, 1000
+NO_AGENT_PART = "the agent left none"
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the store holds of an attempt. `agent` None: `missing` says why. `log_tail` None: not read."""
+
+    agent: Json | None = None
+    missing: str = ""
+    log_tail: tuple[str, ...] | None = None
+    console: str | None = None
+
+
+def compose(run: Run, attempt: Attempt, found: Found, release: Sequence[str], before: Json | None) -> Json:
+    """`release`: readings that a release rests on. `before`: the document as it was composed last."""
+    known = before or {}
+    agent = _newer(found.agent, known.get("agent"))
+    tail = _tail(found, agent) or known.get("log_tail") or []
+    told = (known.get("readings") or {}).get("release") or []
+    return {
+        "version": VERSION,
+        "run_id": run.run_id,
+        "generation": attempt.generation,
+        "attempt": attempt.number,
+        "launch_id": attempt.launch_id,
+        "machine": _machine(attempt),
+        "started_at": _time(attempt.started_at),
+        "ended_at": _time(attempt.ended_at),
+        "gone_at": _time(attempt.gone_at) or known.get("gone_at"),
+        "cause": attempt.cause,
+        "detail": attempt.evidence,
+        "exit": None if attempt.exit is None else asdict(attempt.exit),
+        "step_last": attempt.step_last,
+        "step_kept": attempt.step_kept,
+        "readings": {"end": list(attempt.readings), "release": list(dict.fromkeys([*told, *release]))},
+        "beat": _beat(run.pulse, attempt) or known.get("beat"),
+        "agent": agent,
+        "agent_missing": "" if agent is not None else found.missing or NO_AGENT_PART,
+        "log_tail": tail,
+        "console": found.console or known.get("console"),
+    }
+
+
+def final(document: Mapping[str, Any]) -> bool:
+    """The agent has written its last word: nothing more will come of it."""
+    return (document.get("agent") or {}).get("when") == "end"
+
+
+def encoded(document: Json) -> bytes:
+    """At most MAX_BYTES: the oldest lines of the log go first, then the stacks."""
+    data = _bytes(document)
+    while len(data) > MAX_BYTES and document["log_tail"]:
+        document = {**document, "log_tail": document["log_tail"][1 + len(document["log_tail"]) // 8 :]}
+        data = _bytes(document)
+    if len(data) > MAX_BYTES:
+        data = _bytes({**document, "agent": None, "agent_missing": "it is too large"})
+    return data
+
+
+def read(raw: bytes) -> Json | None:
+    """A document as `encoded` makes it, with an agent's part inside; None for anything else."""
+    found = read_object(raw, MAX_BYTES, DEPTH + 1)
+    return found if found is not None and _is_document(found) else None
+
+
+def _is_document(found: Json) -> bool:
+    """So far as it is built upon: it lies where a training may write."""
+    readings = found.get("readings")
+    told = [readings.get(when) for when in ("end", "release")] if isinstance(readings, dict) else [None]
+    texts = [
+        isinstance(part, list) and all(isinstance(text, str) for text in part)
+        for part in (*told, found.get("log_tail"))
+    ]
+    return all(texts) and isinstance(found.get("agent"), dict | None)
+
+
+def last_lines(raw: bytes) -> tuple[str, ...]:
+    """The last lines of a log, few and short enough to be kept."""
+    lines = raw.decode("utf-8", "replace").splitlines()[-LOG_LINES:]
+    return tuple(line[:LINE_CHARS] for line in lines)
+
+
+def _newer(agent: Json | None, known: Json | None) -> Json | None:
+    """The part of the end wins over one of a stall, and any part over none. Its log stands in a place of its own."""
+    if agent is None or (known is not None and known.get("when") == "end" != agent.get("when")):
+        return known
+    return {name: value for name, value in agent.items() if name != "log_tail"}
+
+
+def _tail(found: Found, agent: Json | None) -> list[str]:
+    """The agent's last lines if they are its last words, else those in the store, which may be newer."""
+    told = (found.agent or {}).get("log_tail")
+    lines = [line[:LINE_CHARS] for line in told if isinstance(line, str)] if isinstance(told, list) else []
+    if agent is not None and agent.get("when") == "end" and lines:
+        return lines[-LOG_LINES:]
+    return list(found.log_tail or lines[-LOG_LINES:])
+
+
+def _machine(attempt: Attempt) -> Json:
+    place = attempt.placement
+    return {
+        "name": attempt.machine_name,
+        "machine_id": attempt.machine_id,
+        "provider": place.provider,
+        "zone": place.zone,
+        "shape": place.shape,
+        "spot": place.spot,
+    }
+
+
+def _beat(pulse: Pulse | None, attempt: Attempt) -> Json | None:
+    """The last beat of this attempt, as far as the loop has followed it."""
+    if pulse is None or pulse.launch_id != attempt.launch_id or pulse.sequence == 0:
+        return None
+    return {
+        "at": _time(pulse.beat_at),
+        "sequence": pulse.sequence,
+        "phase": pulse.phase,
+        "step": pulse.step,
+        "total": pulse.total,
+        "checkpoint_step": pulse.checkpoint_step,
+        "stall_polls": pulse.stall_polls,
+        "message": pulse.message,
+        "metrics": dict(pulse.metrics),
+        "telemetry": _telemetry(pulse.telemetry),
+    }
+
+
+def _telemetry(told: str) -> Json | None:
+    """Cleaned: it came from outside."""
+    telemetry = beat_telemetry.decode(told)
+    return None if telemetry is None else beat_telemetry.to_json(telemetry)
+
+
+def _time(at: float | None) -> str | None:
+    return None if at is None else datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")
+
+
+def _bytes(document: Json) -> bytes:
+    text = json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    return text.encode("utf-8", "replace")

@@ -1,0 +1,1 @@
+"""Is the training alive, and within its limits?"""

@@ -1,0 +1,1 @@
+"""Which offer is asked for next, and whose turn it is."""

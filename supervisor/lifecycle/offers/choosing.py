@@ -1,0 +1,236 @@
+"""Which offer to ask for next: other zones of the shape, then the next shape, then on-demand where it is allowed.
+
+Offers that are cooling after a refusal are left out, and so are zones that cannot be read now. The zone that was just
+lost comes last, so it is asked again only when nothing else is good; among the zones of one shape those come later that
+have lost more machines lately.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from supervisor.domain.causes import Cause
+from supervisor.domain.machines.placement import Offer, OfferKey, Placement, ZoneRecord, offer_key
+from supervisor.domain.observation import CreateFailed
+from supervisor.domain.run import Refusal, Run
+from supervisor.domain.world import World
+from supervisor.lifecycle.offers.escalation import markets_of, shapes_of
+
+LOST_WINDOW_S = 21_600.0  # a machine that was taken away longer ago says nothing of its zone now
+REFUSED_S = 3600.0  # so long a place whose GPUs did not work is not asked again by the same run
+LOST_KEPT = 8  # of one offer
+
+Lessons = tuple[tuple[OfferKey, ZoneRecord | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NoOffer:
+    """Nothing can be asked for before `until` (None: before something changes); `cause` and `detail` are those of the
+    offer that is free soonest. `unread`: nothing was refused, but the zones that are left cannot be read."""
+
+    until: float | None
+    cause: Cause
+    detail: str
+    unread: bool = False
+
+
+def ladder(run: Run, world: World, now: float) -> list[Offer]:
+    """Every offer this run may use, in the order of its wishes, whatever its zone's state. The provider may prefer
+    other zones for each kind of machine; the run's own order of zones stands above that."""
+    offers = world.offers.get(run.provider, ())
+    shapes = shapes_of(run, tuple(dict.fromkeys(offer.placement.shape for offer in offers)), now)
+    kinds: dict[tuple[bool, str], dict[str, Offer]] = {}
+    for offer in offers:
+        kinds.setdefault((offer.placement.spot, offer.placement.shape), {})[offer.placement.zone] = offer
+    found = []
+    for wish in _wishes(markets_of(run, now), shapes):
+        of_kind = kinds.get(wish, {})
+        found += [of_kind[zone] for zone in run.policy.zones or of_kind if zone in of_kind]
+    return found
+
+
+def choose(run: Run, world: World, now: float) -> Offer | NoOffer:
+    """The first offer that is not cooling and not held by our own machines, the avoided zone last; else when the next
+    one is free."""
+    whole = ladder(run, world, now)
+    offers = _serving(whole, run, now)
+    if whole and not offers:
+        return _none_serves(run, world, now)
+    good = [
+        offer for offer in offers if not is_cooling(world.zones.get(offer_key(offer.placement)), world, now)
+    ]
+    readable = [offer for offer in good if offer.placement.zone not in world.unread]
+    if readable:
+        wishes = list(dict.fromkeys((o.placement.spot, o.placement.shape) for o in offers))
+        room = world.rooms.get(run.provider)
+        held = [room.held(o.placement.zone, o.placement.shape) if room else "" for o in readable]
+        free = [offer for offer, why in zip(readable, held, strict=True) if not why]
+        if not free:
+            return NoOffer(None, Cause.QUEUED, held[0])
+        return min(free, key=lambda offer: _rank(offer.placement, run, wishes, world, now))
+    if good:
+        return _unread(good, world, now)
+    return _soonest(offers, world, now)
+
+
+def queue(run: Run, world: World, now: float) -> list[tuple[Offer, ZoneRecord | None]]:
+    """Every offer this run may use in the order in which it would be asked for from now on, if each one said no; those
+    that are cooling last, the soonest first, each with why. `choose` takes the first that is not cooling."""
+    offers = _serving(ladder(run, world, now), run, now)
+    wishes = list(dict.fromkeys((o.placement.spot, o.placement.shape) for o in offers))
+    records = [(offer, world.zones.get(offer_key(offer.placement))) for offer in offers]
+    good = [offer for offer, record in records if not is_cooling(record, world, now)]
+    good.sort(key=lambda offer: _rank(offer.placement, run, wishes, world, now))
+    later = [(offer, record) for offer, record in records if record and is_cooling(record, world, now)]
+    later.sort(key=lambda item: item[1].cool_until)
+    return [*((offer, None) for offer in good), *later]
+
+
+def refused_lately(run: Run, now: float) -> tuple[Refusal, ...]:
+    """A time ahead of now was written before the wall clock was set back: it says nothing."""
+    return tuple(item for item in run.refusals if now - REFUSED_S < item.at <= now)
+
+
+def _serving(offers: list[Offer], run: Run, now: float) -> list[Offer]:
+    """Without those whose machine for this run had no GPU that works."""
+    refused = {(item.zone, item.shape, item.spot) for item in refused_lately(run, now)}
+    return [o for o in offers if (o.placement.zone, o.placement.shape, o.placement.spot) not in refused]
+
+
+def _none_serves(run: Run, world: World, now: float) -> NoOffer:
+    refused = refused_lately(run, now)
+    last = max(refused, key=lambda item: item.at)
+    count = len({(item.zone, item.shape, item.spot) for item in refused})
+    detail = (
+        f"every place that this run may use was tried within the hour ({count}); the last: {last.evidence}"
+    )
+    free_at = min(item.at for item in refused) + REFUSED_S
+    return NoOffer(min(free_at, now + longest_pause_s(world)), last.cause, detail)
+
+
+def _wishes(markets: tuple[bool, ...], shapes: tuple[str, ...]) -> list[tuple[bool, str]]:
+    return [(spot, shape) for spot in markets for shape in shapes]
+
+
+def _rank(
+    place: Placement, run: Run, wishes: list[tuple[bool, str]], world: World, now: float
+) -> tuple[bool, int, int]:
+    """Smaller is better; equal ones keep the order of the settings."""
+    losses = lost_lately(world.zones.get(offer_key(place)), now)
+    return place.zone == run.avoid_zone, wishes.index((place.spot, place.shape)), len(losses)
+
+
+def lost_lately(record: ZoneRecord | None, now: float) -> tuple[float, ...]:
+    """A time ahead of now was written before the wall clock was set back: it says nothing."""
+    known = record.lost_at if record is not None else ()
+    return tuple(at for at in known if now - LOST_WINDOW_S < at <= now)
+
+
+def longest_pause_s(world: World) -> float:
+    """No pause is longer: what lies further ahead was written before the wall clock was set back, and is over."""
+    knobs = world.knobs
+    return max(knobs.cooldown_max_s, knobs.quota_retry_s, 1.2 * knobs.recovery_backoff_max_s)
+
+
+def is_paused(run: Run, world: World, now: float) -> bool:
+    """Its own next look is not due yet."""
+    return run.next_at is not None and now < run.next_at <= now + longest_pause_s(world)
+
+
+def is_cooling(record: ZoneRecord | None, world: World, now: float) -> bool:
+    return record is not None and now < record.cool_until <= now + longest_pause_s(world)
+
+
+def _unread(good: Iterable[Offer], world: World, now: float) -> NoOffer:
+    zones = ", ".join(dict.fromkeys(offer.placement.zone for offer in good))
+    detail = f"{zones} cannot be read now, so no machine is asked for there"
+    return NoOffer(now + world.knobs.poll_interval_s, Cause.NO_CAPACITY, detail, unread=True)
+
+
+def _soonest(offers: Iterable[Offer], world: World, now: float) -> NoOffer:
+    known = (world.zones.get(offer_key(offer.placement)) for offer in offers)
+    records = [record for record in known if record is not None and record.cause]
+    if not records:
+        return NoOffer(
+            now + world.knobs.quota_retry_s, Cause.NO_CAPACITY, "no zone of the settings offers this shape"
+        )
+    first = min(records, key=lambda record: record.cool_until)
+    return NoOffer(first.cool_until, Cause(first.cause), first.detail)
+
+
+def run_pause_s(tries: int, world: World) -> float:
+    """Until a run that was refused for itself asks again: from the recovery's backoff, doubled up to the shortest
+    cool-down of a zone."""
+    return min(world.knobs.recovery_backoff_s * 2.0 ** min(tries - 1, 10), world.knobs.cooldown_min_s)
+
+
+# --- what is learned --------------------------------------------------------------------------------------------------
+
+
+def after_failure(
+    record: ZoneRecord | None, cause: Cause, detail: str, world: World, now: float
+) -> ZoneRecord:
+    """What a definite failure teaches: cool-downs double from 3 to 30 minutes; quota has its own pace."""
+    failures = 1 if record is None else record.failures + 1
+    knobs = world.knobs
+    if cause == Cause.NO_CAPACITY:
+        pause_s = min(knobs.cooldown_min_s * 2 ** min(failures - 1, 10), knobs.cooldown_max_s)
+    else:
+        pause_s = knobs.quota_retry_s
+    before = 0.0 if record is None else record.stocked_out_at
+    stocked_out_at = now if cause == Cause.NO_CAPACITY else before
+    return ZoneRecord(failures, now + pause_s, cause, detail, lost_lately(record, now), stocked_out_at)
+
+
+def lessons_of(failed: CreateFailed, place: Placement, world: World, now: float) -> Lessons:
+    """Of the offer that was asked for, and where a quota reaches further, of all that it covers: the region's zones,
+    or the whole project's, spot and on-demand."""
+    offers = [offer.placement for offer in world.offers.get(place.provider, ())]
+    covered = [one for one in offers if one != place and _covers(failed, place, one)]
+    keys = [offer_key(one) for one in (place, *covered)]
+    return tuple(
+        (key, after_failure(world.zones.get(key), failed.cause, failed.detail, world, now)) for key in keys
+    )
+
+
+def _covers(failed: CreateFailed, asked: Placement, other: Placement) -> bool:
+    if failed.cause != Cause.QUOTA or asked.shape != other.shape:
+        return False
+    if failed.scope == "project":
+        return True
+    return failed.scope == "region" and (asked.region, asked.spot) == (other.region, other.spot)
+
+
+def after_loss(place: Placement, world: World, now: float) -> Lessons:
+    """A machine of this offer was taken away."""
+    key = offer_key(place)
+    record = world.zones.get(key) or ZoneRecord(0, 0.0, "", "")
+    lost = (*lost_lately(record, now), now)[-LOST_KEPT:]
+    return ((key, replace(record, lost_at=lost)),)
+
+
+def gathered(lessons: Iterable[Lessons]) -> dict[OfferKey, ZoneRecord | None]:
+    """What many runs have learned in one look, each of them from the same records: one for each offer. When a hundred
+    machines of a zone are taken away at once, that is written down once."""
+    found: dict[OfferKey, ZoneRecord | None] = {}
+    for key, record in (lesson for one in lessons for lesson in one):
+        known = found.get(key)
+        found[key] = _both(known, record) if known is not None and record is not None else record
+    return found
+
+
+def _both(one: ZoneRecord, other: ZoneRecord) -> ZoneRecord:
+    later = max((one, other), key=lambda record: record.cool_until)
+    return replace(
+        later,
+        lost_at=max(one.lost_at, other.lost_at, key=len),
+        stocked_out_at=max(one.stocked_out_at, other.stocked_out_at),
+    )
+
+
+def without_failures(record: ZoneRecord) -> ZoneRecord | None:
+    """A machine was had: refusals count no more; when there were losses and no capacity stays known. None = there is
+    nothing to remember."""
+    kept = ZoneRecord(0, 0.0, "", "", record.lost_at, record.stocked_out_at)
+    return kept if kept.lost_at or kept.stocked_out_at else None

@@ -1,0 +1,94 @@
+"""Whose turn it is where our own machines hold the places: first come, first served.
+
+A run that finds no place waits as `queued`: no create call is made for it, no zone is cooled for it, and no limit of
+waiting counts, for each machine before it has a limit of its own. At every look the free places go to the runs that
+were submitted first; the others are not even asked about, so ten thousand queued runs cost one pass over them. A run
+that needs more GPUs than are free keeps the free ones for itself: those behind it would never let it in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+from supervisor.domain.attempt import Try
+from supervisor.domain.causes import Cause
+from supervisor.domain.machines.placement import Offer
+from supervisor.domain.machines.room import Room
+from supervisor.domain.run import Run
+from supervisor.domain.status import PLACING, Status
+from supervisor.domain.world import World
+from supervisor.lifecycle.offers.choosing import NoOffer, choose, is_paused, ladder
+
+EARLIER_FIRST = "runs that were submitted earlier come first"
+
+
+def with_turns(
+    world: World, runs: Iterable[Run], rooms: Mapping[str, Room], listed: Callable[[Try], bool], now: float
+) -> World:
+    """The world with the turns of this look. `rooms`: by provider, as the listing told them; runs of other providers
+    wait for no turn. `listed`: whether the listing has shown, and so counted, the machine of this try."""
+    if not rooms:
+        return world
+    left, waiting = dict(rooms), []
+    for run in runs:
+        if run.provider not in left:
+            continue
+        call = run.open_try
+        if call is None and _asks(run, world, now):
+            waiting.append(run)
+        elif call is not None and not _obtained(run, call) and not listed(call):
+            left[run.provider] = left[run.provider].less(call.placement.zone, call.placement.shape)
+    waiting.sort(key=lambda run: (run.generation_at, run.key))
+    return replace(world, rooms=left, turns=_turns(waiting, left, world, now))
+
+
+def _turns(
+    waiting: Iterable[Run], rooms: Mapping[str, Room], world: World, now: float
+) -> Mapping[int, Offer | None]:
+    left = dict(rooms)
+    turns: dict[int, Offer | None] = {}
+    futile = set()  # wishes that found no place: room only shrinks, so nobody with the same wish finds one
+    for run in waiting:
+        wish = _wish(run)
+        if wish in futile:
+            continue
+        offer = choose(run, replace(world, rooms=left), now)
+        if isinstance(offer, Offer):
+            turns[run.key] = offer
+            if not run.hold and not run.needs_person:  # what is held back keeps no place from the others
+                left[run.provider] = left[run.provider].less(offer.placement.zone, offer.placement.shape)
+        elif offer.cause != Cause.QUEUED:
+            turns[run.key] = None  # nothing of ours is in its way: it finds out for itself what is
+        else:
+            futile.add(wish)
+            left[run.provider] = left[run.provider].kept_for(ladder(run, world, now)[0].placement.shape)
+    return turns
+
+
+def _wish(run: Run) -> tuple[object, ...]:
+    """All that decides which offers a run may use. A run that escalates is like no other."""
+    policy = run.policy
+    if policy.escalate_after or policy.on_demand_before_deadline_s is not None:
+        return (run.key,)
+    return run.provider, policy.zones, policy.shapes, policy.spot, policy.allow_on_demand, run.refusals
+
+
+def _asks(run: Run, world: World, now: float) -> bool:
+    placing = run.status in PLACING or run.status == Status.LAUNCHING
+    return placing and run.stop is None and not is_paused(run, world, now)
+
+
+def _obtained(run: Run, call: Try) -> bool:
+    return run.attempt is not None and run.attempt.launch_id == call.launch_id
+
+
+def place_of(run: Run, world: World, now: float) -> Offer | NoOffer:
+    """Where this run asks next; NoOffer with cause `queued` where it is not its turn."""
+    offer = world.turns.get(run.key)
+    if offer is not None or run.provider not in world.rooms:
+        return offer or choose(run, world, now)
+    choice = choose(run, world, now)
+    if run.key in world.turns or isinstance(choice, NoOffer):
+        return choice
+    return NoOffer(None, Cause.QUEUED, EARLIER_FIRST)

@@ -1,0 +1,65 @@
+"""The machine was obtained: the attempt begins, and so does its bill."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from supervisor.domain.attempt import Attempt, Try
+from supervisor.domain.events import Event, EventKind
+from supervisor.domain.run import Run
+from supervisor.lifecycle.decision import tell
+from supervisor.lifecycle.ending.ending import down_since
+from supervisor.wording.figures import age_text, step_text
+
+
+def begin_attempt(run: Run, try_: Try, machine_id: str, now: float) -> Run:
+    """The run with its new attempt; the one before is handed to its machine, if that is not gone yet."""
+    attempt = Attempt(
+        number=try_.attempt,
+        generation=run.generation,
+        launch_id=try_.launch_id,
+        machine_name=try_.machine_name,
+        machine_id=machine_id,
+        placement=try_.placement,
+        requested_at=try_.requested_at,
+        started_at=now,
+        price_usd_per_h=try_.price_usd_per_h,
+        on_demand_usd_per_h=try_.on_demand_usd_per_h,
+        code=run.policy.code,
+        minimum_s=try_.minimum_s,
+    )
+    counters = replace(run.counters, attempts=try_.attempt)
+    last = run.attempt
+    retiring = tuple(
+        replace(item, attempt=last) if last is not None and item.launch_id == last.launch_id else item
+        for item in run.retiring
+    )
+    return replace(
+        run,
+        attempt=attempt,
+        counters=counters,
+        waiting_since=None,
+        waiting_told=(),
+        pulse=None,
+        retiring=retiring,
+        hold="",  # what the launch waited for is over
+    )
+
+
+def obtained(try_: Try, machine_id: str) -> Event:
+    text = f"Attempt {try_.attempt} has its machine {try_.machine_name} in {try_.placement.zone}."
+    return tell(EventKind.OBTAINED, text, machine=try_.machine_name, machine_id=machine_id)
+
+
+def trains_event(run: Run, attempt: Attempt, now: float) -> Event:
+    """`run` as it was until the first beat of its training, so that it still knows since when it has not trained."""
+    zone = attempt.placement.zone
+    if attempt.number == 1:
+        return tell(EventKind.STARTED, f"Training in {zone}.", zone=zone)
+    since = down_since(run)
+    lost_s = None if since is None else max(0.0, now - since)
+    begins = attempt.step_from if attempt.step_from is not None else run.checkpoint_step
+    resumed = "" if begins is None else f", resumed from {step_text(begins)}"
+    after = "" if lost_s is None else f"{'' if resumed else ','} after {age_text(lost_s)}"
+    text = f"Training again in {zone}{resumed}{after}."
+    return tell(EventKind.RECOVERED, text, zone=zone, step_from=begins, lost_s=lost_s and round(lost_s, 3))

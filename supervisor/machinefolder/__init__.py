@@ -1,0 +1,1 @@
+"""One machine as a folder and a process group through the agent."""

@@ -1,0 +1,106 @@
+"""The agent as one file: what a machine is started with.
+
+An installed package carries it (`supervisor/_agent.pyz`, put there by the wheel build). In a source checkout it is
+built from the sources at hand whenever it is asked for. The same sources give the same bytes: fixed order and times.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import marshal
+import os
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+_ROOT = Path(__file__).parents[2]
+_PACKAGED = _ROOT / "supervisor" / "_agent.pyz"
+# Any Python since 2.7 understands it, so that an old one can be told in words. Exit code 4.
+_MAIN = b"""\
+import sys
+
+if sys.version_info < (3, 8):
+    sys.stderr.write(
+        "spot: the agent needs Python 3.8 or newer; this one, %s, is %s\\n"
+        % (sys.executable, sys.version.split()[0])
+    )
+    sys.exit(4)
+
+from supervisor.agent.__main__ import main
+
+sys.exit(main())
+"""
+_UNCHECKED_HASH = (0b01).to_bytes(4, "little")  # PEP 552: no time of the source, and nobody compares it
+_TIME = (1980, 1, 1, 0, 0, 0)
+
+
+def agent_path(cache: Path) -> Path:
+    """The archive to start machines with; built into the folder `cache` where the package carries none. OSError."""
+    return _PACKAGED if _PACKAGED.exists() else write_agent(cache / "agent.pyz")
+
+
+def write_agent(target: Path) -> Path:
+    """Build the archive from this package's sources; a file with the same content stays untouched."""
+    return _write(target, build_agent())
+
+
+def with_bytecode(archive: Path, target: Path) -> Path:
+    """The archive for machines that run this very Python: with its bytecode beside the sources, an agent starts in half
+    the CPU time. Another Python finds the bytecode to be none of its own and takes the sources. The archive itself
+    where it cannot be read."""
+    buffer = io.BytesIO()
+    try:
+        with (
+            zipfile.ZipFile(archive) as plain,
+            zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as compiled,
+        ):
+            for info in plain.infolist():
+                source = plain.read(info)
+                compiled.writestr(info, source)
+                if info.filename.endswith(".py"):
+                    code = compile(source, info.filename, "exec", dont_inherit=True)
+                    # Unchecked: whoever can change the one file can change the other.
+                    header = (
+                        importlib.util.MAGIC_NUMBER + _UNCHECKED_HASH + importlib.util.source_hash(source)
+                    )
+                    compiled.writestr(
+                        zipfile.ZipInfo(info.filename + "c", _TIME), header + marshal.dumps(code)
+                    )
+    except (OSError, zipfile.BadZipFile):
+        return archive
+    return _write(target, buffer.getvalue())
+
+
+def _write(target: Path, content: bytes) -> Path:
+    if not target.exists() or target.read_bytes() != content:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, half_made = tempfile.mkstemp(prefix=".agent-", dir=target.parent)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        Path(half_made).chmod(0o644)
+        Path(half_made).replace(target)
+    return target
+
+
+def build_agent() -> bytes:
+    """The zipapp's bytes."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, content in _entries():
+            info = zipfile.ZipInfo(name, _TIME)
+            info.external_attr = 0o644 << 16
+            info.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(info, content)
+    return buffer.getvalue()
+
+
+def _entries() -> Iterator[tuple[str, bytes]]:
+    """(name in the archive, content): the contract, the agent, and the package above them."""
+    package = _ROOT / "supervisor"
+    yield "__main__.py", _MAIN
+    yield "supervisor/__init__.py", (package / "__init__.py").read_bytes()
+    for room in ("contract", "agent"):
+        for path in sorted((package / room).rglob("*.py")):
+            yield f"supervisor/{path.relative_to(package).as_posix()}", path.read_bytes()

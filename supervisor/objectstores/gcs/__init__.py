@@ -1,0 +1,1 @@
+"""Cloud Storage as an object store."""

@@ -1,0 +1,1 @@
+"""Where there is room, what is unwise, where data lies."""

@@ -1,0 +1,1 @@
+"""The door to Google's services: clients, retries, errors."""

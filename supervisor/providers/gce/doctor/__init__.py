@@ -1,0 +1,1 @@
+"""The doctor's questions to Google."""

@@ -1,0 +1,1 @@
+"""VMs: created, listed, released, and what is on record of them."""

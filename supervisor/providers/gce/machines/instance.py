@@ -1,0 +1,259 @@
+"""From a launch request to the body of instances.insert: a pure function, so that a repeat sends the same bytes.
+
+Nothing of the request is written into the start-up script: it is a fixed text, and everything else are values beside
+it. Field names and allowed values: Google's discovery document of compute v1 (the tests check each body against it).
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from supervisor.contract.identifiers import label_value, parse_launch_id
+from supervisor.domain.machines.machine import (
+    ATTEMPT_LABEL,
+    LAUNCH_LABEL,
+    OLD_RUN_LABEL,
+    OLD_RUNNER_LABEL,
+    RUN_LABEL,
+    RUNNER_LABEL,
+    SUPERVISOR_LABEL,
+)
+from supervisor.ports.provider import LaunchRejected, LaunchRequest
+from supervisor.providers.gce.config import SCOPE, GceConfig, NewDisk, Shape, region_of
+from supervisor.providers.gce.prices.machine_facts import boot_disk_type
+
+VALUE_MAX = 262_144  # bytes of one metadata value, says the discovery document
+TOTAL_MAX = 524_288  # bytes of all keys and values must stay below this
+RUN_S = (30, 120 * 86400)  # the shortest and the longest maxRunDuration that Google takes
+FIRST_SEQUENCE = 100  # the start-up script's own beats count from 1 to 99
+NAME_MAX = 63  # letters of a name
+_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?\Z")
+
+
+class RefusedForSize(LaunchRejected):
+    """The run's own words are too long for a machine's metadata."""
+
+    of_run = True
+
+
+class RefusedWithoutImage(LaunchRejected):
+    of_run = True
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """What every machine gets: the start-up script, and the agent's name in the object store."""
+
+    startup_script: str
+    agent_sha256: str
+
+
+def build(config: GceConfig, request: LaunchRequest, parcel: Parcel) -> dict[str, Any]:
+    """The instance. LaunchRejected for what Google would refuse anyway."""
+    place, shape = request.placement, config.shapes[request.placement.shape]
+    if not _NAME.match(request.name):
+        raise LaunchRejected(f"{request.name} cannot be the name of a machine: set another machine_prefix")
+    if not request.image:
+        raise RefusedWithoutImage("on Google Cloud a command runs in an image: the run names none")
+    items = _metadata(config, request, shape, parcel)
+    _check_sizes(items)
+    body: dict[str, Any] = {
+        "name": request.name,
+        "machineType": f"zones/{place.zone}/machineTypes/{shape.machine_type}",
+        "labels": labels(config, request),
+        "scheduling": _scheduling(config, request),
+        "disks": _disks(config, request, shape),
+        "networkInterfaces": [_network(config, region_of(place.zone))],
+        "serviceAccounts": [{"email": config.service_account, "scopes": [SCOPE]}],
+        "metadata": {"items": [{"key": key, "value": value} for key, value in items.items()]},
+    }
+    if shape.gpu_type:
+        kind = f"projects/{config.project}/zones/{place.zone}/acceleratorTypes/{shape.gpu_type}"
+        body["guestAccelerators"] = [{"acceleratorType": kind, "acceleratorCount": shape.gpus}]
+    if config.min_cpu_platform:
+        body["minCpuPlatform"] = config.min_cpu_platform
+    if config.shielded:
+        # The driver that cos-extensions installs is signed by Google, so it loads under secure boot too.
+        body["shieldedInstanceConfig"] = {
+            "enableSecureBoot": True,
+            "enableVtpm": True,
+            "enableIntegrityMonitoring": True,
+        }
+    return body
+
+
+def labels(config: GceConfig, request: LaunchRequest) -> dict[str, str]:
+    """A label has no dots: the launch id 1.2.3 is written 1-2-3."""
+    attempt = parse_launch_id(request.launch_id)[1]
+    runner, run = label_value(config.machine_prefix), label_value(request.run_id)
+    return {
+        RUNNER_LABEL: runner,
+        SUPERVISOR_LABEL: label_value(request.supervisor_id),
+        RUN_LABEL: run,
+        ATTEMPT_LABEL: str(attempt),
+        LAUNCH_LABEL: request.launch_id.replace(".", "-"),
+        # Never the older runner's own label as its value: its clean-up deletes by that.
+        OLD_RUNNER_LABEL: runner,
+        OLD_RUN_LABEL: run,
+    }
+
+
+def bucket_and_prefix(store_url: str) -> tuple[str, str]:
+    """gs://bucket/some/where -> ("bucket", "some/where/")."""
+    bucket, _, prefix = store_url.removeprefix("gs://").partition("/")
+    prefix = prefix.strip("/")
+    return bucket, f"{prefix}/" if prefix else ""
+
+
+def _scheduling(config: GceConfig, request: LaunchRequest) -> dict[str, Any]:
+    spot = request.placement.spot
+    shortest, longest = RUN_S
+    scheduling: dict[str, Any] = {
+        "provisioningModel": "SPOT" if spot else "STANDARD",
+        "instanceTerminationAction": "DELETE",
+        "onHostMaintenance": "TERMINATE",
+        "automaticRestart": False,
+        "maxRunDuration": {"seconds": str(int(min(longest, max(shortest, request.machine_max_s))))},
+    }
+    if spot and config.notice_s:
+        scheduling["preemptionNoticeDuration"] = {"seconds": str(config.notice_s)}
+    return scheduling
+
+
+def _disks(config: GceConfig, request: LaunchRequest, shape: Shape) -> list[dict[str, Any]]:
+    zone = request.placement.zone
+    boot = {
+        "sourceImage": config.boot_image,
+        "diskSizeGb": str(config.boot_disk_gb),
+        "diskType": f"zones/{zone}/diskTypes/{boot_disk_type(config.boot_disk_type, shape)}",
+    }
+    disks: list[dict[str, Any]] = [{"boot": True, "autoDelete": True, "initializeParams": boot}]
+    if config.data_disk is not None:
+        source = f"projects/{config.project}/zones/{config.data_disk.zone}/disks/{config.data_disk.name}"
+        disks.append(
+            {
+                "source": source,
+                "deviceName": config.data_disk.device_name,
+                "mode": "READ_ONLY" if config.data_disk.read_only else "READ_WRITE",
+                "boot": False,
+                "autoDelete": False,
+            }
+        )
+    if config.new_disk is not None:
+        disks.append(_new_disk(config.new_disk, request, shape))
+    return disks
+
+
+def _new_disk(disk: NewDisk, request: LaunchRequest, shape: Shape) -> dict[str, Any]:
+    """Deleted with its machine, so nothing of it can be forgotten."""
+    kind = boot_disk_type(disk.kind, shape)  # series that boot from no such disk take none beside it either
+    blank = {
+        "diskName": request.name[: NAME_MAX - len("-data")] + "-data",
+        "diskSizeGb": str(disk.gb),
+        "diskType": f"zones/{request.placement.zone}/diskTypes/{kind}",
+    }
+    return {
+        "initializeParams": blank,
+        "deviceName": disk.device_name,
+        "mode": "READ_WRITE",
+        "boot": False,
+        "autoDelete": True,
+    }
+
+
+def _network(config: GceConfig, region: str) -> dict[str, Any]:
+    """A network or subnet with a slash in it is a path already, such as one of a shared VPC's host project."""
+    interface: dict[str, Any] = {}
+    if config.subnet:
+        below = f"projects/{config.project}/regions/{region}/subnetworks/{config.subnet}"
+        interface["subnetwork"] = config.subnet if "/" in config.subnet else below
+    else:
+        below = f"projects/{config.project}/global/networks/{config.network}"
+        interface["network"] = config.network if "/" in config.network else below
+    if config.external_ip:
+        interface["accessConfigs"] = [{"type": "ONE_TO_ONE_NAT", "name": "External NAT"}]
+    return interface
+
+
+def _metadata(config: GceConfig, request: LaunchRequest, shape: Shape, parcel: Parcel) -> dict[str, str]:
+    bucket, prefix = bucket_and_prefix(config.store_url)
+    command, job = _job(config, request, shape)
+    items = {
+        "startup-script": parcel.startup_script,
+        "spot-run-id": request.run_id,
+        "spot-attempt": str(parse_launch_id(request.launch_id)[1]),
+        "spot-launch-id": request.launch_id,
+        "spot-nonce": str(request.job.get("nonce") or ""),
+        "spot-bucket": bucket,
+        "spot-prefix": prefix,
+        "spot-image-ref": request.image,
+        "spot-job-command": base64.b64encode(command.encode()).decode(),
+        # No time in the gzip: the same request gives the same bytes.
+        "spot-job": base64.b64encode(gzip.compress(json.dumps(job).encode(), mtime=0)).decode(),
+        "spot-agent-sha256": parcel.agent_sha256,
+        "spot-gpus": str(shape.gpus),
+        "spot-gpu-timeout-sec": str(int(config.gpu_timeout_s)),
+        "spot-gpu-driver-version": config.gpu_driver_version,
+        "spot-shm-size": config.shm_size,
+    }
+    if config.serial_logging:
+        # https://cloud.google.com/compute/docs/troubleshooting/viewing-serial-port-output
+        items["serial-port-logging-enable"] = "true"
+    if request.job.get("conda_env"):
+        items["spot-conda-env"] = str(request.job["conda_env"])
+    if config.storage_endpoint:
+        items["spot-storage-endpoint"] = config.storage_endpoint
+    disk = config.data_disk or config.new_disk
+    if disk is not None:
+        items["spot-data-disk-device-name"] = disk.device_name
+        items["spot-data-disk-mount-path"] = disk.mount
+        items["spot-data-disk-fs-type"] = disk.fs
+        items["spot-data-disk-read-only"] = "true" if disk.read_only else "false"
+    return items
+
+
+def _job(config: GceConfig, request: LaunchRequest, shape: Shape) -> tuple[str, dict[str, object]]:
+    """(the command as text, what the agent reads beside it): the two share the room that metadata has."""
+    command = request.job.get("command", "")
+    # Letters as they are: \u4e2d would take twice their room, and a command that was accepted must fit.
+    text = command if isinstance(command, str) else json.dumps(command, ensure_ascii=False)
+    spot = request.placement.spot
+    job: dict[str, object] = {name: value for name, value in request.job.items() if name != "command"}
+    job |= {
+        "name": request.name,
+        "command_form": "shell" if isinstance(command, str) else "words",
+        "in_image": True,
+        "server_url": config.public_url or None,
+        "server_file": None,
+        "secret_refs": dict(request.secrets),
+        "sequence_from": FIRST_SEQUENCE,
+        "notice_from": "gce" if spot else None,
+        "notice_s": config.notice_s if spot else 0,
+        "storage_endpoint": config.storage_endpoint or None,
+        "secret_manager_endpoint": config.secret_manager_endpoint or None,
+        "gpus": shape.gpus,
+        "image_digest": request.image.partition("@")[2] or None,
+    }
+    return text, job
+
+
+def _check_sizes(items: Mapping[str, str]) -> None:
+    sizes = {key: len(value.encode()) for key, value in items.items()}
+    key, size = max(sizes.items(), key=lambda item: item[1])
+    names = {"spot-job-command": "the command", "spot-job": "the environment and the rest of the spec"}
+    advice = "put what is long into the code bundle or the image"
+    if size > VALUE_MAX:
+        raise RefusedForSize(
+            f"{names.get(key, key)} takes {size} bytes in the machine's metadata, and {VALUE_MAX} are allowed: {advice}"
+        )
+    total = sum(sizes.values()) + sum(len(key) for key in sizes)
+    if total >= TOTAL_MAX:
+        raise RefusedForSize(
+            f"the machine's metadata takes {total} bytes, and {TOTAL_MAX} are not allowed: {advice}"
+        )

@@ -1,0 +1,1 @@
+"""What machines cost, and what they are made of."""

@@ -1,0 +1,217 @@
+"""What one machine costs per hour in a region: the sum of its parts, each from the nearest source that knows it.
+
+A price is that of the whole machine: the machine type with the cards that it brings itself, added cards, the boot disk
+and the external address. Where one part is unknown, the price is unknown. Sources, nearest first: the setting
+`gce_prices` (per shape, and the whole machine), what was fetched (rows of a file in the data folder), the table of the
+package (prices.json). Every row names where and on which day it was read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import date
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from supervisor.domain.machines.placement import Offer
+from supervisor.ports.platform import PriceTold
+from supervisor.providers.gce.config import GceConfig, Shape, region_of
+from supervisor.providers.gce.prices.machine_facts import boot_disk_type
+
+HOURS_PER_MONTH = 730.0  # how Google's price lists turn a month of a disk into hours
+EVERYWHERE = "*"  # the region of a row whose price is the same in all of them
+MACHINE, GPU, DISK, ADDRESS, STORAGE = KINDS = ("machine", "gpu", "disk", "address", "storage")
+UNITS: Mapping[str, str] = {
+    MACHINE: "h", GPU: "h", ADDRESS: "h", DISK: "gb_month", STORAGE: "gb_month"
+}  # fmt: skip
+EXTERNAL_IP = "external-ip"
+SETTINGS = "settings"
+TABLE = "prices.json"
+
+Key = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One price. `unit`: h, or gb_month (of 2^30 bytes). None = not known for that market. A machine's row is that of
+    the machine type with the cards that it brings itself. `dated`: YYYY-MM-DD."""
+
+    kind: str
+    name: str
+    region: str
+    unit: str
+    spot_usd: float | None
+    on_demand_usd: float | None
+    dated: str
+    source: str
+
+    @property
+    def key(self) -> Key:
+        return self.kind, self.name, self.region
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """So many of something that has a price."""
+
+    kind: str
+    name: str
+    count: float
+
+
+class Pricebook:
+    """Never changed: after a refresh there is another one. `fetched`: rows that are nearer than the package's."""
+
+    def __init__(
+        self, config: GceConfig, fetched: Sequence[Row] = (), packaged: Sequence[Row] | None = None
+    ) -> None:
+        self._config = config
+        self.fetched = tuple(fetched)
+        nearest = (self.fetched, packaged_rows() if packaged is None else tuple(packaged))
+        self._rows = tuple({row.key: row for row in rows} for rows in nearest)
+        self._told = {
+            (shape, region): self._tell(shape, region)
+            for shape in config.shapes
+            for region in offered_regions(config)
+        }
+
+    def all(self) -> tuple[PriceTold, ...]:
+        """One for each shape and region that is offered, in that order."""
+        return tuple(self._told.values())
+
+    def told(self, shape: str, region: str) -> PriceTold:
+        """KeyError for what is not offered."""
+        return self._told[shape, region]
+
+    def priced(self, offer: Offer) -> Offer:
+        """The offer with its price as it is now."""
+        told = self._told.get((offer.placement.shape, offer.placement.region))
+        if told is None:
+            return offer
+        usd = told.spot_usd_per_h if offer.placement.spot else told.on_demand_usd_per_h
+        return replace(offer, price_usd_per_h=usd, on_demand_usd_per_h=told.on_demand_usd_per_h)
+
+    def row(self, kind: str, name: str, region: str) -> Row | None:
+        """The nearest one; None = no source knows it."""
+        for rows in self._rows:
+            found = rows.get((kind, name, region)) or rows.get((kind, name, EVERYWHERE))
+            if found is not None:
+                return found
+        return None
+
+    def _tell(self, shape: str, region: str) -> PriceTold:
+        given = self._config.prices.get(shape)
+        if given is not None:
+            return PriceTold(shape, region, given[0], given[1], SETTINGS)
+        parts = parts_of(self._config, self._config.shapes[shape])
+        spot, spot_rows = self._sum(parts, region, "spot_usd")
+        on_demand, on_demand_rows = self._sum(parts, region, "on_demand_usd")
+        used = spot_rows + on_demand_rows
+        sources = ", ".join(dict.fromkeys(row.source for row in used))
+        return PriceTold(
+            shape, region, spot, on_demand, sources, min((row.dated for row in used), default="")
+        )
+
+    def _sum(self, parts: Sequence[Part], region: str, market: str) -> tuple[float | None, list[Row]]:
+        """(dollars per hour, the rows that they come from); None and no rows where one part is unknown."""
+        usd, used = 0.0, []
+        for part in parts:
+            found = self._known(part, region, market)
+            if found is None:
+                return None, []
+            price = float(getattr(found, market))
+            usd += part.count * (price / HOURS_PER_MONTH if found.unit == "gb_month" else price)
+            used.append(found)
+        return round(usd, 6), used
+
+    def _known(self, part: Part, region: str, market: str) -> Row | None:
+        for rows in self._rows:
+            for where in (region, EVERYWHERE):
+                row = rows.get((part.kind, part.name, where))
+                if row is not None and getattr(row, market) is not None:
+                    return row
+        return None
+
+
+def parts_of(config: GceConfig, shape: Shape) -> tuple[Part, ...]:
+    """Everything of one machine that is billed by the hour or month, and nothing that is there without it."""
+    parts = [Part(MACHINE, shape.machine_type, 1)]
+    if shape.gpu_type:
+        parts.append(Part(GPU, shape.gpu_type, shape.gpus))
+    parts.append(Part(DISK, boot_disk_type(config.boot_disk_type, shape), config.boot_disk_gb))
+    if config.new_disk is not None:
+        parts.append(Part(DISK, boot_disk_type(config.new_disk.kind, shape), config.new_disk.gb))
+    if config.external_ip:
+        parts.append(Part(ADDRESS, EXTERNAL_IP, 1))
+    return tuple(parts)
+
+
+def offered_regions(config: GceConfig) -> tuple[str, ...]:
+    """With a data disk only its own."""
+    return config.regions if config.data_disk is None else (region_of(config.data_disk.zone),)
+
+
+@cache
+def packaged_rows() -> tuple[Row, ...]:
+    """The table that comes with the package."""
+    return read_rows(files("supervisor.providers.gce.prices").joinpath(TABLE).read_text(encoding="utf-8"))
+
+
+def read_rows(text: str) -> tuple[Row, ...]:
+    """ValueError with the row and what is wrong with it: one wrong row spoils the file."""
+    document = json.loads(text)
+    if not isinstance(document, dict) or not isinstance(document.get("rows"), list):
+        raise ValueError("it is no table of prices: an object with `rows` is expected")
+    rows = [_row(number, raw) for number, raw in enumerate(document["rows"], 1)]
+    seen: set[Key] = set()
+    for number, row in enumerate(rows, 1):
+        if row.key in seen:
+            raise ValueError(f"row {number}: {' '.join(row.key)} is there twice")
+        seen.add(row.key)
+    return tuple(rows)
+
+
+def write_rows(rows: Iterable[Row]) -> str:
+    lines = ",\n".join(json.dumps(asdict(row), allow_nan=False) for row in rows)
+    return f'{{"currency": "USD", "rows": [\n{lines}\n]}}\n'
+
+
+def _row(number: int, raw: Any) -> Row:
+    fields = set(Row.__dataclass_fields__)
+    if not isinstance(raw, dict) or set(raw) != fields:
+        raise ValueError(f"row {number}: expected exactly the fields {', '.join(sorted(fields))}")
+    row = Row(**raw)
+    problem = _problem(row)
+    if problem:
+        raise ValueError(f"row {number}: {problem}")
+    return row
+
+
+def _problem(row: Row) -> str:
+    """What is wrong with it; "" = nothing."""
+    texts: tuple[object, ...] = (row.kind, row.name, row.region, row.unit, row.dated, row.source)
+    prices = [usd for usd in (row.spot_usd, row.on_demand_usd) if usd is not None]
+    if not all(isinstance(text, str) and text.strip() for text in texts):
+        return "a text is missing"
+    if row.unit != UNITS.get(row.kind):
+        return f"{row.kind} in {row.unit}: the kinds are {', '.join(KINDS)}, each with its own unit"
+    if not prices or not all(_is_price(usd) for usd in prices):
+        return "a price is a number above 0, or null where it is not known; one of the two must be known"
+    if len(prices) == 2 and prices[0] > prices[1]:
+        return f"spot {prices[0]} is above on-demand {prices[1]}"
+    return "" if _is_day(row.dated) else f"{row.dated} is no day: write YYYY-MM-DD"
+
+
+def _is_price(usd: object) -> bool:
+    """Neither infinity nor NaN is between the two; an integer of any length can be compared."""
+    return isinstance(usd, int | float) and not isinstance(usd, bool) and 0 < usd < 10_000
+
+
+def _is_day(text: str) -> bool:
+    try:
+        return date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False

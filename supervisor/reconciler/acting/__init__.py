@@ -1,0 +1,1 @@
+"""What was decided is carried out."""

@@ -1,0 +1,92 @@
+"""The supervisor's changes of the baton, each a compare-and-set that is tried again when an agent was quicker."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable
+
+from supervisor.contract import baton as batons
+from supervisor.contract import runfiles
+from supervisor.contract.baton import Baton, BatonRefused
+from supervisor.domain.run import Run
+from supervisor.ports.objectstore import (
+    ABSENT,
+    ObjectMissing,
+    ObjectStore,
+    PreconditionFailed,
+    StoreUnavailable,
+)
+
+ROUNDS = 8
+
+
+def change(objects: ObjectStore, run_id: str, step: Callable[[Baton | None], Baton | None]) -> Baton | None:
+    """Read, change, write if nobody was quicker. `step` gets None where there is no baton, and gives None or the same
+    baton for "nothing to write". Raises StoreUnavailable, BatonRefused; ValueError when the baton is torn."""
+    key = runfiles.baton(run_id)
+    for _ in range(ROUNDS):
+        try:
+            raw, info = objects.get(key)
+            before, generation = batons.decode(raw), info.generation
+        except ObjectMissing:
+            before, generation = None, ABSENT
+        after = step(before)
+        if after is None or after == before:
+            return before
+        try:
+            objects.put(key, batons.encode(after), if_generation=generation)
+            return after
+        except PreconditionFailed:
+            continue
+    raise StoreUnavailable(f"the baton of {run_id} changed {ROUNDS} times while it was being written")
+
+
+def current_generation(baton: Baton | None, run: Run, supervisor_id: str) -> Baton:
+    """The baton in this run's generation: made, or opened anew after a resume."""
+    if baton is None:
+        return batons.create(supervisor_id, run.generation)
+    return batons.open_generation(baton, run.generation, run.rerun, run.stop_consumed)
+
+
+def raise_next(
+    objects: ObjectStore, run: Run, launch_id: str, holder_gone: bool, supervisor_id: str
+) -> tuple[str, bool]:
+    """Let this try claim next: (its nonce, whether it is raised by this call). The nonce is the one that is already
+    there (a repeat after a crash), else a new one."""
+    fresh = secrets.token_hex(16)
+
+    def step(baton: Baton | None) -> Baton:
+        now = current_generation(baton, run, supervisor_id)
+        known = now.next.nonce if now.next is not None and now.next.launch_id == launch_id else fresh
+        return batons.raise_next(now, launch_id, known, holder_gone)
+
+    after = change(objects, run.run_id, step)
+    if after is None or after.next is None or after.next.launch_id != launch_id:
+        raise BatonRefused(f"try {launch_id} is not next")
+    return after.next.nonce, after.next.nonce == fresh
+
+
+def mark_holder_gone(objects: ObjectStore, run_id: str, launch_id: str) -> None:
+    change(objects, run_id, lambda baton: baton and batons.mark_holder_gone(baton, launch_id))
+
+
+def close(objects: ObjectStore, run: Run, reason: str, supervisor_id: str) -> bool:
+    """No agent writes after this. A baton of an earlier generation is opened first: the close is this generation's.
+    False when a resume has opened a later one meanwhile: its agents go on, and nothing of the run may be tidied up."""
+
+    def step(baton: Baton | None) -> Baton | None:
+        if baton is None or baton.generation > run.generation:
+            return baton
+        return batons.close(current_generation(baton, run, supervisor_id), reason)
+
+    after = change(objects, run.run_id, step)
+    return after is None or after.generation == run.generation
+
+
+def write_stop(objects: ObjectStore, run_id: str, actor: str) -> None:
+    """Existence is the message; a marker that is already there stays as it is."""
+    try:
+        objects.put(runfiles.stop_marker(run_id), json.dumps({"by": actor}).encode(), if_generation=ABSENT)
+    except PreconditionFailed:
+        return

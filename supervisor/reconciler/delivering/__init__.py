@@ -1,0 +1,1 @@
+"""What is announced is sent."""

@@ -1,0 +1,81 @@
+"""Tells how everything stands, on a schedule, and at a start that the supervisor is back.
+
+The time of the last patrol stands in the database: neither a restart nor a second replica tells it twice, and one that
+was missed is told once. The count begins with the first start.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from supervisor.domain.status import ACTIVE, Status
+from supervisor.lifecycle.events.patrol import Problem, Standing, back_again, problem, report, spent_usd
+from supervisor.ports.store import RunFilter, Store, StoreDown
+from supervisor.reconciler.leader import TTL_S
+from supervisor.telemetry import logs as telemetry
+
+log = logging.getLogger(__name__)
+
+SPENT_S = 86_400.0
+PAGE = 500
+READ_MAX = 5000  # runs whose problems are looked at; the newest ones
+# What runs well has no problem; a held attempt says so itself.
+_LOOKED_AT = tuple(str(status) for status in ACTIVE - {Status.RUNNING, Status.LAUNCHING, Status.STOPPING})
+
+
+@dataclass
+class Patrol:
+    """`every_s` 0 = never. One thread at a time, of whoever keeps house."""
+
+    store: Store
+    every_s: float
+
+    def look(self, now: float) -> bool:
+        """Whether a patrol was told. Raises StoreDown."""
+        if self.every_s <= 0:
+            return False
+        last = self.store.patrols.last()
+        if last is None or last > now:  # the first start, or the clock was set back
+            self.store.patrols.tell(None, last, now)
+            return False
+        if now - last < self.every_s:
+            return False
+        return self.store.patrols.tell(report(self._standing(now), now), last, now)
+
+    def _standing(self, now: float) -> Standing:
+        page = self.store.page(RunFilter(), None, 1)
+        spent, after, since = 0.0, 0, now - SPENT_S
+        while True:
+            attempts, more = self.store.patrols.attempts(since, after, PAGE)
+            spent += spent_usd(attempts, since, now)
+            if more is None:
+                break
+            after = more
+        return Standing(page.counts, page.usd_per_h, spent, SPENT_S, self._problems(now))
+
+    def _problems(self, now: float) -> tuple[Problem, ...]:
+        found: list[Problem] = []
+        before: int | None = None
+        for _ in range(READ_MAX // PAGE):
+            page = self.store.page(RunFilter(statuses=_LOOKED_AT), before, PAGE)
+            found += [one for run in page.runs if (one := problem(run, now)) is not None]
+            before = page.next_key
+            if before is None:
+                break
+        return tuple(found)
+
+
+def greet(store: Store, cell: str, alone: bool, version: str, now: float) -> None:
+    """Before the leases are taken: what they say tells how long nobody was there. Not at the very first start. `alone`:
+    no other process can be there now."""
+    try:
+        lapse = store.patrols.lapse(cell, TTL_S)
+        if lapse is None:
+            return
+        counts = store.page(RunFilter(), None, 1).counts
+        away_s = None if lapse.held and not alone else lapse.unled_s
+        event = back_again(version, None if away_s is None else round(away_s, 1), counts)
+        store.add_events(None, [event], now)
+    except StoreDown as error:
+        log.warning("not greeted", extra={telemetry.ACTION: "greet", telemetry.ERROR: str(error)})

@@ -1,0 +1,181 @@
+"""Who stands behind the header Authorization: asked for every request, so answered from memory.
+
+What the database said of a token counts for FRESH_S: so long a revocation on another replica may stay unnoticed; one
+of this process counts at once. While the database is away, a token that it knew AWAY_S ago at most still counts, and
+nobody else gets in. A mistyped token, a strange one, an expired and a revoked one are refused in the same words, and
+the three that look right after the same question to the database. Tokens are remembered and compared by their HMAC,
+whose key nobody outside has: how long that takes tells nothing of them. The token itself is in no variable that
+outlives its request, in no error and in no log line.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass, field
+
+from supervisor.domain.access import tokens
+from supervisor.domain.access.callers import Caller
+from supervisor.domain.access.tokens import Token
+from supervisor.domain.errors import Unauthorized
+from supervisor.ports.clock import Clock
+from supervisor.ports.store import Store, StoreDown
+from supervisor.services.together import ask_together
+from supervisor.telemetry import logs as telemetry
+
+log = logging.getLogger(__name__)
+
+FRESH_S = 4.0
+AWAY_S = 60.0
+SOON_S = 2.0
+ASK_AGAIN_S = 2.0  # after the database was found away
+USED_S = 60.0  # how often the times of last use are written
+MOST_KEPT = 5000
+SCHEME = "bearer "
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """`fresh_until` and `usable_until` are monotonic; between them the database is asked again."""
+
+    token: Token
+    fresh_until: float
+    usable_until: float
+
+
+@dataclass
+class Identity:
+    """Safe to use from any thread. `recall` touches nothing but memory; `identify` may ask the database."""
+
+    store: Store
+    clock: Clock
+    _known: dict[str, _Known] = field(default_factory=dict)
+    _used: dict[str, float] = field(default_factory=dict)
+    _forgotten: int = 0  # counts: what was read before a revocation is not remembered after it
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _closing: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def recall(self, authorization: str, request_id: str) -> Caller | None:
+        """None = the database must be asked. Raises Unauthorized where no token was sent, or one that nobody made."""
+        known = self._known.get(self._digest(authorization))
+        if known is None or self.clock.monotonic() >= known.fresh_until:
+            return None
+        return self._caller(known.token, request_id)
+
+    def identify(self, authorization: str, request_id: str) -> Caller:
+        """Raises Unauthorized; StoreDown where the database is away and the caller was not here just before."""
+        digest = self._digest(authorization)
+        caller = self._caller(self._found(digest), request_id)
+        if caller is None:
+            raise unauthorized()
+        return caller
+
+    def identify_soon(self, authorization: str, request_id: str) -> Caller:
+        """The same for reading metrics, which are wanted most while the database is away or hangs: then whom it named
+        last still counts, however long ago that was."""
+        answer = ask_together({"who": lambda: self.identify(authorization, request_id)}, SOON_S)["who"]
+        if answer.good:
+            found: Caller = answer.value
+            return found
+        error = answer.error or StoreDown(f"the database did not say within {SOON_S:g} s who that is")
+        known = self._known.get(self._digest(authorization)) if isinstance(error, StoreDown) else None
+        caller = None if known is None else self._caller(known.token, request_id)
+        if caller is None:
+            raise error
+        return caller
+
+    def forget(self, token_id: str) -> None:
+        """It was revoked: from now on it counts no more."""
+        with self._lock:
+            self._forgotten += 1
+            kept = {
+                digest: known for digest, known in self._known.items() if known.token.token_id != token_id
+            }
+            self._known = kept
+
+    # --- when tokens were used ------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._keep, name="tokens", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._closing.set()
+        if self._thread is not None:
+            self._thread.join(timeout=5.0)
+
+    def write_used(self) -> None:
+        """Raises StoreDown; nothing is lost then."""
+        with self._lock:
+            used, self._used = self._used, {}
+        try:
+            if used:
+                self.store.tokens.note_used(used)
+        except StoreDown:
+            with self._lock:
+                self._used = {**used, **self._used}
+            raise
+
+    def _keep(self) -> None:
+        while not self._closing.wait(USED_S):
+            self._try_to_write()
+        self._try_to_write()
+
+    def _try_to_write(self) -> None:
+        try:
+            self.write_used()
+        except Exception as error:  # noqa: BLE001 - this thread must outlive everything; the next minute tries again
+            log.warning(
+                "The times of last use were not written: %s",
+                type(error).__name__,
+                extra={telemetry.ACTION: "tokens_used"},
+            )
+
+    # --- looking up -----------------------------------------------------------------------------------------------
+
+    def _digest(self, authorization: str) -> str:
+        if authorization[: len(SCHEME)].lower() != SCHEME:
+            raise unauthorized()
+        text = authorization[len(SCHEME) :].strip()
+        if not tokens.is_token(text):
+            raise unauthorized()
+        return tokens.digest(self.store.secret, text)
+
+    def _found(self, digest: str) -> Token:
+        forgotten, now = self._forgotten, self.clock.monotonic()
+        try:
+            token = self.store.tokens.find(digest)
+        except StoreDown:
+            known = self._known.get(digest)
+            if known is None or now >= known.usable_until:
+                raise
+            self._remember(digest, _Known(known.token, now + ASK_AGAIN_S, known.usable_until), forgotten)
+            return known.token
+        if token is None or not token.valid(self.clock.now()):
+            with self._lock:
+                self._known.pop(digest, None)
+            raise unauthorized()
+        self._remember(digest, _Known(token, now + FRESH_S, now + AWAY_S), forgotten)
+        return token
+
+    def _remember(self, digest: str, known: _Known, forgotten: int) -> None:
+        with self._lock:
+            if self._forgotten != forgotten:
+                return
+            if len(self._known) >= MOST_KEPT:
+                self._known.clear()
+            self._known[digest] = known
+
+    def _caller(self, token: Token, request_id: str) -> Caller | None:
+        """None = it has expired since it was read."""
+        now = self.clock.now()
+        if not token.valid(now):
+            return None
+        with self._lock:
+            self._used[token.token_id] = now
+        return token.caller(request_id)
+
+
+def unauthorized() -> Unauthorized:
+    return Unauthorized("This needs a token that is valid here: Authorization: Bearer sup_….")

@@ -1,0 +1,142 @@
+"""Tokens are made, listed and revoked; the text of one is told once, to whoever made it.
+
+What a token may do and for whom stands in its row and in the history, with the person who asked for it. Revoking twice
+is revoking once.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from supervisor.domain.access import tokens
+from supervisor.domain.access.callers import Caller, Scope
+from supervisor.domain.access.tokens import Token
+from supervisor.domain.errors import Conflict, InvalidRequest, TokenNotFound
+from supervisor.domain.events import EventKind
+from supervisor.ports.store import Store
+from supervisor.services.access.identity import Identity
+from supervisor.services.parts import Parts
+from supervisor.services.views import rfc3339
+from supervisor.services.views.run_view import Json
+
+DEFAULT_SCOPES = frozenset({Scope.READ, Scope.WRITE})
+SHOWN = 1000
+MOST_VALID = 1000
+ID_BYTES = 6
+TOKEN_ID = re.compile(r"tok-[0-9a-f]{12}")
+
+Random = Callable[[int], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenWish:
+    """`owner` "": the caller's own. `expires_in_s` None = never."""
+
+    name: str
+    owner: str = ""
+    scopes: frozenset[Scope] = field(default=DEFAULT_SCOPES)
+    expires_in_s: float | None = None
+    max_active_runs: int | None = None
+
+
+def create(parts: Parts, wish: TokenWish, caller: Caller, random: Random = secrets.token_bytes) -> Json:
+    """The token as it is listed, and its text under `token`. Raises InvalidRequest, Conflict, StoreDown."""
+    _check(wish)
+    now = parts.clock.now()
+    if sum(token.valid(now) for token in parts.store.tokens.newest(SHOWN)) >= MOST_VALID:
+        raise Conflict(f"There are {MOST_VALID} valid tokens; revoke those that nobody uses: spot token ls.")
+    made = Token(
+        token_id=f"tok-{random(ID_BYTES).hex()}",
+        name=wish.name,
+        owner=wish.owner or caller.owner,
+        scopes=wish.scopes,
+        created_at=now,
+        created_by=caller.actor,
+        expires_at=None if wish.expires_in_s is None else now + wish.expires_in_s,
+        max_active_runs=wish.max_active_runs,
+    )
+    text = add(parts.store, made, caller, random)
+    return {**token_json(made, now), "token": text}
+
+
+def add(store: Store, made: Token, caller: Caller, random: Random = secrets.token_bytes) -> str:
+    """The text of a new token that stands for what `made` says. Raises StoreDown."""
+    text = tokens.write(random(tokens.RANDOM_BYTES))
+    told = {
+        "token_id": made.token_id,
+        "name": made.name,
+        "owner": made.owner,
+        "scopes": sorted(made.scopes),
+        "expires_at": rfc3339.maybe(made.expires_at),
+        "max_active_runs": made.max_active_runs,
+    }
+    sentence = (
+        f"Token {made.name} ({made.token_id}) was made by {caller.actor} for {made.owner}: "
+        f"{', '.join(sorted(made.scopes))}."
+    )
+    digest = tokens.digest(store.secret, text)
+    store.tokens.add(made, digest, caller.event(EventKind.TOKEN_CREATED, sentence, told))
+    return text
+
+
+def listing(parts: Parts) -> Json:
+    """Those that were not revoked first, each part newest first, SHOWN at most. Raises StoreDown."""
+    now = parts.clock.now()
+    return {"tokens": [token_json(token, now) for token in parts.store.tokens.newest(SHOWN)]}
+
+
+def asker_json(parts: Parts, caller: Caller) -> Json:
+    """Who asks. Raises StoreDown."""
+    token = parts.store.tokens.get(caller.token_id) if caller.token_id else None
+    return {
+        "name": caller.actor,
+        "owner": caller.owner,
+        "scopes": sorted(caller.scopes),
+        "token_id": caller.token_id or None,
+        "expires_at": None if token is None else rfc3339.maybe(token.expires_at),
+        "max_active_runs": caller.max_active_runs,
+    }
+
+
+def revoke(parts: Parts, identity: Identity, token_id: str, caller: Caller) -> Json:
+    """The token as it is now. Raises TokenNotFound, StoreDown."""
+    now = parts.clock.now()
+    found = parts.store.tokens.get(token_id) if TOKEN_ID.fullmatch(token_id) else None
+    if found is None:  # not repeated: somebody may have written the token itself
+        raise TokenNotFound("There is no token with this id; `spot token ls` lists those that there are.")
+    revoke_found(parts.store, found, caller, now)
+    identity.forget(token_id)
+    return token_json(parts.store.tokens.get(token_id) or found, now)
+
+
+def revoke_found(store: Store, found: Token, caller: Caller, now: float) -> None:
+    """Raises StoreDown."""
+    sentence = f"Token {found.name} ({found.token_id}) of {found.owner} was revoked by {caller.actor}."
+    told = {"token_id": found.token_id, "name": found.name, "owner": found.owner}
+    store.tokens.revoke(found.token_id, caller.event(EventKind.TOKEN_REVOKED, sentence, told), now)
+
+
+def token_json(token: Token, now: float) -> Json:
+    times = ("created_at", "expires_at", "last_used_at", "revoked_at")
+    told = {name: getattr(token, name) for name in times}
+    return {
+        "token_id": token.token_id,
+        "name": token.name,
+        "owner": token.owner,
+        "scopes": sorted(token.scopes),
+        "max_active_runs": token.max_active_runs,
+        "created_by": token.created_by,
+        "valid": token.valid(now),
+        **{name: rfc3339.maybe(at) for name, at in told.items()},
+    }
+
+
+def _check(wish: TokenWish) -> None:
+    """The API's own bounds keep everything else out."""
+    for field_name, text in (("name", wish.name), ("owner", wish.owner)):
+        if text in tokens.TAKEN_NAMES:
+            reason = "is the supervisor's own name; take another"
+            raise InvalidRequest(f"{field_name} {reason}.", errors=((f"#/{field_name}", reason),))

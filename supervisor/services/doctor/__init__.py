@@ -1,0 +1,1 @@
+"""The doctor's questions about this set-up."""

@@ -1,0 +1,47 @@
+"""All of the doctor's questions at once, and an answer to each within one deadline.
+
+What hangs gets a line that says so and is left to its own time limits. A check that breaks is a line too.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from supervisor.domain.findings import FAIL, OK, WARN, Check, Finding
+from supervisor.services.together import Answer, ask_together
+from supervisor.telemetry import logs as telemetry
+
+log = logging.getLogger(__name__)
+
+DEADLINE_S = 4.0
+Json = dict[str, Any]
+
+
+def answers(checks: Sequence[Check], deadline_s: float = DEADLINE_S) -> list[Finding]:
+    """The lines of all checks, in their order, at most `deadline_s` from now. Raises nothing."""
+    found = ask_together({f"{check.name} {n}": check.ask for n, check in enumerate(checks)}, deadline_s)
+    both = zip(checks, found.values(), strict=True)
+    return [line for check, answer in both for line in _lines(check, answer, deadline_s)]
+
+
+def report(found: Sequence[Finding]) -> Json:
+    """`worst` is the worst result among them."""
+    worst = max((finding.result for finding in found), key=(OK, WARN, FAIL).index, default=OK)
+    return {"worst": worst, "checks": [asdict(finding) for finding in found]}
+
+
+def _lines(check: Check, answer: Answer, deadline_s: float) -> Sequence[Finding]:
+    if answer.late:
+        fact = f"not answered within {deadline_s:g} s"
+        cause = "what is asked hangs, or the way to it is slow"
+        return (Finding(check.name, check.unanswered, fact, cause, check.hint, check.group),)
+    if answer.error is not None:
+        log.error("a check of the doctor broke", exc_info=answer.error, extra={telemetry.ACTION: "doctor"})
+        told = f"{type(answer.error).__name__}, a fault of the doctor itself"
+        fix = "report it with the supervisor's log, which says where it happened"
+        return (Finding(check.name, FAIL, "not looked at", told, fix, check.group),)
+    lines: Sequence[Finding] = answer.value
+    return lines

@@ -1,0 +1,84 @@
+"""The doctor's look for machines that bill for nobody: ours without a run, and those of another supervisor.
+
+A machine of ours that serves nobody is released by the loop within minutes; where it is seen here, the loop does not
+run or may not. One with another supervisor's id is never touched by us: it may serve somebody, or be left over from a
+database that was lost, and only a person can tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from supervisor.domain.errors import Unavailable
+from supervisor.domain.findings import OK, WARN, Finding
+from supervisor.lifecycle.sweeping.inventory import Use
+from supervisor.ports.provider import ProviderUnavailable
+from supervisor.ports.store import StoreDown
+from supervisor.services.machines.machines import Known, look
+from supervisor.services.parts import Parts
+
+GROUP, SHOWN = "orphans", 5
+
+
+def machines_lines(parts: Parts) -> list[Finding]:
+    try:
+        sight = look(parts)
+    except (Unavailable, ProviderUnavailable, StoreDown) as error:
+        cause = str(error.__cause__ or error)
+        return [
+            _told(
+                "orphans", WARN, "not looked for", cause, "spot ls --machines, once the lines above are well"
+            )
+        ]
+    orphans = [one for one in sight.known if one.verdict.use is Use.ORPHAN and one.verdict.release]
+    foreign = [one for one in sight.known if one.verdict.use is Use.FOREIGN and one.machine.supervisor_id]
+    away = f"; not read: {', '.join(sight.unread_zones)}" if sight.unread_zones else ""
+    return [
+        _orphans(orphans, sum(one.ours for one in sight.known), away),
+        _foreign(foreign, _project(parts) if foreign else ""),
+    ]
+
+
+def _orphans(found: Sequence[Known], ours: int, away: str) -> Finding:
+    if not found:
+        return _told("orphans", OK, f"every machine of ours serves a run ({ours} seen){away}")
+    fact = f"{_count(found)} of ours and no run: {_names(found)}{away}"
+    cause = "they are billed and train nothing; the loop releases them at its next sweep where it runs"
+    return _told("orphans", WARN, fact, cause, "spot gc")
+
+
+def _foreign(found: Sequence[Known], project: str) -> Finding:
+    if not found:
+        return _told("foreign", OK, "no machine carries another supervisor's id")
+    ids = ", ".join(sorted({one.machine.supervisor_id for one in found})[:SHOWN])
+    fact = f"{_count(found)} of another supervisor ({ids}): {_names(found)}"
+    cause = "another supervisor works in this project, or its database was lost; we never touch them"
+    first = found[0].machine
+    fix = "spot ls --machines --all"
+    if project:
+        fix += (
+            "; one that nobody needs: "
+            f"gcloud compute instances delete {first.name} --zone={first.zone} --project={project}"
+        )
+    return _told("foreign", WARN, fact, cause, fix)
+
+
+def _project(parts: Parts) -> str:
+    """Empty: machines are on this computer, or the cloud does not say."""
+    try:
+        return "" if parts.traits(parts.own_provider).shares_computer else parts.platform.account().name
+    except ProviderUnavailable:
+        return ""
+
+
+def _count(found: Sequence[Known]) -> str:
+    return "1 machine" if len(found) == 1 else f"{len(found)} machines"
+
+
+def _names(found: Sequence[Known]) -> str:
+    names = [f"{one.machine.name} in {one.machine.zone}" for one in found[:SHOWN]]
+    return ", ".join(names) + (f" and {len(found) - SHOWN} more" if len(found) > SHOWN else "")
+
+
+def _told(name: str, result: str, fact: str, cause: str = "", fix: str = "") -> Finding:
+    return Finding(name, result, fact, cause, fix, GROUP)

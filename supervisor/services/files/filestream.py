@@ -1,0 +1,98 @@
+"""One file of a run as a stream of bytes, or a part of it: all of one generation of the object, or the stream breaks.
+
+Reading opens one generation; a look before and a look after it was opened tell which one that is, so that the headers
+(size, tag, checksum) and the bytes can never be of two different contents.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from supervisor.domain.errors import FileChanged, RangeRefused
+from supervisor.domain.run import Run
+from supervisor.ports.objectstore import ObjectInfo, ObjectMissing, ObjectStore
+from supervisor.services.files.files import find_file, unknown
+
+TRIES = 3  # of opening an object that is being written
+_RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})\Z")
+
+
+class CutShort(Exception):
+    """The object gave fewer bytes than it has: the connection is dropped, because the answer has begun."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileStream:
+    """Bytes [begin, end) of a file of `size` bytes. `part`: a range was asked for and is given. `sha256`: of the whole
+    file, None where it is not known. `tag`: differs for each content."""
+
+    name: str
+    size: int
+    tag: str
+    sha256: str | None
+    begin: int
+    end: int
+    part: bool
+    chunks: Iterator[bytes]
+
+
+def open_file(
+    objects: ObjectStore, run: Run, path: str, range_: str = "", if_range: str = "", body: bool = True
+) -> FileStream:
+    """`range_`, `if_range`: the headers as they came, "" = none. `body` False: only the figures. Raises FileUnknown,
+    RangeRefused, FileChanged, StoreUnavailable."""
+    file = find_file(objects, run, path)
+    try:
+        for _ in range(TRIES):
+            info = objects.stat(file.key)
+            tag = f'"{info.generation}"'
+            wanted = _wanted(range_, info.size) if if_range in ("", tag) else None
+            begin, end = wanted or (0, info.size)
+            chunks = _opened(objects, info, begin, end) if body else iter(())
+            if chunks is not None:
+                known = file.sha256 if file.size == info.size else None
+                name = path.rpartition("/")[2]
+                return FileStream(name, info.size, tag, known, begin, end, wanted is not None, chunks)
+    except (ObjectMissing, ValueError):
+        raise unknown(run, path) from None
+    raise FileChanged(f"{path} of {run.run_id} is being written. Try again.", {"run_id": run.run_id})
+
+
+def _opened(objects: ObjectStore, info: ObjectInfo, begin: int, end: int) -> Iterator[bytes] | None:
+    """The bytes of this very generation; None when it is not the object's any more."""
+    source = objects.read(info.key, begin, end - begin)
+    first = next(source, b"")
+    if objects.stat(info.key).generation != info.generation:
+        return None
+    return _whole(first, source, end - begin, info.key)
+
+
+def _whole(first: bytes, source: Iterator[bytes], length: int, key: str) -> Iterator[bytes]:
+    left = length - len(first)
+    if first:
+        yield first
+    for chunk in source:
+        left -= len(chunk)
+        yield chunk
+    if left:
+        raise CutShort(f"{key} gave {length - left} of {length} bytes")
+
+
+def _wanted(range_: str, size: int) -> tuple[int, int] | None:
+    """[begin, end) of one range of bytes; None: no range, or one of another form, which a server may ignore (RFC 9110,
+    section 14.2). Raises RangeRefused when it begins behind the end."""
+    found = _RANGE.match(range_.strip().lower())
+    if found is None or found.groups() == ("", ""):
+        return None
+    first, last = found.groups()
+    if not first:
+        begin, end = max(0, size - int(last)), size
+    else:
+        begin, end = int(first), min(int(last) + 1 if last else size, size)
+        if last and int(last) < int(first):
+            return None
+    if begin >= size:
+        raise RangeRefused(f"The file has {size} bytes; the asked range begins behind them.", {"size": size})
+    return begin, end

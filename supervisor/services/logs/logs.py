@@ -1,0 +1,241 @@
+"""The log of an attempt, read in bounded pieces: from a byte or a line on, its end, or where a text stands in it.
+
+However long a log is, one request reads at most COUNTED_BYTES of it and holds about LIMIT_MAX. Line numbers are known
+as far as lines were counted; where that is not far enough yet, the answer says null, and asking again counts on.
+"""
+
+from __future__ import annotations
+
+import codecs
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from supervisor.contract import runfiles
+from supervisor.domain.attempt import Attempt
+from supervisor.domain.errors import NotFound, Unavailable
+from supervisor.domain.run import Run
+from supervisor.ports.objectstore import ObjectMissing, StoreUnavailable
+from supervisor.services.logs.log_chunks import Chunks, LogBytes
+from supervisor.services.logs.log_lines import BREAK, Allowance, count_on, line_at, offset_of
+from supervisor.services.logs.log_search import Search
+from supervisor.services.parts import Parts
+from supervisor.services.reading.queries import Queries
+from supervisor.services.runs.heartbeat import BeatInbox
+from supervisor.services.runs.purge import refuse_purged
+from supervisor.services.views.run_view import Json
+
+LIMIT_MAX = 1_048_576  # bytes of one answer
+CHUNKS_PER_ANSWER = 512
+LOGS_KEPT, CHUNKS_KEPT = 64, 200_000  # remembered; the logs asked for last
+COUNTED_BYTES, COUNTED_S = 256 << 20, 2.0  # of one request that cannot answer without counting lines
+COUNTED_ON_S = 0.3  # of one that can: it counts on for the next
+BACK_BYTES = 65_536  # the first step from the end to the last lines
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Which part of a log is wanted: from `offset`, from the beginning of `line` (from 1 on), or the last `tail` lines
+    before byte `before` (None: before the end). `lines`: at most so many; then, and with `line` and `tail`, it ends
+    where a line ends, unless one alone is longer than `limit` bytes."""
+
+    offset: int = 0
+    limit: int = 262_144
+    line: int | None = None
+    tail: int | None = None
+    before: int | None = None
+    lines: int | None = None
+
+    @property
+    def by_lines(self) -> bool:
+        return self.line is not None or self.tail is not None or self.lines is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """`over`: what it holds is all that there will be."""
+
+    run: Run
+    number: int
+    bytes: LogBytes
+    over: bool
+
+
+class Logs:
+    """Reads logs; tells the inbox that somebody does, so that agents write them at the fast pace."""
+
+    def __init__(self, parts: Parts, queries: Queries, inbox: BeatInbox) -> None:
+        self._parts, self._queries, self._inbox = parts, queries, inbox
+        self._known: OrderedDict[str, Chunks] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def show(self, run_id: str, number: int | None, part: Part) -> Json:
+        """Text of the log, at most `part.limit` bytes; `number` None = the newest attempt. `complete`: nothing will
+        follow `next_offset`. Bytes that are not UTF-8 are replaced. Raises NotFound, FilesPurged, Unavailable."""
+        run = self._queries.find(run_id)
+        with self._answering(run):
+            opened = self._open(run, number, follow=part.tail is None)
+            if opened is None:
+                return _nothing(run, part.offset)
+            log = opened.bytes
+            offset, line = self._begin(log, part)
+            raw = b""
+            if offset is not None:
+                end = offset + min(part.limit, LIMIT_MAX)
+                if part.tail is not None:
+                    end = min(end, log.size if part.before is None else part.before)
+                raw = log.read(offset, end, CHUNKS_PER_ANSWER)
+                count_on(log, self._allowance(COUNTED_ON_S if part.by_lines else 0))
+            if part.by_lines:
+                raw = _whole_lines(raw, part.lines, cut=offset is not None and offset + len(raw) < log.size)
+        return {**self._told(opened, offset if offset is not None else log.lines.counted, raw), "line": line}
+
+    def search(self, run_id: str, number: int | None, text: str, ignore_case: bool, part: Part) -> Json:
+        """Lines in which `text` stands, from `part.offset` or `part.line` on, as many as an answer holds; `more`: what
+        is there now has not been searched to its end. Raises as `show`."""
+        run = self._queries.find(run_id)
+        with self._answering(run):
+            opened = self._open(run, number)
+            if opened is None:
+                told = _nothing(run, part.offset)
+                return {**told, "matches": [], "more": False}
+            log, allowance = opened.bytes, self._allowance(COUNTED_S)
+            at, line = self._begin(log, replace(part, lines=1))
+            if at is None:  # not counted that far
+                told = self._told(opened, log.lines.counted, b"")
+                return {**told, "line": None, "matches": [], "more": True}
+            search = Search(text, ignore_case, at, line)
+            search.run(log, allowance)
+        told = self._told(opened, at, b"")
+        more = search.at < log.size
+        ends = {"next_offset": search.at, "complete": opened.over and not more, "more": more}
+        return {**told, "line": line, **ends, "matches": search.matches}
+
+    def whole(self, run_id: str, number: str) -> Opened:
+        """All of it, to be streamed. `number`: of the attempt. Raises as `show`."""
+        run = self._queries.find(run_id)
+        with self._answering(run):
+            opened = self._open(run, int(number) if number.isdecimal() and len(number) < 10 else 0)
+        assert opened is not None, "an attempt with a number was found, or NotFound was raised"
+        return opened
+
+    def _begin(self, log: LogBytes, part: Part) -> tuple[int | None, int | None]:
+        """Offset and line number of the part's beginning. Offset None: not counted that far."""
+        if part.line is not None:
+            breaks = part.line - 1
+            count_on(log, self._allowance(COUNTED_S), lambda: log.lines.before_break(breaks) is not None)
+            offset = offset_of(log, part.line)
+            if offset is None:
+                return None, None
+            return offset, part.line if offset < log.size else line_at(log, offset)
+        offset = part.offset
+        if part.tail is not None:
+            offset = _tail_begin(log, part.tail, part.limit, part.before)
+        if not part.by_lines:
+            mark = log.lines.before(offset)
+            return offset, 1 + mark.breaks if mark is not None and mark.offset == offset else None
+        seconds = COUNTED_S if part.tail is None else COUNTED_ON_S  # the end is shown without a number, too
+        count_on(log, self._allowance(seconds), lambda: log.lines.counted >= min(offset, log.size))
+        return offset, line_at(log, offset) if offset <= log.size else None
+
+    def _told(self, opened: Opened, offset: int, raw: bytes) -> Json:
+        log, end = opened.bytes, offset + len(raw)
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        text = decoder.decode(raw, final=opened.over and end >= log.size)
+        next_offset = end - len(decoder.getstate()[0])
+        return {
+            "run_id": opened.run.run_id,
+            "attempt": opened.number,
+            "text": text,
+            "offset": offset,
+            "next_offset": next_offset,
+            "size": log.size,
+            "complete": opened.over and next_offset >= log.size,
+            "lines": log.lines.total(log.size),
+            "counted_bytes": min(log.lines.counted, log.size),
+        }
+
+    def _open(self, run: Run, number: int | None, follow: bool = False) -> Opened | None:
+        """None: no attempt was made yet. `follow`: the reader wants what comes next, too; a look at the end is made by
+        every open page of a run, which shall not make its agent write all day."""
+        attempt = self._attempt(run, number)
+        if attempt is None:
+            return None
+        refuse_purged(run, attempt)
+        if follow and run.live_attempt is not None:
+            self._inbox.follow(run.run_id)
+        # Before the read: what is over now cannot grow while we look.
+        over = attempt.ended_at is not None and (attempt.gone_at is not None or run.terminal)
+        prefix = runfiles.logs(run.run_id, attempt.number)
+        chunks = self._chunks(prefix)
+        return Opened(
+            run,
+            attempt.number,
+            chunks.look(self._parts.objects, prefix, self._parts.clock.monotonic()),
+            over,
+        )
+
+    def _attempt(self, run: Run, number: int | None) -> Attempt | None:
+        if number is None or (run.attempt is not None and run.attempt.number == number):
+            return run.attempt
+        for attempt in self._parts.store.attempts(run.key):
+            if attempt.number == number:
+                return attempt
+        raise NotFound(f"{run.run_id} has no attempt {number}.", {"run_id": run.run_id})
+
+    def _chunks(self, prefix: str) -> Chunks:
+        with self._lock:
+            chunks = self._known.setdefault(prefix, Chunks())
+            self._known.move_to_end(prefix)
+            while len(self._known) > 1 and not self._few():
+                self._known.popitem(last=False)
+            return chunks
+
+    def _few(self) -> bool:
+        return len(self._known) <= LOGS_KEPT and sum(map(len, self._known.values())) <= CHUNKS_KEPT
+
+    def _allowance(self, seconds: float) -> Allowance:
+        return Allowance(COUNTED_BYTES, seconds, self._parts.clock.monotonic)
+
+    @contextmanager
+    def _answering(self, run: Run) -> Iterator[None]:
+        try:
+            yield
+        except (StoreUnavailable, ObjectMissing) as error:
+            raise Unavailable(
+                f"The log of {run.run_id} cannot be read now. Try again.", {"run_id": run.run_id}
+            ) from error
+
+
+def _nothing(run: Run, offset: int) -> Json:
+    answer = {"run_id": run.run_id, "attempt": None, "text": "", "offset": offset, "next_offset": offset}
+    return {**answer, "size": 0, "complete": run.terminal, "line": None, "lines": None, "counted_bytes": 0}
+
+
+def _tail_begin(log: LogBytes, lines: int, limit: int, before: int | None) -> int:
+    """Where the last `lines` lines before this byte begin, at most `limit` bytes earlier."""
+    end = log.size if before is None else min(before, log.size)
+    first, step = max(0, end - min(limit, LIMIT_MAX)), BACK_BYTES
+    while True:
+        begin = max(first, end - step)
+        data = log.read(begin, end)
+        at, found = len(data) - data.endswith(BREAK), 0
+        while found < lines and at >= 0:
+            at, found = data.rfind(BREAK, 0, at), found + 1
+        if at >= 0:
+            return begin + at + 1
+        if begin == first:  # not in the middle of a line, if there is another
+            whole = data.find(BREAK) + 1 if first else 0
+            return first + (whole if whole < len(data) else 0)
+        step *= 4
+
+
+def _whole_lines(raw: bytes, lines: int | None, cut: bool) -> bytes:
+    """At most so many lines of it; `cut`: it goes on behind `raw`."""
+    if lines is not None:
+        parts = raw.split(BREAK, lines)
+        if len(parts) > lines:
+            return raw[: len(raw) - len(parts[-1])]
+    return raw[: raw.rfind(BREAK) + 1] or raw if cut else raw

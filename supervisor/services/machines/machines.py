@@ -1,0 +1,254 @@
+"""Which machines there are now, whose each is, and what it is for.
+
+The provider is asked at once, not from the loop's memory: a person who asks wants to know what is billed now. Cloud
+first, database second, as in a tick: so a machine of ours that no row names is a leftover. Could not be read is not
+absent: zones that did not answer are named, and nothing is said of them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from supervisor.domain.errors import Unavailable
+from supervisor.domain.machines.machine import Machine, MachineListing, MachineState
+from supervisor.domain.run import Run
+from supervisor.lifecycle.sweeping.inventory import Claim, Inventory, Use, Verdict, claims
+from supervisor.ports.platform import Account
+from supervisor.ports.provider import NotSupported, ProviderUnavailable
+from supervisor.ports.store import RowUnreadable
+from supervisor.services.parts import Parts
+from supervisor.services.views import rfc3339
+from supervisor.services.views.run_view import Json, usd
+from supervisor.telemetry import logs as telemetry
+
+log = logging.getLogger(__name__)
+
+FOREIGN_SHOWN = 1000
+MISSING_SHOWN = 20
+UNREADABLE = "not touched: what the database holds of its run cannot be read"
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """One machine and what is known of it. `price_usd_per_h`: None = unknown. `shape`: "" = unknown. `gpu`: what the
+    provider says of the shape, "" = nothing."""
+
+    provider: str
+    machine: Machine
+    verdict: Verdict
+    shape: str
+    gpu: str
+    spot: bool | None
+    price_usd_per_h: float | None
+
+    @property
+    def ours(self) -> bool:
+        return self.verdict.use is not Use.FOREIGN
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """Everything that one look has shown. `runs`: those of this supervisor's cells that are not settled, with the
+    machines that they have or think they have. `missing`: of those, obtained and in no listing that was read."""
+
+    at: float
+    known: tuple[Known, ...]
+    unread_zones: tuple[str, ...]
+    runs: tuple[Run, ...]
+    claims: tuple[Claim, ...]
+    missing: tuple[Claim, ...]
+
+
+def look(parts: Parts) -> Sighting:
+    """Raises Unavailable when no listing can be read, StoreDown."""
+    listings = {name: _listing(parts, name) for name in parts.providers}
+    runs = [run for cell in dict.fromkeys(parts.cells.values()) for run in parts.store.active(cell, {})[0]]
+    now = parts.clock.now()
+    found = claims(runs, now)
+    known: list[Known] = []
+    for name, listing in listings.items():
+        ledger = _Ledger(parts, name, runs, found, listing.machines)
+        known += [ledger.known(machine, now) for machine in listing.machines]
+    unread = {zone for listing in listings.values() for zone in listing.unreachable}
+    seen = {(one.machine.run_id, one.machine.launch_id) for one in known if one.ours}
+    missing = tuple(
+        claim
+        for claim in found
+        if claim.obtained and claim.zone not in unread and (claim.run_id, claim.launch_id) not in seen
+    )
+    return Sighting(now, tuple(known), tuple(sorted(unread)), tuple(runs), found, missing)
+
+
+def machines_json(parts: Parts, everything: bool) -> Json:
+    """`everything`: also machines that are not ours. Raises as `look`."""
+    sight = look(parts)
+    ours = [one for one in sight.known if one.ours]
+    foreign = [one for one in sight.known if not one.ours]
+    shown = sorted(ours, key=_order) + (sorted(foreign, key=_order)[:FOREIGN_SHOWN] if everything else [])
+    prices = [usd_now(one) for one in ours]
+    return {
+        "account": account_json(parts),
+        "machines": [known_json(one, sight.at) for one in shown],
+        "summary": {
+            "ours": len(ours),
+            "foreign": len(foreign),
+            "usd_per_h": usd(sum(price for price in prices if price is not None)),
+            "unpriced": sum(price is None for price in prices),
+        },
+        "unread_zones": list(sight.unread_zones),
+        "runs": _runs_json(sight),
+        "missing": [
+            {"run_id": claim.run_id, "machine": claim.machine_name, "zone": claim.zone}
+            for claim in sight.missing[:MISSING_SHOWN]
+        ],
+    }
+
+
+def known_json(one: Known, now: float) -> Json:
+    machine, claim = one.machine, one.verdict.claim
+    created = machine.created_at
+    return {
+        "machine": machine.name,
+        "machine_id": machine.machine_id,
+        "provider": one.provider,
+        "zone": machine.zone,
+        "state": machine.state,
+        "detail": machine.detail,
+        "shape": one.shape or None,
+        "gpu": one.gpu or None,
+        "spot": one.spot,
+        "usd_per_h": usd(usd_now(one)),
+        "created_at": rfc3339.maybe(created),
+        "age_s": None if created is None else round(max(0.0, now - created), 1),
+        "ours": one.ours,
+        "run_id": machine.run_id or None,
+        "launch_id": machine.launch_id or None,
+        "attempt": None if claim is None else claim.attempt,
+        "use": one.verdict.use,
+        "why": one.verdict.why,
+        "serves": machine.run_id if one.verdict.use is Use.SERVES else None,
+        "kept_until": rfc3339.maybe(claim.until) if claim is not None else None,
+    }
+
+
+def account_json(parts: Parts) -> Json:
+    """Whose machines these are; nulls where the platform did not say."""
+    try:
+        return account_view(parts.own_provider, parts.platform.account())
+    except (ProviderUnavailable, NotSupported):
+        return account_view(parts.own_provider, Account(""))
+
+
+def account_view(provider: str, account: Account) -> Json:
+    return {
+        "provider": provider,
+        "name": account.name or None,
+        "number": account.number or None,
+        "console_url": account.console_url or None,
+    }
+
+
+def usd_now(one: Known) -> float | None:
+    """What it costs per hour as it is: nothing while the platform still looks for room. None = unknown, as for one that
+    is switched off, whose disk alone is billed."""
+    if one.machine.state is MachineState.ASKED:
+        return 0.0
+    return None if one.machine.state is MachineState.ENDED else one.price_usd_per_h
+
+
+def _listing(parts: Parts, name: str) -> MachineListing:
+    try:
+        return parts.providers[name].machines()
+    except ProviderUnavailable as error:
+        log.warning(
+            "machines unreadable",
+            extra={
+                telemetry.ACTION: "machines",
+                telemetry.PROVIDER: name,
+                telemetry.ERROR: str(error),
+            },
+        )
+        raise Unavailable(
+            f"The machines of {name} cannot be read now, so nothing is known of them. Try again; `spot doctor` "
+            "tells what is wrong.",
+            {"provider": name},
+        ) from error
+
+
+class _Ledger:
+    """Prices and verdicts of one provider's machines. A machine that no unsettled run claims is looked up by the run
+    that its label names, once for each run."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        provider: str,
+        runs: Iterable[Run],
+        found: Sequence[Claim],
+        machines: Iterable[Machine],
+    ) -> None:
+        self._provider, own = provider, parts.store.supervisor_id
+        self._gpus = parts.providers[provider].gpus
+        self._offers = {
+            (offer.placement.zone, offer.placement.shape, offer.placement.spot): offer.price_usd_per_h
+            for offer in parts.providers[provider].offers()
+        }
+        self._tries = {(run.run_id, run.try_.launch_id): run.try_ for run in runs if run.try_ is not None}
+        launches = {(claim.run_id, claim.launch_id) for claim in found}
+        elsewhere: dict[str, str] = {}
+        for run_id in {
+            machine.run_id
+            for machine in machines
+            if machine.supervisor_id == own and (machine.run_id, machine.launch_id) not in launches
+        }:
+            try:
+                run = parts.store.find(run_id)
+            except RowUnreadable:  # could not read is not absent: the machine may serve it
+                elsewhere[run_id] = UNREADABLE
+                continue
+            if run is None:
+                continue
+            if not run.settled and run.cell not in parts.cells.values():
+                elsewhere[run_id] = f"its run is led elsewhere ({run.cell})"
+            self._tries |= {(run_id, one.launch_id): one for one in parts.store.tries(run.key)}
+        self._inventory = Inventory(own, found, elsewhere)
+
+    def known(self, machine: Machine, now: float) -> Known:
+        verdict = self._inventory.judge(machine, now)
+        try_ = (
+            self._tries.get((machine.run_id, machine.launch_id)) if verdict.use is not Use.FOREIGN else None
+        )
+        shape, spot, price = machine.shape, machine.spot, None
+        if try_ is not None:
+            shape, spot, price = try_.placement.shape, try_.placement.spot, try_.price_usd_per_h
+        elif verdict.claim is not None:
+            price = verdict.claim.price_usd_per_h
+        if price is None and spot is not None:
+            price = self._offers.get((machine.zone, shape, spot))
+        return Known(self._provider, machine, verdict, shape, self._gpus(shape), spot, price)
+
+
+def _order(one: Known) -> tuple[str, str, str]:
+    return (one.machine.run_id, one.machine.zone, one.machine.name)
+
+
+def _runs_json(sight: Sighting) -> list[Json]:
+    by_run: dict[str, list[Claim]] = {}
+    for claim in sight.claims:
+        by_run.setdefault(claim.run_id, []).append(claim)
+    oldest_first = sorted(sight.runs, key=lambda run: (run.created_at, run.key))
+    return [_run_json(run, by_run.get(run.run_id, [])) for run in oldest_first]
+
+
+def _run_json(run: Run, own: list[Claim]) -> Json:
+    prices = [claim.price_usd_per_h for claim in own]  # also of one that is asked for: it may be there by now
+    known = [price for price in prices if price is not None]
+    return {
+        "run_id": run.run_id,
+        "status": run.status,
+        "usd_per_h": usd(sum(known)) if len(known) == len(prices) else None,
+        "machines": [claim.machine_name for claim in own],
+        "kept": any(claim.use is Use.KEPT for claim in own),
+    }

@@ -1,0 +1,1 @@
+"""Runs of the older shell runner become runs of ours."""

@@ -1,0 +1,299 @@
+"""Import: a run of the older shell runner becomes a stopped run of ours, with its checkpoint and its history.
+
+Order: everything that may refuse; then the checkpoint's files; then the baton, which names them; then the row with its
+events, in one transaction. Cut off anywhere, there is either no run yet and the same request finishes it (what was
+copied is used again), or a whole run whose checkpoint is safe. The baton is of generation 0 and closed: no agent may
+write before a resume opens generation 2. The old folder is only read.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+from supervisor.contract.identifiers import RUN_ID_RULE, is_run_id
+from supervisor.domain.access.callers import Caller
+from supervisor.domain.errors import (
+    ImportRunning,
+    InvalidRequest,
+    OldRunNotFound,
+    OldRunUnreadable,
+    RunIdTaken,
+    Unavailable,
+)
+from supervisor.domain.events import Event, EventKind
+from supervisor.domain.run import Run
+from supervisor.domain.status import Status
+from supervisor.ports.objectstore import (
+    ObjectMissing,
+    ObjectReader,
+    StoreForbidden,
+    StoreMissing,
+    StoreUnavailable,
+)
+from supervisor.ports.store import DuplicateRun
+from supervisor.services.migration import import_files, oldhistory, oldlife, oldrun, oldspec
+from supervisor.services.migration.oldrun import BEST, CHECKPOINTS, LAST, OldRun, Place
+from supervisor.services.parts import Parts
+from supervisor.services.runs.policy import Spec, policy_from, provider_of, settled
+from supervisor.services.views.run_view import Json, run_json
+from supervisor.wording.figures import clip, count_text, plural
+from supervisor.wording.sentences.end import IMPORTED
+
+SOURCE = "imported-from"  # label: where a run was taken from
+SUFFIX = "-imported"
+
+
+@dataclass(frozen=True, slots=True)
+class ImportRequest:
+    """`run_id` None: the old name, or one made of it. `spec` None: made of what the old run says."""
+
+    url: str
+    run_id: str | None = None
+    spec: Spec | None = None
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """All that an import would do; nothing has been done."""
+
+    old: OldRun
+    run_id: str
+    run: Run
+    spec: Spec
+    step_known: bool
+    events: tuple[Event, ...]
+    left_out: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def import_run(parts: Parts, request: ImportRequest, caller: Caller) -> tuple[int, Json]:
+    """(201 or 200, the answer). Raises InvalidRequest and its kin, Forbidden, OldRunNotFound, OldRunAlive,
+    OldRunUnreadable, ImportRunning, RunIdTaken, Unavailable, StoreDown."""
+    place = import_files.allowed(oldrun.place_of(request.url), caller)
+    run_id = _run_id(place, request.run_id, _folder_of(place.root) == _folder_of(parts.objects.url))
+    with _alone(parts, run_id):
+        known = _known(parts, run_id, place, caller)
+        if known is not None:
+            return 200, _told(parts, place, known)
+        with _reading(parts, place) as reader:
+            plan = _plan(parts, reader, place, run_id, request, caller)
+            if request.dry_run:
+                return 200, _answer(parts, plan, None)
+            pointers = import_files.copied(parts, reader, plan.old, run_id, plan.run.checkpoint_step or 0)
+        import_files.lay_baton(parts, run_id, *pointers)
+        return _written(parts, plan, place, caller)
+
+
+def _folder_of(url: str) -> str:
+    """One spelling for one folder."""
+    path = url.removeprefix("file://")
+    return os.path.realpath(unquote(path)) if path != url else url.rstrip("/")
+
+
+def _run_id(place: Place, wished: str | None, same_folder: bool) -> str:
+    """Our folder of the run must not be the old one. Raises InvalidRequest."""
+    if wished is not None:
+        if same_folder and wished == place.old_id:
+            text = "The old run lies in this supervisor's own store: its name would be the same folder. Give another."
+            raise InvalidRequest(text, {}, [("#/run_id", "is the old run's own name")])
+        return wished
+    made = re.sub(r"[^a-z0-9]+", "-", place.old_id.lower()).strip("-")
+    made = made if made[:1].isalpha() else f"run-{made}".rstrip("-")
+    if same_folder:
+        made = made[: 63 - len(SUFFIX)].rstrip("-") + SUFFIX
+    made = made[:63].rstrip("-")
+    if not is_run_id(made):
+        text = f"No run_id can be made of the old name. Give one: {RUN_ID_RULE}."
+        raise InvalidRequest(text, {}, [("#/run_id", "is needed")])
+    return made
+
+
+@contextmanager
+def _alone(parts: Parts, run_id: str) -> Iterator[None]:
+    """One import of a run at a time in this process. Raises ImportRunning."""
+    elsewhere = parts.elsewhere
+    with elsewhere.guard:
+        if run_id in elsewhere.busy:
+            raise ImportRunning(
+                f"{run_id} is being imported. Ask again: the answer is the run when it is done."
+            )
+        elsewhere.busy.add(run_id)
+    try:
+        yield
+    finally:
+        with elsewhere.guard:
+            elsewhere.busy.discard(run_id)
+
+
+def _known(parts: Parts, run_id: str, place: Place, caller: Caller) -> Run | None:
+    """The run that this very import made before. Raises RunIdTaken for any other of this name."""
+    run = parts.store.find(run_id)
+    if run is None:
+        return None
+    if caller.owns(run.owner) and parts.store.labels(run.key).get(SOURCE) == place.url:
+        return run
+    raise RunIdTaken(
+        f"There is a run {run_id} already, and it was not imported from there. Give another name (--as NEW_ID).",
+        {"run_id": run_id},
+    )
+
+
+@contextmanager
+def _reading(parts: Parts, place: Place) -> Iterator[ObjectReader]:
+    """Errors of the old store as what a person can do about them."""
+    try:
+        with parts.elsewhere.open(place.root) as reader:
+            yield reader
+    except ValueError as error:
+        raise InvalidRequest(
+            f"{clip(place.root, 100)} cannot be read from here: {clip(str(error), 200)}",
+            {},
+            [("#/url", "cannot be read from here")],
+        ) from None
+    except StoreForbidden as error:
+        who = clip(parts.elsewhere.account(), 120) or "the supervisor's account"
+        bucket = "/".join(place.root.split("/")[:3])
+        raise OldRunUnreadable(
+            f"{clip(str(error), 300)}. The supervisor reads as {who}: give it roles/storage.objectViewer on {bucket} "
+            f"(gcloud storage buckets add-iam-policy-binding {bucket} --member=serviceAccount:{who} "
+            "--role=roles/storage.objectViewer).",
+            {"account": who, "role": "roles/storage.objectViewer"},
+        ) from error
+    except StoreMissing as error:
+        raise OldRunNotFound(f"{clip(str(error), 300)}.") from error
+    except (StoreUnavailable, ObjectMissing) as error:
+        raise Unavailable(
+            f"The import was broken off: {clip(str(error), 300)}. Repeat it: what was copied is used again.",
+        ) from error
+
+
+def _plan(
+    parts: Parts, reader: ObjectReader, place: Place, run_id: str, request: ImportRequest, caller: Caller
+) -> _Plan:
+    old = oldrun.read(reader, place)
+    if old.empty:
+        lists = "gcloud storage ls" if place.url.startswith("gs:") else "ls"
+        parent = place.url.rpartition("/")[0].removeprefix("file://")
+        raise OldRunNotFound(f"Nothing lies at {place.url}/. `{lists} {parent}/` shows which runs there are.")
+    if CHECKPOINTS + LAST not in old.seen or old.seen[CHECKPOINTS + LAST].size == 0:
+        what = "is empty" if CHECKPOINTS + LAST in old.seen else "is not there"
+        raise OldRunNotFound(
+            f"The old run is there, but its {CHECKPOINTS}{LAST} {what}: nothing could be resumed. Submit it anew."
+        )
+    oldlife.refuse_alive(parts, old)
+    import_files.refuse_foreign_folder(parts, run_id)
+    now = parts.clock.now()
+    carried = oldspec.carried(old)
+    spec = _spec(parts, carried.spec if request.spec is None else request.spec, place)
+    policy = policy_from(spec, parts, now)
+    provider = provider_of(spec, parts)
+    step = oldhistory.last_step(old)
+    run = Run(
+        key=0, run_id=run_id, owner=caller.owner, cell=parts.cells[provider], provider=provider, generation=1,
+        status=Status.STOPPED, policy=policy, created_at=now, generation_at=now, status_since=now,
+        detail=f"{IMPORTED}{place.url}", checkpoint_step=step or 0, cost_known=False, settled=True,
+    )  # fmt: skip
+    left = (*(carried.left_out if request.spec is None else ()), *_files_left(old), *old.troubles)
+    told = caller.changed(
+        EventKind.IMPORTED,
+        f"{IMPORTED}{place.url} by {caller.actor}: {_about(old, step)}",
+        {},
+        {"status": run.status, "generation": run.generation},
+        {"source": place.url, "step": step, "state": old.state},
+    )
+    events = (told, *oldhistory.events(old, caller.actor))
+    return _Plan(
+        old,
+        run_id,
+        run,
+        spec,
+        step is not None,
+        events,
+        left,
+        oldlife.warnings(old, run_id, not parts.traits(provider).shares_computer),
+    )
+
+
+def _about(old: OldRun, step: int | None) -> str:
+    known = f"step {count_text(step)}" if step is not None else "its step is not known and counts as 0"
+    return f"the old run was {old.state or 'in an unknown state'}; {LAST}, {known}."
+
+
+def _spec(parts: Parts, spec: Spec, place: Place) -> Spec:
+    """Raises InvalidRequest where nobody has said what to run."""
+    if "command" not in spec:
+        text = "The old run does not say what its command was. Give a spec with it (--spec FILE)."
+        raise InvalidRequest(text, {}, [("#/spec/command", "is needed")])
+    labels: Mapping[str, Any] = {**spec.get("labels", {}), SOURCE: place.url}
+    return settled({**spec, "labels": labels}, parts)
+
+
+def _files_left(old: OldRun) -> tuple[str, ...]:
+    found = []
+    if old.results:
+        found.append(
+            f"results/: {plural(old.results, 'file')} or more stay where they are, in the old folder."
+        )
+    if old.left:
+        found.append(f"events/ and instances/: {plural(old.left, 'older file')} were not taken over.")
+    if old.cut:
+        found.append(f"events/: {plural(old.cut, 'older line')} were not taken over.")
+    return tuple(found)
+
+
+def _written(parts: Parts, plan: _Plan, place: Place, caller: Caller) -> tuple[int, Json]:
+    try:
+        with parts.store.begin(parts.clock.now()) as tx:
+            run = tx.insert(plan.run, plan.spec, plan.spec["labels"], plan.events)
+    except DuplicateRun:  # another supervisor on this database was quicker
+        known = _known(parts, plan.run_id, place, caller)
+        if known is None:
+            raise Unavailable("The run kept changing while it was imported. Repeat it.") from None
+        return 200, _told(parts, place, known)
+    return 201, _answer(parts, plan, run)
+
+
+def _answer(parts: Parts, plan: _Plan, run: Run | None) -> Json:
+    old = plan.old
+    files = [name for name in (LAST, BEST) if CHECKPOINTS + name in old.seen]
+    return {
+        "run_id": plan.run_id,
+        "source": old.place.url,
+        "dry_run": run is None,
+        "old_state": old.state or None,
+        "step": plan.run.checkpoint_step if plan.step_known else None,
+        "files": [{"name": name, "size": old.seen[CHECKPOINTS + name].size} for name in files],
+        "events": len(plan.events),
+        "spec": plan.spec,
+        "left_out": list(plan.left_out),
+        "warnings": list(plan.warnings),
+        "run": None if run is None else _view(parts, run),
+    }
+
+
+def _told(parts: Parts, place: Place, run: Run) -> Json:
+    """Of a run that was imported before: nothing was read again."""
+    return {
+        "run_id": run.run_id,
+        "source": place.url,
+        "dry_run": False,
+        "old_state": None,
+        "step": run.checkpoint_step,
+        "files": [],
+        "events": 0,
+        "spec": parts.store.spec(run.key),
+        "left_out": [],
+        "warnings": ["It was imported before; nothing was done now."],
+        "run": _view(parts, run),
+    }
+
+
+def _view(parts: Parts, run: Run) -> Json:
+    return run_json(run, parts.clock.now(), parts.store.labels(run.key), parts.gpu)

@@ -1,0 +1,1 @@
+"""The plan of a submit, before it is one."""

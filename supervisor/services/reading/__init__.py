@@ -1,0 +1,1 @@
+"""What readers see; nothing here changes anything."""

@@ -1,0 +1,128 @@
+"""One thread that reads the history for everybody who follows it: each event once, in its final order.
+
+It is woken after commits, and looks by itself as well, because a wake may be lost. After handing out it rests twice as
+long as that took: many listeners get fewer and larger pieces, and the doors keep two thirds of the processor.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+
+from supervisor.ports.clock import Clock
+from supervisor.ports.history import History, StoredEvent
+from supervisor.ports.store import StoreDown
+from supervisor.services.reading.horizon import Hole, in_line
+from supervisor.telemetry import logs as telemetry
+
+LOG = logging.getLogger(__name__)
+PAGE = 200
+LOOK_S = 1.0  # without a wake
+HOLE_LOOK_S = 0.05
+REST_MIN_S, REST_MAX_S = 0.01, 0.3
+
+HandOut = Callable[[Sequence[StoredEvent], int], None]
+"""The next events, and the id up to which everything is told; the first call has no events and says where it begins.
+Called from the thread; returns when they are on their way."""
+Over = Callable[[], None]
+"""Nothing will be handed out any more. Called from the thread, also where a bug has ended it."""
+
+
+class Follower:
+    """`begin` once, `end` once. Nothing that was written after `begin` is left out; what was written before is found by
+    its id, up to what was told."""
+
+    def __init__(self, history: History, clock: Clock, hand_out: HandOut, over: Over) -> None:
+        self._history, self._clock, self._hand_out, self._over = history, clock, hand_out, over
+        self._passed: int | None = None  # None: not known yet, because writers of before are open
+        self._hole: Hole | None = None
+        self._wake = threading.Event()
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="history", daemon=True)
+
+    def begin(self) -> None:
+        self._thread.start()
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    def end(self) -> None:
+        """Does not wait for the thread, which may be in a read."""
+        self._ending.set()
+        self._wake.set()
+
+    def join(self, timeout_s: float) -> None:
+        self._thread.join(timeout_s)
+
+    def _follow(self) -> None:
+        try:
+            self._go_on()
+        finally:
+            self._over()
+
+    def _go_on(self) -> None:
+        down = False
+        while not self._ending.is_set():
+            began = self._clock.monotonic()
+            try:
+                more = self.look()
+                down = False
+            except StoreDown as error:
+                if not down:
+                    extra = {telemetry.ACTION: "follow", telemetry.DETAIL: str(error)}
+                    LOG.warning("The history cannot be followed for now.", extra=extra)
+                more, down = False, True
+            if not more:
+                self._wake.wait(LOOK_S if self._hole is None else HOLE_LOOK_S)
+                # A wake between these two lines is not lost: the look that follows sees what it was about.
+                self._wake.clear()
+                continue
+            self._ending.wait(min(max(2 * (self._clock.monotonic() - began), REST_MIN_S), REST_MAX_S))
+
+    def look(self) -> bool:
+        """Read on once, and hand out what may be told; whether something was. Raises StoreDown."""
+        hole = self._hole
+        closed_below = 0
+        if hole is not None:
+            now = self._clock.monotonic()
+            # Asked before the read, so that the read shows all that those have written who have ended.
+            if hole.closed(self._history.writers(), now):
+                closed_below, self._hole = hole.below, None
+                self._warn_if_late(hole, now)
+        if self._passed is None:
+            return self._find_beginning(closed_below if hole is not None else None)
+        found = self._history.after(self._passed, PAGE)
+        count = in_line(self._passed, [stored.id for stored in found], closed_below)
+        if count:
+            self._passed = found[count - 1].id
+            if self._hole is not None and self._passed >= self._hole.below:
+                self._hole = None
+        if count < len(found) and self._hole is None:
+            self._open_hole(found[-1].id)
+        if count:
+            self._hand_out(found[:count], self._passed)
+        # With nobody who could fill it, a hole is closed by the next read.
+        return count > 0 or (self._hole is not None and not self._hole.writers)
+
+    def _find_beginning(self, closed_below: int | None) -> bool:
+        """`closed_below` None: nobody has looked yet; 0: writers of before are still open."""
+        if closed_below is None:
+            self._open_hole(self._history.newest())
+            assert self._hole is not None
+            if self._hole.writers:
+                return False
+            closed_below, self._hole = self._hole.below, None
+        elif self._hole is not None:
+            return False
+        self._passed = closed_below
+        self._hand_out((), closed_below)
+        return True
+
+    def _open_hole(self, below: int) -> None:
+        self._hole = Hole(below, self._history.writers(), self._clock.monotonic())
+
+    def _warn_if_late(self, hole: Hole, now: float) -> None:
+        if hole.late(now):
+            extra = {telemetry.ACTION: "follow", telemetry.EVENT_ID: hole.below}
+            LOG.warning("A transaction that may write events does not end; nobody waits for it.", extra=extra)

@@ -1,0 +1,133 @@
+"""Is the supervisor fit for work? Each check gives one line: fit or not, and the fact behind it.
+
+Ready means: a write transaction commits, the schema is the one that this version knows, the loop has ticked within
+three intervals, and its last look could write and list the object store (or another replica leads). A fresh process is
+not ready before its first tick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from supervisor.domain.errors import SchemaMismatch
+from supervisor.ports.store import StoreDown
+from supervisor.services.parts import Parts
+from supervisor.services.views.run_view import Json
+
+TICKS_MISSED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class LoopStatus:
+    """`last_tick_age_s` on the monotonic clock, None before the first tick. `leader`: this process holds the lease;
+    `follower`: another replica does, so that no tick is expected here. `last_tick_s`: how long the last tick took;
+    `late_s`: how late it began; `ticks`: how many there were. `leases`: name -> whether this process holds it.
+    `trouble`: why the leader's last look could not write the database or the object store; "" = it could."""
+
+    last_tick_age_s: float | None = None
+    leader: bool = False
+    follower: bool = False
+    last_tick_s: float | None = None
+    late_s: float = 0.0
+    ticks: int = 0
+    leases: Mapping[str, bool] = field(default_factory=dict)
+    trouble: str = ""
+
+
+LoopView = Callable[[], LoopStatus]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    name: str
+    ok: bool
+    fact: str
+
+
+def ticks(loop: LoopStatus, poll_interval_s: float) -> bool:
+    """Does the loop do its work as often as it should, or another replica instead?"""
+    if loop.follower and not loop.leader:
+        return True
+    return loop.last_tick_age_s is not None and loop.last_tick_age_s < TICKS_MISSED * poll_interval_s
+
+
+def readiness(parts: Parts, loop: LoopView) -> list[Check]:
+    """May block on the database; raises nothing."""
+    status = loop()
+    return [*_database(parts), _lease(status), _tick(status, parts.knobs.poll_interval_s), _writes(status)]
+
+
+def readiness_json(checks: list[Check]) -> Json:
+    return {
+        "ready": all(check.ok for check in checks),
+        "checks": [{"name": check.name, "ok": check.ok, "fact": check.fact} for check in checks],
+    }
+
+
+def loop_json(loop: LoopStatus, poll_interval_s: float) -> Json:
+    """From memory alone."""
+    return {
+        "leader": loop.leader,
+        "ticking": ticks(loop, poll_interval_s),
+        "poll_interval_s": poll_interval_s,
+        "late_after_s": TICKS_MISSED * poll_interval_s,
+        "ticks": loop.ticks,
+        "last_tick_age_s": loop.last_tick_age_s,
+        "last_tick_took_s": loop.last_tick_s,
+        "last_tick_late_s": loop.late_s,
+        "leases": [{"name": name, "held": held} for name, held in loop.leases.items()],
+    }
+
+
+def _writes(loop: LoopStatus) -> Check:
+    """As the loop has found it: nothing is written for the question, which anybody may ask as often as they like."""
+    if loop.follower and not loop.leader:
+        return Check("writes", True, "another replica writes")
+    if loop.trouble:
+        cost = "nothing is lost, but nothing new can be saved or started until that is mended"
+        return Check("writes", False, f"{loop.trouble}: {cost}")
+    return Check("writes", True, "the last look wrote and listed the object store")
+
+
+def full_disk(error: StoreDown | str) -> str:
+    """'the disk of … is full' where that is why the database is down, else ''; names no path."""
+    words = str(error)
+    if "disk is full" in words:  # SQLite's words
+        return "the disk of the data folder is full"
+    return "the disk of the database is full" if "No space left" in words else ""
+
+
+def _database(parts: Parts) -> list[Check]:
+    started = parts.clock.monotonic()
+    try:
+        parts.store.check()
+    except SchemaMismatch as error:
+        return [Check("database", True, "answers"), Check("schema", False, error.detail)]
+    except StoreDown as error:
+        return [
+            Check("database", False, f"a write did not commit: {full_disk(error) or error}"),
+            Check("schema", False, "not read"),
+        ]
+    took_ms = (parts.clock.monotonic() - started) * 1000
+    return [
+        Check("database", True, f"a write committed in {took_ms:.1f} ms"),
+        Check("schema", True, "at head"),
+    ]
+
+
+def _lease(loop: LoopStatus) -> Check:
+    if loop.leader:
+        return Check("lease", True, "held by this process")
+    return Check(
+        "lease", loop.follower, "held by another replica" if loop.follower else "not held by anybody yet"
+    )
+
+
+def _tick(loop: LoopStatus, poll_interval_s: float) -> Check:
+    if loop.follower and not loop.leader:
+        return Check("tick", True, "another replica ticks")
+    if loop.last_tick_age_s is None:
+        return Check("tick", False, "no tick yet")
+    fact = f"last tick {loop.last_tick_age_s:.1f} s ago, limit {TICKS_MISSED * poll_interval_s:g} s"
+    return Check("tick", ticks(loop, poll_interval_s), fact)

@@ -1,0 +1,1 @@
+"""What is asked for a run: submit, change, stop, resume, purge."""

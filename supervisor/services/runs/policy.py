@@ -1,0 +1,254 @@
+"""From the submitted spec to the policy that decisions read: defaults filled in, contradictions refused.
+
+A spec is the checked body of a submit as plain JSON values, fields that equal their default left out
+(api/shapes/run_spec.py holds every field with its bounds). Here stands what needs more than one field, the settings,
+or the offers.
+A refusal names the field and what is known, never the value that was sent.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from difflib import get_close_matches
+from typing import Any
+
+from supervisor.domain import timeouts
+from supervisor.domain.errors import InvalidRequest, SpotError, UnknownPrice
+from supervisor.domain.machines.placement import Offer
+from supervisor.domain.policies import Limits, Policy, ResultRule
+from supervisor.ports.provider import ProviderUnavailable
+from supervisor.ports.traits import Traits
+from supervisor.services.parts import Parts
+from supervisor.services.runs.nearness import REQUIRE, refuse_far
+from supervisor.services.runs.spec_secrets import check_kinds, check_secrets, shared_names
+
+KEEP_S = 3600.0  # how long a machine is kept where `keep` is asked for and keep_s is not
+ESCALATE_WINDOW_S = 21_600.0
+
+Spec = Mapping[str, Any]
+
+
+def provider_of(spec: Spec, parts: Parts) -> str:
+    return str(spec.get("provider") or parts.own_provider)
+
+
+def settled(spec: Spec, parts: Parts) -> Spec:
+    """The spec as it is stored: the supervisor's own provider is never named in it, its default image always. So two
+    specs that mean the same are equal."""
+    provider = provider_of(spec, parts)
+    given = {name: value for name, value in spec.items() if name != "provider" or value != parts.own_provider}
+    if parts.traits(provider).images and "image" not in given and parts.defaults.image:
+        given["image"] = parts.defaults.image
+    return given
+
+
+def policy_from(spec: Spec, parts: Parts, now: float) -> Policy:
+    """The policy of a new generation. Raises InvalidRequest, SecretInSpec, InvalidTimeouts, UnknownPrice,
+    DataElsewhere, Unavailable."""
+    provider = provider_of(spec, parts)
+    traits = parts.traits(provider)
+    check_secrets(spec, traits.secrets)
+    if provider not in parts.providers:
+        raise _unknown("#/spec/provider", provider, sorted(parts.providers), "provider")
+    check_kinds(spec, provider, traits.secrets)
+    if traits.images:
+        _check_image(spec, traits)
+    if traits.job_max_bytes is not None:
+        _check_size(spec, traits.job_max_bytes)
+    policy = _filled(spec, parts)
+    _check_deadline(policy.limits, now)
+    _check_escalation(spec.get("escalate", {}), policy)
+    gpu_timeout_s = parts.defaults.gpu_timeout_s.get(provider, 0.0)
+    timeouts.check_stall(policy.stall, parts.knobs.beat_store_s, gpu_timeout_s)
+    offers = parts.providers[provider].offers()
+    _check_names(policy, offers)
+    usable = _check_offers(policy, offers)
+    if spec.get("same_region") == REQUIRE:
+        refuse_far(parts.platform, usable, policy.image)
+    return policy
+
+
+class SecretUnreadable(InvalidRequest):
+    """A secret of this computer cannot be read, so no machine could be started."""
+
+
+def secret_refusal(spec: Spec, parts: Parts) -> SpotError | None:
+    """Why a run of this spec could not be started here: a secret of this computer that cannot be read. None where there
+    is none, and for machines elsewhere, which read their own."""
+    wanted, provider = spec.get("secrets", {}), provider_of(spec, parts)
+    if provider not in parts.providers or not parts.traits(provider).shares_computer:
+        return None
+    kinds = parts.traits(provider).secrets
+    local = {name: reference for name, reference in wanted.items() if kinds.read(reference)}
+    try:
+        told = parts.providers[provider].check_secrets(set(local.values())) if local else {}
+    except ProviderUnavailable:  # it is asked again at the launch
+        return None
+    found = [
+        (f"#/spec/secrets/{name}", told[reference]) for name, reference in local.items() if told[reference]
+    ]
+    if not found:
+        return None
+    text = "; ".join(f"secret {pointer.rpartition('/')[2]}: {why}" for pointer, why in found)
+    return SecretUnreadable(f"{text}. Nothing was stored.", {}, found)
+
+
+def warnings_of(spec: Spec, traits: Traits) -> tuple[str, ...]:
+    """What is accepted and perhaps not meant, one sentence each."""
+    place = "this computer" if traits.shares_computer else "the machine"
+    image = f"image is ignored by the {traits.kind} provider: the command runs on {place} as it is."
+    ignored = (image,) if "image" in spec and not traits.images else ()
+    return ignored + (shared_names(spec) if traits.shares_computer else ())
+
+
+def _filled(spec: Spec, parts: Parts) -> Policy:
+    defaults, escalate = parts.defaults, spec.get("escalate", {})
+    limits, stall = dict(spec.get("limits", {})), spec.get("stall", {})
+    if "deadline" in limits:
+        limits["deadline"] = datetime.fromisoformat(limits["deadline"]).timestamp()
+    keeps = "keep" in (spec.get("on_success"), spec.get("on_failure"))
+    return Policy(
+        zones=tuple(spec.get("zones", ())),
+        shapes=tuple(spec.get("shapes", ())),
+        spot=spec.get("spot", True),
+        allow_on_demand=spec.get("allow_on_demand", False),
+        results=tuple(_result(rule) for rule in spec.get("results", ())),
+        expect_runtime_s=spec.get("expect_runtime_s"),
+        limits=replace(defaults.limits, **limits),
+        stall=replace(defaults.stall, **stall),
+        stop_grace_s=spec.get("stop_grace_s", defaults.stop_grace_s),
+        on_success=spec.get("on_success", "release"),
+        on_failure=spec.get("on_failure", "release"),
+        keep_s=spec.get("keep_s", KEEP_S if keeps else 0.0),
+        code=spec.get("code"),
+        image=spec.get("image", ""),
+        follow_tag=spec.get("image_follow_tag", False),
+        escalate_after=escalate.get("after", 0),
+        escalate_window_s=escalate.get("within_s", ESCALATE_WINDOW_S),
+        escalate_to=escalate.get("to", "on_demand"),
+        on_demand_before_deadline_s=escalate.get("on_demand_before_deadline_s"),
+        require_pull=spec.get("require_pull", False),
+    )
+
+
+def _result(rule: Mapping[str, Any]) -> ResultRule:
+    return ResultRule(rule["path"], rule.get("min_count", 1), rule.get("verify", ""))
+
+
+def _check_deadline(limits: Limits, now: float) -> None:
+    if limits.deadline is not None and limits.deadline <= now:
+        passed_s = round(now - limits.deadline)
+        text = (
+            f"limits.deadline passed {passed_s} s ago, so the run would end at once. Give a later deadline."
+        )
+        raise InvalidRequest(text, {"passed_s": passed_s}, [("#/spec/limits/deadline", "lies in the past")])
+
+
+def _check_image(spec: Spec, traits: Traits) -> None:
+    if not spec.get("image"):
+        text = (
+            f"The command runs in a container image on {traits.title}, and the spec names none. Put `image` into the "
+            "spec (spot submit --image REGISTRY/NAME:TAG), or set default_image in the supervisor's settings."
+        )
+        raise InvalidRequest(text, {}, [("#/spec/image", "is required")])
+
+
+def _check_size(spec: Spec, most: int) -> None:
+    """Everything but the command travels in one value of a machine's metadata."""
+    plain = json.dumps({name: value for name, value in spec.items() if name != "command"}).encode()
+    size = len(base64.b64encode(gzip.compress(plain, 6)))
+    if size > most:
+        text = (
+            f"env, results and the other fields beside the command take {size} bytes when packed, and a machine's "
+            f"metadata has room for {most}. Put large values into the code bundle or the image."
+        )
+        raise InvalidRequest(text, {"bytes": size, "max_bytes": most}, [("#/spec", "is too large")])
+
+
+def _check_escalation(given: Mapping[str, Any], policy: Policy) -> None:
+    """What could never have an effect is a mistake."""
+    found: list[tuple[str, str]] = []
+    if "after" not in given:
+        found += [
+            (f"#/spec/escalate/{name}", "has no effect without escalate.after")
+            for name in ("within_s", "to")
+            if name in given
+        ]
+    elif policy.escalate_to == "next_shape" and len(policy.shapes) < 2:
+        found.append(("#/spec/shapes", "names fewer than two shapes, so there is no next one"))
+    if policy.on_demand_before_deadline_s is not None and policy.limits.deadline is None:
+        found.append(("#/spec/escalate/on_demand_before_deadline_s", "needs limits.deadline"))
+    if given and not policy.spot:
+        found.append(("#/spec/escalate", "has no effect with spot: false"))
+    if found:
+        text = "; ".join(
+            f"{pointer.removeprefix('#/spec/').replace('/', '.')} {why}" for pointer, why in found
+        )
+        raise InvalidRequest(f"{text}. Nothing was stored.", {}, found)
+
+
+def _wants_on_demand(policy: Policy) -> bool:
+    """On-demand machines may be asked for at some time."""
+    escalates = policy.escalate_after > 0 and policy.escalate_to == "on_demand"
+    return (
+        not policy.spot
+        or policy.allow_on_demand
+        or escalates
+        or policy.on_demand_before_deadline_s is not None
+    )
+
+
+def _check_names(policy: Policy, offers: Sequence[Offer]) -> None:
+    for field, wished, known in (
+        ("zones", policy.zones, _names(offer.placement.zone for offer in offers)),
+        ("shapes", policy.shapes, _names(offer.placement.shape for offer in offers)),
+    ):
+        for position, name in enumerate(wished):
+            if name not in known:
+                raise _unknown(f"#/spec/{field}/{position}", name, known, field[:-1])
+
+
+def _check_offers(policy: Policy, offers: Sequence[Offer]) -> list[Offer]:
+    """Those that the run may use: at least one, and each has a price where a budget is to be kept."""
+    shapes = policy.shapes or _names(offer.placement.shape for offer in offers)[:1]
+    usable = [
+        offer
+        for offer in offers
+        if (not policy.zones or offer.placement.zone in policy.zones)
+        and offer.placement.shape in shapes
+        and (policy.spot if offer.placement.spot else _wants_on_demand(policy))
+    ]
+    if not usable:
+        market = "spot" if policy.spot else "on-demand"
+        text = f"The provider offers no {market} machine for these zones and shapes. Name others, or allow_on_demand."
+        raise InvalidRequest(text, {"market": market}, [("#/spec/shapes", "no such offer")])
+    if policy.limits.budget_usd is None:
+        return usable
+    for offer in usable:
+        if offer.price_usd_per_h is None:
+            place = offer.placement
+            market = "spot" if place.spot else "on-demand"
+            raise UnknownPrice(
+                f"limits.budget_usd cannot be kept: the {market} price of {place.shape} in {place.zone} is unknown. "
+                "Ask for it (spot prices refresh) or set it (gce_prices, local_prices), leave that zone or shape out, "
+                "or submit without a budget.",
+                {"zone": place.zone, "shape": place.shape, "market": market},
+                [("#/spec/limits/budget_usd", "needs a known price for every placement")],
+            )
+    return usable
+
+
+def _names(values: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(values))
+
+
+def _unknown(pointer: str, name: str, known: Sequence[str], what: str) -> InvalidRequest:
+    near = get_close_matches(name, known, n=1, cutoff=0.6)
+    hint = f"; did you mean {near[0]}?" if near else "."
+    text = f"{pointer[2:].replace('/', '.')} is not a known {what}{hint} Known: {', '.join(known) or 'none'}."
+    return InvalidRequest(text, {"known": list(known)}, [(pointer, f"unknown {what}")])

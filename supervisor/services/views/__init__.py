@@ -1,0 +1,1 @@
+"""Values of the domain as the JSON of the API."""

@@ -1,0 +1,198 @@
+"""The attempts of a run: where the time went, what was kept and lost, what each cost, and which tries failed before.
+
+`phase_s` splits an attempt's whole time: waiting (from the end of the attempt before, or the start of the generation,
+until the machine was obtained), boot, restore, training, and lost: the stalls of the training, and where it ended
+without saving or stalls now, the time since its newest checkpoint. `spans` says the same in stretches on the clock
+(services/views/attempt_spans.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from supervisor.domain.attempt import Attempt, Try
+from supervisor.domain.causes import Cause
+from supervisor.domain.run import Run
+from supervisor.domain.spending import attempt_cost_usd
+from supervisor.domain.status import PLACING, Status
+from supervisor.services.views import rfc3339
+from supervisor.services.views.attempt_spans import attempt_spans, placing_spans
+from supervisor.services.views.run_view import GpuOf, Json, not_known, placement_json, usd
+from supervisor.wording.forecast import live_pulse, stalling
+from supervisor.wording.sentences.attempt import kept_step
+
+TRIES_SHOWN = 50  # failed tries of one attempt: the newest
+
+
+def attempts_json(
+    run: Run, attempts: Sequence[Attempt], tries: Sequence[Try], now: float, gpu_of: GpuOf = not_known
+) -> Json:
+    """`attempts` in order; `next`: the attempt that is being placed now, null when there is none."""
+    by_attempt: dict[int, list[Try]] = {}
+    for one in tries:
+        by_attempt.setdefault(one.attempt, []).append(one)
+    shown = []
+    before: Attempt | None = None
+    for position, attempt in enumerate(attempts):
+        after = attempts[position + 1] if position + 1 < len(attempts) else None
+        failed = _failed(by_attempt.pop(attempt.number, []), gpu_of)
+        shown.append(_attempt(run, attempt, before, after, failed, now, gpu_of))
+        before = attempt
+    placing = _placing(run, before, by_attempt, now, gpu_of)
+    return {"run_id": run.run_id, "attempts": shown, "next": placing}
+
+
+def _placing(
+    run: Run, last: Attempt | None, by_attempt: Mapping[int, Sequence[Try]], now: float, gpu_of: GpuOf
+) -> Json | None:
+    """`by_attempt`: tries that belong to no attempt yet."""
+    number = max(by_attempt, default=0)
+    placed = run.status in PLACING or (run.status == Status.LAUNCHING and run.live_attempt is None)
+    if not number and not placed:
+        return None
+    since = run.generation_at
+    if last is not None and last.generation == run.generation and last.ended_at is not None:
+        since = last.ended_at
+    return {
+        "number": number or run.counters.attempts + 1,
+        "tries": _failed(by_attempt.get(number, ()), gpu_of),
+        "spans": placing_spans(since, run.open_try, now) if placed else [],
+    }
+
+
+def _attempt(
+    run: Run,
+    attempt: Attempt,
+    before: Attempt | None,
+    after: Attempt | None,
+    failed: list[Json],
+    now: float,
+    gpu_of: GpuOf,
+) -> Json:
+    lost = _steps_lost(run, attempt, after)
+    phases = _phases(run, attempt, before, lost, now)
+    cost = attempt_cost_usd(attempt, now)
+    return {
+        "number": attempt.number,
+        "generation": attempt.generation,
+        "placement": placement_json(attempt.placement, gpu_of),
+        "machine": attempt.machine_name,
+        "machine_id": attempt.machine_id,
+        "requested_at": rfc3339.text(attempt.requested_at),
+        "started_at": rfc3339.text(attempt.started_at),
+        "ended_at": rfc3339.maybe(attempt.ended_at),
+        "gone_at": rfc3339.maybe(attempt.gone_at),
+        "cause": attempt.cause,
+        "evidence": attempt.evidence,
+        "code": attempt.code,
+        "phase_s": phases,
+        "spans": attempt_spans(attempt, _waits_since(run, attempt, before), phases["lost"], now),
+        "step_from": attempt.step_from,
+        "step_last": _step_last(run, attempt),
+        "step_kept": kept_step(attempt, after),
+        "steps_lost": lost,
+        "cost_usd": usd(cost),
+        "price_usd_per_h": usd(attempt.price_usd_per_h),
+        "exit": None if attempt.exit is None else asdict(attempt.exit),
+        "tries": failed,
+    }
+
+
+def _step_last(run: Run, attempt: Attempt) -> int | None:
+    """The row learns it when the attempt ends; until then the pulse knows it."""
+    pulse = run.pulse
+    if attempt.ended_at is None and pulse is not None and pulse.launch_id == attempt.launch_id:
+        return pulse.step
+    return attempt.step_last
+
+
+def _steps_lost(run: Run, attempt: Attempt, after: Attempt | None) -> int | None:
+    """Last reported step minus the step that the next attempt resumed from. None = not known (yet)."""
+    if attempt.ended_at is None or attempt.step_last is None:
+        return None
+    if after is None:
+        return 0 if attempt.cause == "finished" else None
+    if after.training_at is None or _starts_over(run, attempt, after):
+        return None
+    return max(0, attempt.step_last - (after.step_from or 0))
+
+
+def _starts_over(run: Run, attempt: Attempt, after: Attempt) -> bool:
+    """True when a person asked for a start from nothing: that is no loss. Of generations that are over it is no longer
+    known, so a start from nothing is not counted there either."""
+    if after.generation == attempt.generation:
+        return False
+    return run.rerun if after.generation == run.generation else after.step_from is None
+
+
+def _phases(
+    run: Run, attempt: Attempt, before: Attempt | None, lost: int | None, now: float
+) -> dict[str, float]:
+    end = attempt.ended_at if attempt.ended_at is not None else now
+    running = attempt.running_at if attempt.running_at is not None else end
+    training = attempt.training_at if attempt.training_at is not None else end
+    trained_s = max(0.0, end - training)
+    lost_s = _lost_s(run, attempt, lost, training, end)
+    spans = {
+        "waiting": attempt.started_at - _waits_since(run, attempt, before),
+        "boot": min(running, end) - attempt.started_at,
+        "restore": min(training, end) - min(running, end),
+        "training": trained_s - lost_s,
+        "lost": lost_s,
+    }
+    return {name: round(max(0.0, span_s), 3) for name, span_s in spans.items()}
+
+
+def _lost_s(run: Run, attempt: Attempt, lost: int | None, training: float, end: float) -> float:
+    """How much of the training did not count. `lost`: steps, None = not known yet."""
+    trained_s = max(0.0, end - training)
+    live = live_pulse(run) if attempt.ended_at is None else None
+    if attempt.ended_at is None:
+        progress_at = None if live is None else live.progress_at
+        kept_at, stalled_s = (None, 0.0) if live is None else (live.checkpoint_at, live.stalled_s)
+        lost_all = live is not None and stalling(run)  # its restart goes back to the newest checkpoint
+    else:
+        progress_at, kept_at, stalled_s = attempt.progress_at, attempt.kept_at, attempt.stalled_s
+        unsaved = (attempt.step_kept or 0) < (attempt.step_last or 0)
+        lost_all = lost > 0 if lost is not None else unsaved and attempt.cause != Cause.FINISHED
+    if progress_at is None:  # no steps, or a row from before these times were kept
+        return trained_s * _share(lost, attempt)
+    tail_s = 0.0
+    if lost_all:
+        tail_s = end - max(training, training if kept_at is None else kept_at)
+    elif attempt.cause == Cause.STALLED:
+        tail_s = end - max(training, progress_at)
+    return min(trained_s, stalled_s + max(0.0, tail_s))
+
+
+def _waits_since(run: Run, attempt: Attempt, before: Attempt | None) -> float:
+    if before is None:
+        return run.created_at
+    if before.generation == attempt.generation and before.ended_at is not None:
+        return before.ended_at
+    # Of an earlier generation only the request is on record.
+    return run.generation_at if attempt.generation == run.generation else attempt.requested_at
+
+
+def _share(lost: int | None, attempt: Attempt) -> float:
+    """Which part of the attempt's steps was lost, 0 to 1."""
+    done = (attempt.step_last or 0) - (attempt.step_from or 0)
+    return min(1.0, lost / done) if lost and done > 0 else 0.0
+
+
+def _failed(tries: Sequence[Try], gpu_of: GpuOf) -> list[dict[str, Any]]:
+    """Create calls that brought no machine."""
+    failed = [one for one in tries if one.outcome is not None]
+    return [
+        {
+            "number": one.number,
+            "placement": placement_json(one.placement, gpu_of),
+            "cause": one.outcome,
+            "detail": one.detail,
+            "requested_at": rfc3339.text(one.requested_at),
+            "ended_at": rfc3339.maybe(one.ended_at),
+        }
+        for one in failed[-TRIES_SHOWN:]
+    ]

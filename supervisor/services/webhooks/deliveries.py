@@ -1,0 +1,77 @@
+"""What became of the messages to a webhook, and their repetition by a person."""
+
+from __future__ import annotations
+
+from supervisor.domain.access.callers import Caller
+from supervisor.domain.access.webhook_errors import DeliveryNotFound
+from supervisor.domain.events import EventKind
+from supervisor.ports.endpoints import DELIVERED, GIVEN_UP, PENDING, Delivery
+from supervisor.ports.store import RunFilter
+from supervisor.services.parts import Parts
+from supervisor.services.views import cursor, rfc3339
+from supervisor.services.views.run_view import Json
+from supervisor.services.webhooks.webhooks import find
+
+PAGE, PAGE_MAX = 50, 1000
+REPLAY_S = 7 * 86_400.0  # how far back failed deliveries are repeated where no time is given
+
+
+def page(
+    parts: Parts, webhook_id: str, size: int, cursor_text: str | None, state: str, caller: Caller
+) -> Json:
+    """Newest first; `state` "": of any. Raises WebhookNotFound, CursorInvalid, StoreDown."""
+    found, key = find(parts, webhook_id, caller), parts.store.secret
+    where = RunFilter(text=f"deliveries {found.id} {state}")
+    before = None if cursor_text is None else cursor.read(key, cursor_text, where)
+    size = min(size or PAGE, PAGE_MAX)
+    rows = parts.store.deliveries.page(found.id, before, size + 1, state=state)
+    shown = rows[:size]
+    more = cursor.make(key, shown[-1].event_id, where) if len(rows) > size else None
+    return {"deliveries": [delivery_json(one) for one in shown], "next_cursor": more}
+
+
+def replay(parts: Parts, webhook_id: str, delivery_id: int, caller: Caller) -> Json:
+    """Make one delivery due again, whatever became of it. Raises WebhookNotFound, DeliveryNotFound, StoreDown."""
+    count = _replay(parts, webhook_id, delivery_id, 0.0, caller)
+    if not count:
+        raise DeliveryNotFound("There is no delivery with this number that is over; those under way go on.")
+    return {"replayed": count}
+
+
+def replay_failed(parts: Parts, webhook_id: str, since: float | None, caller: Caller) -> Json:
+    """Make all that were given up since then (None: in a week) due again. Raises WebhookNotFound, StoreDown."""
+    after = parts.clock.now() - REPLAY_S if since is None else since
+    return {"replayed": _replay(parts, webhook_id, None, after, caller)}
+
+
+def _replay(parts: Parts, webhook_id: str, delivery_id: int | None, since: float, caller: Caller) -> int:
+    found = find(parts, webhook_id, caller)
+    what = "failed deliveries" if delivery_id is None else f"delivery {delivery_id}"
+    told = {"webhook_id": found.id, "owner": found.owner, "delivery_id": delivery_id}
+    event = caller.event(
+        EventKind.WEBHOOK_CHANGED,
+        f"{what.capitalize()} of webhook {found.id} repeated by {caller.actor}.",
+        told,
+    )
+    return parts.store.deliveries.replay(found.id, delivery_id, since, event, parts.clock.now())
+
+
+def delivery_json(delivery: Delivery) -> Json:
+    over = DELIVERED if delivery.delivered_at else GIVEN_UP
+    state = PENDING if delivery.next_at is not None else over
+    return {
+        "delivery_id": delivery.id,
+        "event_id": delivery.event_id,
+        "run_id": delivery.run_id or None,
+        "sequence": delivery.sequence,
+        "kind": delivery.kind,
+        "text": delivery.text,
+        "at": rfc3339.text(delivery.at),
+        "state": state,
+        "tries": delivery.tries,
+        "next_try_at": rfc3339.maybe(delivery.next_at),
+        "last_try_at": rfc3339.maybe(delivery.last_at),
+        "delivered_at": rfc3339.maybe(delivery.delivered_at),
+        "status": delivery.status,
+        "detail": delivery.detail,
+    }

@@ -1,0 +1,286 @@
+"""Webhooks are added, changed, looked at and removed by those whose runs they hear of.
+
+The address is a credential of its receiver, and shown as its host only; the secret that signs is told once, when it is
+made. Whether an address may be used is judged by the courier's guard, now and at every try. Each change is an event.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import secrets
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from urllib.parse import urlsplit
+
+from supervisor.domain.access.callers import Caller
+from supervisor.domain.access.webhook_errors import TooManyWebhooks, UrlRefused, WebhookNotFound
+from supervisor.domain.errors import Conflict, Forbidden
+from supervisor.domain.events import EventKind
+from supervisor.ports.endpoints import BY_PERSON, SETTINGS_ID, Endpoint, Form, Secret
+from supervisor.ports.notifier import DeliveryFailed, Target
+from supervisor.services.parts import Parts
+from supervisor.services.together import ask_together
+from supervisor.services.views import rfc3339
+from supervisor.services.views.run_view import Json
+
+MOST = 20  # of one owner
+SECRET_BYTES = 32
+OLD_SECRET_S = 24 * 3600.0  # how long the secret before the newest one also signs
+TEST_S = 10.0
+LOOK_UP_S = 5.0
+RACES = 8
+OUTSIDE_MAX = 8  # requests that wait for a receiver or a name server: each holds one of the doors' threads
+WEBHOOK_ID = re.compile(r"wh-[0-9a-f]{12}")
+
+_at_once = threading.BoundedSemaphore(OUTSIDE_MAX)
+
+Random = Callable[[int], bytes]
+Judge = Callable[[Endpoint, float], Endpoint]
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookWish:
+    """`form` None: what the address's host understands. `kinds` (): the usual ones of the form."""
+
+    url: str
+    form: Form | None = None
+    kinds: tuple[str, ...] = ()
+    everything: bool = False
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookChange:
+    """None: stays as it is."""
+
+    url: str | None = None
+    kinds: tuple[str, ...] | None = None
+    everything: bool | None = None
+    note: str | None = None
+    enabled: bool | None = None
+
+
+def add(parts: Parts, wish: WebhookWish, caller: Caller, random: Random = secrets.token_bytes) -> Json:
+    """The webhook as it is shown, with its `secret`; null where its form has none. Raises UrlRefused, Forbidden,
+    TooManyWebhooks, Conflict, StoreDown."""
+    _check(parts, wish.url, wish.everything, caller)
+    now, form = parts.clock.now(), wish.form or parts.courier.form_of(wish.url)
+    text = None if form.chat else _secret(random)
+    made = Endpoint(
+        id=f"wh-{random(6).hex()}",
+        owner=caller.owner,
+        everything=wish.everything,
+        form=form,
+        url=wish.url,
+        secrets=() if text is None else (Secret(text),),
+        kinds=wish.kinds,
+        note=wish.note,
+        created_at=now,
+        created_by=caller.actor,
+    )
+    sentence = f"Webhook {made.id} to {shown_url(made)} was added by {caller.actor}."
+    event = caller.event(EventKind.WEBHOOK_ADDED, sentence, {**_told(made), **_values(made)})
+    if not parts.store.endpoints.add(made, event, MOST, now):
+        raise TooManyWebhooks(
+            f"{caller.owner} has {MOST} webhooks already; `spot webhook rm` removes one.", {"most": MOST}
+        )
+    return {**webhook_json(made, now), "secret": text}
+
+
+def listing(parts: Parts, caller: Caller) -> Json:
+    """One's own in the order of their making; an administrator's are all. Raises StoreDown."""
+    now, owner = parts.clock.now(), None if caller.admin else caller.owner
+    found = parts.store.endpoints.of(owner)
+    return {"webhooks": [webhook_json(one, now) for one in found if _shown_to(caller, one)]}
+
+
+def show(parts: Parts, webhook_id: str, caller: Caller) -> Json:
+    """Raises WebhookNotFound, StoreDown."""
+    return webhook_json(find(parts, webhook_id, caller), parts.clock.now())
+
+
+def change(parts: Parts, webhook_id: str, wish: WebhookChange, caller: Caller) -> Json:
+    """The webhook as it is now. Raises WebhookNotFound, UrlRefused, Forbidden, Conflict, StoreDown."""
+    if wish.url is not None or wish.everything:
+        before = find(parts, webhook_id, caller)
+        _check(parts, wish.url, bool(wish.everything) and not before.everything, caller)
+
+    def judge(found: Endpoint, now: float) -> Endpoint:
+        given = {
+            name: value
+            for name in ("url", "kinds", "everything", "note")
+            if (value := getattr(wish, name)) is not None
+        }
+        after = replace(found, **given)
+        if wish.enabled is True:
+            return replace(after, disabled_at=None, disabled_why="")
+        if wish.enabled is False and found.disabled_at is None:
+            return replace(after, disabled_at=now, disabled_why=BY_PERSON)
+        return after
+
+    return webhook_json(_changed(parts, webhook_id, judge, "was changed", caller), parts.clock.now())
+
+
+def rotate(parts: Parts, webhook_id: str, caller: Caller, random: Random = secrets.token_bytes) -> Json:
+    """A new secret, told once; the one before signs too for a day. Raises WebhookNotFound, Conflict, StoreDown."""
+    text = _secret(random)
+
+    def judge(found: Endpoint, now: float) -> Endpoint:
+        if found.form.chat:
+            raise Conflict(
+                f"{found.id} is {found.form}: its messages are not signed.", {"webhook_id": found.id}
+            )
+        old = tuple(Secret(one.text, now + OLD_SECRET_S) for one in found.secrets if one.until is None)
+        return replace(found, secrets=(Secret(text), *old))
+
+    done = _changed(parts, webhook_id, judge, "got a new secret", caller)
+    return {**webhook_json(done, parts.clock.now()), "secret": text}
+
+
+def remove(parts: Parts, webhook_id: str, caller: Caller) -> Json:
+    """The webhook as it was. Its deliveries go with it. Raises WebhookNotFound, Conflict, StoreDown."""
+    found, now = _own(parts, webhook_id, caller), parts.clock.now()
+    sentence = f"Webhook {found.id} to {shown_url(found)} was removed by {caller.actor}."
+    event = caller.event(EventKind.WEBHOOK_REMOVED, sentence, _told(found))
+    if not parts.store.endpoints.remove(found.id, event, now):
+        raise _not_found()
+    return webhook_json(found, now)
+
+
+def try_out(parts: Parts, webhook_id: str, caller: Caller) -> Json:
+    """Send one message that says that it is a test, now, whatever became of others. Raises WebhookNotFound, Conflict,
+    StoreDown."""
+    found, now = _own(parts, webhook_id, caller), parts.clock.now()
+    target = Target(found.url, found.form, found.secrets_at(now))
+    try:
+        with _outside():
+            status: int | None = parts.courier.send_test(target, now, TEST_S)
+    except DeliveryFailed as error:
+        return {"delivered": False, "status": error.status, "detail": str(error)}
+    return {"delivered": True, "status": status, "detail": ""}
+
+
+def find(parts: Parts, webhook_id: str, caller: Caller) -> Endpoint:
+    """Raises WebhookNotFound, in the same words for one that there is not and for one that is not the caller's."""
+    known = webhook_id == SETTINGS_ID or WEBHOOK_ID.fullmatch(webhook_id)
+    found = parts.store.endpoints.find(webhook_id) if known else None
+    if found is None or not _shown_to(caller, found):
+        raise _not_found()
+    return found
+
+
+def _shown_to(caller: Caller, endpoint: Endpoint) -> bool:
+    """One that hears of everything tells of strangers' runs, in its deliveries and wherever it is made to lead: it is
+    for administrators, whoever has made it."""
+    return caller.admin or (caller.owns(endpoint.owner) and not endpoint.everything)
+
+
+def shown_url(endpoint: Endpoint) -> str:
+    """All of the address that may be shown."""
+    parts = urlsplit(endpoint.url)
+    return f"{parts.scheme}://{parts.netloc}/***"
+
+
+def webhook_json(endpoint: Endpoint, now: float) -> Json:
+    old = [one.until for one in endpoint.secrets if one.until is not None and one.until > now]
+    return {
+        "webhook_id": endpoint.id,
+        "url": shown_url(endpoint),
+        "form": str(endpoint.form),
+        "owner": endpoint.owner,
+        "everything": endpoint.everything,
+        "kinds": list(endpoint.kinds),
+        "note": endpoint.note,
+        "enabled": endpoint.disabled_at is None,
+        "disabled_at": rfc3339.maybe(endpoint.disabled_at),
+        "disabled_why": endpoint.disabled_why,
+        "failing_since": rfc3339.maybe(endpoint.failing_since),
+        "old_secret_until": rfc3339.maybe(max(old, default=None)),
+        "created_at": rfc3339.text(endpoint.created_at),
+        "created_by": endpoint.created_by,
+    }
+
+
+def _changed(parts: Parts, webhook_id: str, judge: Judge, what: str, caller: Caller) -> Endpoint:
+    for _ in range(RACES):
+        found, now = _own(parts, webhook_id, caller), parts.clock.now()
+        after = judge(found, now)
+        if after == found:
+            return found
+        sentence = f"Webhook {found.id} {what} by {caller.actor}."
+        told = {**_told(found), "fields": _differing(found, after)}
+        event = caller.changed(EventKind.WEBHOOK_CHANGED, sentence, _values(found), _values(after), told)
+        if parts.store.endpoints.change(found, after, event, now):
+            return parts.store.endpoints.find(found.id) or after
+    raise Conflict(f"{webhook_id} kept changing; nothing was done. Try again.", {"webhook_id": webhook_id})
+
+
+def _own(parts: Parts, webhook_id: str, caller: Caller) -> Endpoint:
+    """One that may be changed here. Raises WebhookNotFound, Conflict."""
+    found = find(parts, webhook_id, caller)
+    if found.id == SETTINGS_ID:
+        raise Conflict(
+            "This is the alert_url of the settings: change it there and start again. `spot doctor` tests it."
+        )
+    return found
+
+
+def _check(parts: Parts, url: str | None, everything: bool, caller: Caller) -> None:
+    if everything and not caller.admin:
+        raise Forbidden(
+            "Only an administrator's webhook may hear of everything; leave it out to hear of your runs."
+        )
+    why = "" if url is None else _why_refused(parts, url)
+    if why:
+        raise UrlRefused(f"This address cannot be used: {why}.", errors=(("#/url", why),))
+
+
+def _why_refused(parts: Parts, url: str) -> str:
+    """A name server that takes its time must not keep the door's threads."""
+    with _outside():
+        answer = ask_together({"url": lambda: parts.courier.why_refused(url)}, LOOK_UP_S)["url"]
+    if answer.error is not None:
+        raise answer.error
+    return "its host could not be looked up in time" if answer.late else str(answer.value)
+
+
+@contextmanager
+def _outside() -> Iterator[None]:
+    """Raises Conflict."""
+    if not _at_once.acquire(blocking=False):
+        raise Conflict("Other addresses are being tried and do not answer. Try again in a few seconds.")
+    try:
+        yield
+    finally:
+        _at_once.release()
+
+
+def _values(endpoint: Endpoint) -> Mapping[str, object]:
+    """What a change may touch, without what is secret."""
+    return {
+        "url": shown_url(endpoint),
+        "kinds": list(endpoint.kinds),
+        "everything": endpoint.everything,
+        "note": endpoint.note,
+        "enabled": endpoint.disabled_at is None,
+    }
+
+
+def _differing(before: Endpoint, after: Endpoint) -> list[str]:
+    """Names of what has changed, also where the values are secret."""
+    return [one.name for one in fields(Endpoint) if getattr(before, one.name) != getattr(after, one.name)]
+
+
+def _told(endpoint: Endpoint) -> Mapping[str, object]:
+    return {"webhook_id": endpoint.id, "owner": endpoint.owner, "form": str(endpoint.form)}
+
+
+def _secret(random: Random) -> str:
+    return "whsec_" + base64.b64encode(random(SECRET_BYTES)).decode()
+
+
+def _not_found() -> WebhookNotFound:
+    return WebhookNotFound("There is no webhook with this id; `spot webhook ls` lists those that there are.")

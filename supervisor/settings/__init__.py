@@ -1,0 +1,1 @@
+"""Settings from flags, environment, file and defaults."""

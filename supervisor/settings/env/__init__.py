@@ -1,0 +1,1 @@
+"""Environment files, those of the older runner included."""

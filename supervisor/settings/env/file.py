@@ -1,0 +1,188 @@
+"""Environment files, read without a shell: those of the older spot runner, and lines of our own SPOT_ variables.
+
+`OLD_KEYS` is the one table of the older runner's keys: each is mapped to a setting, or accepted and left out with the
+reason. How such a file is written is `settings_env_text`'s business; nothing in it is executed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from supervisor.domain.errors import InvalidTimeouts, SettingsRefused
+from supervisor.domain.policies import StallLimits
+from supervisor.domain.timeouts import BOOT_MARGIN_S
+from supervisor.settings.env import google
+from supervisor.settings.env.text import Line, parse
+
+
+@dataclass(frozen=True)
+class OldKey:
+    """`setting` None = accepted and left out; `reason` says why, or how the value is carried over. `cloud`: counts only
+    in a file that names PROJECT. `joined`: its value is read together with that of other keys."""
+
+    setting: str | None
+    reason: str
+    convert: Callable[[str], object] = str
+    cloud: bool = False
+    joined: bool = False
+
+
+def _restarts_to_attempts(text: str) -> int:
+    return int(text) + 1
+
+
+def _cloud(setting: str, reason: str, convert: Callable[[str], object] = str) -> OldKey:
+    return OldKey(setting, reason, convert, cloud=True)
+
+
+def _joined(setting: str, reason: str, convert: Callable[[str], object] = str) -> OldKey:
+    return OldKey(setting, reason, convert, cloud=True, joined=True)
+
+
+OWN_PREFIX = "SPOT_"
+_NO_PROJECT = "it describes Google Cloud machines, and the file names no PROJECT"
+_SPEC = "belongs to one run: put it into the run's spec"
+_OWN = "the supervisor has its own way: "
+
+OLD_KEYS: Mapping[str, OldKey] = {
+    "PROJECT": _cloud("gce_project", "the project; also makes provider = gce"),
+    "REGION": OldKey(None, _OWN + "the region is part of each zone's name"),
+    "SA": _cloud("gce_service_account", "the account of the machines"),
+    "IMAGE": _cloud("default_image", "the image of a run that names none"),
+    "BUCKET": _cloud("store_url", "the bucket, as gs://BUCKET", google.bucket_url),
+    "ZONE": _joined("gce_zones", "the first zone"),
+    "FALLBACK_ZONES": _joined("gce_zones", "the other zones, in this order"),
+    "MACHINE_TYPE": _joined("gce_shapes", "the machine of the only shape"),
+    "GPU_TYPE": _joined("gce_shapes", "the card of the only shape, which is called by it"),
+    "BOOT_DISK_SIZE": _cloud("gce_boot_disk_gb", "gigabytes of the boot disk", google.disk_gb),
+    "BOOT_DISK_TYPE": _cloud("gce_boot_disk_type", "the kind of boot disk"),
+    "GPU_TIMEOUT_SEC": OldKey("gpu_timeout_s", "the wait for a GPU; also raises boot_timeout_s"),
+    "MAX_RUNTIME_SEC": OldKey("max_runtime_s", "default of a run's limits.max_runtime_s"),
+    "POLL_INTERVAL": OldKey("poll_interval_s", "how often the world is looked at"),
+    "HEARTBEAT_STALE_SEC": OldKey("silence_s", "how long an agent may be silent"),
+    "HEARTBEAT_STALE_MAX": OldKey(None, _OWN + "one silence limit, and a second signal before anything ends"),
+    "PROGRESS_STALL_POLLS": OldKey("stall_polls", "polls without progress before a restart"),
+    "MAX_RESTARTS": OldKey(
+        "max_attempts", "restarts + 1; preemptions no longer count", _restarts_to_attempts
+    ),
+    "RESTART_BACKOFF_SEC": OldKey("recovery_backoff_s", "the first pause before a restart"),
+    "WALL_CLOCK_DEADLINE": OldKey(None, _SPEC + " (limits.deadline, or --deadline)"),
+    "DEADLINE_TZ": OldKey(None, _SPEC + " (limits.deadline names its own time zone)"),
+    "OWNER_LOCK_STALE_SEC": OldKey(None, _OWN + "the baton, which cannot go stale"),
+    "METADATA_PREFIX": OldKey(None, _OWN + "metadata keys have fixed names"),
+    "RUNNER_LABEL": OldKey(None, _OWN + "machines are known by its id; their runner_label is machine_prefix"),
+    "CONTAINER_NAME": OldKey(None, _OWN + "a machine runs one container, which needs no name"),
+    "CONDA_ENV": OldKey(None, _SPEC + " (conda_env)"),
+    "SYNC_INTERVAL_SEC": OldKey(None, _OWN + "a checkpoint is uploaded when it appears"),
+    "DISCORD_WEBHOOK_URL": OldKey("alert_url", "where announcements are sent"),
+    "NOTIFY_SECRET": OldKey(
+        None, "it says where the older machines read the alert address; put the address itself into alert_url"
+    ),
+    "LOG_LEVEL": OldKey("log_level", "the same words in lower case", str.lower),
+    "DATA_DISK_ENABLED": _joined(
+        "gce_data_disk",
+        "without it no data disk is used; without DATA_DISK_NAME one is made with each machine",
+    ),
+    "DATA_DISK_NAME": _joined("gce_data_disk", "the disk; it lies in ZONE, so that is the only zone"),
+    "DATA_DISK_SIZE_GB": _joined(
+        "gce_data_disk_gb", "of a disk that is made with each machine", google.disk_gb
+    ),
+    "DATA_DISK_TYPE": _joined("gce_data_disk_type", "of a disk that is made with each machine"),
+    "DATA_DISK_DEVICE_NAME": OldKey(None, _OWN + "the device is called spot-data on every machine"),
+    "DATA_DISK_MOUNT_PATH": _joined("gce_data_disk_mount", "where it is mounted"),
+    "DATA_DISK_FS_TYPE": _joined("gce_data_disk_fs", "its file system"),
+    "RUNNER_DIR": OldKey(None, _OWN + "the agent is part of the supervisor"),
+    "JOB_COMMAND": OldKey(None, _SPEC + " (command, or behind -- of spot submit)"),
+}
+
+# The older runner's own defaults of the three keys that its timeout rule ties together.
+_OLD_POLL_S, _OLD_STALL_POLLS, _OLD_GPU_S = 120.0, 6.0, 600.0
+
+
+def read(path: Path, warnings: list[str]) -> tuple[list[tuple[str, object, str]], dict[str, str]]:
+    """(setting, raw value, origin) of every mapped key that has a value; and the SPOT_ variables, which are read as if
+    the environment held them. Appends a sentence to `warnings` for each unknown key and each key that is left out.
+    Raises SettingsRefused, InvalidTimeouts."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")  # editors on Windows put a mark in front of the first key
+    except (OSError, ValueError) as error:
+        raise SettingsRefused(
+            f"cannot read the environment file {path}: {error}", {"path": str(path)}
+        ) from None
+    lines = parse(text, lambda number, what: warnings.append("%s line %d: %s" % (path, number, what)))
+    given = {line.key: line for line in lines if not line.key.startswith(OWN_PREFIX)}
+    own = {line.key: _plain(path, line) for line in lines if line.key.startswith(OWN_PREFIX)}
+    on_cloud = google.PROJECT in given and bool(given[google.PROJECT].value)
+    found: list[tuple[str, object, str]] = []
+    for line in given.values():
+        told = _told(line, on_cloud)
+        if told is not None:
+            warnings.append("%s line %d: %s %s." % (path, line.number, line.key, told))
+        elif line.value and OLD_KEYS[line.key].setting is not None:
+            old = OLD_KEYS[line.key]
+            value = _convert(path, line, old)
+            if old.setting is not None and not old.joined:
+                found.append((old.setting, value, f"env-file {path} {line.key}"))
+    if on_cloud:
+        texts = {key: line.value for key, line in given.items()}
+        found += [(name, value, f"env-file {path} {keys}") for name, value, keys in google.derived(texts)]
+    boot_timeout_s = _boot_limit(given)
+    if boot_timeout_s is not None:
+        found.append(("boot_timeout_s", boot_timeout_s, f"env-file {path}, from its timeouts"))
+    return found, own
+
+
+def _told(line: Line, on_cloud: bool) -> str | None:
+    """What a person is told of a key that has no effect; None = it has, or it has no value."""
+    old = OLD_KEYS.get(line.key)
+    if old is None:
+        return "is not a known key and is ignored"
+    reason = old.reason if old.setting is None else _NO_PROJECT if old.cloud and not on_cloud else ""
+    return f"is left out: {reason}" if reason and line.value else None
+
+
+def _plain(path: Path, line: Line) -> str:
+    if line.shell:
+        raise SettingsRefused(
+            "%s line %d: the value of %s needs a shell, and none is run: write the value itself"
+            % (path, line.number, line.key)
+        )
+    return line.value
+
+
+def _convert(path: Path, line: Line, old: OldKey) -> object:
+    value = _plain(path, line)
+    try:
+        return old.convert(value)
+    except ValueError:
+        raise SettingsRefused(
+            "%s line %d: %s is not a whole number" % (path, line.number, line.key)
+        ) from None
+
+
+def _boot_limit(given: Mapping[str, Line]) -> float | None:
+    """The boot limit that the old file implies: max(POLL_INTERVAL x PROGRESS_STALL_POLLS, GPU_TIMEOUT_SEC + 300); None
+    when it names none of the three. Raises InvalidTimeouts where a booting VM would be taken for a stalled one."""
+    names = ("POLL_INTERVAL", "PROGRESS_STALL_POLLS", "GPU_TIMEOUT_SEC")
+    if not any(name in given and given[name].value for name in names):
+        return None
+    defaults = (_OLD_POLL_S, _OLD_STALL_POLLS, _OLD_GPU_S)
+    try:
+        poll_s, polls, gpu_s = (
+            float(given[name].value) if name in given and given[name].value else default
+            for name, default in zip(names, defaults, strict=True)
+        )
+    except ValueError:
+        return None  # the setting itself is refused with its own message
+    if poll_s * polls < gpu_s:
+        raise InvalidTimeouts(
+            "POLL_INTERVAL x PROGRESS_STALL_POLLS = %g x %g = %g s is shorter than GPU_TIMEOUT_SEC = %g s: a VM that "
+            "still waits for its GPU would be taken for stalled. Raise PROGRESS_STALL_POLLS to %d or more."
+            % (poll_s, polls, poll_s * polls, gpu_s, -(-gpu_s // poll_s) if poll_s > 0 else 0),
+            {"product_s": poll_s * polls, "gpu_timeout_s": gpu_s},
+        )
+    # A wait for the GPU that the file does not name is our own default's, which is longer than the older runner's.
+    named = "GPU_TIMEOUT_SEC" in given and given["GPU_TIMEOUT_SEC"].value
+    return max(poll_s * polls, gpu_s + BOOT_MARGIN_S if named else StallLimits().boot_timeout_s)

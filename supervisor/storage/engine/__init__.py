@@ -1,0 +1,1 @@
+"""The database under the store: connection, schema, locks, wakes."""

@@ -1,0 +1,245 @@
+"""The connection to SQLite or Postgres, and the only place that knows which of the two it is.
+
+SQLite: WAL, synchronous=FULL, one connection that writes for all who stand in line, with BEGIN IMMEDIATE, and a pool
+that reads. Postgres: one pool; a read sees one snapshot. Every failure of the database itself comes out as
+StoreDown with the transaction rolled back, values that cannot be stored as ValueError.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import event, exc
+from sqlalchemy.engine import URL, Connection, Engine, make_url
+from sqlalchemy.pool import QueuePool
+
+from supervisor.domain.errors import SettingsRefused
+from supervisor.ports.store import StoreDown
+from supervisor.storage.engine import tables
+from supervisor.storage.engine.group import GroupWriter
+from supervisor.storage.engine.statements import Session
+from supervisor.telemetry import metrics
+
+JOURNAL_BYTES = 64 * 1024 * 1024
+BUSY_TIMEOUT_S = 10.0  # for writers in other processes; ours stand in line
+TURN_TIMEOUT_S = 30.0
+SQLITE_MIN = (3, 35, 0)  # RETURNING
+SQLITE_MIN_TEXT = "3.35"
+READERS = 8
+READERS_MAX = 40
+WRITERS_CACHE_KIB, READERS_CACHE_KIB = 8192, 2048
+POSTGRES = {
+    "connect_timeout": 5,
+    "keepalives_idle": 10,
+    "tcp_user_timeout": 10_000,  # ms: a server that vanished is noticed
+    "options": "-c lock_timeout=10s -c idle_in_transaction_session_timeout=60s -c timezone=UTC",
+}
+
+
+class Database:
+    """`group` is None on Postgres, where writers lock rows and the server groups their commits."""
+
+    def __init__(self, url: str) -> None:
+        """Connects on first use. Raises SettingsRefused for a URL that is neither SQLite nor Postgres."""
+        parsed = self._url = _parse(url)
+        self.dialect = parsed.get_backend_name()
+        self.group: GroupWriter | None = None
+        # Done after each commit that wrote events, and after each that wrote announcements.
+        self.when_told: Callable[[], None] = lambda: None
+        self.when_announced: Callable[[], None] = lambda: None
+        if self.dialect == "sqlite":
+            _check_sqlite(parsed)
+            self._writer = _sqlite_engine(parsed, pool_size=1, pool_max=1, cache_kib=WRITERS_CACHE_KIB)
+            self.group = GroupWriter(self._writer)  # begins by itself
+            self._reader = _sqlite_engine(parsed, READERS, READERS_MAX)
+            _begin_with("BEGIN", self._reader)
+        else:
+            tables.for_postgres()
+            engine = _postgres_engine(parsed)
+            self._writer = engine
+            self._reader = engine.execution_options(isolation_level="REPEATABLE READ")
+
+    @contextmanager
+    def writing(self) -> Iterator[Session]:
+        """One write transaction: commits at the end of the block, rolls back when it raises. Raises StoreDown,
+        ValueError."""
+        with _answered(), self._begun() as connection:
+            session = Session(connection, self.dialect, self.when_told, self.when_announced)
+            yield session
+        for act in session.committed:
+            act()
+
+    @contextmanager
+    def reading(self) -> Iterator[Session]:
+        """Everything read in the block is of one instant. Raises StoreDown."""
+        with _answered(), self._reader.connect() as connection, connection.begin():
+            yield Session(connection, self.dialect)
+
+    @contextmanager
+    def defining(self) -> Iterator[Connection]:
+        """A write transaction for changes of the schema. SQLite changes a table by making it anew and dropping the old
+        one: with foreign keys on, that would delete the rows that refer to it."""
+        engine = self._writer
+        if self.dialect == "sqlite":
+            engine = _sqlite_engine(self._url, pool_size=1, pool_max=1, foreign_keys=False)
+            _begin_with("BEGIN IMMEDIATE", engine)
+        try:
+            with _answered(), engine.begin() as connection:
+                yield connection
+        finally:
+            if engine is not self._writer:
+                engine.dispose()
+
+    def connect_alone(self) -> Any:
+        """A connection of psycopg to Postgres, outside of the pool and in autocommit, which the caller closes. Raises
+        psycopg.Error."""
+        pooled = sa.create_engine(self._url, poolclass=sa.NullPool, connect_args=POSTGRES).raw_connection()
+        connection = pooled.driver_connection
+        pooled.detach()
+        assert connection is not None
+        connection.autocommit = True
+        return connection
+
+    def close(self) -> None:
+        if self.group is not None:
+            self.group.close()
+        self._writer.dispose()
+        self._reader.dispose()
+
+    @property
+    def connections(self) -> int:
+        """How many of the pool are in use now; SQLite's one writer is always open and is not counted."""
+        pool = self._reader.pool
+        return pool.checkedout() if isinstance(pool, QueuePool) else 0
+
+    def _begun(self) -> AbstractContextManager[Connection]:
+        return _begun(self._writer) if self.group is None else self.group.writing(TURN_TIMEOUT_S)
+
+
+@contextmanager
+def _begun(engine: Engine) -> Iterator[Connection]:
+    asked = time.perf_counter()
+    with engine.begin() as connection:
+        metrics.WRITE_WAIT_S.observe(time.perf_counter() - asked)
+        yield connection
+        done = time.perf_counter()
+    metrics.COMMIT_S.observe(time.perf_counter() - done)
+
+
+def _parse(url: str) -> URL:
+    try:
+        parsed = make_url(url)
+    except exc.ArgumentError:
+        raise SettingsRefused("database_url is not a database URL such as sqlite:///PATH.") from None
+    backend = parsed.get_backend_name()
+    if backend in ("postgres", "postgresql"):
+        return parsed.set(drivername="postgresql+psycopg")
+    if backend == "sqlite":
+        return parsed.set(drivername="sqlite+pysqlite")
+    raise SettingsRefused(
+        f"database_url begins with {backend}; this can use sqlite:///PATH or postgresql://HOST/NAME."
+    )
+
+
+def _check_sqlite(url: URL) -> None:
+    if sqlite3.sqlite_version_info < SQLITE_MIN:
+        raise SettingsRefused(
+            f"SQLite {sqlite3.sqlite_version} is too old: at least {SQLITE_MIN_TEXT} is needed, or use Postgres."
+        )
+    if url.database in (None, "", ":memory:"):
+        raise SettingsRefused(
+            "database_url names no file: a database in memory would lose every run at a restart."
+        )
+
+
+def _sqlite_engine(
+    url: URL, pool_size: int, pool_max: int, cache_kib: int = READERS_CACHE_KIB, foreign_keys: bool = True
+) -> Engine:
+    engine = sa.create_engine(
+        url,
+        paramstyle="named",
+        pool_size=pool_size,
+        max_overflow=pool_max - pool_size,
+        pool_timeout=TURN_TIMEOUT_S,
+        # isolation_level None: the driver starts no transactions of its own.
+        connect_args={"timeout": BUSY_TIMEOUT_S, "isolation_level": None, "check_same_thread": False},
+    )
+
+    @event.listens_for(engine, "connect")
+    def configure(connection: Any, _record: object) -> None:
+        for pragma in (
+            "journal_mode=WAL",
+            "synchronous=FULL",
+            f"foreign_keys={'ON' if foreign_keys else 'OFF'}",
+            "temp_store=MEMORY",
+            f"journal_size_limit={JOURNAL_BYTES}",  # after one long reader the WAL shrinks again
+            f"cache_size=-{cache_kib}",
+        ):
+            connection.execute(f"PRAGMA {pragma}")
+
+    return engine
+
+
+def _begin_with(statement: str, engine: Engine) -> None:
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        connection.exec_driver_sql(statement)
+
+
+def _postgres_engine(url: URL) -> Engine:
+    try:
+        return sa.create_engine(
+            url,
+            pool_size=READERS,
+            max_overflow=READERS_MAX - READERS,
+            pool_timeout=TURN_TIMEOUT_S,
+            connect_args=POSTGRES,
+        )
+    except ModuleNotFoundError:
+        raise SettingsRefused(
+            "database_url names Postgres, but its driver is missing: pip install 'spot-supervisor[postgres]'."
+        ) from None
+
+
+@contextmanager
+def _answered() -> Iterator[None]:
+    """Turns the driver's errors into the port's. Their text is the database's own words, never our statement or the
+    values in it."""
+    try:
+        yield
+    except (exc.DataError, OverflowError) as error:
+        raise ValueError(f"a value cannot be stored: {_words(error)}") from error
+    except (exc.IntegrityError, exc.ProgrammingError):
+        raise  # ours, not the database's: a bug must show
+    except exc.DBAPIError as error:
+        raise StoreDown(
+            f"the database did not do it: {_words(error)}; nothing was changed{_cure(error)}"
+        ) from error
+    except (exc.TimeoutError, TimeoutError) as error:
+        raise StoreDown(
+            f"the database was not free within {TURN_TIMEOUT_S:g} s; nothing was changed"
+        ) from error
+
+
+def _words(error: Exception) -> str:
+    said = str(error.orig if isinstance(error, exc.DBAPIError) else error).strip()
+    return said.splitlines()[0] if said else type(error).__name__
+
+
+CURES: tuple[tuple[str, str], ...] = (
+    ("disk is full", "; free some space on its disk"),
+    ("No space left", "; free some space on its disk"),
+    ("unable to open", "; check that the file and its folder can be written"),
+    ("readonly", "; check that the file and its folder can be written"),
+    ("locked", "; another program holds the file"),
+)
+
+
+def _cure(error: Exception) -> str:
+    words = _words(error)
+    return next((cure for sign, cure in CURES if sign in words), "")

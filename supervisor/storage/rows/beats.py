@@ -1,0 +1,155 @@
+"""Pulses and their series: the newest pulse of each run, and about one point a minute.
+
+A point keeps what is drawn later (phase, steps, rate, metrics, the machine in five numbers) and its time in
+milliseconds. The first point in each ten minutes is coarse: it stays when the others of its day are thinned out. A
+minute of a run costs about 180 bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import bindparam, case
+
+from supervisor.domain.attempt import Pulse
+from supervisor.domain.machines.figures import NOTHING, MachineFigures, figures_of
+from supervisor.ports.store import Change, Sample
+from supervisor.storage.engine.codec import dumps
+from supervisor.storage.engine.statements import Session, Statement, incoming, insert, insert_incoming
+from supervisor.storage.engine.tables import pulses, samples
+from supervisor.storage.rows import rows
+
+COARSE_MS = 600_000
+MIB = 2**20
+STEP_AT = 2  # in a point
+FIGURES_AT = 8  # of a point, where it has any
+
+
+def _upsert_pulses(dialect: str) -> Any:
+    statement = insert_incoming(pulses, dialect, tuple(pulses.c))
+    return statement.on_conflict_do_update(index_elements=["run"], set_={"doc": statement.excluded.doc})
+
+
+def _delete_pulses(dialect: str) -> sa.Delete:
+    return sa.delete(pulses).where(pulses.c.run.in_(sa.select(incoming(dialect, pulses.c.run).c.run)))
+
+
+def _insert_samples(dialect: str) -> Any:
+    new = incoming(
+        dialect, samples.c.run, samples.c.at_ms, samples.c.coarse, samples.c.attempt, samples.c.doc
+    )
+    earlier = samples.alias("earlier")
+    begun = sa.exists().where(
+        earlier.c.run == new.c.run,
+        earlier.c.at_ms >= new.c.at_ms - new.c.at_ms % COARSE_MS,
+        earlier.c.at_ms < new.c.at_ms,
+    )
+    coarse = case((begun, 0), else_=new.c.coarse)
+    source = sa.select(new.c.run, new.c.at_ms, coarse, new.c.attempt, new.c.doc).where(new.c.run > 0)
+    statement = insert(samples, dialect).from_select(["run", "at_ms", "coarse", "attempt", "doc"], source)
+    return statement.on_conflict_do_nothing()
+
+
+UPSERT_PULSES = Statement(_upsert_pulses)
+DELETE_PULSES = Statement(_delete_pulses)
+INSERT_SAMPLES = Statement(_insert_samples)
+SAMPLES = Statement(
+    lambda _: (
+        sa.select(samples.c.at_ms, samples.c.attempt, samples.c.doc)
+        .where(samples.c.run == bindparam("run"), samples.c.at_ms >= bindparam("since_ms"))
+        .order_by(samples.c.at_ms)
+        .limit(bindparam("limit_"))
+    )
+)
+
+
+class PulseRows:
+    """The pulses that some changes write or, where the run has none any more, delete."""
+
+    def __init__(self, changes: Iterable[Change]) -> None:
+        self._rows: dict[int, list[Any] | None] = {}
+        for change in changes:
+            key, pulse = change.before.key, change.after.pulse
+            if pulse != change.before.pulse:
+                self._rows[key] = None if pulse is None else [key, rows.pulse_doc(pulse)]
+
+    def write(self, session: Session, hit: Collection[int]) -> None:
+        mine = {key: row for key, row in self._rows.items() if key in hit}
+        session.many(UPSERT_PULSES, [row for row in mine.values() if row is not None])
+        session.many(DELETE_PULSES, [[key] for key, row in mine.items() if row is None])
+
+
+class SampleRows:
+    """Samples, taken apart before the write lock is asked for."""
+
+    def __init__(self, taken: Sequence[Sample]) -> None:
+        in_order = sorted(taken, key=lambda sample: sample.at)
+        newest = {sample.key: sample for sample in in_order if not sample.carried}
+        begun: set[tuple[int, int]] = set()
+        self._pulses = [[key, rows.pulse_doc(sample.pulse)] for key, sample in newest.items()]
+        self._samples: list[list[Any]] = []
+        for sample in in_order:
+            at_ms = round(sample.at * 1000)
+            span = (sample.key, at_ms // COARSE_MS)
+            self._samples.append(
+                [sample.key, at_ms, int(span not in begun), sample.attempt, _point(sample.pulse)]
+            )
+            begun.add(span)
+
+    def write(self, session: Session) -> None:
+        session.many(UPSERT_PULSES, self._pulses)
+        session.many(INSERT_SAMPLES, self._samples)
+
+
+def _point(pulse: Pulse) -> str:
+    return dumps(
+        [
+            pulse.launch_id, pulse.phase, pulse.step, pulse.total, pulse.checkpoint_step, pulse.steps_per_s,
+            pulse.stall_polls, pulse.metrics, *_figures(pulse),
+        ]
+    )  # fmt: skip
+
+
+def _figures(pulse: Pulse) -> list[list[int | None]]:
+    """Shares as whole percents, memory in MiB; nothing where no beat has told any."""
+    found = figures_of(pulse.telemetry)
+    if found == NOTHING:
+        return []
+    memory_mib = None if found.memory_bytes is None else found.memory_bytes / MIB
+    shares = (found.gpu_pct, found.gpu_memory_pct, memory_mib, found.free_bytes_pct, found.free_inodes_pct)
+    return [[None if figure is None else round(figure) for figure in shares]]
+
+
+def of_run(session: Session, key: int, since: float, limit: int) -> list[Sample]:
+    """Oldest first."""
+    params = {"run": key, "since_ms": round(since * 1000), "limit_": limit}
+    return [
+        _sample(key, at_ms / 1000, attempt, json.loads(doc))
+        for at_ms, attempt, doc in session.run(SAMPLES, params)
+    ]
+
+
+def _sample(key: int, at: float, attempt: int, point: list[Any]) -> Sample:
+    if len(point) <= FIGURES_AT:
+        return Sample(key, at, attempt, _pulse(point))
+    gpu, gpu_memory, memory_mib, free, free_inodes = point[FIGURES_AT]
+    memory = None if memory_mib is None else memory_mib * MIB
+    figures = MachineFigures(gpu, gpu_memory, memory, free, free_inodes)
+    return Sample(key, at, attempt, _pulse(point), figures)
+
+
+def _pulse(point: list[Any]) -> Pulse:
+    launch_id, phase, step, total, checkpoint_step, steps_per_s, stall_polls, metrics = point[:FIGURES_AT]
+    return Pulse(
+        launch_id=launch_id,
+        phase=phase,
+        step=step,
+        total=total,
+        checkpoint_step=checkpoint_step,
+        steps_per_s=steps_per_s,
+        stall_polls=stall_polls,
+        metrics=metrics,
+    )

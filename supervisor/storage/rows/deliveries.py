@@ -1,0 +1,293 @@
+"""Deliveries: what announcements become for each endpoint, and the log of their tries.
+
+Which endpoints hear of an announcement is found out here, when its outbox row is taken, and not where the event is
+written: a submit or a tick never reads the endpoints. The pair of endpoint and event is unique, so taking a row twice
+makes nothing twice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import and_, bindparam, func, literal, literal_column, or_
+
+from supervisor.domain.announcements import KINDS, announced
+from supervisor.domain.events import Event, EventKind
+from supervisor.ports.endpoints import (
+    DELIVERED,
+    GIVEN_UP,
+    PENDING,
+    WEBHOOKS,
+    Delivery,
+    Endpoint,
+    Settled,
+    Standing,
+)
+from supervisor.storage.engine.database import Database
+from supervisor.storage.engine.statements import Statement, incoming, insert_incoming
+from supervisor.storage.engine.tables import deliveries, endpoints, outbox, runs
+from supervisor.storage.engine.tables import events as told
+from supervisor.storage.rows import endpoints as stored_endpoints
+from supervisor.storage.rows import events
+from supervisor.storage.rows.rows import readable
+
+TOLERANCE_S = 60.0  # other processes write times, too: less than this ahead is no wrong clock
+LONGEST_PAUSE_S = 1.1 * 86_400.0 + TOLERANCE_S  # between two tries
+LONGEST_REST_S = 8 * 3600.0 + TOLERANCE_S  # that a receiver may ask for
+TAKE = Statement(
+    lambda _: (
+        sa.select(outbox.c.id, told.c.id, told.c.kind, told.c.text, told.c.actor, told.c.data, told.c.owner)
+        .join(told, told.c.id == outbox.c.event)
+        .where(outbox.c.next_at <= bindparam("now"), outbox.c.channel == literal_column(f"'{WEBHOOKS}'"))
+        .order_by(outbox.c.id)
+        .limit(bindparam("limit_"))
+    )
+)
+_NEW = (
+    deliveries.c.endpoint,
+    deliveries.c.event,
+    deliveries.c.kind,
+    deliveries.c.tries,
+    deliveries.c.next_at,
+)
+
+
+def _insert(dialect: str) -> Any:
+    statement = insert_incoming(deliveries, dialect, (*_NEW, deliveries.c.detail))
+    return statement.on_conflict_do_nothing()
+
+
+def _taken(dialect: str) -> sa.Update:
+    done = incoming(dialect, outbox.c.id, outbox.c.delivered_at)
+    return (
+        sa.update(outbox)
+        .values(tries=outbox.c.tries + 1, next_at=sa.null(), delivered_at=done.c.delivered_at)
+        .where(outbox.c.id == done.c.id)
+    )
+
+
+def _settle(dialect: str) -> sa.Update:
+    columns = (deliveries.c.id, deliveries.c.tries, deliveries.c.next_at, deliveries.c.delivered_at)
+    result = incoming(dialect, *columns, deliveries.c.last_at, deliveries.c.status, deliveries.c.detail)
+    names = ("next_at", "delivered_at", "last_at", "status", "detail")
+    return (
+        sa.update(deliveries)
+        .values(tries=deliveries.c.tries + 1, **{name: result.c[name] for name in names})
+        .where(
+            deliveries.c.id == result.c.id,
+            or_(
+                result.c.delivered_at.is_not(None),
+                and_(deliveries.c.tries == result.c.tries, deliveries.c.next_at.is_not(None)),
+            ),
+        )
+    )
+
+
+def _stand(dialect: str) -> sa.Update:
+    new = incoming(dialect, endpoints.c.id, endpoints.c.failing_since, endpoints.c.next_message_at)
+    return (
+        sa.update(endpoints)
+        .values(failing_since=new.c.failing_since, next_message_at=new.c.next_message_at)
+        .where(endpoints.c.id == new.c.id)
+    )
+
+
+def _right_deliveries(_dialect: str) -> sa.Update:
+    now = bindparam("now", type_=sa.Double)
+    wrong = or_(
+        deliveries.c.tries == 0,  # nothing waits before its first try
+        deliveries.c.last_at > now + literal(TOLERANCE_S, sa.Double),
+        deliveries.c.next_at > now + literal(LONGEST_PAUSE_S, sa.Double),
+    )
+    return (
+        sa.update(deliveries)
+        .values(next_at=now)
+        .where(deliveries.c.next_at > now + literal(TOLERANCE_S, sa.Double), wrong)
+    )
+
+
+def _right_outbox(_dialect: str) -> sa.Update:
+    now = bindparam("now", type_=sa.Double)
+    wrong = or_(outbox.c.tries == 0, outbox.c.next_at > now + literal(LONGEST_PAUSE_S, sa.Double))
+    return (
+        sa.update(outbox)
+        .values(next_at=now)
+        .where(outbox.c.next_at > now + literal(TOLERANCE_S, sa.Double), wrong)
+    )
+
+
+RIGHT = (
+    Statement(_right_deliveries),
+    Statement(_right_outbox),
+    Statement(
+        lambda _: (
+            sa.update(endpoints)
+            .values(next_message_at=bindparam("now", type_=sa.Double))
+            .where(
+                endpoints.c.next_message_at
+                > bindparam("now", type_=sa.Double) + literal(LONGEST_REST_S, sa.Double)
+            )
+        )
+    ),
+)
+INSERT, TAKEN = Statement(_insert), Statement(_taken)
+SETTLE, STAND = Statement(_settle), Statement(_stand)
+_FIELDS = (
+    deliveries.c.id, deliveries.c.endpoint, deliveries.c.kind, deliveries.c.tries, deliveries.c.next_at,
+    deliveries.c.delivered_at, deliveries.c.last_at, deliveries.c.status, deliveries.c.detail, told.c.id,
+    told.c.sequence, func.coalesce(runs.c.run_id, ""), told.c.at, told.c.text, told.c.data,
+)  # fmt: skip
+_NAMES = tuple(field.name for field in fields(Delivery))  # in the order of _FIELDS
+_EACH = (
+    sa.select(*_FIELDS)
+    .join(told, told.c.id == deliveries.c.event)
+    .outerjoin(runs, runs.c.key == told.c.run)
+    .where(deliveries.c.endpoint == bindparam("endpoint"))
+)
+WANTING = Statement(
+    lambda _: (
+        sa.select(endpoints)
+        .where(
+            endpoints.c.disabled_at.is_(None),
+            endpoints.c.next_message_at <= bindparam("now"),
+            sa.exists().where(
+                deliveries.c.endpoint == endpoints.c.id, deliveries.c.next_at <= bindparam("now")
+            ),
+        )
+        .order_by(endpoints.c.created_at, endpoints.c.id)
+    )
+)
+DUE = Statement(
+    lambda _: (
+        _EACH.where(deliveries.c.next_at <= bindparam("now"))
+        .order_by(deliveries.c.next_at, deliveries.c.id)
+        .limit(bindparam("limit_"))
+    )
+)
+_GIVEN_UP = and_(deliveries.c.next_at.is_(None), deliveries.c.delivered_at.is_(None))
+_PAGE = (
+    _EACH.where(deliveries.c.event < bindparam("before"))
+    .order_by(deliveries.c.event.desc())
+    .limit(bindparam("limit_"))
+)
+PAGES = {
+    "": Statement(lambda _: _PAGE),
+    PENDING: Statement(lambda _: _PAGE.where(deliveries.c.next_at.is_not(None))),
+    DELIVERED: Statement(
+        lambda _: _PAGE.where(deliveries.c.next_at.is_(None), deliveries.c.delivered_at.is_not(None))
+    ),
+    GIVEN_UP: Statement(lambda _: _PAGE.where(_GIVEN_UP)),
+}
+_AGAIN = (
+    sa.update(deliveries)
+    .values(tries=0, next_at=bindparam("now"), delivered_at=sa.null(), detail="")
+    .where(deliveries.c.endpoint == bindparam("endpoint_"), deliveries.c.next_at.is_(None))
+)
+AGAIN = Statement(lambda _: _AGAIN.where(deliveries.c.id == bindparam("id_")))
+AGAIN_FAILED = Statement(lambda _: _AGAIN.where(_GIVEN_UP, deliveries.c.last_at >= bindparam("since")))
+
+
+class SqlDeliveries:
+    """Implements ports/endpoints.Deliveries."""
+
+    def __init__(self, database: Database, channels: Sequence[str]) -> None:
+        self._database, self._channels = database, channels
+        self.heard: Callable[[], None] = database.when_announced  # another process has written events
+
+    def on_announced(self, wake: Callable[[], None]) -> None:
+        self.heard = self._database.when_announced = wake
+
+    def spread(self, now: float, limit: int) -> int:
+        with (
+            self._database.reading() as session
+        ):  # most often there is nothing, and no writer need wait for that
+            if not session.run(TAKE, {"now": now, "limit_": 1}):
+                return 0
+        with self._database.writing() as session:
+            rows = session.run(TAKE, {"now": now, "limit_": limit})
+            hearers = [one for one in stored_endpoints.all_of(session, None) if one.disabled_at is None]
+            new = [
+                [one.id, event_id, kind, 0, now, ""]
+                for event_id, kind, owner in _announcements(rows)
+                for one in hearers
+                if wants(one, kind, owner)
+            ]
+            session.many(INSERT, new)
+            session.many(TAKEN, [[row[0], now] for row in rows])
+            return len(rows)
+
+    def right(self, now: float) -> int:
+        with self._database.writing() as session:
+            return sum(session.run(statement, {"now": now}).rowcount for statement in RIGHT)
+
+    def due(self, now: float, limit: int) -> list[tuple[Endpoint, list[Delivery]]]:
+        with self._database.reading() as session:
+            found = []
+            for row in session.run(WANTING, {"now": now}):  # most often nobody: one statement says so
+                one = stored_endpoints.endpoint_of(row)
+                rows = session.run(DUE, {"endpoint": one.id, "now": now, "limit_": limit})
+                found.append((one, readable(rows, _delivery, "deliveries")))
+            return found
+
+    def settle(self, settled: Sequence[Settled], standing: Sequence[Standing], now: float) -> None:
+        rows = [
+            [
+                one.delivery_id, one.tries, None if one.delivered else one.next_at, now if one.delivered else None, now,
+                one.status, one.detail,
+            ]
+            for one in settled
+        ]  # fmt: skip
+        with self._database.writing() as session:
+            session.many(SETTLE, rows)
+            session.many(
+                STAND, [[one.endpoint_id, one.failing_since, one.next_message_at] for one in standing]
+            )
+
+    def page(self, endpoint_id: str, before_event: int | None, limit: int, state: str = "") -> list[Delivery]:
+        before = 2**62 if before_event is None else before_event
+        params = {"endpoint": endpoint_id, "before": before, "limit_": limit}
+        with self._database.reading() as session:
+            return readable(session.run(PAGES[state], params), _delivery, "deliveries")
+
+    def replay(
+        self, endpoint_id: str, delivery_id: int | None, since: float, event: Event, now: float
+    ) -> int:
+        params: dict[str, Any] = {"endpoint_": endpoint_id, "now": now}
+        with self._database.writing() as session:
+            if delivery_id is not None:
+                count = session.run(AGAIN, {**params, "id_": delivery_id}).rowcount
+            else:
+                count = session.run(AGAIN_FAILED, {**params, "since": since}).rowcount
+            if count:
+                events.add_own(session, [event], self._channels, now)
+            return count
+
+
+def wants(endpoint: Endpoint, kind: str, owner: str | None) -> bool:
+    """`owner` None: the announcement is the supervisor's own."""
+    if not endpoint.everything and owner != endpoint.owner:
+        return False
+    if endpoint.kinds:
+        return kind in endpoint.kinds
+    return KINDS[kind].usual or not endpoint.form.chat
+
+
+def _announcements(rows: Sequence[Any]) -> list[tuple[int, str, str | None]]:
+    """(event id, announced word, owner). Of the supervisor's own events, those about what somebody owns name him."""
+
+    def told(row: Sequence[Any]) -> tuple[int, str | None, str | None]:
+        _, event_id, kind, text, actor, data, owner = row
+        event = Event(EventKind(kind), text, actor, json.loads(data))
+        return event_id, announced(event), owner or str(event.data.get("owner") or "") or None
+
+    found = readable(rows, told, "events")
+    return [(event_id, word, owner) for event_id, word, owner in found if word is not None and word in KINDS]
+
+
+def _delivery(row: Sequence[Any]) -> Delivery:
+    cells = dict(zip(_NAMES, row, strict=True))
+    return Delivery(**{**cells, "data": json.loads(cells["data"])})

@@ -1,0 +1,248 @@
+"""Runs: found, inserted, changed under the guard of their version, and read in bulk by the loop."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import and_, bindparam, func, literal_column
+
+from supervisor.domain.run import Run
+from supervisor.domain.status import ACTIVE
+from supervisor.ports.store import Change, DuplicateRun, RowUnreadable
+from supervisor.storage.engine.codec import dumps
+from supervisor.storage.engine.statements import Session, Statement, in_chunks, incoming, insert
+from supervisor.storage.engine.tables import labels, runs, specs
+from supervisor.storage.rows import attempts, beats, rows
+
+LINE = 0x52554E53  # of our advisory locks on Postgres: whose runs are counted
+LOAD_PAGE = 500  # runs in one text: a few milliseconds of decoding during which no other thread runs
+
+_COPIED = (
+    runs.c.generation, runs.c.status, runs.c.zone, runs.c.ended_at, runs.c.settled, runs.c.usd_per_h_micro,
+    runs.c.attempt, runs.c.try_attempt, runs.c.try_number, runs.c.doc,
+)  # fmt: skip
+_CHANGED = (runs.c.key, runs.c.events, *_COPIED)
+
+
+def _keys(*where: Any) -> sa.Select[Any]:
+    return sa.select(runs.c.key).where(*where)
+
+
+FIND = Statement(lambda _: rows.glued(_keys(runs.c.run_id == bindparam("run_id")).subquery()))
+LOAD = Statement(lambda dialect: rows.glued(sa.select(incoming(dialect, runs.c.key).c.key).subquery()))
+UNSETTLED = and_(runs.c.cell == bindparam("cell"), runs.c.settled == literal_column("0"))
+VERSIONS = Statement(
+    lambda _: sa.select(
+        func.aggregate_strings(
+            sa.cast(runs.c.key, sa.Text).concat(":").concat(sa.cast(runs.c.version, sa.Text)), ","
+        )
+    ).where(UNSETTLED)
+)
+INSERT = Statement(
+    lambda dialect: (
+        insert(runs, dialect)
+        .values({column.key: bindparam(column.key) for column in runs.c if column.key != "key"})
+        .on_conflict_do_nothing(index_elements=["run_id"])
+        .returning(runs.c.key)
+    )
+)
+INSERT_SPEC = Statement(
+    lambda dialect: (
+        insert(specs, dialect)
+        .values({column.key: bindparam(column.key) for column in specs.c})
+        .on_conflict_do_update(index_elements=["run", "generation"], set_={"spec": bindparam("spec")})
+    )
+)
+DELETE_LABELS = Statement(lambda _: sa.delete(labels).where(labels.c.run == bindparam("run")))
+LABELS = Statement(lambda _: sa.select(labels.c.key, labels.c.value).where(labels.c.run == bindparam("run")))
+IN_LINE = Statement(
+    lambda _: sa.select(
+        func.pg_advisory_xact_lock(literal_column(str(LINE)), func.hashtext(bindparam("owner")))
+    )
+)
+
+
+def _active_of(_dialect: str) -> sa.Select[Any]:
+    active: list[sa.ColumnElement[str]] = [literal_column(f"'{status}'") for status in sorted(ACTIVE)]
+    some = sa.select(runs.c.key).where(runs.c.owner == bindparam("owner"), runs.c.status.in_(active))
+    return sa.select(func.count()).select_from(some.limit(bindparam("most")).subquery())
+
+
+ACTIVE_OF = Statement(_active_of)
+SPEC = Statement(
+    lambda _: (
+        sa.select(specs.c.spec)
+        .where(specs.c.run == bindparam("run"))
+        .order_by(specs.c.generation.desc())
+        .limit(literal_column("1"))
+    )
+)
+
+
+def _insert_labels(dialect: str) -> Any:
+    new = incoming(dialect, labels.c.run, labels.c.key, labels.c.value)
+    source = sa.select(new.c.run, new.c.key, new.c.value, runs.c.status).join(runs, runs.c.key == new.c.run)
+    return insert(labels, dialect).from_select(["run", "key", "value", "status"], source)
+
+
+def _move_labels(dialect: str) -> sa.Update:
+    moved = incoming(dialect, labels.c.run, labels.c.status)
+    return sa.update(labels).values(status=moved.c.status).where(labels.c.run == moved.c.run)
+
+
+def _hit(dialect: str) -> sa.Select[Any]:
+    """Locks the rows, in the order of their keys, whose version is the expected one: `key:events,…`."""
+    wanted = incoming(dialect, runs.c.key, runs.c.version)
+    locked = (
+        sa.select(runs.c.key, runs.c.events)
+        .join(wanted, and_(runs.c.key == wanted.c.key, runs.c.version == wanted.c.version))
+        .order_by(runs.c.key)
+        .with_for_update(of=runs)
+        .subquery()
+    )
+    line = sa.cast(locked.c.key, sa.Text).concat(":").concat(sa.cast(locked.c.events, sa.Text))
+    return sa.select(func.aggregate_strings(line, ","))
+
+
+def _update(dialect: str) -> sa.Update:
+    new = incoming(dialect, *_CHANGED)
+    copied = {column.key: new.c[column.key] for column in _COPIED}
+    return (
+        sa.update(runs)
+        .values(version=runs.c.version + 1, events=runs.c.events + new.c.events, **copied)
+        .where(runs.c.key == new.c.key)
+    )
+
+
+INSERT_LABELS = Statement(_insert_labels)
+MOVE_LABELS = Statement(_move_labels)
+HIT = Statement(_hit)
+UPDATE = Statement(_update)
+
+
+def find(session: Session, run_id: str) -> Run | None:
+    """Raises RowUnreadable."""
+    try:
+        found = rows.unglue(session.run(FIND, {"run_id": run_id}).scalar())
+    except rows.UNREADABLE as error:
+        rows.hide("runs", run_id, error)
+        raise RowUnreadable(
+            f"what the database holds of {run_id} cannot be read; nothing of it is touched. A backup has it as it was: "
+            "docs/operations.md"
+        ) from error
+    return found[0] if found else None
+
+
+def load(session: Session, keys: Sequence[int]) -> list[Run]:
+    """The runs of these keys, in no particular order, without those that cannot be read."""
+    found: list[Run] = []
+    for chunk in in_chunks(keys, LOAD_PAGE):
+        found += _load(session, chunk)
+    return found
+
+
+def _load(session: Session, keys: Sequence[int]) -> list[Run]:
+    """One text holds them all, so a damaged row is found by halving."""
+    text = session.run(LOAD, {"rows": json.dumps([[key] for key in keys])}).scalar()
+    try:
+        return rows.unglue(text)
+    except rows.UNREADABLE as error:
+        if len(keys) == 1:
+            rows.hide("runs", keys[0], error)
+            return []
+    half = len(keys) // 2
+    return _load(session, keys[:half]) + _load(session, keys[half:])
+
+
+def active(session: Session, cell: str, known: Mapping[int, int]) -> tuple[list[Run], set[int]]:
+    """Runs of the cell that are not settled: (those whose version is not the known one, the keys of all)."""
+    text = session.run(VERSIONS, {"cell": cell}).scalar() or ""
+    versions = [tuple(map(int, pair.split(":"))) for pair in text.split(",")] if text else []
+    stale = [key for key, version in versions if known.get(key) != version]
+    return load(session, stale), {key for key, _ in versions}
+
+
+def active_of(session: Session, owner: str, most: int) -> int:
+    """Counted up to `most`, from the index alone. SQLite has one writer; on Postgres those of one owner stand in line
+    until the one before has committed, and what is counted then holds its runs."""
+    if session.dialect != "sqlite":
+        session.run(IN_LINE, {"owner": owner})
+    return int(session.run(ACTIVE_OF, {"owner": owner, "most": most}).scalar())
+
+
+def insert_run(
+    session: Session, run: Run, spec: Mapping[str, Any], run_labels: Mapping[str, str], event_count: int
+) -> Run:
+    """The run with its key and first version; its `event_count` first events are the caller's to add. Raises
+    DuplicateRun."""
+    fixed = {"run_id": run.run_id, "owner": run.owner, "cell": run.cell, "created_at": run.created_at}
+    key = session.run(INSERT, {**fixed, **rows.copies(run), "version": 1, "events": event_count}).scalar()
+    if key is None:
+        raise DuplicateRun(run.run_id)
+    stored = replace(run, key=key, version=1)
+    put_spec(session, stored, spec, run_labels, had_labels=False)
+    if run.try_ is not None or run.attempt is not None or run.pulse is not None:
+        born = Change(replace(stored, try_=None, attempt=None, pulse=None), stored)
+        attempts.AttemptRows((born,)).write(session, {key})
+        beats.PulseRows((born,)).write(session, {key})
+    return stored
+
+
+def put_spec(
+    session: Session,
+    run: Run,
+    spec: Mapping[str, Any],
+    run_labels: Mapping[str, str],
+    had_labels: bool = True,
+) -> None:
+    session.run(INSERT_SPEC, {"run": run.key, "generation": run.generation, "spec": dumps(spec)})
+    if had_labels:
+        session.run(DELETE_LABELS, {"run": run.key})
+    session.many(INSERT_LABELS, [[run.key, name, value] for name, value in run_labels.items()])
+
+
+def labels_of(session: Session, key: int) -> dict[str, str]:
+    return dict(session.run(LABELS, {"run": key}))
+
+
+def spec_of(session: Session, key: int) -> dict[str, Any]:
+    """The newest spec. KeyError when there is no such run."""
+    text = session.run(SPEC, {"run": key}).scalar()
+    if text is None:
+        raise KeyError(key)
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+class Batch:
+    """Changes of different runs, taken apart before the write lock is asked for; `write` only sends them."""
+
+    def __init__(self, changes: Sequence[Change]) -> None:
+        self.changes = {change.before.key: change for change in changes}
+        self._rows = {
+            key: [key, len(change.events), *rows.copies(change.after).values()]
+            for key, change in self.changes.items()
+        }
+        self._moved = {
+            key: [key, str(change.after.status)]
+            for key, change in self.changes.items()
+            if change.after.status != change.before.status
+        }
+        self._attempts = attempts.AttemptRows(self.changes.values())
+        self._pulses = beats.PulseRows(self.changes.values())
+
+    def write(self, session: Session) -> dict[int, int]:
+        """key -> how many events the run had before, of the runs that were hit; the others are not touched."""
+        wanted = [[key, change.before.version] for key, change in self.changes.items()]
+        text = session.run(HIT, {"rows": json.dumps(wanted)}).scalar() or ""
+        pairs = [pair.split(":") for pair in text.split(",")] if text else []
+        hit = {int(key): int(count) for key, count in pairs}
+        session.many(UPDATE, [self._rows[key] for key in hit])
+        session.many(MOVE_LABELS, [row for key, row in self._moved.items() if key in hit])
+        self._attempts.write(session, hit)
+        self._pulses.write(session, hit)
+        return hit

@@ -1,0 +1,1 @@
+"""Log fields, metrics, redaction and recordings."""

@@ -1,0 +1,165 @@
+"""Names of metrics, each defined once, with what it counts; docs/metrics.md has the same table.
+
+Base units, and the unit in the name; a name that ends in `_total` goes up only, until the process starts anew. Labels
+are words out of short lists: never a run, a path, a host or an address (`spot_run_…` are asked for by a setting, and
+are capped). What is marked `leads` is known to the replica that leads alone: the others do not show it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from supervisor.domain.causes import Cause
+from supervisor.domain.status import TERMINAL
+from supervisor.domain.world import BEATS, MACHINES
+from supervisor.telemetry.counting import Counter, Gauge, Histogram, Info, Level, Series
+
+_TOLD = ("delivered", "failed", "given_up")
+_QUICK_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+_REQUEST_S = (0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_TICK_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_LAUNCH_S = (5.0, 10.0, 30.0, 60.0, 120.0, 180.0, 300.0, 600.0, 900.0, 1800.0, 3600.0)
+
+# --- runs and what they cost
+RUNS = Gauge(
+    "spot_runs", "Runs that are not over, or still have something to clean up.", "status", leads=True
+)
+ATTEMPTS_ACTIVE = Gauge("spot_attempts_active", "Attempts that live on a machine.", "provider", leads=True)
+MACHINES_RETIRING = Gauge(
+    "spot_machines_retiring",
+    "Machines whose attempt is over and that are not known gone.",
+    "provider",
+    leads=True,
+)
+RETIRING_OVERDUE_S = Gauge(
+    "spot_machines_retiring_overdue_seconds",
+    "How long the oldest of them should have been gone.",
+    "provider",
+    leads=True,
+)
+USD_PER_HOUR = Gauge(
+    "spot_spend_usd_per_hour",
+    "What all machines bill now; one of unknown price counts as 0.",
+    "provider",
+    leads=True,
+)
+USD_TOTAL = Counter(
+    "spot_spend_usd_total", "What was billed while this process led, look by look.", "provider", leads=True
+)
+RUNS_ENDED = Counter(
+    "spot_runs_ended_total", "Runs that came to an end, by what it was.", "status",
+    known=[(str(status),) for status in sorted(TERMINAL)], leads=True,
+)  # fmt: skip
+LAUNCHES = Counter(
+    "spot_launches_total", "Machines that were decided to be asked for.", "provider", leads=True
+)
+TRIES = Counter(
+    "spot_tries_total", "Asked-for machines that were obtained, or why not (a cause).", "outcome", leads=True
+)
+ATTEMPTS_ENDED = Counter(
+    "spot_attempts_ended_total", "Attempts that ended, by cause.", "cause",
+    known=[(str(cause),) for cause in Cause], leads=True,
+)  # fmt: skip
+FIRST_BEAT_S = Histogram(
+    "spot_first_beat_seconds", "From asking for a machine to the first beat of its training.", "provider",
+    bounds=_LAUNCH_S, leads=True,
+)  # fmt: skip
+RECOVERY_S = Histogram(
+    "spot_recovery_seconds", "From the end of an attempt to the first beat of the next one.", "cause",
+    bounds=_LAUNCH_S, leads=True,
+)  # fmt: skip
+RUN_STEP = Gauge("spot_run_step", "Last step of a run that is not over (metrics_per_run).", "run", leads=True)
+RUN_PROGRESS = Gauge(
+    "spot_run_progress_ratio", "The share of its steps that a run has done.", "run", leads=True
+)
+RUN_USD = Gauge("spot_run_cost_usd", "What a run has cost so far.", "run", leads=True)
+
+# --- the loop
+LEADER = Gauge(
+    "spot_leader", "1 where this process holds the lease: of its cell, or of a task of the house.", "lease"
+)
+POLL_S = Gauge("spot_poll_interval_seconds", "How often the world is looked at.")
+TICK_AGE_S = Gauge("spot_tick_age_seconds", "Since the end of the last look.", leads=True)
+TICK_LAG_S = Gauge("spot_tick_lag_seconds", "How late the last look began.", leads=True)
+TICK_S = Histogram(
+    "spot_tick_duration_seconds", "How long a look and its decisions took.", bounds=_TICK_S, leads=True
+)
+TICKS_FAILED = Counter("spot_ticks_failed_total", "Looks that were broken off.", leads=True)
+OBSERVE_ERRORS = Counter(
+    "spot_observe_errors_total", "Bulk reads that failed: machines or beats.", "source",
+    known=[(MACHINES,), (BEATS,)], leads=True,
+)  # fmt: skip
+BREAKER_OPEN = Gauge(
+    "spot_breaker_open", "1 while nothing is ended on the word of this source.", "source", leads=True
+)
+SWEEPS = Counter("spot_sweeps_total", "Sweeps for machines that serve nobody.", leads=True)
+MACHINES_LEAKED = Counter(
+    "spot_machines_leaked_total", "Machines of ours that served nobody.", "provider", leads=True
+)
+MACHINES_RELEASED = Counter(
+    "spot_machine_releases_total",
+    "Releases that were sent; one machine may take several.",
+    "provider",
+    leads=True,
+)
+ACTIONS_PENDING = Gauge("spot_actions_pending", "Actions that are under way or stand in line.", leads=True)
+ACTIONS = Counter(
+    "spot_actions_total", "Actions: done, unclear (tried again), or failed (a fault of ours).", "action", "outcome",
+    leads=True,
+)  # fmt: skip
+
+# --- beats
+BEATS_PUSHED = Counter(
+    "spot_beats_pushed_total", "Beats that came by HTTP: accepted, refused, or away (503: use the store).", "outcome",
+    known=[("accepted",), ("refused",), ("away",)],
+)  # fmt: skip
+BEATS_IGNORED = Counter("spot_stored_beats_ignored_total", "Stored beats that were not believed.", leads=True)
+
+# --- announcements and live events
+OUTBOX_PENDING = Gauge("spot_outbox_pending", "Announcements not handed on yet; counted up to 10000.")
+OUTBOX_OVERDUE_S = Gauge("spot_outbox_overdue_seconds", "How long the oldest of them has been due.")
+DELIVERIES_PENDING = Gauge(
+    "spot_deliveries_pending", "Deliveries to webhooks that wait; counted up to 10000."
+)
+DELIVERIES_OVERDUE_S = Gauge("spot_deliveries_overdue_seconds", "How long the oldest of them has been due.")
+ENDPOINTS_DISABLED = Gauge("spot_webhooks_disabled", "Webhooks that were switched off because they failed.")
+DELIVERIES = Counter(
+    "spot_deliveries_total", "Tries to tell somebody: delivered, failed (tried again), or given_up.", "form", "outcome",
+    known=[(form, how) for form in ("log", "standard", "slack", "discord") for how in _TOLD],
+)  # fmt: skip
+STREAMS_OPEN = Level("spot_event_streams", "Streams of live events that are open.")
+STREAMS_DROPPED = Counter("spot_event_streams_dropped_total", "Streams that were cut off, and why.", "reason")
+
+# --- the doors
+REQUESTS = Counter(
+    "spot_http_requests_total", "Requests by operation (never by path), method and class of the answer.",
+    "operation", "method", "status",
+)  # fmt: skip
+REQUEST_S = Histogram(
+    "spot_http_request_duration_seconds", "Until the answer began.", "operation", bounds=_REQUEST_S
+)
+REFUSALS = Counter(
+    "spot_http_refusals_total", "Refusals by code: UNAUTHORIZED (401), SCOPE_MISSING (403), RATE_LIMITED (429)…",
+    "code",
+)  # fmt: skip
+
+# --- what we stand on
+WRITE_WAIT_S = Histogram("spot_database_write_wait_seconds", "Until a writer had its turn.", bounds=_QUICK_S)
+COMMIT_S = Histogram("spot_database_commit_seconds", "How long commits took.", bounds=_QUICK_S)
+CONNECTIONS = Gauge("spot_database_connections_in_use", "Connections that are in use now.")
+STORE_CALLS = Counter(
+    "spot_object_store_calls_total", "Calls by method: ok, answered (missing, changed), or unavailable.",
+    "method", "outcome",
+)  # fmt: skip
+STORE_S = Histogram("spot_object_store_call_seconds", "How long a call took.", "method", bounds=_REQUEST_S)
+BUILD = Info(
+    "spot_build_info", "This version, and what it runs on.", "version", "python", "database", "provider"
+)
+PART_UP = Gauge("spot_scrape_part_up", "0 where a part of this scrape could not be read.", "part")
+
+
+def _all() -> Iterable[Series]:
+    return (value for value in globals().values() if isinstance(value, Series))
+
+
+ALL: tuple[Series, ...] = tuple(_all())

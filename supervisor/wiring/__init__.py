@@ -1,0 +1,1 @@
+"""The composition root: everything is made from settings here, opened and closed."""

@@ -1,0 +1,157 @@
+"""The doctor without a supervisor: the same parts are wired, but nothing is locked, migrated, started or made.
+
+What is not there yet (a database, a folder of objects) is no fault before the first start, and is told as such. An old
+schema, a database that cannot be opened, a port that somebody else has: each is a line. The database of a supervisor
+that runs is only opened beside it, as any other reader and writer of it would.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import threading
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from supervisor.domain.errors import SchemaMismatch, SettingsRefused
+from supervisor.domain.findings import FAIL, OK, Finding
+from supervisor.domain.machines import cells
+from supervisor.machinefolder.agent_archive import agent_path
+from supervisor.objectstores.filesystem import FilesystemStore
+from supervisor.ports.clock import Clock
+from supervisor.ports.objectstore import ObjectStore
+from supervisor.ports.store import Store, StoreDown
+from supervisor.reconciler.event_wake import EventWake
+from supervisor.reconciler.system_clock import SystemClock
+from supervisor.services.doctor.checkup import report
+from supervisor.services.doctor.doctor import Patient, Surroundings, examine_alone
+from supervisor.services.doctor.state import old_schema, unwritten
+from supervisor.services.parts import Parts
+from supervisor.settings import loading as settings_of
+from supervisor.settings.gce import GCE
+from supervisor.settings.loading import Settings
+from supervisor.storage import store as storage
+from supervisor.storage.engine.serving import database_file, port_line
+from supervisor.wiring import adapters as adapters_of
+from supervisor.wiring.adapters import Adapters
+from supervisor.wiring.house import parts_of
+from supervisor.wiring.surroundings import alerts, settings_lines, surroundings
+
+CLOSE_S = 0.5
+LEAST_S = 1.2
+
+
+@dataclass(frozen=True, slots=True)
+class _Wired:
+    objects: ObjectStore | None
+    parts: Parts | None
+    around: Surroundings
+    instead: tuple[Finding, ...] = ()
+
+
+def examine(settings: Settings, alert_test: bool, deadline_s: float) -> dict[str, Any]:
+    """The doctor's report; raises nothing. `deadline_s` counts from now, with what is opened first; the questions get
+    LEAST_S of it, whatever is left."""
+    began = time.monotonic()
+    opened = contextlib.ExitStack()
+    try:
+        clock = SystemClock()
+        folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="spot-doctor-")))
+        store, instead = _database(settings)
+        if store is not None:
+            opened.callback(store.close)
+        try:
+            wired = _wired(settings, store, clock, folder, opened)
+        except SettingsRefused as error:
+            return refused(error.detail, settings_lines(settings))
+        knobs = settings_of.knobs(settings, store.supervisor_id if store is not None else "")
+        patient = Patient(
+            clock, knobs, wired.objects, store, wired.parts,
+            (*instead, *wired.instead, port_line(settings.data_dir, settings.host, settings.port)),
+        )  # fmt: skip
+        left_s = round(max(LEAST_S, deadline_s - (time.monotonic() - began)), 1)
+        return examine_alone(patient, wired.around, alert_test, left_s)
+    finally:
+        _close(opened)
+
+
+def refused(detail: str, others: tuple[Finding, ...] = ()) -> dict[str, Any]:
+    """The report where the settings themselves are refused: nothing else can be asked then."""
+    line = Finding(
+        "settings",
+        FAIL,
+        "refused",
+        detail,
+        "correct them as told; spot config show --origin tells where each is from",
+    )
+    return report([line, *(one for one in others if one.name != "settings")])
+
+
+def _database(settings: Settings) -> tuple[storage.SqlStore | None, tuple[Finding, ...]]:
+    file = database_file(settings.database_url)
+    if file is not None and not file.exists():
+        fact = f"none yet at {file}: the first `spot serve` makes it"
+        return None, (Finding("database", OK, fact),)
+    try:
+        return storage.open_store(settings.database_url, migrate=False), ()
+    except SchemaMismatch as error:
+        return None, (old_schema(error),)
+    except StoreDown as error:
+        return None, (unwritten(error),)
+    except SettingsRefused as error:
+        cause, fix = error.detail, "set database_url to a database that this version can use"
+        return None, (Finding("database", FAIL, "cannot be opened", cause, fix),)
+
+
+def _wired(
+    settings: Settings, store: Store | None, clock: SystemClock, folder: Path, opened: contextlib.ExitStack
+) -> _Wired:
+    """`folder`: for what has to be written to be examined. Raises SettingsRefused."""
+    if settings.provider == GCE:
+        adapters = adapters_of.google(settings, clock, folder)
+        opened.callback(adapters.close)
+        around = surroundings(settings, adapters, store.supervisor_id if store is not None else "")
+        parts = None if store is None else _parts(settings, store, adapters, clock)
+        return _Wired(adapters.objects, parts, _there(around))
+    objects, instead = _objects(settings)
+    # The provider of this computer's machines makes its folders when it is made: it is left to `spot serve`.
+    around = Surroundings(
+        settings.data_dir,
+        agent_path(folder),
+        settings=settings_lines(settings),
+        alerts=alerts(settings, ""),
+    )
+    return _Wired(objects, None, _there(around), instead)
+
+
+def _parts(settings: Settings, store: Store, adapters: Adapters, clock: Clock) -> Parts:
+    cell = cells.cell(settings.provider, adapters.scope, settings.store_url)
+    return parts_of(settings, store, adapters, clock, EventWake(), cell)
+
+
+def _there(around: Surroundings) -> Surroundings:
+    """The disk is that of the data folder, or of the folder in which it will be made."""
+    folder = around.data_dir
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return replace(around, data_dir=folder)
+
+
+def _objects(settings: Settings) -> tuple[ObjectStore | None, tuple[Finding, ...]]:
+    try:
+        objects = FilesystemStore.at(settings.store_url)
+    except ValueError as error:
+        raise SettingsRefused(f"store_url: {error}", {"store_url": settings.store_url}) from None
+    if objects.root.exists():
+        return objects, ()
+    fact = f"{objects.url} is not there yet: the first `spot serve` makes it"
+    return None, (Finding("objects", OK, fact),)
+
+
+def _close(opened: contextlib.ExitStack) -> None:
+    """What still hangs is left behind: a person waits, and the process ends soon."""
+    closing = threading.Thread(target=opened.close, daemon=True)
+    closing.start()
+    closing.join(CLOSE_S)

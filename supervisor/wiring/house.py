@@ -1,0 +1,320 @@
+"""The house: store, adapters, services, loop and doors, wired to each other from settings, but not started.
+
+Which provider and which object store there are is chosen in `adapters`; who opens and closes it all is `bootstrap`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from supervisor.api.streams.listeners import Limits
+from supervisor.api.wire.deps import Services, assemble, with_tokens, without_tokens
+from supervisor.api.wire.rates import Rates
+from supervisor.domain.attempt import Try
+from supervisor.domain.machines import cells
+from supervisor.domain.run import Run
+from supervisor.objectstores.counted import CountedStore
+from supervisor.objectstores.reading import open_objects
+from supervisor.ports.clock import Clock
+from supervisor.ports.store import Store
+from supervisor.ports.wake import Wake
+from supervisor.reconciler import gauges
+from supervisor.reconciler.acting.act import Actor
+from supervisor.reconciler.acting.jobs import Paces, launch_request
+from supervisor.reconciler.acting.outcomes import Outcomes
+from supervisor.reconciler.acting.sweeping import Sweeper
+from supervisor.reconciler.delivering.announcer import LEASE as OUTBOX
+from supervisor.reconciler.delivering.announcer import Announcer
+from supervisor.reconciler.delivering.patrolling import Patrol, greet
+from supervisor.reconciler.event_wake import EventWake
+from supervisor.reconciler.leader import Leader
+from supervisor.reconciler.loop import Loop
+from supervisor.reconciler.observing.observe import Observer
+from supervisor.reconciler.observing.readers import Readers
+from supervisor.reconciler.observing.rotation import Rotation
+from supervisor.reconciler.observing.sampling import Sampler
+from supervisor.reconciler.observing.worldview import Worldview
+from supervisor.reconciler.system_clock import SteadyClock, SystemClock
+from supervisor.reconciler.tick import Tick
+from supervisor.services.machines.gpus import Gpus
+from supervisor.services.parts import Defaults, Elsewhere, Parts
+from supervisor.services.plan.plan import Preview
+from supervisor.services.reading import watching
+from supervisor.services.reading.health import LoopStatus, full_disk
+from supervisor.services.reading.meta import About, version
+from supervisor.services.reading.watching import Readings
+from supervisor.services.runs.dev import Dev
+from supervisor.services.runs.handover import Handover
+from supervisor.services.runs.heartbeat import BeatInbox
+from supervisor.services.runs.policy import Spec
+from supervisor.settings import digest as settings_digest
+from supervisor.settings import loading as settings_of
+from supervisor.settings.loading import Settings
+from supervisor.telemetry.counting import Reading
+from supervisor.wiring import adapters as adapters_of
+from supervisor.wiring import outlets
+from supervisor.wiring.adapters import Adapters
+from supervisor.wiring.surroundings import surroundings
+
+SHOWN_NONCE = "(made at the launch)"
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    """`handover` is None where one process alone serves the database."""
+
+    services: Services
+    loop: Loop
+    handover: Handover | None
+    adapters: Adapters
+    announcer: Announcer
+
+    def also_after_tick(self, act: Callable[[], None]) -> None:
+        before = self.loop.after_tick
+
+        def both() -> None:
+            before()
+            act()
+
+        self.loop.after_tick = both
+
+    def start(self) -> None:
+        # After the first tick, which makes us ready and wants the processor too. What is needed earlier loads itself.
+        warm = threading.Thread(target=self.adapters.warm, name="warm", daemon=True)
+        self.also_after_tick(lambda: None if warm.ident else warm.start())
+        if self.handover is not None:
+            self.handover.start()
+        self.services.identity.start()
+        leader = self.loop.leader
+        greet(self.loop.store, leader.cell, leader.alone, version(), self.loop.clock.now())
+        self.announcer.start()
+        self.loop.start()
+
+    def stop(self) -> None:
+        self.announcer.stop()
+        self.loop.stop()
+        if self.handover is not None:
+            self.handover.stop()
+        self.services.identity.stop()
+        self.adapters.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Wakes:
+    """`loop` wakes the loop of this process, `everywhere` those of all that share the database."""
+
+    loop: Wake
+    everywhere: Wake
+
+
+def build(settings: Settings, store: Store, wakes: Wakes) -> House:
+    """Everything that lives behind the doors, wired but not started."""
+    clock = SteadyClock(SystemClock(), settings.poll_interval_s)
+    alone = settings.database_url.startswith("sqlite")  # the data folder's lock proves it
+    adapters = adapters_of.choose(settings, store, clock)
+    adapters = replace(adapters, objects=CountedStore(adapters.objects))
+    cell = cells.cell(settings.provider, adapters.scope, settings.store_url)
+    parts = parts_of(settings, store, adapters, clock, wakes.everywhere, cell)
+
+    owner = f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
+
+    def elected() -> None:
+        tick.begin_anew()
+
+    leader = Leader(store, cell, owner, clock, alone, elected, wakes.loop.set)
+    inbox, handover = _beats(settings, parts, leader)
+    beats = handover or inbox
+    observer = _observer(parts, beats, adapters.scope)
+    paces = _paces(settings, parts, adapters)
+    tick = _tick(parts, adapters, wakes.loop, cell, observer, inbox, paces)
+    loop = Loop(
+        tick,
+        leader,
+        store,
+        clock,
+        wakes.everywhere,
+        parts.knobs.poll_interval_s,
+        lambda: beats.looked(tick.runs.values()),
+        None if alone else Leader(store, "retention", owner, clock, alone, lambda: None),
+        Patrol(store, settings.patrol_every_s).look,
+    )
+    outbox = leader if alone else Leader(store, OUTBOX, owner, clock, alone, lambda: None)
+    announcer = outlets.announcer_of(settings, store, clock, outbox, shared=alone)
+    others = {"retention": loop.housekeeper, "outbox": outbox}
+    services = assemble(
+        parts,
+        inbox,
+        lambda: _loop_status(loop, others),
+        surroundings(settings, adapters, store.supervisor_id),
+        Dev(parts, {settings.provider: adapters.disasters}) if adapters.disasters is not None else None,
+        lambda key: tick.runs.get(key) if leader.lease() is not None else None,
+        settings_of.public_host(settings),
+        _preview(parts, paces),
+    )
+    services = replace(services, gpus=Gpus(parts, adapters.cards))
+    asked = replace(_asked(settings, services), readings=_readings(settings, parts, loop, others))
+    return House(asked, loop, handover, adapters, announcer)
+
+
+def _asked(settings: Settings, services: Services) -> Services:
+    """With who is asked who he is, and how much of everything there may be."""
+    rates = Rates(settings.rate_per_s, settings.rate_burst)
+    asked = without_tokens(services) if settings.insecure_loopback else with_tokens(services, rates)
+    streams = Limits(settings.streams_max, settings.streams_per_token)
+    about = About(settings_digest.digest(settings), database=_kind_of_database(settings))
+    return replace(asked, streams=streams, about=about, open_operations=open_operations(settings))
+
+
+def open_operations(settings: Settings) -> frozenset[str]:
+    """Names of the operations that need no token under these settings, although they need one by themselves."""
+    return frozenset({"show_document"} if settings.docs_public else ())
+
+
+def parts_of(
+    settings: Settings, store: Store, adapters: Adapters, clock: Clock, wake: Wake, cell: str
+) -> Parts:
+    name = settings.provider
+    knobs = settings_of.knobs(settings, store.supervisor_id)
+    defaults = Defaults(
+        settings_of.limit_defaults(settings),
+        settings_of.stall_defaults(settings),
+        settings.stop_grace_s,
+        {name: settings_of.gpu_timeout_s(settings, name)},
+        settings.store_usd_per_gib_month,
+        settings.default_image,
+    )
+    providers, named = {name: adapters.provider}, {name: cell}
+    return Parts(
+        store,
+        adapters.objects,
+        clock,
+        wake,
+        providers,
+        named,
+        knobs,
+        adapters.platform,
+        defaults,
+        adapters.closing,
+        Elsewhere(open_objects, settings.data_dir / "imports", adapters.account),
+        outlets.courier_of(settings, store),
+    )
+
+
+def _observer(parts: Parts, beats: BeatInbox | Handover, scope: str) -> Observer:
+    supervisor_id, every_s = parts.store.supervisor_id, parts.knobs.poll_interval_s
+    return Observer(parts.providers, parts.objects, beats.take, parts.clock, supervisor_id, every_s, scope)
+
+
+def _beats(settings: Settings, parts: Parts, leader: Leader) -> tuple[BeatInbox, Handover | None]:
+    store, clock, push_s = parts.store, parts.clock, settings.beat_push_s
+    if leader.alone:
+        inbox = BeatInbox(store, clock, parts.wake, push_s)
+        inbox.useful = lambda: leader.lease() is not None
+        return inbox, None
+    urgent = EventWake()
+    inbox = BeatInbox(store, clock, urgent, push_s)
+    return inbox, Handover(store, inbox, clock, parts.wake, urgent, leader.lease)
+
+
+def _paces(settings: Settings, parts: Parts, adapters: Adapters) -> Paces:
+    return Paces(
+        store_url=parts.objects.url,
+        server_file=adapters.server_file,
+        poll_interval_s=settings.poll_interval_s,
+        results_save_max_mb=settings.results_save_max_mb,
+        **settings_of.agent_paces(settings, settings.provider),
+    )
+
+
+def _preview(parts: Parts, paces: Paces) -> Preview:
+    """What a launch would send, but for what the launch itself makes: its nonce."""
+
+    def preview(run: Run, try_: Try, spec: Spec) -> Mapping[str, object]:
+        request = launch_request(run, try_, spec, SHOWN_NONCE, parts.store.supervisor_id, paces)
+        return parts.platform.preview(request)
+
+    return preview
+
+
+def _kind_of_database(settings: Settings) -> str:
+    return settings.database_url.partition(":")[0].partition("+")[0]
+
+
+def _readings(
+    settings: Settings, parts: Parts, loop: Loop, others: Mapping[str, Leader | None]
+) -> Mapping[str, Readings]:
+    """What a scrape reads, by part."""
+    most, tick = settings.metrics_per_run, loop.tick
+
+    def runs() -> Iterable[Reading]:
+        leads = most > 0 and loop.leader.lease() is not None
+        return watching.runs(list(tick.runs.values()), most, parts.clock.now()) if leads else ()
+
+    return {
+        "build": lambda: watching.build(parts, _kind_of_database(settings)),
+        "loop": lambda: gauges.readings(loop, others),
+        "runs": runs,
+        "database": lambda: watching.database(parts),
+    }
+
+
+def _tick(
+    parts: Parts,
+    adapters: Adapters,
+    wake: Wake,
+    cell: str,
+    observer: Observer,
+    inbox: BeatInbox,
+    paces: Paces,
+) -> Tick:
+    store, objects, clock, providers = parts.store, parts.objects, parts.clock, dict(parts.providers)
+    outcomes = Outcomes()
+    return Tick(
+        store=store,
+        cell=cell,
+        observer=observer,
+        worldview=Worldview(parts.knobs, providers),
+        readers=Readers(objects, providers),
+        actor=Actor(
+            store,
+            objects,
+            providers,
+            outcomes,
+            clock,
+            wake,
+            paces,
+            inbox.forget,
+            launch_threads=adapters.provider.traits.launches_at_once,
+        ),
+        outcomes=outcomes,
+        sampler=Sampler(store),
+        sweeper=Sweeper(store.supervisor_id),
+        rotation=Rotation(parts.knobs.poll_interval_s, parts.knobs.stop_poll_s),
+        clock=clock,
+    )
+
+
+def _loop_status(loop: Loop, others: Mapping[str, Leader | None]) -> LoopStatus:
+    last = loop.status.last_tick_at
+    leads = loop.leader.lease() is not None
+    follows = not leads and not loop.leader.alone
+    age_s = None if last is None or follows else loop.clock.monotonic() - last
+    held = {name: leader.lease() is not None for name, leader in others.items() if leader is not None}
+    status, leases = loop.status, {"cell": leads, **held}
+    trouble = loop.tick.observer.store_trouble
+    if status.error:
+        trouble = full_disk(status.error) or "the database does not answer"
+    return LoopStatus(
+        age_s,
+        leads,
+        follows,
+        status.last_tick_s,
+        status.lag_s,
+        status.ticks,
+        leases,
+        trouble if leads else "",
+    )

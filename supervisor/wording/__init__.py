@@ -1,0 +1,1 @@
+"""Every text about a run that people read, made from pure values."""

@@ -1,0 +1,158 @@
+"""What happens next and when: the NEXT column of the list, and the end of every status sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from supervisor.domain.attempt import Attempt, Pulse
+from supervisor.domain.causes import FOR_A_PERSON, Cause
+from supervisor.domain.policies import STALLING_POLLS
+from supervisor.domain.run import Run
+from supervisor.domain.status import Status
+from supervisor.wording.figures import DASH, age_text, clip, until_text
+
+
+@dataclass(frozen=True, slots=True)
+class NextAction:
+    """`what` as it is shown ('launch in 4 s'); `at` is its time in epoch seconds, None when that is not known."""
+
+    what: str
+    at: float | None = None
+
+
+def live_pulse(run: Run) -> Pulse | None:
+    """The pulse, if it is of the live attempt; an older one says nothing about it."""
+    live, pulse = run.live_attempt, run.pulse
+    return pulse if live is not None and pulse is not None and pulse.launch_id == live.launch_id else None
+
+
+def eta_s(run: Run, now: float) -> float | None:
+    """Seconds until the last step at the present pace; None when the training reports no total or no pace, and when
+    the step is reached or due this second."""
+    pulse = live_pulse(run)
+    if run.status != Status.RUNNING or pulse is None or pulse.step is None or pulse.total is None:
+        return None
+    if not pulse.steps_per_s or pulse.steps_per_s <= 0:
+        return None
+    left_s = (pulse.total - pulse.step) / pulse.steps_per_s - max(0.0, now - pulse.beat_at)
+    return left_s if left_s >= 1.0 else None
+
+
+def stalling(run: Run) -> bool:
+    """True while polls without progress add up."""
+    pulse = live_pulse(run)
+    return pulse is not None and pulse.stall_polls >= STALLING_POLLS
+
+
+def restart_at(run: Run) -> float | None:
+    """When a stalling attempt will be restarted, by the pace of the stall polls so far."""
+    pulse = live_pulse(run)
+    if pulse is None or pulse.stall_polls <= 0 or pulse.progress_at is None:
+        return None
+    spacing_s = (pulse.stall_counted_at - pulse.progress_at) / pulse.stall_polls
+    return pulse.stall_counted_at + max(0.0, spacing_s) * max(0, run.policy.stall.polls - pulse.stall_polls)
+
+
+def boot_limit_at(run: Run, attempt: Attempt) -> float:
+    """When the boot limit of this attempt is over."""
+    return (
+        attempt.up_at if attempt.up_at is not None else attempt.started_at
+    ) + run.policy.stall.boot_timeout_s
+
+
+def stop_limit_at(run: Run) -> float | None:
+    """When the time for a last save is over; None without a stop. The grace runs since the run is stopping."""
+    return None if run.stop is None else run.status_since + run.policy.stop_grace_s
+
+
+def likely_zone(run: Run) -> str:
+    """The only zone that can be meant; '' when several can."""
+    zones = run.policy.zones
+    good = [zone for zone in zones if zone != run.avoid_zone] or list(zones)
+    return clip(good[0], 40) if len(good) == 1 else ""
+
+
+def due_text(at: float | None, now: float) -> str:
+    """'in 4 s', or 'at the next look' where nothing else is due."""
+    return "at the next look" if at is None or at <= now else f"in {until_text(at, now)}"
+
+
+def needs_person(run: Run) -> str:
+    """What a person must do before this run can go on; "" = nothing."""
+    if run.terminal:
+        return ""
+    refused = run.status == Status.WAITING and run.cause in FOR_A_PERSON
+    return run.needs_person or ((run.detail or str(run.cause)) if refused else "")
+
+
+def next_action(run: Run, now: float) -> NextAction:
+    """The next thing that happens to this run without anybody's doing, or what a person must do."""
+    if run.needs_person and not run.terminal:
+        return NextAction("needs you")
+    if run.hold and not run.terminal:
+        return NextAction("on hold", run.next_at)
+    return _NEXT[run.status](run, now)
+
+
+def _launch(run: Run, now: float) -> NextAction:
+    return NextAction(f"launch {due_text(run.next_at, now)}", run.next_at)
+
+
+def _waiting(run: Run, now: float) -> NextAction:
+    if run.cause == Cause.QUEUED:
+        return NextAction("in line", run.next_at)
+    return NextAction(f"{likely_zone(run) or 'try'} {due_text(run.next_at, now)}", run.next_at)
+
+
+def _launching(run: Run, now: float) -> NextAction:
+    live = run.live_attempt
+    if live is None:
+        zone = clip(run.open_try.placement.zone, 40) if run.open_try is not None else ""
+        return NextAction(f"machine in {zone}" if zone else "machine")
+    limit_at = boot_limit_at(run, live)
+    return NextAction(f"first beat within {until_text(limit_at, now)}", limit_at)
+
+
+def _running(run: Run, now: float) -> NextAction:
+    if stalling(run):
+        return NextAction(f"restart at poll {run.policy.stall.polls}", restart_at(run))
+    left_s = eta_s(run, now)
+    return NextAction("no ETA") if left_s is None else NextAction(f"ETA {age_text(left_s)}", now + left_s)
+
+
+def _finishing(run: Run, now: float) -> NextAction:
+    return NextAction("verify results")
+
+
+def _stopping(run: Run, now: float) -> NextAction:
+    limit_at = stop_limit_at(run)
+    if run.live_attempt is None or limit_at is None or limit_at <= now:
+        return NextAction("release machine")
+    return NextAction(f"stop within {until_text(limit_at, now)}", limit_at)
+
+
+def _approve(run: Run, now: float) -> NextAction:
+    return NextAction("needs you" if run.approval is None else "release machine")
+
+
+def _terminal(run: Run, now: float) -> NextAction:
+    if run.kept_until is not None and run.kept_until > now and run.retiring:
+        return NextAction(f"release in {until_text(run.kept_until, now)}", run.kept_until)
+    return NextAction("release machine") if run.retiring else NextAction(DASH)
+
+
+_NEXT: Mapping[Status, Callable[[Run, float], NextAction]] = {
+    Status.PENDING: _launch,
+    Status.WAITING: _waiting,
+    Status.LAUNCHING: _launching,
+    Status.RUNNING: _running,
+    Status.RECOVERING: _launch,
+    Status.FINISHING: _finishing,
+    Status.STOPPING: _stopping,
+    Status.AWAITING_TEARDOWN: _approve,
+    Status.COMPLETED: _terminal,
+    Status.PARTIAL: _terminal,
+    Status.FAILED: _terminal,
+    Status.STOPPED: _terminal,
+}

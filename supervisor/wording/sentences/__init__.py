@@ -1,0 +1,1 @@
+"""The status of a run in one or two sentences."""
