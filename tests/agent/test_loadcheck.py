@@ -114,7 +114,7 @@ def test_processes_that_a_check_leaves_are_gone(rig: Rig) -> None:
 LIMITED = """
 import sys
 sys.path.insert(0, ARCHIVE)
-from supervisor.agent import loadcheck
+from supervisor.agent.life import loadcheck
 from supervisor.agent.__main__ import main
 loadcheck.LIMIT_S = 0.5
 sys.exit(main())

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.agent import spot_progress
 from supervisor.agent.facts import threaddump
 from tests.waiting import wait_for
 
-HELPER = Path(threaddump.__file__).with_name("spot_progress.py")
+HELPER = Path(str(spot_progress.__file__))
 NUMBER = signal.SIGRTMIN + 5
 READY = "\nopen('ready', 'w').close()\nimport time\ntime.sleep(600)"
 Start = Callable[[str], int]
