@@ -90,15 +90,28 @@ def test_a_real_family_with_its_orphan(family: subprocess.Popen[bytes]) -> None:
     os.killpg(family.pid, signal.SIGCONT)
 
 
-def test_before_the_command_and_after_it_there_is_no_tree(family: subprocess.Popen[bytes]) -> None:
+def test_a_dead_child_is_told_beside_the_memory_of_its_living_parent() -> None:
+    """One zombie in a tree says nothing about the command: it may be a child that nobody has waited for."""
+    code = "import os, time; os.fork() == 0 and os._exit(0); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", code]) as command:
+        try:
+            found = wait_for(lambda: (seen := tree_of(command.pid).read()) and seen.zombies and seen)
+        finally:
+            command.kill()
+    assert (found.processes, found.zombies) == (2, 1)
+    assert (found.rss_bytes or 0) > 0
+
+
+def test_before_the_command_and_after_it_there_is_no_tree() -> None:
     assert tree_of(None).read() is None
-    wait_for(lambda: tree_of(family.pid, family.pid).read())
-    os.killpg(family.pid, signal.SIGKILL)
-    # Dead and not waited for yet: a zombie, which is told.
-    found = wait_for(lambda: (seen := tree_of(family.pid).read()) and seen.zombies and seen)
-    assert (found.zombies, found.rss_bytes) == (1, 0)
-    family.wait()
-    assert tree_of(family.pid).read() is None
+    # Alone, so that the zombie is the command: a family dies in any order, and a zombie may be the first of it.
+    with subprocess.Popen(["sleep", "60"]) as command:
+        assert tree_of(command.pid).read() is not None
+        command.kill()
+        # Dead and not waited for yet: a zombie, which is told.
+        found = wait_for(lambda: (seen := tree_of(command.pid).read()) and seen.zombies and seen)
+        assert (found.processes, found.zombies, found.rss_bytes) == (1, 1, 0)
+    assert tree_of(command.pid).read() is None
 
 
 def test_the_agent_itself_is_not_its_training() -> None:
