@@ -103,7 +103,6 @@ def test_on_a_machine_without_its_card_no_training_begins(house: Stories, cards:
     cards.answers(lost=[0, 1])
     house.train("cold")
     ended = house.ended("cold", 1)
-    cards.answers()
     assert ended["cause"] == "gpu_unavailable"
     assert "1 GPU promised, 0 can be opened" in ended["evidence"]
 
@@ -113,13 +112,24 @@ def test_on_a_machine_without_its_card_no_training_begins(house: Stories, cards:
         return answer.status_code == 200 and "1 GPU promised, 0 can be opened" in "\n".join(told["log_tail"])
 
     house.until(kept, 60, "its evidence")
-    # Each place is asked once. Where all have refused, a person says that the card is there again.
-    house.until(lambda: house.daemon.run("cold")["status"] in ("waiting", "running"), 60, "cold to wait")
-    if house.daemon.run("cold")["status"] == "waiting":
-        house.daemon.call("POST", "/v1/runs/cold/retry")
+
+    def refused() -> bool:
+        run = house.daemon.run("cold")
+        return (run["status"], run["cause"]) == ("waiting", "gpu_unavailable")
+
+    # The cards stay lost until each place was asked once: from then on the run waits for a person, card or no card.
+    house.until(refused, 90, "cold to be refused by every place")
+    asked = house.attempts("cold")
+    assert {attempt["cause"] for attempt in asked} == {"gpu_unavailable"}
+    assert house.lives("cold") == []
+    cards.answers()
+    house.looks_again("cold")  # on the very card
+    assert refused()
+    assert len(house.attempts("cold")) == len(asked)
+
+    house.daemon.call("POST", "/v1/runs/cold/retry")
     house.trains("cold")
-    [(began, step)] = house.lives("cold")
-    assert (began, step) == (len(house.attempts("cold")), 0), "the one that had its card"
+    assert house.lives("cold") == [(len(asked) + 1, 0)], "the one that had its card"
     house.completes("cold")
 
 
