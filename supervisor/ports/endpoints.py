@@ -164,7 +164,8 @@ class Deliveries(Protocol):
         ...
 
     def due(self, now: float, limit: int) -> list[tuple[Endpoint, list[Delivery]]]:
-        """At most `limit` for each enabled endpoint that wants messages now, in the order of their times."""
+        """At most `limit` for each enabled endpoint that wants messages now, in the order of their times. Rows that
+        cannot be read are given up, and hold back none behind them."""
         ...
 
     def settle(self, settled: Sequence[Settled], standing: Sequence[Standing], now: float) -> None:

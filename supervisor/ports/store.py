@@ -239,7 +239,8 @@ class Store(Protocol):
         """The names of all leases that were ever taken; those of cells are the cells' names."""
 
     def due_outbox(self, now: float, limit: int) -> list[OutboxItem]:
-        """Oldest first; without those of the channel `webhooks`, which `deliveries.spread` takes."""
+        """Oldest first; without those of the channel `webhooks`, which `deliveries.spread` takes. Rows that cannot be
+        read are given up, and hold back none behind them."""
         ...
 
     def settle_outbox(

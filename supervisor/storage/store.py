@@ -191,7 +191,12 @@ class SqlStore:
 
     def due_outbox(self, now: float, limit: int) -> list[OutboxItem]:
         with self.database.reading() as session:
-            return events.due(session, now, limit)
+            items, unreadable = events.due(session, now, limit)
+        if not unreadable:
+            return items
+        with self.database.writing() as session:
+            events.put_aside(session, unreadable, now)
+            return events.due(session, now, limit)[0]
 
     def settle_outbox(
         self, item_id: int, delivered: bool, next_at: float | None, detail: str, now: float

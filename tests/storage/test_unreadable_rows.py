@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import closing
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 import sqlalchemy as sa
 
+from supervisor.ports.endpoints import WEBHOOKS
 from supervisor.ports.history import EventFilter
 from supervisor.ports.store import RowUnreadable, RunFilter
 from supervisor.reconciler.tick import Tick
-from supervisor.storage.engine.tables import attempts, events, runs
+from supervisor.storage.engine.tables import attempts, deliveries, endpoints, events, outbox, runs
 from supervisor.storage.rows import rows
 from supervisor.storage.rows.history import SqlHistory
-from supervisor.storage.store import SqlStore
-from tests.contracts.store_values import STARTED, a_run, changed, insert, running
+from supervisor.storage.store import SqlStore, open_store
+from tests.contracts.store_endpoints import add, an_endpoint
+from tests.contracts.store_values import NOW, STARTED, a_run, changed, insert, running
 
 TORN = ["{", '{"status": "running"}', '{"run_id": 7}', "[1]", '{"status":"of a newer version"', "null"]
 
@@ -111,3 +115,75 @@ def test_the_log_names_an_unreadable_attempt_by_its_number(
     [record] = caplog.records
     assert record.getMessage().startswith(f"a row of attempts of run {after.key} cannot be read")
     assert "private" not in record.getMessage()
+
+
+@pytest.fixture
+def telling(url: str) -> Iterator[SqlStore]:
+    with closing(open_store(url, True, ("log", WEBHOOKS))) as opened:
+        yield opened
+
+
+def announced(store: SqlStore, count: int) -> list[int]:
+    """So many announcements of one run; the ids of their events."""
+    (run,) = insert(store, a_run("digits-1"))
+    store.add_events(run.key, [STARTED] * count, NOW)
+    return [stored.id for stored in store.events("digits-1", 0, 99) if stored.event == STARTED]
+
+
+def tear_data(store: SqlStore, ids: list[int]) -> None:
+    with store.database.writing() as session:
+        session.connection.execute(sa.update(events).where(events.c.id.in_(ids)).values(data="{"))
+
+
+def test_a_page_of_unreadable_announcements_blocks_none_behind_it(
+    telling: SqlStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    ids = announced(telling, 4)
+    tear_data(telling, ids[:2])
+    with caplog.at_level(logging.ERROR):
+        for _ in range(3):
+            assert [item.stored.id for item in telling.due_outbox(NOW, 2)] == ids[2:]
+    assert [record.getMessage().partition(" cannot")[0] for record in caplog.records] == [
+        "a row of outbox"
+    ] * 2
+    with telling.database.reading() as session:
+        kept = session.connection.execute(
+            sa.select(outbox.c.next_at, outbox.c.delivered_at, outbox.c.detail).where(
+                outbox.c.event.in_(ids[:2]), outbox.c.channel == "log"
+            )
+        )
+        assert [tuple(row) for row in kept] == [(None, None, "put aside: it cannot be read")] * 2
+
+
+def test_a_page_of_unreadable_deliveries_blocks_none_behind_it(
+    telling: SqlStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    add(telling, an_endpoint())
+    ids = announced(telling, 4)
+    assert telling.deliveries.spread(NOW, 99)
+    tear_data(telling, ids[:2])
+    with caplog.at_level(logging.ERROR):
+        for _ in range(3):
+            ((_, due),) = telling.deliveries.due(NOW, 2)
+            assert [one.event_id for one in due] == ids[2:]
+    assert [record.getMessage().partition(" cannot")[0] for record in caplog.records] == [
+        "a row of deliveries"
+    ] * 2
+    with telling.database.reading() as session:
+        columns = (deliveries.c.tries, deliveries.c.next_at, deliveries.c.delivered_at, deliveries.c.detail)
+        kept = session.connection.execute(sa.select(*columns).where(deliveries.c.event.in_(ids[:2])))
+        assert [tuple(row) for row in kept] == [(1, None, None, "put aside: it cannot be read")] * 2
+
+
+def test_an_unreadable_endpoint_blocks_no_other_and_its_messages_wait(telling: SqlStore) -> None:
+    add(telling, an_endpoint("wh-1"), an_endpoint("wh-2"))
+    (event_id,) = announced(telling, 1)
+    assert telling.deliveries.spread(NOW, 99)
+    of_the_first = sa.update(endpoints).where(endpoints.c.id == "wh-1")
+    with telling.database.writing() as session:
+        session.connection.execute(of_the_first.values(kinds="["))
+    ((endpoint, (one,)),) = telling.deliveries.due(NOW, 9)
+    assert (endpoint.id, one.event_id) == ("wh-2", event_id)
+    with telling.database.writing() as session:
+        session.connection.execute(of_the_first.values(kinds="[]"))
+    assert [endpoint.id for endpoint, _ in telling.deliveries.due(NOW, 9)] == ["wh-1", "wh-2"]

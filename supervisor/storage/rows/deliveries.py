@@ -28,12 +28,12 @@ from supervisor.ports.endpoints import (
     Standing,
 )
 from supervisor.storage.engine.database import Database
-from supervisor.storage.engine.statements import Statement, incoming, insert_incoming
+from supervisor.storage.engine.statements import Session, Statement, incoming, insert_incoming
 from supervisor.storage.engine.tables import deliveries, endpoints, outbox, runs
 from supervisor.storage.engine.tables import events as told
 from supervisor.storage.rows import endpoints as stored_endpoints
 from supervisor.storage.rows import events
-from supervisor.storage.rows.rows import readable
+from supervisor.storage.rows.rows import PUT_ASIDE, parted, readable
 
 TOLERANCE_S = 60.0  # other processes write times, too: less than this ahead is no wrong clock
 LONGEST_PAUSE_S = 1.1 * 86_400.0 + TOLERANCE_S  # between two tries
@@ -226,12 +226,14 @@ class SqlDeliveries:
 
     def due(self, now: float, limit: int) -> list[tuple[Endpoint, list[Delivery]]]:
         with self._database.reading() as session:
-            found = []
-            for row in session.run(WANTING, {"now": now}):  # most often nobody: one statement says so
-                one = stored_endpoints.endpoint_of(row)
-                rows = session.run(DUE, {"endpoint": one.id, "now": now, "limit_": limit})
-                found.append((one, readable(rows, _delivery, "deliveries")))
-            return found
+            batches, unreadable = _due(session, now, limit)
+        if not unreadable:
+            return batches
+        with self._database.writing() as session:
+            session.many(
+                SETTLE, [[id_, tries, None, None, now, None, PUT_ASIDE] for id_, tries in unreadable]
+            )
+            return _due(session, now, limit)[0]
 
     def settle(self, settled: Sequence[Settled], standing: Sequence[Standing], now: float) -> None:
         rows = [
@@ -265,6 +267,21 @@ class SqlDeliveries:
             if count:
                 events.add_own(session, [event], self._channels, now)
             return count
+
+
+def _due(
+    session: Session, now: float, limit: int
+) -> tuple[list[tuple[Endpoint, list[Delivery]]], list[tuple[int, int]]]:
+    """And (id, tries) of each delivery among them that cannot be read. What an endpoint that cannot be read would get
+    waits until somebody has mended it."""
+    batches, unreadable = [], []
+    wanting = session.run(WANTING, {"now": now})  # most often nobody: one statement says so
+    for endpoint in readable(wanting, stored_endpoints.endpoint_of, "webhooks"):
+        rows = session.run(DUE, {"endpoint": endpoint.id, "now": now, "limit_": limit})
+        kept, torn = parted(rows, _delivery, "deliveries")
+        batches.append((endpoint, kept))
+        unreadable += [(row[0], row[3]) for row in torn]
+    return batches, unreadable
 
 
 def wants(endpoint: Endpoint, kind: str, owner: str | None) -> bool:

@@ -207,12 +207,18 @@ def _page(given: tuple[str, ...], newest_first: bool, by_supervisor: bool) -> St
     return Statement(lambda _: select)
 
 
-def due(session: Session, now: float, limit: int) -> list[OutboxItem]:
-    """Oldest first."""
+def due(session: Session, now: float, limit: int) -> tuple[list[OutboxItem], list[int]]:
+    """Oldest first; and which rows among them cannot be read."""
     found = session.run(DUE, {"now": now, "limit_": limit})
-    return rows.readable(
+    items, unreadable = rows.parted(
         found, lambda row: OutboxItem(row[0], row[1], row[2], row[3], stored(row[4:])), "outbox"
     )
+    return items, [row[0] for row in unreadable]
+
+
+def put_aside(session: Session, item_ids: Iterable[int], now: float) -> None:
+    for item_id in item_ids:
+        settle(session, item_id, False, None, rows.PUT_ASIDE, now)
 
 
 def settle(

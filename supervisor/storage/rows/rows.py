@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 
 MICRO = 1_000_000
 HIDDEN_MAX = 1000
+PUT_ASIDE = "put aside: it cannot be read"  # why a row of a queue was given up
 _ELSEWHERE = frozenset({"key", "version", "attempt", "try_", "pulse"})
 _NONCE = frozenset({"nonce_hash"})
 _RECENT = frozenset({"recent"})
@@ -40,13 +41,21 @@ _hidden: set[tuple[str, object]] = set()  # told of once by this process
 
 def readable(found: Iterable[Sequence[Any]], make: Callable[[Sequence[Any]], Item], table: str) -> list[Item]:
     """Without the rows that cannot be read: one of them must not hide the others. Their first column names them."""
-    kept = []
-    for row in found:
+    return parted(found, make, table)[0]
+
+
+def parted(
+    mixed_rows: Iterable[Sequence[Any]], make: Callable[[Sequence[Any]], Item], table: str
+) -> tuple[list[Item], list[Sequence[Any]]]:
+    """What can be read, and the rows that cannot: a queue puts those aside, or they would fill its page for ever."""
+    kept, unreadable = [], []
+    for row in mixed_rows:
         try:
             kept.append(make(row))
         except UNREADABLE as error:
             hide(table, row[0], error)
-    return kept
+            unreadable.append(row)
+    return kept, unreadable
 
 
 def hide(table: str, key: object, error: Exception) -> None:
