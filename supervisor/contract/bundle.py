@@ -20,7 +20,7 @@ MAX_FILES = 20_000
 MAX_TAR_BYTES = MAX_BYTES + MAX_FILES * 4096  # headers, long names, padding
 MAX_GZIP_BYTES = 120_000_000  # what has to be sent at most
 MAX_PATH_BYTES, MAX_PART_BYTES = 1024, 255
-HINT = "Leave out what is not code by a line in .spotignore; data belongs elsewhere."
+HINT = "Leave out what is not code by a line in .spotignore; data belongs elsewhere"
 
 _PIECE_BYTES = 1 << 18
 _GZIP_WINDOW = 31  # zlib: expect a gzip header and trailer

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from supervisor.ports.provider import ImageHidden, ImageMissing, ProviderUnavailable
+from supervisor.wording.figures import clause
 
 DOCKER_HUB, DOCKER_HUB_HOST = "docker.io", "registry-1.docker.io"
 MANIFESTS = (
@@ -85,7 +86,7 @@ class Registries:
                 return f"{reference.name}@{self._digest(client, reference)}"
         except httpx.HTTPError as error:
             raise ProviderUnavailable(
-                f"the registry {reference.host} does not answer: {type(error).__name__} {error}"
+                f"the registry {reference.host} does not answer: {type(error).__name__} {clause(error)}"
             ) from error
 
     def _digest(self, client: httpx.Client, reference: Reference) -> str:

@@ -19,6 +19,7 @@ from supervisor.notifiers.guard import Guard, NoSuchHost, Refused
 from supervisor.notifiers.posting import Answered, NoAnswer, post
 from supervisor.ports.endpoints import Form
 from supervisor.ports.notifier import DeliveryFailed, Notification, Target
+from supervisor.wording.figures import clause
 
 ANSWER_S = 15.0
 RETRY_MAX_S = 8 * 3600.0
@@ -105,7 +106,7 @@ class WebhookCourier:
             gone = status == 410 or target.form.chat
             raise DeliveryFailed(text, permanent=True, status=status, gone=gone)
         if answered.said and status < 500:
-            text += f": {_plain(answered.said, _parts_of(target.url))}"
+            text += f": {clause(_plain(answered.said, _parts_of(target.url)))}"
         after_s = _retry_after_s(answered.headers.get("retry-after", ""), self._wall())
         raise DeliveryFailed(text, after_s, status=status)
 

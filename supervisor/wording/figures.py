@@ -97,6 +97,11 @@ def ended(clause: str) -> str:
     return clause if clause.endswith("…") else clause + "."
 
 
+def clause(words: object) -> str:
+    """Somebody else's words, for a sentence of ours: without the full stop at their end, as ours brings its own."""
+    return str(words).rstrip(". \r\n\t")
+
+
 def short_digests(text: str) -> str:
     """`train@sha256:fe316894b662`: twelve of the 64 digits tell images apart, and leave room for the rest."""
     return _DIGEST.sub(r"\1", text)

@@ -22,7 +22,7 @@ script = json.loads((folder / "job.json").read_text()).get("script", {})
 while "wait_for" in script and not (folder / script["wait_for"]).exists():
     time.sleep(0.02)
 if script.get("refuse"):
-    sys.exit("the scripted agent refuses")
+    sys.exit("the scripted agent refuses.")
 lock = (folder / "lock").open("ab")
 try:
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -283,7 +283,7 @@ def test_googles_words_stand_without_the_address_that_its_client_puts_before_the
 
     with pytest.raises(ApiError) as refused:
         spoken(call)
-    assert Exception.__str__(refused.value) == "Compute API is disabled."
+    assert Exception.__str__(refused.value) == "Compute API is disabled"
 
 
 @pytest.mark.parametrize("set_in_the_credentials", ["", "another"])

@@ -156,7 +156,7 @@ def test_two_agents_on_one_folder_cannot_be(local: LocalSubject) -> None:
 
 def test_an_agent_that_ends_before_it_begins_is_a_definite_no(local: LocalSubject) -> None:
     request = local.scripted(local.request(), refuse=True)
-    with pytest.raises(LaunchRejected, match="the scripted agent refuses"):
+    with pytest.raises(LaunchRejected, match=r"the scripted agent refuses$"):
         local.provider.launch(request)
     assert local.provider.machines().machines == ()
     assert not local.folder(request).exists()

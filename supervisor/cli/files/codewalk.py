@@ -63,7 +63,7 @@ def walk(folder: Path, left_out: list[str] | None = None) -> Iterator[Found]:
         for entry in entries:
             seen += 1
             if seen > MAX_SEEN:
-                raise CliError(f"{folder} holds more than {MAX_SEEN:,} files. {HINT}", USAGE, "CODE_REFUSED")
+                raise CliError(f"{folder} holds more than {MAX_SEEN:,} files. {HINT}.", USAGE, "CODE_REFUSED")
             path, is_folder = inside + entry.name, entry.is_dir(follow_symlinks=False)
             said = _last_word(path + "/" if is_folder else path, rules)
             if entry.name in ALWAYS or said:

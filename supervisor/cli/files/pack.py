@@ -82,7 +82,7 @@ def _checked(folder: Path, found: list[Found]) -> list[Found]:
     if size > MAX_BYTES or len(found) > MAX_FILES:
         what = f"{len(found):,} files, {size / 1e6:,.0f} MB"
         text = f"{folder} holds {what}; a code bundle has at most {MAX_FILES:,} files and {MAX_BYTES // 1_000_000} MB."
-        raise CliError(text, USAGE, REFUSED, (*_largest(found, by_size=size > MAX_BYTES), HINT))
+        raise CliError(text, USAGE, REFUSED, (*_largest(found, by_size=size > MAX_BYTES), f"{HINT}."))
     tree = Tree()
     for one in found:
         try:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from supervisor.ports.objectstore import StoreForbidden, StoreMissing, StoreUnavailable
+from supervisor.wording.figures import clause
 
 NEEDS = {
     "read": "storage.objects.get",
@@ -143,16 +144,16 @@ def checked(response: Any) -> Any:
 def unavailable(url: str, verb: str, key: str, refused: Refused) -> StoreUnavailable:
     """What a caller is told: the store, the deed, and what to do about it where somebody can do something."""
     what = repr(key) if key else "the bucket"
-    text = f"{url}: cannot {verb} {what}: "
+    text, said = f"{url}: cannot {verb} {what}: ", clause(refused.text)
     if refused.status == 404:
-        return StoreMissing(f"{text}there is no such bucket (404): {refused.text}")
+        return StoreMissing(f"{text}there is no such bucket (404): {said}")
     if refused.status == 401:
         text += "nobody is signed in, or the access token is not taken (401)"
     elif refused.status == 403:
         text += f"the account may not (403); it takes {NEEDS[verb]} on the bucket"
-        return StoreForbidden(f"{text}: {refused.text}")
+        return StoreForbidden(f"{text}: {said}")
     elif refused.status is None:
         text += "no clear answer"
     else:
         text += f"HTTP {refused.status}"
-    return StoreUnavailable(f"{text}: {refused.text}")
+    return StoreUnavailable(f"{text}: {said}")

@@ -14,6 +14,7 @@ from typing import Any
 
 from supervisor.ports.objectstore import StoreUnavailable
 from supervisor.telemetry import google_recording
+from supervisor.wording.figures import clause
 
 SCOPES = ("https://www.googleapis.com/auth/devstorage.read_write",)
 SEARCH_AGAIN_S = 5.0  # after credentials were not found
@@ -98,7 +99,7 @@ def open_hands(url: str, bucket_name: str) -> Hands:
         RecursionError,
     ) as error:
         # Google's library stumbles so over a file that holds something else.
-        raise StoreUnavailable(f"{url}: no Application Default Credentials: {error}") from error
+        raise StoreUnavailable(f"{url}: no Application Default Credentials: {clause(error)}") from error
     session = AuthorizedSession(credentials)
     for scheme in ("https://", "http://"):
         session.mount(scheme, google_recording.adapter(pool_connections=4, pool_maxsize=CONNECTIONS))

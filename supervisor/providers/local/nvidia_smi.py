@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from supervisor.providers.local.papers import Unreadable
+from supervisor.wording.figures import clause
 
 TIMEOUT_S = 10.0
 MIB = 2**20
@@ -76,7 +77,9 @@ class NvidiaSmi:
         answer = self._run([tool, query, "--format=csv,noheader,nounits"])
         rows = [line.split(", ") for line in answer.splitlines() if line.strip()]
         if any(len(row) < columns for row in rows):
-            raise CardsUnread(f"nvidia-smi gave an answer that is not understood: {answer.strip()[:200]}")
+            raise CardsUnread(
+                f"nvidia-smi gave an answer that is not understood: {clause(answer.strip()[:200])}"
+            )
         # Nothing is quoted: a name, which is the third column, may hold the sign between columns.
         last = columns - 3
         return [[*row[:2], ", ".join(row[2:-last]), *row[-last:]] for row in rows]
@@ -101,7 +104,7 @@ class NvidiaSmi:
             self._leave(child)
             raise CardsUnread(f"nvidia-smi gave no answer within {self._timeout_s:g} s") from None
         if child.returncode:
-            said = " ".join((err.strip() or out.strip()).split())[:200]
+            said = clause(" ".join((err.strip() or out.strip()).split())[:200])
             raise CardsUnread(f"nvidia-smi ended with code {child.returncode}: {said or 'it said nothing'}")
         return out
 

@@ -40,6 +40,7 @@ from supervisor.providers.local.sighting import KILL_WAIT_S, Sight, boottime, en
 from supervisor.providers.local.starting import Agents
 from supervisor.providers.local.traits import TRAITS
 from supervisor.telemetry import logs as telemetry
+from supervisor.wording.figures import clause
 
 LOG = logging.getLogger(__name__)
 START_WAIT_S = 10.0
@@ -281,7 +282,7 @@ class LocalProvider:
         with self._folders.locked():
             if not self._may_start(folder):
                 return None
-            last_words = folder.console(300).decode(errors="replace").strip() or "it said nothing"
+            last_words = clause(folder.console(300).decode(errors="replace").strip()) or "it said nothing"
             self._archive(folder)
         raise LaunchRejected(f"the agent of {folder.name} ended before it began: {last_words}")
 

@@ -24,6 +24,7 @@ from supervisor.storage.engine import tables
 from supervisor.storage.engine.group import GroupWriter
 from supervisor.storage.engine.statements import Session
 from supervisor.telemetry import metrics
+from supervisor.wording.figures import clause
 
 JOURNAL_BYTES = 64 * 1024 * 1024
 BUSY_TIMEOUT_S = 10.0  # for writers in other processes; ours stand in line
@@ -228,7 +229,7 @@ def _answered() -> Iterator[None]:
 
 def _words(error: Exception) -> str:
     said = str(error.orig if isinstance(error, exc.DBAPIError) else error).strip()
-    return said.splitlines()[0] if said else type(error).__name__
+    return clause(said.splitlines()[0]) if said else type(error).__name__
 
 
 CURES: tuple[tuple[str, str], ...] = (

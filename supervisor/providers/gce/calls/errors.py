@@ -18,6 +18,7 @@ from supervisor.ports.provider import (
     ProviderUnavailable,
     QuotaExceeded,
 )
+from supervisor.wording.figures import clause
 
 RATE_LIMITED = frozenset({"rateLimitExceeded", "userRateLimitExceeded"})
 IDENTITY = "identity"  # reason of an ApiError: there are no credentials, so nothing was asked
@@ -66,10 +67,10 @@ CODES: tuple[tuple[str, str, str], ...] = (
 
 class ApiError(Exception):
     """One request that was refused or not answered. `status`: of HTTP, None = no answer. `reason`: Google's word, such
-    as rateLimitExceeded. The text is Google's message."""
+    as rateLimitExceeded. The text is Google's message, without its last full stop."""
 
     def __init__(self, text: str, status: int | None = None, reason: str = ""):
-        super().__init__(text)
+        super().__init__(clause(text))
         self.status = status
         self.reason = reason
         self.after_unclear = (
@@ -129,7 +130,7 @@ def of_request(error: ApiError, region: str) -> LaunchFailed | ProviderUnavailab
     if error.transient or not error.reason or error.status in (None, 401) or error.exists:
         return ProviderUnavailable(f"Google Cloud: {error}")
     if error.status == 403 and not _kind(error.reason)[0]:
-        return LaunchRejected(f"{error}. The supervisor's account may not do this; see `spot doctor`.")
+        return LaunchRejected(f"{error}. The supervisor's account may not do this; see `spot doctor`")
     return of_codes([{"code": error.reason, "message": Exception.__str__(error)}], region)
 
 
@@ -138,9 +139,10 @@ def of_codes(errors: Sequence[Mapping[str, Any]], region: str) -> LaunchFailed:
     known = {QUOTA: 0, REJECTED: 1, "": 2, CAPACITY: 3}
     ranked = sorted(errors, key=lambda e: known[_kind(str(e.get("code", "")), str(e.get("message", "")))[0]])
     first = ranked[0] if ranked else {"code": "UNKNOWN", "message": "the operation failed without a word"}
-    code, message = str(first.get("code", "")), str(first.get("message", "")).strip()
+    code, message = str(first.get("code", "")), clause(first.get("message", "")).strip()
     kind, advice = _kind(code, message)
-    text = " ".join(part for part in (f"{code}: {message}" if code else message, advice) if part)
+    said = f"{code}: {message}".strip(": ")
+    text = clause(". ".join(part for part in (said, advice) if part))
     if kind == CAPACITY:
         return NoCapacity(text)
     if kind == QUOTA:
