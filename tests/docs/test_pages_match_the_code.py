@@ -26,7 +26,6 @@ GUIDES = (
     "docs/webhooks.md",
     "docs/operations.md",
     "docs/metrics.md",
-    "docs/events.md",
     "docs/api.md",
     "docs/settings.md",
     "docs/errors.md",

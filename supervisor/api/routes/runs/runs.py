@@ -81,7 +81,7 @@ async def list_attempts(request: Request, run_id: str) -> Response:
 @router.get("/runs/{run_id}/events")
 async def list_run_events(request: Request, run_id: str) -> Response:
     """List the history of a run; with `cloud=true` also what the cloud itself recorded of its machines. With
-    `Accept: text/event-stream` a stream that goes on: docs/events.md."""
+    `Accept: text/event-stream` a stream that goes on: docs/api.md#live-events."""
     query = read_query(RunEventParameters, request)
     if wants_stream(request):
         await run_in_threadpool(services_of(request).queries.find, run_id)
@@ -92,7 +92,7 @@ async def list_run_events(request: Request, run_id: str) -> Response:
 @router.get("/events")
 async def list_events(request: Request) -> Response:
     """List the history of all runs and of the supervisor itself; without admin, that of one's own runs. With
-    `Accept: text/event-stream` a stream that goes on: docs/events.md."""
+    `Accept: text/event-stream` a stream that goes on: docs/api.md#live-events."""
     query = read_query(AllEventParameters, request)
     if wants_stream(request):
         return open_stream(request, query, None, caller_of(request).sees(query.owner))
