@@ -1,4 +1,4 @@
-"""docs/facts.md shows the facts of a real run of the demo, in the form that `spot show --facts` prints today."""
+"""docs/evidence.md shows the facts of a real run of the demo, in the form that `spot show --facts` prints today."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GIB = 2**30
 
 @pytest.fixture(scope="module")
 def shown() -> list[str]:
-    page = (ROOT / "docs" / "facts.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "evidence.md").read_text(encoding="utf-8")
     found = re.search(
         r"<!-- demo facts: begin -->\n```\n(.*?)\n```\n<!-- demo facts: end -->", page, re.DOTALL
     )

@@ -1,4 +1,4 @@
-"""`spot show RUN --facts`; docs/facts.md shows its real output for this answer."""
+"""`spot show RUN --facts`; docs/evidence.md shows its real output for this answer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from supervisor.wording.figures import DASH
 from tests.cli.conftest import Ended
 from tests.cli.fake_api import FakeApi, a_run
 
-PAGE = Path(__file__).parents[2] / "docs" / "facts.md"
+PAGE = Path(__file__).parents[2] / "docs" / "evidence.md"
 FACTS: dict[str, Any] = {
     "version": 1, "run_id": "digits-7", "attempt": 2, "launch_id": "1.2.1",
     "command": ["python", "train.py", "--seed", "7"], "code": "3f2ac0de" * 8, "image_digest": None,

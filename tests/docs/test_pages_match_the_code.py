@@ -35,6 +35,7 @@ GUIDES = (
     "docs/training-image.md",
     "docs/rules.md",
     "docs/cost.md",
+    "docs/evidence.md",
 )
 
 
