@@ -1,9 +1,11 @@
-"""The page of the doctor names every line that the doctor can say, and no other."""
+"""The table of the doctor in docs/operations.md names every line that the doctor can say, and no other."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+
+from tests.docs.shown import sections
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = (
@@ -29,8 +31,9 @@ ELSEWHERE = {"supervisor", "lease", "tick", "gcloud", "account", "project access
 
 
 def rows() -> list[str]:
-    text = (ROOT / "docs/doctor.md").read_text(encoding="utf-8")
-    return re.findall(r"^\| `([a-z_ ]+)` \|", text, flags=re.MULTILINE)
+    text = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+    table = sections(text, "## ")["The doctor"]
+    return re.findall(r"^\| `([a-z_ ]+)` \|", table, flags=re.MULTILINE)
 
 
 def said() -> set[str]:

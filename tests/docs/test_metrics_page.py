@@ -11,7 +11,8 @@ import yaml
 from supervisor.telemetry import logs as telemetry
 from supervisor.telemetry import metrics as telemetry_metrics
 from supervisor.telemetry.counting import Series
-from tests.docs.test_pages_match_the_code import ROOT, page
+from tests.docs.shown import sections
+from tests.docs.test_pages_match_the_code import page
 
 Rule = dict[str, Any]
 SERIES = {series.name: series for series in telemetry_metrics.ALL}
@@ -107,9 +108,10 @@ def test_what_an_alert_counts_is_there_before_the_first_count() -> None:
             assert counter.values() or name in first_seen, name
 
 
-def test_the_page_of_logs_names_fields_that_there_are() -> None:
-    rows = re.findall(r"^\| (`[^|]+) \|", page("docs/logs.md"), re.MULTILINE)
+def test_the_table_of_logs_names_fields_that_there_are() -> None:
+    logs = sections(page("docs/operations.md"), "## ")["Logs"]
+    rows = re.findall(r"^\| (`[^|]+) \|", logs, re.MULTILINE)
     fields = {field for row in rows for field in re.findall(r"`(\w+)`", row)}
     there = {value for name, value in vars(telemetry).items() if name.isupper() and isinstance(value, str)}
     assert fields - there == {"time", "level", "logger", "message", "exception"}
-    assert (ROOT / "docs" / "logs.md").read_text().count("`answered`") == 2
+    assert logs.count("`answered`") == 2
