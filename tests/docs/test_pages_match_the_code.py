@@ -32,7 +32,6 @@ GUIDES = (
     "docs/google-cloud-setup.md",
     "docs/google-cloud.md",
     "docs/migration.md",
-    "docs/training-image.md",
     "docs/rules.md",
     "docs/cost.md",
     "docs/evidence.md",
