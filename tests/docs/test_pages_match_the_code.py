@@ -33,7 +33,6 @@ GUIDES = (
     "docs/google-cloud.md",
     "docs/migration.md",
     "docs/rules.md",
-    "docs/cost.md",
     "docs/evidence.md",
 )
 
