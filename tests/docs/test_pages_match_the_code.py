@@ -33,6 +33,7 @@ GUIDES = (
     "docs/google-cloud.md",
     "docs/migration.md",
     "docs/rules.md",
+    "docs/architecture.md",
     "docs/evidence.md",
 )
 
