@@ -111,7 +111,7 @@ def calls_in(text: str, program: str) -> set[str]:
     quotes = re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
     found = set()
     for line in [*"\n".join(code).splitlines(), *quotes]:
-        found.update(re.findall(rf"(?:^|[;&] ?)(?:\$ )?(?:\S*/)?{program} ([a-z-]+)", line.strip()))
+        found.update(re.findall(rf"(?:^|[;&] ?)(?:\$ )?(?:\S*/)?{program} ([a-z][a-z-]*)", line.strip()))
     return found
 
 
