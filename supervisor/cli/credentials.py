@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from supervisor.cli.exits import USAGE, CliError
-from supervisor.domain.access.tokens import is_token
+from supervisor.domain.access.callers import is_token
 from supervisor.settings.serving_process import SERVER, process_in, read_record
 
 FILE = "admin-token"

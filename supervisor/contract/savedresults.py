@@ -4,13 +4,25 @@ Shared with the agent: Python 3.8, standard library only. A pointer of the baton
 checkpoint of the same moment, so a restore brings both or neither. Contents are stored once and shared by all
 manifests that name them. A file that could not be saved stands in `left_out` with the reason; where an older content
 of it was in the store, `files` still has that one.
+
+One hash for a set of results: who has the same files, by name, size and content, has the same hash.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Optional, Tuple
+
+from supervisor.contract.baton import FileEntry
+
+
+def manifest_sha256(files: Iterable[FileEntry]) -> str:
+    """Names are relative to the results folder; the order of the files does not matter."""
+    rows = sorted((asdict(entry) for entry in files), key=lambda row: str(row["name"]))
+    return hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True)

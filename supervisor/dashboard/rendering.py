@@ -23,7 +23,7 @@ from supervisor.dashboard.shaping.run_actions import duty_of, run_actions
 from supervisor.dashboard.shaping.run_rows import row_of
 from supervisor.domain.access.plaintext import visible
 from supervisor.domain.status import TERMINAL
-from supervisor.wording.optional_figures import percent
+from supervisor.wording.figures import percent
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "

@@ -14,8 +14,19 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from supervisor.wording.figures import DASH, age_text, money_text, plural, rate_text, short_digests, size_text
-from supervisor.wording.optional_figures import count, duration, epoch, money
+from supervisor.wording.figures import (
+    DASH,
+    age_text,
+    count,
+    duration,
+    epoch,
+    money,
+    money_text,
+    plural,
+    rate_text,
+    short_digests,
+    size_text,
+)
 
 
 class Look(NamedTuple):

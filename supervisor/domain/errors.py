@@ -1,4 +1,7 @@
-"""One tree of errors. `code` is stable and part of the API; the HTTP status is mapped once, in api/errors.py."""
+"""One tree of errors. `code` is stable and part of the API; the HTTP status is mapped once, in api/errors.py.
+
+Errors of callers who say what they have seen, where that is not what is there. Nothing was changed then.
+"""
 
 from __future__ import annotations
 
@@ -315,3 +318,15 @@ class SettingsRefused(SpotError):
     """A setting is unknown, malformed, or contradicts another; the text gives both numbers."""
 
     code = "SETTINGS_REFUSED"
+
+
+class VersionDiffers(SpotError):
+    """The run has changed since the caller read it."""
+
+    code = "PRECONDITION_FAILED"
+
+
+class CountDiffers(Conflict):
+    """Another number of runs match than the caller has seen."""
+
+    code = "COUNT_DIFFERS"

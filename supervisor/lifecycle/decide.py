@@ -20,16 +20,13 @@ from supervisor.lifecycle.ending.keeping import with_evidence
 from supervisor.lifecycle.ending.retiring import Retired, earlier, next_due, retire
 from supervisor.lifecycle.ending.torn import is_torn
 from supervisor.lifecycle.events.telling import with_telling
+from supervisor.lifecycle.living.checkpoints import heed_removals, with_pointer
 from supervisor.lifecycle.living.clock_steps import righted
-from supervisor.lifecycle.living.hindsight import with_pointer
-from supervisor.lifecycle.living.removals import heed_removals
-from supervisor.lifecycle.phases.finishing import finish
+from supervisor.lifecycle.phases.finishing import await_teardown, finish
 from supervisor.lifecycle.phases.launching import launch
-from supervisor.lifecycle.phases.placing import place
-from supervisor.lifecycle.phases.recovering import recover
+from supervisor.lifecycle.phases.placing import place, recover
 from supervisor.lifecycle.phases.running import run_on
 from supervisor.lifecycle.phases.stopping import stop
-from supervisor.lifecycle.phases.teardown import await_teardown
 
 Rule = Callable[[Run, Observation, World, float], Decision]
 

@@ -1,5 +1,8 @@
 """One POST to an address that was judged: within a time for all of it, without redirects, proxies or cookies, and with
 little of the answer read. The certificate is compared with the name, whatever address the connection goes to.
+
+A deadline for all of an HTTP request. httpx bounds each wait by itself, so who sends a byte now and then, or an
+endless row of headers, would hold a thread for ever. When time is up the connection is shut, which wakes the reader.
 """
 
 from __future__ import annotations
@@ -7,15 +10,61 @@ from __future__ import annotations
 import logging
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from types import TracebackType
 from typing import Any
 
-from supervisor.notifiers.deadline import Deadline
 from supervisor.notifiers.guard import Way
+
+_OPENED = ("connection.connect_tcp.complete", "connection.start_tls.complete")
+
+
+class Deadline:
+    """`passed`: the time was up, and what the request raised comes from that. Looking up a name is not bounded."""
+
+    def __init__(self, within_s: float) -> None:
+        self.within_s = within_s
+        self.passed = False
+        self._guard = threading.Lock()
+        self._socket: socket.socket | None = None
+        self._timer = threading.Timer(within_s, self._cut)
+        self._timer.daemon = True
+
+    def __enter__(self) -> Deadline:
+        self._timer.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._timer.cancel()
+
+    def trace(self, event: str, info: Mapping[str, Any]) -> None:
+        """httpx's `trace` extension of the request."""
+        if event not in _OPENED:
+            return
+        with self._guard:
+            self._socket = info["return_value"].get_extra_info("socket")
+            if self.passed:
+                self._shut()
+
+    def _cut(self) -> None:
+        with self._guard:
+            self.passed = True
+            self._shut()
+
+    def _shut(self) -> None:
+        with suppress(OSError):  # it is closed already
+            if self._socket is not None:
+                socket.socket.shutdown(
+                    self._socket, socket.SHUT_RDWR
+                )  # not TLS's own, which a reader would miss
+
 
 CONNECT_S = 5.0
 ANSWER_BYTES = 4096  # more of an answer is never read

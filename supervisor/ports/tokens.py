@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from supervisor.domain.access.tokens import Token
+from supervisor.domain.access.callers import Token
 from supervisor.domain.events import Event
 
 

@@ -29,8 +29,7 @@ from supervisor.reconciler.acting.outcomes import Outcomes
 from supervisor.reconciler.acting.sweeping import Sweeper
 from supervisor.reconciler.observing.observe import Observer, Snapshot
 from supervisor.reconciler.observing.readers import Readers
-from supervisor.reconciler.observing.rotation import Rotation
-from supervisor.reconciler.observing.sampling import Sampler
+from supervisor.reconciler.observing.sampling import Rotation, Sampler
 from supervisor.reconciler.observing.worldview import Worldview
 from supervisor.reconciler.tally import Tally
 from supervisor.telemetry import logs as telemetry

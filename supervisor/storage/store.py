@@ -1,4 +1,7 @@
-"""The store of the port, put together: which transaction each promise runs in, and how long it may hold the lock."""
+"""The store of the port, put together: which transaction each promise runs in, and how long it may hold the lock.
+
+One write transaction as the use cases see it (ports/store.Transaction).
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from sqlalchemy import bindparam
@@ -30,25 +34,58 @@ from supervisor.storage.engine import retention, schema
 from supervisor.storage.engine.database import Database
 from supervisor.storage.engine.statements import Session, Statement, insert
 from supervisor.storage.engine.tables import meta
-from supervisor.storage.rows import (
-    attempts,
-    backlog,
-    beats,
-    events,
-    keys,
-    leases,
-    lines,
-    pages,
-    pushed,
-    runs,
-    zones,
-)
+from supervisor.storage.rows import attempts, backlog, beats, events, keys, leases, pages, pushed, runs, zones
 from supervisor.storage.rows.deliveries import SqlDeliveries
 from supervisor.storage.rows.endpoints import SqlEndpoints
 from supervisor.storage.rows.history import SqlHistory
 from supervisor.storage.rows.patrols import SqlPatrols
 from supervisor.storage.rows.tokens import SqlTokens
-from supervisor.storage.unit_of_work import SqlTransaction, apply_batch
+
+
+def apply_batch(session: Session, batch: runs.Batch, channels: Sequence[str], now: float) -> dict[int, Run]:
+    """The runs that were hit, with their new version; of the others nothing is written, their events neither."""
+    hit = batch.write(session)
+    changes = {key: batch.changes[key] for key in hit}
+    told = [events.told(change.after, hit[key], change.events) for key, change in changes.items()]
+    events.add(session, told, channels, now)
+    return {key: replace(change.after, version=change.before.version + 1) for key, change in changes.items()}
+
+
+class SqlTransaction:
+    """Lives as long as the block of `SqlStore.begin`."""
+
+    def __init__(self, session: Session, channels: Sequence[str], now: float) -> None:
+        self._session, self._channels, self._now = session, channels, now
+
+    def find(self, run_id: str) -> Run | None:
+        return runs.find(self._session, run_id)
+
+    def spec(self, key: int) -> dict[str, Any]:
+        return runs.spec_of(self._session, key)
+
+    def active_of(self, owner: str, most: int) -> int:
+        return runs.active_of(self._session, owner, most)
+
+    def insert(
+        self, run: Run, spec: Mapping[str, Any], labels: Mapping[str, str], new: Sequence[Event]
+    ) -> Run:
+        stored = runs.insert_run(self._session, run, spec, labels, len(new))
+        events.add(self._session, [events.told(stored, 0, new)], self._channels, self._now)
+        return stored
+
+    def put_spec(self, run: Run, spec: Mapping[str, Any], labels: Mapping[str, str]) -> None:
+        runs.put_spec(self._session, run, spec, labels)
+
+    def apply(self, change: Change, now: float) -> Run | None:
+        hit = apply_batch(self._session, runs.Batch([change]), self._channels, now)
+        return hit.get(change.before.key)
+
+    def take_key(self, scope: str, key: str, fingerprint: str, now: float) -> KeptAnswer | None:
+        return keys.take(self._session, scope, key, fingerprint, now)
+
+    def keep_answer(self, scope: str, key: str, answer: KeptAnswer) -> None:
+        keys.keep(self._session, scope, key, answer)
+
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -263,7 +300,7 @@ class SqlStore:
 
     def lines(self, keys: Sequence[int]) -> dict[int, list[Step]]:
         with self.database.reading() as session:
-            return lines.of_runs(session, keys)
+            return beats.of_runs(session, keys)
 
     def backlog(self) -> Backlog:
         with self.database.reading() as session:

@@ -14,8 +14,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from urllib.parse import urlsplit
 
-from supervisor.domain.access.secret_names import looks_secret
-from supervisor.domain.access.secret_texts import MAKERS
+from supervisor.domain.access.secret_texts import MAKERS, looks_secret
 
 DOTS = "•••"
 LINE_MAX = 65536  # characters of one text

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from supervisor.domain.errors import SettingsRefused
 from supervisor.domain.findings import Check
-from supervisor.domain.machines import cells
+from supervisor.domain.machines import placement
 from supervisor.machinefolder.agent_archive import agent_path, with_bytecode
 from supervisor.notifiers.webhook import WebhookNotifier
 from supervisor.objectstores.filesystem import FilesystemStore
@@ -85,7 +85,7 @@ def _scope_before(settings: Settings, store: Store) -> str:
     an empty one. Only where the database lies on this computer; others share theirs with other folders."""
     if not settings.database_url.startswith("sqlite"):
         return ""
-    scopes = {scope for scope in map(cells.local_scope, store.led()) if scope}
+    scopes = {scope for scope in map(placement.local_scope, store.led()) if scope}
     return scopes.pop() if len(scopes) == 1 else ""
 
 

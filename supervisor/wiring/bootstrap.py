@@ -2,6 +2,12 @@
 
 It opens everything in an order in which a failure leaves nothing behind, and closes it in the reverse order, with
 every training untouched. What stands behind the doors is built in `house`.
+
+What systemd is told of this process: it serves, its loop ticks, it ends (sd_notify(3)).
+
+One datagram each to the socket that NOTIFY_SOCKET names; without it nobody asked and nothing is sent. The watchdog is
+fed from the thread that answers requests, and only while the scheduler loop ticks too: what hangs in either of them is
+started anew. A database that is away stops neither.
 """
 
 from __future__ import annotations
@@ -9,10 +15,11 @@ from __future__ import annotations
 import contextlib
 import gc
 import logging
+import os
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +32,7 @@ from supervisor.ports.objectstore import StoreUnavailable
 from supervisor.ports.provider import ProviderUnavailable
 from supervisor.ports.store import StoreDown
 from supervisor.reconciler.event_wake import EventWake
-from supervisor.services.access import first_token
+from supervisor.services.access import tokens
 from supervisor.services.access.ownership import Ownership
 from supervisor.services.reading.health import ticks
 from supervisor.settings import access as settings_access
@@ -33,14 +40,59 @@ from supervisor.settings.loading import Settings
 from supervisor.settings.serving_process import began
 from supervisor.storage import store as storage
 from supervisor.storage.engine import schema
-from supervisor.storage.engine.folder_lock import FolderLock, make_private
-from supervisor.storage.engine.serving import database_file, shown
+from supervisor.storage.engine.folder_lock import FolderLock, database_file, make_private, shown
 from supervisor.telemetry import logs as telemetry
 from supervisor.telemetry import redaction as telemetry_redaction
 from supervisor.wiring import adapters
 from supervisor.wiring.house import House, Wakes, build
 from supervisor.wiring.outlets import CHANNELS
-from supervisor.wiring.service_manager import ServiceManager
+
+FEED_SHARE = 0.4  # of the watchdog's time: one datagram may be lost
+
+
+class ServiceManager:
+    """`fresh()`: does the loop tick as it should? Every method may be called wherever the process was started."""
+
+    def __init__(
+        self,
+        environ: Mapping[str, str] = os.environ,
+        monotonic: Callable[[], float] = time.monotonic,
+        pid: int | None = None,
+    ) -> None:
+        self._address = environ.get("NOTIFY_SOCKET", "")
+        self._monotonic = monotonic
+        self._every_s = FEED_SHARE * _watchdog_s(environ, os.getpid() if pid is None else pid)
+        self._fed_at = -float("inf")
+
+    def ready(self, url: str) -> None:
+        self._send(f"READY=1\nSTATUS=Serving at {url}\nMAINPID={os.getpid()}")
+
+    def stopping(self) -> None:
+        self._send("STOPPING=1\nSTATUS=Closing; trainings go on")
+
+    def feed(self, fresh: Callable[[], bool]) -> None:
+        """To be called again and again; sends as often as the watchdog needs it."""
+        now = self._monotonic()
+        if self._every_s and now - self._fed_at >= self._every_s and fresh():
+            self._fed_at = now
+            self._send("WATCHDOG=1")
+
+    def _send(self, text: str) -> None:
+        if not self._address.startswith(("/", "@")):
+            return
+        # "@" stands for the zero byte that an abstract address begins with.
+        address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
+        # Nobody listens any more, or its queue is full: that must not end a supervisor.
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            sender.setblocking(False)
+            sender.sendto(text.encode(), address)
+
+
+def _watchdog_s(environ: Mapping[str, str], pid: int) -> float:
+    """0 = none is wanted, or of another process (sd_watchdog_enabled(3))."""
+    usec, wanted = environ.get("WATCHDOG_USEC", ""), environ.get("WATCHDOG_PID", str(pid))
+    return int(usec) / 1e6 if usec.isdigit() and wanted == str(pid) else 0.0
+
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +139,7 @@ def _open(settings: Settings, start_over: bool, opened: contextlib.ExitStack) ->
     opened.callback(store.close)
     ownership.keep(store.supervisor_id)
     if not settings.insecure_loopback:
-        first_token.ensure(store, settings.data_dir, time.time())
+        tokens.ensure(store, settings.data_dir, time.time())
     house = build(settings, store, opened.enter_context(_wakes(store)))
     told = opened.enter_context(ServerFile(settings.data_dir / "server.json", server.url_of(listener)))
     began(settings.data_dir)

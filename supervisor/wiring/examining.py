@@ -17,7 +17,7 @@ from typing import Any
 
 from supervisor.domain.errors import SchemaMismatch, SettingsRefused
 from supervisor.domain.findings import FAIL, OK, Finding
-from supervisor.domain.machines import cells
+from supervisor.domain.machines import placement
 from supervisor.machinefolder.agent_archive import agent_path
 from supervisor.objectstores.filesystem import FilesystemStore
 from supervisor.ports.clock import Clock
@@ -33,7 +33,7 @@ from supervisor.settings import loading as settings_of
 from supervisor.settings.gce import GCE
 from supervisor.settings.loading import Settings
 from supervisor.storage import store as storage
-from supervisor.storage.engine.serving import database_file, port_line
+from supervisor.storage.engine.folder_lock import database_file, port_line
 from supervisor.wiring import adapters as adapters_of
 from supervisor.wiring.adapters import Adapters
 from supervisor.wiring.house import parts_of
@@ -127,7 +127,7 @@ def _wired(
 
 
 def _parts(settings: Settings, store: Store, adapters: Adapters, clock: Clock) -> Parts:
-    cell = cells.cell(settings.provider, adapters.scope, settings.store_url)
+    cell = placement.cell(settings.provider, adapters.scope, settings.store_url)
     return parts_of(settings, store, adapters, clock, EventWake(), cell)
 
 

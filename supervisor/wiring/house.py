@@ -15,7 +15,7 @@ from supervisor.api.streams.listeners import Limits
 from supervisor.api.wire.deps import Services, assemble, with_tokens, without_tokens
 from supervisor.api.wire.rates import Rates
 from supervisor.domain.attempt import Try
-from supervisor.domain.machines import cells
+from supervisor.domain.machines import placement
 from supervisor.domain.run import Run
 from supervisor.objectstores.counted import CountedStore
 from supervisor.objectstores.reading import open_objects
@@ -35,8 +35,7 @@ from supervisor.reconciler.leader import Leader
 from supervisor.reconciler.loop import Loop
 from supervisor.reconciler.observing.observe import Observer
 from supervisor.reconciler.observing.readers import Readers
-from supervisor.reconciler.observing.rotation import Rotation
-from supervisor.reconciler.observing.sampling import Sampler
+from supervisor.reconciler.observing.sampling import Rotation, Sampler
 from supervisor.reconciler.observing.worldview import Worldview
 from supervisor.reconciler.system_clock import SteadyClock, SystemClock
 from supervisor.reconciler.tick import Tick
@@ -44,8 +43,7 @@ from supervisor.services.machines.gpus import Gpus
 from supervisor.services.parts import Defaults, Elsewhere, Parts
 from supervisor.services.plan.plan import Preview
 from supervisor.services.reading import watching
-from supervisor.services.reading.health import LoopStatus, full_disk
-from supervisor.services.reading.meta import About, version
+from supervisor.services.reading.health import About, LoopStatus, full_disk, version
 from supervisor.services.reading.watching import Readings
 from supervisor.services.runs.dev import Dev
 from supervisor.services.runs.handover import Handover
@@ -117,7 +115,7 @@ def build(settings: Settings, store: Store, wakes: Wakes) -> House:
     alone = settings.database_url.startswith("sqlite")  # the data folder's lock proves it
     adapters = adapters_of.choose(settings, store, clock)
     adapters = replace(adapters, objects=CountedStore(adapters.objects))
-    cell = cells.cell(settings.provider, adapters.scope, settings.store_url)
+    cell = placement.cell(settings.provider, adapters.scope, settings.store_url)
     parts = parts_of(settings, store, adapters, clock, wakes.everywhere, cell)
 
     owner = f"{os.getpid()}-{uuid.uuid4().hex[:8]}"

@@ -13,8 +13,7 @@ from supervisor.settings import alerts as settings_alerts
 from supervisor.settings import loading as settings_of
 from supervisor.settings.gce import GCE, LOCAL
 from supervisor.settings.loading import Settings
-from supervisor.storage.engine.folder_lock import readable_by_others
-from supervisor.storage.engine.serving import database_file
+from supervisor.storage.engine.folder_lock import database_file, readable_by_others
 from supervisor.wiring import adapters as adapters_of
 from supervisor.wiring.adapters import Adapters
 

@@ -17,7 +17,7 @@ from supervisor.agent.watch.situation import Situation
 from supervisor.contract import baton as rules
 from supervisor.contract import heartbeat, runfiles
 from supervisor.contract.beat_telemetry import MAX_GPUS, compact, encode
-from supervisor.services.reading.beat_cost import READS_PER_BEAT
+from supervisor.services.reading.cost import READS_PER_BEAT
 from tests.agent.answering import ListeningServer
 from tests.agent.desk import HOLDER, IDENTITY, RUN, HandClock, held, job, store_in
 from tests.benchmarks.machine_told import full
@@ -108,7 +108,7 @@ def test_a_pushed_beat_that_would_be_refused_for_its_size_gives_up_its_recent_po
 def test_a_beat_in_a_bucket_costs_one_write_and_two_reads(
     desk: Desk, cloud: StorageFake, store: GcsStore
 ) -> None:
-    """What the price of a month of beats is computed from (services/reading/beat_cost.py)."""
+    """What the price of a month of beats is computed from (services/reading/cost.py)."""
     store.put(runfiles.baton(RUN), desk.store.calm.get(runfiles.baton(RUN))[0])
     beats = StoredBeats(desk.job, HOLDER[1], store, BatonKeeper(store, RUN), desk.situation, desk.attention)
     beats.step()

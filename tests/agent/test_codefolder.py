@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.agent.life.codefolder import bring
+from supervisor.agent.life.supervise import bring
 from supervisor.agent.machine.preparing import Unfit
 from supervisor.agent.store.patience import GaveUp
 from supervisor.agent.store.transfer import TRIES
@@ -138,7 +138,7 @@ def test_a_full_disk_is_told_as_one(
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("supervisor.agent.life.codefolder._write", full)
+    monkeypatch.setattr("supervisor.agent.life.supervise._write", full)
     with pytest.raises(OSError, match="No space left on device"):
         bring(weather, stored(weather), str(tmp_path / "code"), patient(clock))
 

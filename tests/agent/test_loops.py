@@ -2,15 +2,15 @@
 
 import pytest
 
-from supervisor.agent.life import loops
-from supervisor.agent.life.loops import LAST_TRIES, Loop
+from supervisor.agent.life import station
+from supervisor.agent.life.station import LAST_TRIES, Loop
 from tests.waiting import wait_for
 
 
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loops, "AFTER_ERROR_S", 0.01)
-    monkeypatch.setattr(loops, "LAST_PAUSE_S", 0.01)
+    monkeypatch.setattr(station, "AFTER_ERROR_S", 0.01)
+    monkeypatch.setattr(station, "LAST_PAUSE_S", 0.01)
 
 
 class Duty:

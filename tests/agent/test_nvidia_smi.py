@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.agent.machine.gpus import GpuReader
-from supervisor.agent.machine.nvidiasmi import NvidiaSmi
+from supervisor.agent.machine.nvml import NvidiaSmi
 from supervisor.contract.beat_telemetry import Gpus
 from tests.agent.nvml_duck import no_library
 

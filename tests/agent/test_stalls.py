@@ -6,8 +6,7 @@ from typing import Any
 
 from supervisor.agent.machine.job import read_job
 from supervisor.agent.machine.masking import Masker
-from supervisor.agent.watch.situation import Situation
-from supervisor.agent.watch.stalls import StallWatch
+from supervisor.agent.watch.situation import Situation, StallWatch
 from supervisor.contract.heartbeat import EVALUATION, TRAINING
 from tests.agent.desk import IDENTITY, HandClock, job
 

@@ -16,7 +16,7 @@ import httpx
 from starlette.routing import Match
 
 from supervisor.api.app import ROUTERS
-from supervisor.api.document.examples import STORED
+from supervisor.api.document.build import STORED
 from supervisor.api.wire.deps import Services
 from tests.fakes.objectstore import MemoryStore
 from tests.services.bed import Bed, Client

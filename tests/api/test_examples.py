@@ -12,8 +12,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from supervisor.api.app import create_app
-from supervisor.api.document.build import document
-from supervisor.api.document.examples import STORED
+from supervisor.api.document.build import STORED, document
 from tests.api.recorder import same
 from tests.api.scenes import record
 

@@ -15,8 +15,7 @@ from supervisor.api.app import ROUTERS
 from supervisor.api.shapes.system.tokens import TokenList, TokenMade, TokenShown
 from supervisor.api.wire.access import NEEDED
 from supervisor.api.wire.deps import with_tokens
-from supervisor.domain.access.callers import LOCAL, Scope
-from supervisor.domain.access.tokens import write
+from supervisor.domain.access.callers import LOCAL, Scope, write
 from supervisor.ports.store import StoreDown
 from supervisor.services.access.tokens import TokenWish, create
 from supervisor.services.runs.submit import SubmitRequest, submit

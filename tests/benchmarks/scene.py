@@ -22,7 +22,7 @@ from supervisor.contract.heartbeat import Beat
 from supervisor.contract.identifiers import machine_name, nonce_hash
 from supervisor.domain.attempt import Attempt, Pulse, Try
 from supervisor.domain.events import Event, EventKind
-from supervisor.domain.machines import cells
+from supervisor.domain.machines import placement
 from supervisor.domain.machines.placement import Placement
 from supervisor.domain.policies import Policy
 from supervisor.domain.run import Counters, Run
@@ -76,7 +76,7 @@ def names(count: int) -> list[str]:
 def cell_of(settings: Settings) -> str:
     """The cell in which the supervisor of these settings will place its runs."""
     provider = LocalProvider(settings.data_dir, (), {}, settings.data_dir / "agent.pyz", SystemClock())
-    return cells.cell(provider.name, provider.scope(), settings.store_url)
+    return placement.cell(provider.name, provider.scope(), settings.store_url)
 
 
 def pending(name: str, cell: str, now: float, **fields: Any) -> Run:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.domain.errors import ImageBuildRefused
-from supervisor.images import archive, template
+from supervisor.images import template, ways
 from supervisor.images.context import TIME_S, chosen, lay_out
 from tests.building.scene import Scene
 
@@ -49,7 +49,7 @@ def packed(folder: Path, room: Path) -> dict[str, tarfile.TarInfo]:
     """The archive of way 2, by name."""
     room.mkdir()
     lay_out(chosen(folder), room / "source")
-    archive.pack(room / "source", room / "source.tgz")
+    ways.pack(room / "source", room / "source.tgz")
     with tarfile.open(room / "source.tgz") as found:
         return {member.name: member for member in found.getmembers()}
 

@@ -12,7 +12,7 @@ import pytest
 
 from supervisor.cli import credentials
 from supervisor.cli.credentials import same_server
-from supervisor.domain.access import tokens
+from supervisor.domain.access import callers
 from tests.cli.conftest import Ended
 from tests.cli.fake_api import FakeApi, a_page, serving
 
@@ -205,7 +205,7 @@ def test_a_mistyped_token_is_told_from_a_strange_one(
     run_cli: Spot, api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api.refuse("GET", "/v1/runs", 401, "UNAUTHORIZED", "This needs a token.")
-    good = tokens.write(bytes(32))
+    good = callers.write(bytes(32))
     monkeypatch.setenv("SPOT_TOKEN", good)
     assert "revoked, expired" in run_cli("ls", "--url", api.url).err
     monkeypatch.setenv("SPOT_TOKEN", good[:-1])

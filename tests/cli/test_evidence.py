@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.cli.views.evidence import evidence_lines, last_failure
+from supervisor.cli.views.show import evidence_lines, last_failure
 from tests.cli.fake_api import FIRST_ATTEMPT, SECOND_ATTEMPT, a_run, serve_run
 
 PAGE = Path(__file__).parents[2] / "docs" / "evidence.md"

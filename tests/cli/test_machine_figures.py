@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.cli.views.telemetry import telemetry_lines
+from supervisor.cli.views.runs import telemetry_lines
 from tests.cli.fake_api import a_run, serve_run
 
 GIB = 2**30

@@ -19,7 +19,7 @@ from supervisor.api import server
 from supervisor.dashboard.app import mount
 from supervisor.domain.findings import OK, Finding
 from supervisor.ports.endpoints import WEBHOOKS
-from supervisor.services.doctor import local as doctor_local
+from supervisor.services.doctor import doctor as doctor_local
 from tests.dashboard.dataset.fill import fill
 from tests.dashboard.dataset.house import House, open_house
 from tests.services.fresh import open_fresh

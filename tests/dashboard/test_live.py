@@ -13,10 +13,9 @@ from supervisor.api import server
 from supervisor.api.streams import listener as stream
 from supervisor.api.wire.deps import with_tokens
 from supervisor.dashboard.app import mount
-from supervisor.dashboard.live import rows as live_rows
+from supervisor.dashboard.live import stream as live_rows
 from supervisor.dashboard.live.frames import framed
-from supervisor.dashboard.live.rows import Rows
-from supervisor.dashboard.live.stream import CHANGED_MOST, SPACING_MS
+from supervisor.dashboard.live.stream import CHANGED_MOST, SPACING_MS, Rows
 from supervisor.dashboard.public_api import Api
 from supervisor.domain.access.callers import LOCAL, Caller, Scope
 from supervisor.domain.events import Event, EventKind

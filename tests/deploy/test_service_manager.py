@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.wiring.service_manager import ServiceManager
+from supervisor.wiring.bootstrap import ServiceManager
 
 PID = 4711
 

@@ -10,7 +10,7 @@ from tests.docs.shown import sections
 ROOT = Path(__file__).resolve().parents[2]
 FILES = (
     "services/doctor/doctor.py",
-    "services/doctor/local.py",
+    "services/doctor/doctor.py",
     "services/doctor/state.py",
     "services/doctor/machines.py",
     "services/doctor/alerts.py",
@@ -19,7 +19,7 @@ FILES = (
     "providers/gce/doctor/access.py",
     "providers/gce/doctor/bucket.py",
     "wiring/surroundings.py",
-    "storage/engine/serving.py",
+    "storage/engine/folder_lock.py",
 )
 # A name is the first text of Finding, _one, _check, told or _told, or stands first in a pair of a list of checks.
 NAMED = re.compile(

@@ -16,7 +16,7 @@ import pytest
 
 from supervisor.ports.store import StoreDown
 from supervisor.reconciler.system_clock import SystemClock
-from supervisor.services.doctor import local as doctor_local
+from supervisor.services.doctor import doctor as doctor_local
 from supervisor.storage.store import SqlStore
 from tests.cloud import storage_requests
 from tests.cloud.resourcemanager import switched_off

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.providers.gce.calls.gcloud_config import Gcloud, active, mismatch
+from supervisor.providers.gce.calls.account import Gcloud, active, mismatch
 
 
 def written(folder: Path, name: str = "default", active_one: str = "") -> Path:

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.domain.access import tokens
-from supervisor.domain.access.callers import Scope
-from supervisor.domain.access.tokens import Token
+from supervisor.domain.access import callers
+from supervisor.domain.access.callers import Scope, Token
 
 SECRET, OTHER = "ab" * 32, "cd" * 32
 ANY = st.binary(min_size=32, max_size=32)
@@ -16,48 +15,48 @@ ANY = st.binary(min_size=32, max_size=32)
 
 @given(ANY)
 def test_what_is_written_is_a_token(random: bytes) -> None:
-    text = tokens.write(random)
+    text = callers.write(random)
     assert text.startswith("sup_")
     assert len(text) == 53
-    assert tokens.is_token(text)
+    assert callers.is_token(text)
 
 
 @given(ANY, st.integers(4, 52), st.sampled_from("abcXYZ019-_"))
 def test_one_wrong_letter_is_noticed_without_a_database(random: bytes, place: int, letter: str) -> None:
     """CRC-32 finds every single change; a form that is only matched by its letters would find none."""
-    text = tokens.write(random)
+    text = callers.write(random)
     wrong = text[:place] + letter + text[place + 1 :]
-    assert tokens.is_token(wrong) == (wrong == text)
+    assert callers.is_token(wrong) == (wrong == text)
 
 
 @given(st.text(max_size=80))
 def test_no_other_text_is_a_token(text: str) -> None:
-    assert not tokens.is_token(text)
+    assert not callers.is_token(text)
 
 
 @pytest.mark.parametrize(
     "change", [str.upper, lambda text: text + "\n", lambda text: " " + text, lambda text: text[4:]]
 )
 def test_a_token_is_taken_as_it_was_written_only(change) -> None:
-    assert not tokens.is_token(change(tokens.write(b"\x07" * 32)))
+    assert not callers.is_token(change(callers.write(b"\x07" * 32)))
 
 
 def test_two_that_differ_in_one_bit_have_nothing_in_common() -> None:
-    one, two = tokens.write(b"\x00" * 32), tokens.write(b"\x00" * 31 + b"\x01")
-    assert tokens.digest(SECRET, one) != tokens.digest(SECRET, two)
+    one, two = callers.write(b"\x00" * 32), callers.write(b"\x00" * 31 + b"\x01")
+    assert callers.digest(SECRET, one) != callers.digest(SECRET, two)
 
 
 def test_what_is_kept_is_keyed_by_the_database() -> None:
-    text = tokens.write(b"\x01" * 32)
-    kept = tokens.digest(SECRET, text)
+    text = callers.write(b"\x01" * 32)
+    kept = callers.digest(SECRET, text)
     assert len(kept) == 64
-    assert kept != tokens.digest(OTHER, text)
+    assert kept != callers.digest(OTHER, text)
     assert f"{zlib.crc32(text.encode()):08x}" not in kept
 
 
 def test_too_little_chance_is_refused() -> None:
     with pytest.raises(ValueError, match="32 bytes"):
-        tokens.write(b"\x00" * 31)
+        callers.write(b"\x00" * 31)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from supervisor.domain.run import Counters, Run
 from supervisor.domain.status import Status
 from supervisor.domain.world import BEATS, MACHINES, World
 from supervisor.lifecycle.decide import decide
-from supervisor.lifecycle.living.hindsight import with_pointer
+from supervisor.lifecycle.living.checkpoints import with_pointer
 from tests.lifecycle.sample_runs import NOW, attempt, ended, open_try, pulse, run_in
 
 WORLD = World(Knobs("the-supervisor"), fresh=frozenset({BEATS, MACHINES}))

@@ -15,8 +15,7 @@ from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.domain.world import World
 from supervisor.lifecycle.offers import choosing as placement
-from supervisor.lifecycle.offers.choosing import NoOffer, after_failure, choose
-from supervisor.lifecycle.offers.escalation import why
+from supervisor.lifecycle.offers.choosing import NoOffer, after_failure, choose, why
 from tests.lifecycle.strategies import NOW, ZONES, offers, runs
 
 SHAPES = ("small", "large")

@@ -17,7 +17,7 @@ from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.domain.world import BEATS, MACHINES, World
 from supervisor.lifecycle.decide import decide
-from supervisor.lifecycle.living.removals import PAUSE_S
+from supervisor.lifecycle.living.checkpoints import PAUSE_S
 from tests.lifecycle.sample_runs import NOW, attempt, open_try, run_in
 
 TRY = open_try(attempt_number=3)

@@ -14,7 +14,7 @@ from supervisor.domain.observation import Absent, Observation, Seen, Unknown
 from supervisor.domain.run import StopRequest
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decide import decide
-from supervisor.lifecycle.living.rejections import begun_from_nothing
+from supervisor.lifecycle.living.checkpoints import begun_from_nothing
 from supervisor.lifecycle.phases.stopping import _ended
 from tests.lifecycle.sample_runs import NOW, H, attempt, pulse, run_in
 from tests.lifecycle.test_finishing import DONE, WORLD, finishing, look

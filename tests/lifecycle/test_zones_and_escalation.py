@@ -13,7 +13,7 @@ from supervisor.domain.policies import Knobs, Limits, Policy
 from supervisor.domain.run import Counters, Run
 from supervisor.domain.status import Status
 from supervisor.domain.world import World
-from supervisor.lifecycle.offers import escalation
+from supervisor.lifecycle.offers import choosing
 from supervisor.lifecycle.offers.choosing import (
     LOST_KEPT,
     LOST_WINDOW_S,
@@ -154,21 +154,21 @@ def test_preemptions_change_the_wish(count: int, to: str, spot: bool, shape: str
     run = run_with(policy, tuple(NOW - 10 * number for number in range(count)))
     found = chosen(run, world())
     assert (found.spot, found.shape) == (spot, shape)
-    assert bool(escalation.why(run, NOW)) == (count >= 2)
+    assert bool(choosing.why(run, NOW)) == (count >= 2)
     assert chosen(run, world(), NOW + 7200) == place("east-a")
 
 
 def test_it_is_off_unless_the_user_says_so() -> None:
     many = tuple(NOW - number for number in range(30))
     assert chosen(run_with(Policy(shapes=SHAPES), many), world()) == place("east-a")
-    assert escalation.with_preemption((), Policy(), NOW) == ()
+    assert choosing.with_preemption((), Policy(), NOW) == ()
 
 
 def test_only_so_many_preemptions_are_remembered() -> None:
     policy, known = Policy(escalate_after=2), ()
     for number in range(100):
-        known = escalation.with_preemption(known, policy, NOW + number)
-    assert len(known) == escalation.KEPT
+        known = choosing.with_preemption(known, policy, NOW + number)
+    assert len(known) == choosing.KEPT
 
 
 def test_near_the_deadline_on_demand_comes_first_and_spot_after_it() -> None:

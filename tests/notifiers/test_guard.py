@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.notifiers.addresses import is_literal, is_public
-from supervisor.notifiers.guard import NOT_PUBLIC, URL_MAX, Guard, NoSuchHost, Refused
+from supervisor.notifiers.guard import NOT_PUBLIC, URL_MAX, Guard, NoSuchHost, Refused, is_literal, is_public
 from supervisor.notifiers.webhook import WebhookCourier
 from supervisor.ports.endpoints import Form
 from supervisor.ports.notifier import DeliveryFailed, Notification, Target

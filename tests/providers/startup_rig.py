@@ -17,7 +17,7 @@ from typing import Any
 
 from supervisor.contract import heartbeat, runfiles
 from supervisor.contract.heartbeat import Beat
-from supervisor.providers.gce.machines.startup import startup_script
+from supervisor.providers.gce.machines.instance import startup_script
 from tests.cloud.storage import StorageFake
 from tests.cloud.vm import RunningVm, Scene, boot
 from tests.components import require_component

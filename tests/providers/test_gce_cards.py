@@ -3,8 +3,7 @@
 import pytest
 
 from supervisor.providers.gce.config import Shape, parse_shape
-from supervisor.providers.gce.prices.cards import OWN_CARDS, card_type, gpus, spoken
-from supervisor.providers.gce.prices.machine_facts import _WITH_CARDS
+from supervisor.providers.gce.prices.machine_facts import _WITH_CARDS, OWN_CARDS, card_type, gpus, spoken
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,7 @@ from supervisor.api.shapes.run_spec import COMMAND_MAX_BYTES
 from supervisor.domain.machines.placement import Placement
 from supervisor.ports.provider import LaunchRejected, LaunchRequest
 from supervisor.providers.gce.config import DataDisk, GceConfig, NewDisk, Shape, offers, parse_shape
-from supervisor.providers.gce.machines.instance import Parcel, bucket_and_prefix, build
-from supervisor.providers.gce.machines.startup import startup_script
+from supervisor.providers.gce.machines.instance import Parcel, bucket_and_prefix, build, startup_script
 from tests.cloud.discovery import Oracle
 from tests.cloud.web import Request, Response
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.contract import heartbeat
-from supervisor.providers.gce.machines.startup import PARTS, startup_script
+from supervisor.providers.gce.machines.instance import PARTS, startup_script
 from tests.cloud.vm import Scene
 from tests.cloud.web import Hang, Reset, Response
 from tests.providers.startup_rig import BUCKET, IMAGE, MACHINE_ID, RUN, StartupRig

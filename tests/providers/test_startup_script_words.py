@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import pytest
 
-from supervisor.providers.gce.machines.startup import startup_script
+from supervisor.providers.gce.machines.instance import startup_script
 
 FUNCTIONS, _, _FLOW = startup_script().partition('mkdir -p "$ROOT/run"\n')
 TEXTS = [

@@ -11,7 +11,7 @@ from supervisor.domain.events import Event, EventKind
 from supervisor.ports.history import StoredEvent
 from supervisor.ports.notifier import DeliveryFailed, Notification
 from supervisor.ports.store import OutboxItem
-from supervisor.reconciler.delivering.deliver import FIRST_PAUSE_S, deliver
+from supervisor.reconciler.delivering.announcer import FIRST_PAUSE_S, deliver
 
 NOW = 1_000.0
 

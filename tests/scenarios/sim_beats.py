@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from supervisor.agent.life.claim import left_word, superseded
-from supervisor.agent.store.stopmarker import fresh_marker
+from supervisor.agent.store.reach import fresh_marker
 from supervisor.contract import baton as rules
 from supervisor.contract import beat_telemetry, heartbeat, runfiles
 from supervisor.contract.heartbeat import Beat

@@ -21,11 +21,10 @@ from supervisor.reconciler.acting.act import Actor
 from supervisor.reconciler.acting.jobs import Paces
 from supervisor.reconciler.acting.outcomes import Outcomes
 from supervisor.reconciler.acting.sweeping import Sweeper
-from supervisor.reconciler.delivering.deliver import deliver
+from supervisor.reconciler.delivering.announcer import deliver
 from supervisor.reconciler.observing.observe import Observer
 from supervisor.reconciler.observing.readers import Readers
-from supervisor.reconciler.observing.rotation import Rotation
-from supervisor.reconciler.observing.sampling import Sampler
+from supervisor.reconciler.observing.sampling import Rotation, Sampler
 from supervisor.reconciler.observing.worldview import Worldview
 from supervisor.reconciler.system_clock import SteadyClock
 from supervisor.reconciler.tick import Tick

@@ -72,14 +72,14 @@ def no_word_of_the_boot(*_: object) -> None:
          "supervisor.lifecycle.living.liveness.watched_since", silence_since_the_last_beat),
         ("rules/running-absent-fresh-beat", "supervisor.lifecycle.ending.machines._disagree", no_second_signal),
         ("rules/awaiting-teardown-pull", "supervisor.domain.run.Run.awaits_pull", property(nobody_waits)),
-        ("rules/awaiting-teardown-pull-and-approval", "supervisor.lifecycle.phases.teardown._must_ask", nobody_waits),
+        ("rules/awaiting-teardown-pull-and-approval", "supervisor.lifecycle.phases.finishing._must_ask", nobody_waits),
         ("cloud/asked-then-no-room-anywhere",
          "supervisor.lifecycle.phases.launching._asked", nothing_is_only_asked_for),
         ("cloud/zones-remember-losses", "supervisor.lifecycle.offers.choosing.lost_lately", losses_are_forgotten),
         ("cloud/boot-finds-no-gpu", "supervisor.lifecycle.phases.launching.word_of", no_word_of_the_boot),
         ("limits/approval-reminders", "supervisor.lifecycle.events.telling.next_reminder_at", reminded_at_every_look),
         ("limits/no-progress-row", "supervisor.lifecycle.ending.ending.ENDS_THE_RUN", "another_word"),
-        ("rules/recovering-late-beat", "supervisor.lifecycle.phases.recovering._late_beat", no_late_word),
+        ("rules/recovering-late-beat", "supervisor.lifecycle.phases.placing._late_beat", no_late_word),
     ],
 )  # fmt: skip
 def test_a_broken_rule_breaks_its_story(

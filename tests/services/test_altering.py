@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from supervisor.domain.access.callers import Caller
-from supervisor.domain.conflicts import VersionDiffers
 from supervisor.domain.errors import (
     InvalidRequest,
     Unavailable,
     UnknownPrice,
+    VersionDiffers,
 )
 from supervisor.domain.events import Event
 from supervisor.domain.run import Run

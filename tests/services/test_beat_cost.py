@@ -10,7 +10,7 @@ import pytest
 
 from supervisor.domain.findings import Check, Finding
 from supervisor.services.doctor.doctor import Surroundings, examine
-from supervisor.services.reading.beat_cost import beat_cost
+from supervisor.services.reading.cost import beat_cost
 from tests.services.bed import Bed
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "settings.md"

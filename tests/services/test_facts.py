@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from supervisor.api.shapes.runs.facts import RunFacts
+from supervisor.api.shapes.runs.attempts import RunFacts
 from supervisor.contract import runfiles
 from supervisor.domain.causes import Cause
 from supervisor.domain.errors import NotFound
 from supervisor.ports.objectstore import StoreUnavailable
 from supervisor.reconciler.acting.records import write_records
-from supervisor.services.reading.facts import show_facts
+from supervisor.services.reading.evidence import show_facts
 from tests.services.bed import Bed
 
 SPEC = {"command": ["python", "train.py", "--seed", "7"], "image": "lab/train:3"}

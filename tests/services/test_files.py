@@ -11,9 +11,8 @@ import pytest
 from supervisor.contract import baton as batons
 from supervisor.contract import runfiles
 from supervisor.contract.baton import Baton, Done, FileEntry, Pointer
-from supervisor.contract.savedresults import LeftOut, SavedFile, SavedResults, encode
+from supervisor.contract.savedresults import LeftOut, SavedFile, SavedResults, encode, manifest_sha256
 from supervisor.domain.errors import FileChanged, FileUnknown, RangeRefused, Unavailable
-from supervisor.domain.manifest import manifest_sha256
 from supervisor.domain.run import Outcome, Run
 from supervisor.domain.status import Status
 from supervisor.services.files.files import HASHED_BYTES, PAGE_MAX, list_files

@@ -12,8 +12,7 @@ from supervisor.domain.events import Event, EventKind
 from supervisor.ports.history import EventFilter, StoredEvent
 from supervisor.ports.store import StoreDown
 from supervisor.services.reading import following
-from supervisor.services.reading.following import Follower
-from supervisor.services.reading.horizon import PATIENCE_S, in_line
+from supervisor.services.reading.following import PATIENCE_S, Follower, in_line
 from tests.fakes.clock import FakeClock
 from tests.waiting import wait_for
 

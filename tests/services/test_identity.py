@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from supervisor.domain.access import tokens
-from supervisor.domain.access.callers import LOCAL, Caller, Scope
-from supervisor.domain.access.tokens import Token
+from supervisor.domain.access import callers
+from supervisor.domain.access.callers import LOCAL, Caller, Scope, Token
 from supervisor.domain.errors import Unauthorized
 from supervisor.domain.events import EventKind
 from supervisor.ports.store import StoreDown
@@ -62,7 +61,7 @@ class Desk:
         return self.identity.recall(header, "r-1") or self.identity.identify(header, "r-1")
 
     def revoke(self, token: str) -> None:
-        token_id = self.bed.store.tokens.find(tokens.digest(self.bed.store.secret, token)).token_id  # type: ignore[union-attr]
+        token_id = self.bed.store.tokens.find(callers.digest(self.bed.store.secret, token)).token_id  # type: ignore[union-attr]
         revoke(self.bed.parts, self.identity, token_id, LOCAL)
 
 
@@ -149,7 +148,7 @@ def test_every_refusal_has_the_same_words_and_no_token_in_them(
     quick: Desk, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    gone, ended, strange = quick.make(), quick.make(expires_in_s=1.0), tokens.write(b"\x01" * 32)
+    gone, ended, strange = quick.make(), quick.make(expires_in_s=1.0), callers.write(b"\x01" * 32)
     quick.revoke(gone)
     quick.bed.clock.advance(2.0)
     wrong = [
@@ -169,7 +168,7 @@ def test_every_refusal_has_the_same_words_and_no_token_in_them(
 
 
 def test_those_that_look_right_cost_one_question_each_the_mistyped_none(quick: Desk) -> None:
-    gone, ended, strange = quick.make(), quick.make(expires_in_s=1.0), tokens.write(b"\x01" * 32)
+    gone, ended, strange = quick.make(), quick.make(expires_in_s=1.0), callers.write(b"\x01" * 32)
     quick.ask(ended)
     quick.revoke(gone)
     quick.bed.clock.advance(2.0)
@@ -252,7 +251,7 @@ def test_a_token_of_another_database_is_strange_here_also_where_its_row_was_copi
     with closing(open_store(f"sqlite:///{tmp_path}/other.db", migrate=True)) as other:
         token = quick.make()
         [row] = quick.bed.store.tokens.newest(1)
-        digest = tokens.digest(quick.bed.store.secret, token)
+        digest = callers.digest(quick.bed.store.secret, token)
         other.tokens.add(row, digest, LOCAL.event(EventKind.TOKEN_CREATED, "copied"))
         elsewhere = Identity(other, FakeClock())
         refused(lambda: elsewhere.identify(f"Bearer {token}", ""))

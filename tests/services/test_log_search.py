@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.services.logs import log_search, logs
+from supervisor.services.logs import logs
 from supervisor.services.logs.logs import Part
 from tests.services.bed import Bed
 from tests.services.test_log_lines import RUN, chunk, trained
@@ -53,7 +53,7 @@ def test_many_matches_come_in_answers_that_go_on(trained: Bed) -> None:
         if not told["more"]:
             break
         told = search(trained, "hit", offset=told["next_offset"])
-        assert len(told["matches"]) <= log_search.MATCHES
+        assert len(told["matches"]) <= logs.MATCHES
     assert found == list(range(1, 501, 2))
 
 
@@ -63,12 +63,12 @@ def test_a_long_line_is_shown_around_its_match(trained: Bed) -> None:
     assert "�" not in match["text"]
     assert match["text"].lstrip("é").startswith("needlexxx")
     assert match["skipped_bytes"] + len(match["text"].encode()) + match["cut_bytes"] == 2000 + 6 + 3000
-    assert len(match["text"].encode()) <= log_search.SHOWN_BYTES
+    assert len(match["text"].encode()) <= logs.SHOWN_BYTES
 
 
 def test_a_line_without_an_end_is_searched_in_parts(trained: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is held is bounded; the places are right all the same."""
-    monkeypatch.setattr(log_search, "LINE_BYTES", 100_000)
+    monkeypatch.setattr(logs, "LINE_BYTES", 100_000)
     chunk(trained, 0, b"x" * 300_000 + b"needle" + b"x" * 300_000)
     told = search(trained, "needle")
     assert (len(told["matches"]), told["next_offset"]) == (1, 600_006)
@@ -94,6 +94,6 @@ def test_a_match_in_what_is_not_counted_has_no_number(trained: Bed) -> None:
     ]
     trained.services.logs._known.clear()
     opened = trained.services.logs.whole(RUN, "1")
-    found = log_search.Search("needle", False, 2, None)
+    found = logs.Search("needle", False, 2, None)
     found.run(opened.bytes, logs.Allowance(1000, 1.0, trained.clock.monotonic))
     assert [(match["line"], match["offset"]) for match in found.matches] == [(None, 4)]

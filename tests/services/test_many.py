@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from supervisor.domain.access.callers import Caller
-from supervisor.domain.conflicts import CountDiffers
-from supervisor.domain.errors import CursorInvalid, InvalidRequest
+from supervisor.domain.errors import CountDiffers, CursorInvalid, InvalidRequest
 from supervisor.domain.run import StopRequest
 from supervisor.domain.status import Status
 from supervisor.ports.store import RunFilter

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from supervisor.domain.machines.placement import Offer, Placement
 from supervisor.domain.policies import Limits
-from supervisor.services.plan.plan_cost import cost_json
+from supervisor.services.plan.plan_view import cost_json
 
 
 def offer(zone: str, price: float | None, on_demand: float | None = 0.75, spot: bool = True) -> Offer:

@@ -9,20 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.domain.access import tokens
-from supervisor.domain.access.callers import LOCAL, Caller, Scope
-from supervisor.domain.access.tokens import Token
+from supervisor.domain.access import callers
+from supervisor.domain.access.callers import LOCAL, Caller, Scope, Token
 from supervisor.domain.errors import Conflict, InvalidRequest, SettingsRefused, TokenNotFound
 from supervisor.services.access import tokens as service
-from supervisor.services.access.first_token import ensure
-from supervisor.services.access.tokens import TokenWish, create, listing, revoke
+from supervisor.services.access.tokens import TokenWish, create, ensure, listing, revoke
 from tests.services.bed import Bed
 
 OPS = Caller(owner="ops", actor="olga", request_id="r-7")
 
 
 def found(bed: Bed, text: str) -> Token | None:
-    return bed.store.tokens.find(tokens.digest(bed.store.secret, text))
+    return bed.store.tokens.find(callers.digest(bed.store.secret, text))
 
 
 # --- made, listed, revoked -------------------------------------------------------------------------------------------
@@ -30,7 +28,7 @@ def found(bed: Bed, text: str) -> Token | None:
 
 def test_the_text_is_told_once_and_kept_nowhere(any_bed: Bed) -> None:
     made = create(any_bed.parts, TokenWish("ci", expires_in_s=60.0, max_active_runs=4), OPS)
-    assert tokens.is_token(made["token"])
+    assert callers.is_token(made["token"])
     [shown] = listing(any_bed.parts)["tokens"]
     assert shown == {key: value for key, value in made.items() if key != "token"}
     assert (shown["owner"], shown["scopes"], shown["valid"]) == ("ops", ["runs:read", "runs:write"], True)
@@ -49,7 +47,7 @@ def test_two_tokens_are_never_the_same(bed: Bed) -> None:
 
 def test_chance_comes_in_as_an_argument(bed: Bed) -> None:
     made = create(bed.parts, TokenWish("ci"), LOCAL, lambda size: b"\x07" * size)
-    assert (made["token"], made["token_id"]) == (tokens.write(b"\x07" * 32), "tok-070707070707")
+    assert (made["token"], made["token_id"]) == (callers.write(b"\x07" * 32), "tok-070707070707")
 
 
 def test_revoking_twice_is_revoking_once(any_bed: Bed) -> None:
@@ -145,7 +143,7 @@ def test_the_next_start_leaves_everything_as_it_is(any_bed: Bed, folder: Path) -
 
 def test_a_lost_token_is_replaced_and_the_one_before_revoked(any_bed: Bed, folder: Path) -> None:
     path = folder / "admin-token"
-    for lost in (None, "", "sup_half", tokens.write(b"\x05" * 32), "\x00 garbage"):
+    for lost in (None, "", "sup_half", callers.write(b"\x05" * 32), "\x00 garbage"):
         before = started(any_bed, folder)
         path.unlink()
         if lost is not None:

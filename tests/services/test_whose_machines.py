@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor.api.shapes.runs import telemetry as schemas_telemetry
+from supervisor.api.shapes.runs import beats as schemas_telemetry
 from supervisor.api.shapes.system import health as schemas_health
 from supervisor.ports.platform import Account
 from tests.services.bed import Bed, Client

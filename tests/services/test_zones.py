@@ -9,7 +9,7 @@ import pytest
 from supervisor.domain.access.callers import LOCAL, Caller, Scope
 from supervisor.domain.machines.placement import ZoneRecord
 from supervisor.domain.status import Status
-from supervisor.services.reading.zones import zones_json
+from supervisor.services.reading.offers import zones_json
 from supervisor.services.views import rfc3339
 from supervisor.services.views.run_view import Json
 from tests.services.bed import Bed

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from supervisor.storage.engine.fifo import FifoLock
+from supervisor.storage.engine.group import FifoLock
 from tests.waiting import wait_for
 
 

@@ -8,7 +8,7 @@ from supervisor.domain.status import Status
 from supervisor.ports.store import Change, RunFilter, Sample
 from supervisor.storage.engine import retention
 from supervisor.storage.engine.statements import Statement
-from supervisor.storage.rows import lines, pages, runs
+from supervisor.storage.rows import beats, pages, runs
 from supervisor.storage.store import PART_MAX, SqlStore, open_store
 from tests.contracts.store_values import CELL, NOW, a_pulse, a_run, insert, lease_of
 
@@ -117,7 +117,7 @@ def test_few_and_many_with_a_part_of_an_id_are_found_alike(
 
 
 def test_lines_of_steps_are_seeks_in_the_key(store: SqlStore) -> None:
-    found = plan(store, lines.LINES, rows="[[1]]", parts=22).splitlines()
+    found = plan(store, beats.LINES, rows="[[1]]", parts=22).splitlines()
     of_samples = [line for line in found if "samples" in line]
     assert len(of_samples) == 4
     assert all(line.startswith("SEARCH samples USING PRIMARY KEY (run=?") for line in of_samples)

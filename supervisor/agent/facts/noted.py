@@ -3,31 +3,150 @@
 Its own thread at the lowest priority collects it, so the training never waits for it. A fact that is missing here was
 not found out, and `absent` says why; null was found out: there is none. The page of the experiment tracker is looked
 for in the first lines of the log, and the facts are written once more when it is found.
+
+The machine under the training: kernel, processor, memory, the graphics driver and its cards.
+
+Read from /proc, which containers see too. Where the driver shows nothing there (WSL, say) nvidia-smi is asked.
+
+The page of the experiment tracker, as trackers print it when a run begins: found in the first lines of the log.
+
+Only addresses that trackers themselves print are taken; a link to some documentation is none. Parameters that look like
+keys lose their value, whoever's they are.
 """
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import logging
 import os
 import re
 import shlex
+import shutil
+import subprocess
 import threading
 import time
-from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
-from supervisor.agent.facts.hostfacts import gpu_facts, host_facts
 from supervisor.agent.facts.pythonfacts import KILLED, NAMES, python_facts, words_of
-from supervisor.agent.facts.trackers import find_tracker
 from supervisor.agent.machine.gpus import names_of
 from supervisor.agent.machine.job import Job
 from supervisor.agent.machine.masking import Masker
+from supervisor.agent.machine.nvml import PROGRAM, query
 from supervisor.agent.store.reach import Store
 from supervisor.agent.watch.attention import Attention
 from supervisor.agent.watch.progress import LineTail
 from supervisor.contract import runfiles
 from supervisor.contract.stores.errors import StoreUnavailable
+
+_REST = r"[^\s\"'<>)\]}]*"
+_PAGE = re.compile(
+    "|".join(
+        (
+            r"https?://(?:[\w-]+\.)*wandb\.ai/[\w.%@-]+/[\w.%@-]+/runs/" + _REST,
+            r"https?://[^\s/]+(?:/[\w.%-]+)*/#/experiments/\d+/runs/" + _REST,  # MLflow
+            r"https?://[^\s/]+/ml/experiments/\d+/runs/" + _REST,  # MLflow on Databricks
+            r"https?://(?:www\.)?comet\.(?:com|ml)/[\w.%-]+/[\w.%-]+/[0-9a-f]{32}" + _REST,
+            r"https?://(?:app|scale)\.neptune\.ai/[\w.%-]+/[\w.%-]+/(?:e|runs|-/run)/" + _REST,
+            r"https?://huggingface\.co/spaces/[\w.%-]+/" + _REST,  # Trackio
+            r"https?://[\w-]+\.hf\.space" + _REST,  # the same
+        )
+    )
+)
+_OWN_SERVER = re.compile(r"https?://[^\s/]+/[\w.%@-]+/[\w.%@-]+/runs/" + _REST)  # Weights & Biases
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_KEY = re.compile(r"([?&#][^=&#]*(?:key|token|secret|passw|auth|sig)[^=&#]*=)[^&#]*", re.IGNORECASE)
+_USER = re.compile(r"^(https?://)[^/@]*@")
+_MASK = re.compile(r"\[secret (\w+)\]")
+MAX_CHARS = 512
+
+
+def find_tracker(line: str) -> Optional[str]:
+    """The address of the tracker's page of this run; None when this line tells none. The line is masked already:
+    what is cut off an address could keep a value in it from being found."""
+    plain = _MASK.sub(r"masked-\1", _COLOUR.sub("", line))
+    found = _PAGE.search(plain)
+    if found is None and "wandb" in plain.lower():
+        found = _OWN_SERVER.search(plain)
+    if found is None:
+        return None
+    page = _KEY.sub(r"\1removed", _USER.sub(r"\1", found.group().rstrip(".,;:!")))
+    return page[:MAX_CHARS]
+
+
+NVIDIA = "/proc/driver/nvidia"
+SMI_TIMEOUT_S = 15.0
+_VERSION = re.compile(r"Kernel Module(?: for \S+)?\s+(\d+(?:\.\d+)+)")
+
+
+def host_facts() -> Dict[str, Any]:
+    """kernel, cpu, cores (that this machine may use) and memory_bytes; what cannot be read is left out."""
+    system = os.uname()
+    found: Dict[str, Any] = {
+        "kernel": system.release,
+        "cpu": _field("/proc/cpuinfo", "model name") or system.machine,
+        "cores": len(os.sched_getaffinity(0)),
+    }
+    total = _field("/proc/meminfo", "MemTotal").split()
+    if total and total[0].isdigit():
+        found["memory_bytes"] = int(total[0]) * 1024
+    return found
+
+
+def gpu_facts(only: Optional[Sequence[str]], proc: str = NVIDIA) -> Tuple[Dict[str, Any], str]:
+    """(driver and gpus, why they are not known). `only`: indexes or UUIDs of this machine's cards; None = all.
+
+    driver None: no NVIDIA driver is loaded, and so there is no card.
+    """
+    version = None
+    try:
+        with open(os.path.join(proc, "version"), encoding="utf-8") as source:
+            version = _VERSION.search(source.read())
+    except FileNotFoundError:
+        if shutil.which(PROGRAM) is None:
+            return {"driver": None, "gpus": []}, ""
+    except OSError as error:
+        return {}, "the driver cannot be read: %s" % error
+    cards = _cards(proc)
+    if version is not None and cards:
+        return {"driver": version.group(1), "gpus": _names(cards, only)}, ""
+    return _ask_smi(only)
+
+
+def _cards(proc: str) -> List[Tuple[str, str, str]]:
+    """(index, uuid, name) in the order of the bus, as CUDA counts them."""
+    found = []
+    for number, path in enumerate(sorted(glob.glob(os.path.join(proc, "gpus", "*", "information")))):
+        found.append((str(number), _field(path, "GPU UUID"), _field(path, "Model")))
+    return found
+
+
+def _ask_smi(only: Optional[Sequence[str]]) -> Tuple[Dict[str, Any], str]:
+    try:
+        rows = query(("index", "uuid", "name", "driver_version"), SMI_TIMEOUT_S)
+        cards = [(index, uuid, name) for index, uuid, name, _ in rows]
+        return {"driver": rows[0][3], "gpus": _names(cards, only)}, ""
+    except (OSError, subprocess.SubprocessError, ValueError, IndexError) as error:
+        return {}, "nvidia-smi did not tell of the driver: %s" % error
+
+
+def _names(cards: Sequence[Tuple[str, str, str]], only: Optional[Sequence[str]]) -> List[str]:
+    return [name for index, uuid, name in cards if only is None or index in only or uuid in only]
+
+
+def _field(path: str, name: str) -> str:
+    """The first value of `name: value` in this file; "" when there is none."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as source:
+            for line in source:
+                key, colon, value = line.partition(":")
+                if colon and key.strip() == name:
+                    return value.strip()
+    except OSError:
+        pass
+    return ""
+
 
 VERSION = 1
 MAX_BYTES = 131_072

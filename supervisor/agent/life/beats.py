@@ -14,8 +14,7 @@ from supervisor.agent.life.claim import left_word, superseded, superseding
 from supervisor.agent.machine.job import Job
 from supervisor.agent.store.batonio import BatonKeeper, BatonUnreadable
 from supervisor.agent.store.push import Answer, Pusher, PushFailed
-from supervisor.agent.store.reach import Reach, Store
-from supervisor.agent.store.stopmarker import fresh_marker
+from supervisor.agent.store.reach import Reach, Store, fresh_marker
 from supervisor.agent.watch.attention import Attention
 from supervisor.agent.watch.situation import Situation
 from supervisor.contract import baton as rules

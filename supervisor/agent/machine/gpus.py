@@ -17,8 +17,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from supervisor.agent.machine import nvml
 from supervisor.agent.machine.job import Job
-from supervisor.agent.machine.nvidiasmi import NvidiaSmi
-from supervisor.agent.machine.nvml import GPU_IS_LOST, Nvml, NvmlFailed
+from supervisor.agent.machine.nvml import GPU_IS_LOST, NvidiaSmi, Nvml, NvmlFailed
 from supervisor.agent.store.patience import GaveUp
 from supervisor.contract.beat_telemetry import HARDWARE_XIDS, MAX_GPUS, Gpus
 

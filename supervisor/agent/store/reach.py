@@ -2,6 +2,10 @@
 
 `WatchedStore` passes every call on and notes each answer, "there is no such object" included; the push notes its
 answers too. An agent that has heard from neither for `cut_off_s` costs money for nobody (RULES section 4).
+
+The .stop marker: its existence is the message, its object generation says which stop it was.
+
+A marker whose generation a resume has used up is ignored everywhere (RULES section 5).
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ import os
 import time
 from typing import Callable, Iterator, Mapping, Optional, Protocol, Tuple, TypeVar, Union
 
+from supervisor.contract import runfiles
 from supervisor.contract.stores.errors import ObjectInfo, ObjectMissing, Page, PreconditionFailed
 
 T = TypeVar("T")
@@ -100,3 +105,12 @@ class WatchedStore:
             raise
         self._reach.answered()
         return result
+
+
+def fresh_marker(store: Store, run_id: str, *consumed: Optional[str]) -> Optional[str]:
+    """The marker's generation, None when there is none or it is one of `consumed`. StoreUnavailable."""
+    try:
+        generation = store.stat(runfiles.stop_marker(run_id)).generation
+    except ObjectMissing:
+        return None
+    return None if generation in consumed else generation

@@ -3,27 +3,99 @@
 It is put together from the routes, the table of operations (api/operations), the scopes (api/access), the recorded
 examples, and the words for the whole (api/document_words). Words of enums that clients meet may grow: clients must
 accept unknown ones.
+
+The examples of the document: real requests and answers, recorded by `make openapi` on the tests' bed.
+
+examples.json holds for each operation the body of one request, one answer of each good
+status, the beginning of a stream, and one refusal.
+
+The models of all bodies and answers, as the document tells them.
+
+The framework's models say two things less exactly than they check them; both are told here: the names of a mapping
+must have their form, and titles that only repeat a field's name are noise.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
 
-from supervisor.api.document import examples
-from supervisor.api.document import headers as document_headers
+from supervisor.api.document import parameters as document_headers
 from supervisor.api.document import words as document_words
 from supervisor.api.document.operation import Operation
 from supervisor.api.document.operations import OPERATIONS
 from supervisor.api.document.parameters import path_parameters, query_parameters
-from supervisor.api.document.schemas import components, reference
 from supervisor.api.errors import MEDIA_TYPE, STATUS
 from supervisor.api.shapes import answers as schemas
 from supervisor.api.wire.access import NEEDED
+
+REF = "#/components/schemas/{model}"
+
+
+def components(models: Iterable[type[BaseModel]]) -> Json:
+    """name → JSON schema, of these models and of what they are made of."""
+    by_name = sorted(set(models), key=lambda model: model.__name__)
+    _, shared = models_json_schema([(model, "validation") for model in by_name], ref_template=REF)
+    return {name: _exact(schema) for name, schema in shared["$defs"].items()}
+
+
+def reference(model: type[BaseModel]) -> Json:
+    return {"$ref": REF.format(model=model.__name__)}
+
+
+def _exact(part: Any) -> Any:
+    if isinstance(part, list):
+        return [_exact(one) for one in part]
+    if not isinstance(part, dict):
+        return part
+    told = {
+        key: _exact(value) for key, value in part.items() if not (key == "title" and isinstance(value, str))
+    }
+    if "patternProperties" in told and "additionalProperties" not in told:
+        [(pattern, value)] = told.pop("patternProperties").items()
+        told["additionalProperties"] = value
+        told["propertyNames"] = {**told.get("propertyNames", {}), "pattern": pattern}
+    return told
+
+
+STORED = Path(__file__).with_name("examples.json")
+
+
+@cache
+def _all() -> Json:
+    found: Json = json.loads(STORED.read_text(encoding="utf-8")) if STORED.exists() else {}
+    return found
+
+
+def put_into(told: Json, operation: str) -> None:
+    """The examples of one operation, beside the schemas that they follow."""
+    example = _all().get(operation, {})
+    if "request" in example:
+        for content in told["requestBody"]["content"].values():
+            content["example"] = example["request"]
+    for status, answer in example.get("answers", {}).items():
+        _put(told["responses"].get(status, {}), answer)
+    if "stream" in example:
+        _put(told["responses"]["200"], example["stream"])
+    refusal = example.get("refusal")
+    if refusal is not None:
+        _put(told["responses"].get(str(refusal["status"]), {}), refusal)
+
+
+def _put(answer: Json, value: object) -> None:
+    """A text is an example of a stream or of a page of text, all else of JSON."""
+    for media_type, content in answer.get("content", {}).items():
+        if media_type.startswith("text/") == isinstance(value, str) and value is not None:
+            content["example"] = value
+
 
 __all__ = ["OPERATIONS", "document"]
 Json = dict[str, Any]
@@ -81,7 +153,7 @@ def _tell(told: Json, method: str, name: str) -> None:
     for status, answer in answers.items():
         answer["headers"] = document_headers.answer_headers(int(status), operation.sends)
     told["responses"] = dict(sorted(answers.items()))
-    examples.put_into(told, name)
+    put_into(told, name)
 
 
 def _codes(operation: Operation, method: str, name: str) -> list[str]:

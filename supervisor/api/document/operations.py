@@ -10,27 +10,27 @@ from collections.abc import Mapping
 
 from supervisor.api.document.operation import Operation
 from supervisor.api.shapes import answers as schemas
-from supervisor.api.shapes import bodies, log_query, submit_query
+from supervisor.api.shapes import bodies, queries
 from supervisor.api.shapes.runs import attempts as schemas_attempts
+from supervisor.api.shapes.runs import attempts as schemas_evidence
+from supervisor.api.shapes.runs import attempts as schemas_facts
 from supervisor.api.shapes.runs import beats as schemas_beats
+from supervisor.api.shapes.runs import beats as schemas_telemetry
 from supervisor.api.shapes.runs import changes as schemas_changes
-from supervisor.api.shapes.runs import code as schemas_code
-from supervisor.api.shapes.runs import cost as schemas_cost
-from supervisor.api.shapes.runs import evidence as schemas_evidence
-from supervisor.api.shapes.runs import facts as schemas_facts
+from supervisor.api.shapes.runs import files as schemas_code
 from supervisor.api.shapes.runs import files as schemas_files
-from supervisor.api.shapes.runs import logs as schemas_logs
+from supervisor.api.shapes.runs import files as schemas_logs
+from supervisor.api.shapes.runs import plan as schemas_cost
 from supervisor.api.shapes.runs import plan as schemas_plan
-from supervisor.api.shapes.runs import specs as schemas_specs
-from supervisor.api.shapes.runs import telemetry as schemas_telemetry
-from supervisor.api.shapes.system import gpus as schemas_gpus
+from supervisor.api.shapes.runs import plan as schemas_specs
 from supervisor.api.shapes.system import health as schemas_health
 from supervisor.api.shapes.system import imports as schemas_import
+from supervisor.api.shapes.system import machines as schemas_gpus
 from supervisor.api.shapes.system import machines as schemas_machines
-from supervisor.api.shapes.system import prices as schemas_prices
+from supervisor.api.shapes.system import offers as schemas_prices
+from supervisor.api.shapes.system import offers as schemas_zones
 from supervisor.api.shapes.system import tokens as schemas_tokens
 from supervisor.api.shapes.system import webhooks as schemas_webhooks
-from supervisor.api.shapes.system import zones as schemas_zones
 
 KEYED = "IDEMPOTENCY_KEY_REUSED IDEMPOTENCY_KEY_IN_FLIGHT "
 SPEC = (
@@ -48,7 +48,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "submit_run": Operation(
         {201: schemas.SubmittedRun, 200: schemas.SubmittedRun},
         bodies.SubmitBody,
-        submit_query.SubmitParameters,
+        queries.SubmitParameters,
         also=schemas_plan.Plan,
         refuses=SPEC + KEYED + "RUN_ACTIVE RUN_ID_TAKEN OLD_RUN_THERE",
         takes=("Idempotency-Key",),
@@ -109,7 +109,7 @@ OPERATIONS: Mapping[str, Operation] = {
     ),
     "read_log": Operation(
         {200: schemas_logs.LogText},
-        query=log_query.LogParameters,
+        query=queries.LogParameters,
         also=schemas_logs.LogMatches,
         refuses="RUN_NOT_FOUND FILES_PURGED",
         sends=("X-Next-Offset",),

@@ -1,16 +1,27 @@
 """The bodies and query parameters that are accepted, and how they are read: strictly, and with a hint at a misspelling.
 
 What is refused is named by a JSON pointer and a reason; the value that was sent is never repeated.
+
+Parameters that take a word out of a list; a misspelt one is answered with its nearest.
+
+Times in a query: RFC 3339 with an offset, and nothing else. The framework would take a bare number for seconds.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from datetime import datetime
+from difflib import get_close_matches
+from enum import StrEnum
 from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import Request
 from pydantic import (
+    AfterValidator,
+    AwareDatetime,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     FiniteFloat,
@@ -20,13 +31,50 @@ from pydantic import (
 
 from supervisor.api.errors import UnsupportedMediaType
 from supervisor.api.shapes.body_reasons import refusal
-from supervisor.api.shapes.known_words import KindWord, StatusWord
-from supervisor.api.shapes.moments import Moment
 from supervisor.api.shapes.run_spec import Names, RunSpec, SecondsOrZero, Strict
 from supervisor.domain.access.callers import Caller
 from supervisor.domain.access.plaintext import PROSE
 from supervisor.domain.errors import InvalidRequest
+from supervisor.domain.events import EventKind
+from supervisor.domain.status import Status
 from supervisor.ports.store import RunFilter
+
+_FORM = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
+
+
+def _as_written(value: object) -> object:
+    if not isinstance(value, str) or _FORM.fullmatch(value) is None:
+        raise ValueError("must be a time such as 2026-01-31T12:00:00Z")
+    return value
+
+
+Moment = Annotated[AwareDatetime, BeforeValidator(_as_written)]
+
+
+def _one_of(words: type[StrEnum], what: str) -> Callable[[str], str]:
+    known = [str(word) for word in words]
+
+    def checked(word: str) -> str:
+        if word not in known:
+            near = get_close_matches(word, known, n=1, cutoff=0.6)
+            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
+            raise ValueError(f"is not {what}; {hint}")
+        return word
+
+    return checked
+
+
+StatusWord = Annotated[
+    str,
+    AfterValidator(_one_of(Status, "a status")),
+    Field(json_schema_extra={"enum": [str(status) for status in Status]}),
+]
+KindWord = Annotated[
+    str,
+    AfterValidator(_one_of(EventKind, "a kind of event")),
+    Field(json_schema_extra={"enum": [str(kind) for kind in EventKind]}),
+]
+
 
 NAMED_MAX = 200  # runs in one filter: an address that every proxy lets pass holds no more
 JSON = "application/json"

@@ -17,8 +17,7 @@ from supervisor.services.logs.logs import Logs
 from supervisor.services.machines.gpus import Gpus
 from supervisor.services.parts import Parts
 from supervisor.services.plan.plan import Asking, Preview, nothing_sent
-from supervisor.services.reading.health import LoopView
-from supervisor.services.reading.meta import About
+from supervisor.services.reading.health import About, LoopView
 from supervisor.services.reading.queries import Live, Queries, nobody_live
 from supervisor.services.reading.watching import Readings
 from supervisor.services.runs.dev import Dev

@@ -8,7 +8,7 @@ from supervisor.api.wire.deps import Services
 from supervisor.api.wire.door import BODY_MAX_BYTES
 from supervisor.contract.bundle import MAX_GZIP_BYTES
 from supervisor.services.reading import queries, series
-from supervisor.services.reading.meta import About
+from supervisor.services.reading.health import About
 from supervisor.services.runs import many
 from supervisor.services.runs.altering import LABELS_MAX
 

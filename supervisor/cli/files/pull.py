@@ -27,7 +27,7 @@ from supervisor.cli.finding import choose_run
 from supervisor.cli.options import not_empty, run_argument, server_options
 from supervisor.cli.words import safe
 from supervisor.contract.baton import FileEntry
-from supervisor.domain.manifest import manifest_sha256
+from supervisor.contract.savedresults import manifest_sha256
 from supervisor.wording.figures import plural, size_text
 
 KINDS = ("results", "checkpoints", "logs", "evidence", "code")

@@ -12,8 +12,7 @@ from supervisor.cli.exits import FAILED
 from supervisor.cli.options import output_option, server_options
 from supervisor.cli.views.runs import where
 from supervisor.cli.words import safe
-from supervisor.wording.figures import DASH, plural
-from supervisor.wording.optional_figures import duration, money
+from supervisor.wording.figures import DASH, duration, money, plural
 
 TITLES = ("MACHINE", "WHERE", "STATE", "AGE", "RUN", "ATT", "$/H", "WHAT FOR")
 MISSING_NAMED = 3

@@ -10,8 +10,7 @@ from supervisor.cli import output
 from supervisor.cli.client import Client, Json
 from supervisor.cli.options import output_option, server_options
 from supervisor.cli.words import safe
-from supervisor.wording.figures import DASH
-from supervisor.wording.optional_figures import duration, epoch, money
+from supervisor.wording.figures import DASH, duration, epoch, money
 
 TITLES = ("ZONE", "SHAPE", "STATE", "MACHINES", "LOST", "$/H", "WHY")
 

@@ -15,8 +15,7 @@ from supervisor.cli.files.codedir import settle_code
 from supervisor.cli.finding import TERMINAL, choose_run, machines_here
 from supervisor.cli.options import output_option, run_argument, run_filters, server_options
 from supervisor.cli.words import safe
-from supervisor.wording.figures import plural
-from supervisor.wording.optional_figures import money
+from supervisor.wording.figures import money, plural
 
 POLL_S = 0.5
 YES = click.option("-y", "--yes", is_flag=True, help="Do not ask.")

@@ -12,8 +12,7 @@ from supervisor.cli.client import Client, Json, pages, run_path
 from supervisor.cli.options import list_filters, not_empty, output_option, server_options
 from supervisor.cli.views import runs as views
 from supervisor.cli.words import safe
-from supervisor.wording.figures import DASH, plural, size_text
-from supervisor.wording.optional_figures import money
+from supervisor.wording.figures import DASH, money, plural, size_text
 
 TITLES = ("RUN", "ATT", "COST", "ON-DEMAND", "NOW", "RESULTS", "CHECKPOINTS", "REST", "A MONTH")
 REST = ("logs", "evidence", "other")

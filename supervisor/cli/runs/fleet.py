@@ -17,8 +17,7 @@ from supervisor.cli.finding import TERMINAL
 from supervisor.cli.machines.machines import rate
 from supervisor.cli.words import safe
 from supervisor.domain.status import ACTIVE
-from supervisor.wording.figures import DASH
-from supervisor.wording.optional_figures import money
+from supervisor.wording.figures import DASH, money
 
 POLL_S = 3.0
 MOST = 100_000

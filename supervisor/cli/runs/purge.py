@@ -15,7 +15,7 @@ from supervisor.cli.options import not_empty, output_option, server_options
 from supervisor.cli.runs.control import show_change
 from supervisor.cli.runs.cost import stored_line
 from supervisor.cli.words import safe
-from supervisor.wording.optional_figures import count
+from supervisor.wording.figures import count
 
 POLL_S = 5.0
 STUCK_S = 60.0  # without one file less: nobody deletes any more

@@ -13,9 +13,16 @@ from supervisor.cli.finding import TERMINAL, choose_run
 from supervisor.cli.options import list_filters, output_option, run_argument, server_options
 from supervisor.cli.output import emit, note, paragraph, suggest
 from supervisor.cli.views import runs as views
-from supervisor.cli.views.evidence import evidence_lines, last_failure
-from supervisor.cli.views.show import account_lines, beat_lines, files_lines, machine_lines, spec_text
-from supervisor.cli.views.telemetry import telemetry_lines
+from supervisor.cli.views.runs import telemetry_lines
+from supervisor.cli.views.show import (
+    account_lines,
+    beat_lines,
+    evidence_lines,
+    files_lines,
+    last_failure,
+    machine_lines,
+    spec_text,
+)
 from supervisor.cli.words import safe, safe_log
 
 

@@ -21,7 +21,7 @@ from supervisor.cli.runs.runs import next_command, release_command
 from supervisor.cli.views import runs as views
 from supervisor.cli.words import bar, safe
 from supervisor.domain.events import ROUTINE
-from supervisor.wording.optional_figures import percent
+from supervisor.wording.figures import percent
 
 POLL_S = 1.0
 NEEDS_YOU = "needs you"  # a next action of the API

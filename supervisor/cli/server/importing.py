@@ -18,8 +18,7 @@ from supervisor.cli.exits import Problem, Unreachable
 from supervisor.cli.options import not_empty, output_option, server_options
 from supervisor.cli.runs.specfile import read_spec
 from supervisor.cli.words import safe
-from supervisor.wording.figures import plural, size_text
-from supervisor.wording.optional_figures import count
+from supervisor.wording.figures import count, plural, size_text
 
 POLL_S = 5.0
 PATH = "/v1/imports"

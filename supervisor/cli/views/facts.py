@@ -9,8 +9,7 @@ from supervisor.cli.client import Json
 from supervisor.cli.output import columns
 from supervisor.cli.words import safe
 from supervisor.lifecycle.evidence.facts import as_text
-from supervisor.wording.figures import DASH, plural
-from supervisor.wording.optional_figures import count
+from supervisor.wording.figures import DASH, count, plural
 
 NONE = "none"
 HASH_CHARS = 12

@@ -16,8 +16,7 @@ import click
 from supervisor.cli import output
 from supervisor.cli.client import Client, Json
 from supervisor.cli.words import safe
-from supervisor.wording.figures import DASH, age_text, plural, size_text
-from supervisor.wording.optional_figures import duration, epoch, money
+from supervisor.wording.figures import DASH, age_text, duration, epoch, money, plural, size_text
 
 MARKS = {"ok": ("✔", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red")}
 OLD_DAYS = 30  # a price that was read longer ago is shown with its age

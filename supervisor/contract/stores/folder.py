@@ -6,6 +6,8 @@ earlier one of that key, deleted ones included (the lock file's own time remembe
 fsync; then, under the key's lock, compare, sidecar (metadata), rename; then fsync of the folder. A kill at any point
 leaves the old object or the new one. A marker file tells a store from the empty folder of a disk that is not mounted.
 `updated` is the inode's ctime: the file system's own clock, which no writer can set.
+
+What the system's errors mean for a store in a folder: absent, full, in the way, or no clear answer at all.
 """
 
 from __future__ import annotations
@@ -20,13 +22,14 @@ from typing import Callable, ContextManager, Iterator, List, Mapping, Optional, 
 from urllib.parse import unquote, urlsplit
 
 from supervisor.contract.stores import durable
-from supervisor.contract.stores.answers import answering
 from supervisor.contract.stores.errors import (
     ABSENT,
     MAX_PAGE,
     ObjectInfo,
+    ObjectMissing,
     Page,
     PreconditionFailed,
+    StoreFull,
     StoreUnavailable,
     check_key,
     check_metadata,
@@ -35,6 +38,36 @@ from supervisor.contract.stores.errors import (
 )
 from supervisor.contract.stores.sidecars import Sidecars, key_hash
 from supervisor.contract.stores.walking import LOCKS, MARKER, META, RESERVED, TMP, check_free, keys_under
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+@contextmanager
+def answering(root: str, marker: str, verb: str, key: str) -> Iterator[None]:
+    """Turn errors of the system into the store's, saying what was to be done (`verb`) with which object.
+
+    A file that is not there means ObjectMissing to the verb "read" alone, and only while the store's marker is there.
+    """
+    doing = "object store %s: cannot %s %r" % (root, verb, key)
+    try:
+        yield
+    except FileNotFoundError as error:
+        if not os.path.exists(marker):
+            raise StoreUnavailable("%s: there is no object store (is its disk mounted?)" % doing) from error
+        if verb == "read":
+            raise ObjectMissing(key) from None
+        raise StoreUnavailable("%s: %s" % (doing, error.strerror)) from error
+    except (NotADirectoryError, IsADirectoryError) as error:
+        text = "%s: a file lies in the place of a folder, or a folder in that of a file" % doing
+        raise StoreUnavailable(text) from error
+    except BlockingIOError as error:
+        raise StoreUnavailable("%s: another writer has held its lock for too long" % doing) from error
+    except OSError as error:
+        if error.errno in _FULL:
+            text = "%s: no space or no inodes left; the object is as it was, free some space" % doing
+            raise StoreFull(text) from error
+        raise StoreUnavailable("%s: %s" % (doing, error.strerror or error)) from error
+
 
 _MARKER_TEXT = b"An object store of Spot Supervisor. Without this file the store counts as not mounted.\n"
 _ORPHAN_S = 3600.0  # a temporary file this old has lost its writer

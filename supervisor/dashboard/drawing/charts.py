@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 from supervisor.dashboard.drawing import axis, plot
 from supervisor.dashboard.public_api import Json
-from supervisor.wording.figures import plural
-from supervisor.wording.optional_figures import epoch
+from supervisor.wording.figures import epoch, plural
 
 SMALL_PX, LARGE_PX = 110.0, 190.0
 MARKS_X, MARKS_Y = 5, 4

@@ -14,8 +14,7 @@ from typing import Any
 from supervisor.dashboard.drawing.axis import time_marks
 from supervisor.dashboard.words import whole_time
 from supervisor.domain.status import TERMINAL
-from supervisor.wording.figures import DASH, age_text, count_text
-from supervisor.wording.optional_figures import epoch
+from supervisor.wording.figures import DASH, age_text, count_text, epoch
 
 Json = Mapping[str, Any]
 NEWEST = 12  # bars that are shown where nobody asks for all

@@ -18,7 +18,7 @@ from supervisor.dashboard.drawing import charts
 from supervisor.dashboard.public_api import Api, Json
 from supervisor.dashboard.words import moment_text
 from supervisor.domain.status import TERMINAL
-from supervisor.wording.optional_figures import epoch
+from supervisor.wording.figures import epoch
 
 POINTS = 240  # as many as a line that nobody can point at needs
 SCRIPTS = ("uPlot.iife.min.js", "uPlot.min.css")

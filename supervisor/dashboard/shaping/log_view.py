@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 from markupsafe import Markup
 
 from supervisor.dashboard.shaping import ansi
-from supervisor.wording.optional_figures import percent
+from supervisor.wording.figures import percent
 
 WINDOW = 500  # lines of a page
 LIMIT_BYTES = 1_048_576

@@ -15,8 +15,7 @@ from markupsafe import Markup
 from supervisor.dashboard.drawing.sparkline import Spark, spark
 from supervisor.dashboard.words import Look, ago, spent, status_look, what_next
 from supervisor.domain.status import TERMINAL
-from supervisor.wording.figures import DASH, age_text, money_text, plural
-from supervisor.wording.optional_figures import count, percent
+from supervisor.wording.figures import DASH, age_text, count, money_text, percent, plural
 
 LABELS_SHOWN = 3
 LABEL_CHARACTERS = 28  # of one label; the whole is in its title

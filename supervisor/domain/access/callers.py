@@ -2,10 +2,20 @@
 
 A scope says what a caller may do, the owner whose runs he may do it to. `admin` includes every scope and every owner.
 Where nobody is asked who he is (a loopback server that was told to trust its computer), everybody is `LOCAL`.
+
+Tokens: how they are written, what of them is kept, and whom one stands for.
+
+A token is `sup_`, 32 random bytes as URL-safe text, and a checksum (CRC-32, URL-safe text). The checksum tells a
+mistyped token from a strange one without asking the database, and lets scanners for leaked secrets be sure. Kept is
+only its HMAC-SHA256, keyed by a secret of the database: a stolen table is worth nothing, nor are rows moved elsewhere.
 """
 
 from __future__ import annotations
 
+import base64
+import hmac
+import re
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -78,3 +88,66 @@ class Caller:
 
 
 LOCAL = Caller()
+
+
+PREFIX = "sup_"
+RANDOM_BYTES = 32
+_FORM = re.compile(r"(sup_[A-Za-z0-9_-]{43})([A-Za-z0-9_-]{6})\Z")
+NAME_RULE = "a letter or digit, then up to 62 letters, digits, dots, dashes, underscores or @"
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,62}\Z")
+TAKEN_NAMES = frozenset(
+    {"supervisor"}
+)  # what the supervisor does by itself stands in the history under this name
+OF_FOLDER = (
+    "supervisor at "  # `created_by` of the admin token of a data folder begins so; no actor's name does
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """What is known of a token; itself it is nowhere. `name` stands in the history. Times are epoch seconds; None:
+    never expires, never used, not revoked, no limit of runs."""
+
+    token_id: str
+    name: str
+    owner: str
+    scopes: frozenset[Scope]
+    created_at: float
+    created_by: str
+    expires_at: float | None = None
+    max_active_runs: int | None = None
+    last_used_at: float | None = None
+    revoked_at: float | None = None
+
+    def valid(self, now: float) -> bool:
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+    def caller(self, request_id: str) -> Caller:
+        return Caller(self.owner, self.name, self.scopes, self.token_id, request_id, self.max_active_runs)
+
+
+def write(random: bytes) -> str:
+    """The token made of RANDOM_BYTES random bytes."""
+    if len(random) != RANDOM_BYTES:
+        raise ValueError(f"a token is made of {RANDOM_BYTES} bytes")
+    text = PREFIX + _text(random)
+    return text + _checksum(text)
+
+
+def is_token(text: str) -> bool:
+    """Written as a token is, its checksum right. Whether anybody made it only the database knows."""
+    found = _FORM.match(text)
+    return found is not None and _checksum(found.group(1)) == found.group(2)
+
+
+def digest(secret: str, token: str) -> str:
+    """What the database keeps: 64 hex digits. `secret`: the database's own, in hex."""
+    return hmac.digest(bytes.fromhex(secret), b"token:" + token.encode(), "sha256").hex()
+
+
+def _checksum(text: str) -> str:
+    return _text(zlib.crc32(text.encode()).to_bytes(4, "big"))
+
+
+def _text(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).decode().rstrip("=")

@@ -1,11 +1,22 @@
 """Texts that are secrets by their looks: the makers' own beginnings, and a value behind a name that says what it is.
 
 What is refused in a spec and what is hidden in a log are judged by the same table.
+
+Names of variables that say that they hold a secret: no training inherits one that it has not asked for.
 """
 
 from __future__ import annotations
 
 import re
+
+_WORDS = re.compile(
+    r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|COOKIE|_PAT$|_PWD$|_DSN$|^PASS$|_PASS$", re.IGNORECASE
+)
+
+
+def looks_secret(name: str) -> bool:
+    return _WORDS.search(name) is not None
+
 
 _NAME = "(API[-_]?KEY|ACCESS[-_]KEY|TOKEN|SECRET|PASSW(OR)?D)"
 _CHAR = "[A-Za-z0-9+/=_.-]"

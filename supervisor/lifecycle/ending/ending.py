@@ -19,9 +19,8 @@ from supervisor.domain.spending import attempt_cost_usd, on_demand_usd, training
 from supervisor.domain.status import Status
 from supervisor.domain.world import World
 from supervisor.lifecycle.decision import Decision, moved, tell
-from supervisor.lifecycle.living.hindsight import reached
-from supervisor.lifecycle.offers.choosing import NoOffer, after_loss, choose, refused_lately
-from supervisor.lifecycle.offers.escalation import with_preemption
+from supervisor.lifecycle.living.checkpoints import reached
+from supervisor.lifecycle.offers.choosing import NoOffer, after_loss, choose, refused_lately, with_preemption
 from supervisor.wording.figures import ended
 from supervisor.wording.forecast import due_text
 from supervisor.wording.sentences.attempt import ended_text, kept_text, ran_s, steps_lost

@@ -38,6 +38,7 @@ from supervisor.lifecycle.ending import machines
 from supervisor.lifecycle.ending.ending import End, end_attempt
 from supervisor.lifecycle.ending.lastwords import word_of
 from supervisor.lifecycle.ending.torn import mended
+from supervisor.lifecycle.living.checkpoints import begun_from_nothing
 from supervisor.lifecycle.living.liveness import (
     beat_of,
     follow,
@@ -49,7 +50,6 @@ from supervisor.lifecycle.living.liveness import (
     with_times,
 )
 from supervisor.lifecycle.living.overriding import done_elsewhere, done_of, heed_marker
-from supervisor.lifecycle.living.rejections import begun_from_nothing
 from supervisor.lifecycle.offers.choosing import NoOffer, lessons_of, run_pause_s, without_failures
 from supervisor.lifecycle.phases.beginning import begin_attempt, obtained, trains_event
 from supervisor.lifecycle.phases.placing import blind_start, place, wait

@@ -2,6 +2,8 @@
 
 Stop wins over every start; nothing is started while the object store, which carries the stop marker and the baton,
 cannot be read. The zone is chosen last, so that a limit or a finished attempt is seen first.
+
+Between two attempts: late words of the ended one are heard, then the next zone is chosen (placing).
 """
 
 from __future__ import annotations
@@ -23,9 +25,9 @@ from supervisor.lifecycle.decision import Decision, held, moved, tell, unchanged
 from supervisor.lifecycle.ending.retiring import next_due
 from supervisor.lifecycle.ending.torn import ask_to_mend, is_torn, mended
 from supervisor.lifecycle.living.limits import limit_passed, next_limit_at
+from supervisor.lifecycle.living.liveness import beat_of
 from supervisor.lifecycle.living.overriding import done_elsewhere, done_of, heed_marker
-from supervisor.lifecycle.offers.choosing import NoOffer, is_paused
-from supervisor.lifecycle.offers.escalation import why
+from supervisor.lifecycle.offers.choosing import NoOffer, is_paused, why
 from supervisor.lifecycle.offers.pinning import pinned
 from supervisor.lifecycle.offers.queueing import place_of
 from supervisor.lifecycle.phases.stopping import begin_stopping
@@ -221,3 +223,44 @@ def next_try(run: Run, offer: Offer, world: World, now: float) -> Try:
 
 def _soonest(*times: float | None) -> float | None:
     return min((at for at in times if at is not None), default=None)
+
+
+def recover(run: Run, obs: Observation, world: World, now: float) -> Decision:
+    """A late beat may bring the last checkpoint, or the news that the work is done; it never revives the attempt."""
+    heeded = heed_marker(run, obs, now)
+    if heeded.stop is not None and run.retiring:
+        return begin_stopping(heeded, now)
+    run, events, finished = _late_beat(heeded, obs)
+    if finished and obs.baton is NOT_READ:
+        return Decision(run, events, wants=frozenset({BATON}))
+    decision = place(run, obs, world, now)
+    return replace(decision, events=(*events, *decision.events)) if events else decision
+
+
+def _late_beat(run: Run, obs: Observation) -> tuple[Run, tuple[Event, ...], bool]:
+    """(run with what the beat taught, events, whether the command says it finished)."""
+    attempt = run.attempt
+    beat = beat_of(obs.beat, attempt.launch_id) if attempt is not None else None
+    if attempt is None or beat is None:
+        return run, (), False
+    value = beat.value
+    finished = value.exit is not None and value.exit.work_done
+    newer = value.checkpoint_step is not None and value.checkpoint_step > (
+        attempt.step_kept if attempt.step_kept is not None else -1
+    )
+    last = (
+        value.step if value.step is not None and value.step > (attempt.step_last or 0) else attempt.step_last
+    )
+    if not newer and last == attempt.step_last:
+        return run, (), finished
+    kept = value.checkpoint_step if newer else attempt.step_kept
+    steps = [step for step in (run.checkpoint_step, kept) if step is not None]
+    after = replace(
+        run,
+        attempt=replace(attempt, step_kept=kept, step_last=last),
+        checkpoint_step=max(steps, default=None),
+    )
+    if not newer:
+        return after, (), finished
+    text = f"A late beat of attempt {attempt.number}: checkpoint {kept:,} is safe."
+    return after, (tell(EventKind.LATE_BEAT, text, checkpoint_step=kept),), finished

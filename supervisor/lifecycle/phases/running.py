@@ -21,6 +21,7 @@ from supervisor.lifecycle.ending import machines
 from supervisor.lifecycle.ending.ending import End, end_attempt
 from supervisor.lifecycle.ending.exits import gpu_fault
 from supervisor.lifecycle.ending.lastwords import word_of
+from supervisor.lifecycle.living.checkpoints import begun_from_nothing, heed_rejection
 from supervisor.lifecycle.living.limits import next_limit_at
 from supervisor.lifecycle.living.liveness import (
     beat_of,
@@ -32,7 +33,6 @@ from supervisor.lifecycle.living.liveness import (
     with_times,
 )
 from supervisor.lifecycle.living.overriding import heed_marker, stopped_by
-from supervisor.lifecycle.living.rejections import begun_from_nothing, heed_rejection
 from supervisor.lifecycle.phases.stopping import begin_stopping, stop_for_limit
 
 

@@ -22,8 +22,8 @@ from supervisor.providers.gce.advice.advice import chances
 from supervisor.providers.gce.advice.advising import advise
 from supervisor.providers.gce.advice.data_places import DataPlaces
 from supervisor.providers.gce.calls.account import Whose
-from supervisor.providers.gce.calls.answering import clear_answers
 from supervisor.providers.gce.calls.clients import Compute
+from supervisor.providers.gce.calls.errors import clear_answers
 from supervisor.providers.gce.config import GceConfig
 from supervisor.providers.gce.machines import consoles
 from supervisor.providers.gce.machines.history import history

@@ -36,9 +36,8 @@ from supervisor.ports.provider import (
     ProviderUnavailable,
 )
 from supervisor.providers.gce.advice.advice import Advice
-from supervisor.providers.gce.calls.answering import clear_answers
 from supervisor.providers.gce.calls.clients import Compute
-from supervisor.providers.gce.calls.errors import ApiError
+from supervisor.providers.gce.calls.errors import ApiError, clear_answers
 from supervisor.providers.gce.calls.retry import Retry
 from supervisor.providers.gce.config import GCE, GceConfig
 from supervisor.providers.gce.machines import secrets
@@ -48,7 +47,7 @@ from supervisor.providers.gce.machines.machine import STATES, machine_of, shape_
 from supervisor.providers.gce.machines.parcel import ParcelPost
 from supervisor.providers.gce.machines.records import Records
 from supervisor.providers.gce.machines.releasing import Releaser
-from supervisor.providers.gce.prices.cards import gpus
+from supervisor.providers.gce.prices.machine_facts import gpus
 from supervisor.providers.gce.traits import TRAITS
 from supervisor.telemetry import logs as telemetry
 

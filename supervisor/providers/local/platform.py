@@ -1,8 +1,15 @@
-"""What this computer can tell a person beside its machines: not much, for nobody rents it out."""
+"""What this computer can tell a person beside its machines: not much, for nobody rents it out.
+
+What a launch on this computer would start: the agent beside the training, in a folder of its own.
+
+Nothing is made. Of the environment the names are told, never a value: the service's own variables are among it.
+"""
 
 from __future__ import annotations
 
 import codecs
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +26,23 @@ from supervisor.ports.platform import (
     PriceTold,
 )
 from supervisor.ports.provider import LaunchRequest, NotSupported
-from supervisor.providers.local.previewing import preview
+from supervisor.providers.local.secrets import variables, without_secrets
+
+
+def preview(data_dir: Path, request: LaunchRequest) -> Mapping[str, object]:
+    """`argv`: the agent's; `job`: what it reads; `environment`: names of what it inherits and gets, secrets left out;
+    `secrets`: name -> reference."""
+    folder = data_dir.resolve() / "machines" / request.name
+    inherited = without_secrets(os.environ, variables(request.secrets.values()))
+    return {
+        "kind": "process",
+        "argv": [sys.executable, str(folder / "agent.pyz"), str(folder)],
+        "folder": str(folder),
+        "environment": sorted({*inherited, "SPOT_MACHINE", "SPOT_MACHINE_DIR"}),
+        "job": {**request.job, "name": request.name, "zone": request.placement.zone},
+        "secrets": dict(request.secrets),
+    }
+
 
 if TYPE_CHECKING:
     from supervisor.providers.local.provider import LocalProvider

@@ -13,7 +13,7 @@ import os
 import stat
 from collections.abc import Collection, Iterable, Mapping
 
-from supervisor.domain.access.secret_names import looks_secret
+from supervisor.domain.access.secret_texts import looks_secret
 from supervisor.ports.provider import SecretRefused
 
 FILE_BYTES = 65536

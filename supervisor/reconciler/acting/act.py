@@ -4,10 +4,13 @@ Each action is named by (run, launch, action, machine): while one of that name i
 that may take long have threads of their own: a hundred launches do not keep a machine billing that is to go. Every
 worker checks the lease's monotonic deadline, and before a Launch the stop state, immediately before the call. What an
 action learns goes to `outcomes`; what fails unclearly is logged and derived again by the next tick.
+
+The results that `done` names, compared with what the store really holds: size and sha256 of every file.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import threading
 from collections.abc import Callable, Mapping
@@ -16,8 +19,9 @@ from dataclasses import dataclass, field
 from typing import get_args
 
 from supervisor.contract import runfiles
-from supervisor.contract.baton import BatonRefused
+from supervisor.contract.baton import BatonRefused, Done, FileEntry
 from supervisor.contract.identifiers import parse_launch_id
+from supervisor.contract.savedresults import manifest_sha256
 from supervisor.domain.actions import (
     Action,
     AskAgentToStop,
@@ -31,10 +35,11 @@ from supervisor.domain.actions import (
     VerifyResults,
     WriteStopMarker,
 )
+from supervisor.domain.observation import Verification
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.ports.clock import Clock
-from supervisor.ports.objectstore import ObjectStore, StoreUnavailable
+from supervisor.ports.objectstore import ObjectMissing, ObjectStore, StoreUnavailable
 from supervisor.ports.provider import (
     NotSupported,
     Provider,
@@ -48,9 +53,32 @@ from supervisor.reconciler.acting.jobs import Paces
 from supervisor.reconciler.acting.launches import Launcher
 from supervisor.reconciler.acting.outcomes import Outcomes
 from supervisor.reconciler.acting.records import write_records
-from supervisor.reconciler.acting.verify import verify
 from supervisor.telemetry import logs as telemetry
 from supervisor.telemetry import metrics
+
+
+def verify(objects: ObjectStore, done: Done) -> Verification:
+    """Raises StoreUnavailable when the store gives no clear answer: then nothing is known, and it is tried again."""
+    problems = [
+        problem for entry in done.results if (problem := _problem(objects, done.prefix + entry.name, entry))
+    ]
+    return Verification(done.launch_id, manifest_sha256(done.results), done.results, tuple(problems))
+
+
+def _problem(objects: ObjectStore, key: str, entry: FileEntry) -> str | None:
+    digest, size = hashlib.sha256(), 0
+    try:
+        for block in objects.read(key):
+            digest.update(block)
+            size += len(block)
+    except ObjectMissing:
+        return f"{entry.name} is missing"
+    if size != entry.size:
+        return f"{entry.name} has {size} bytes, {entry.size} were written"
+    if digest.hexdigest() != entry.sha256:
+        return f"{entry.name} has another sha256 than was written"
+    return None
+
 
 log = logging.getLogger(__name__)
 

@@ -3,6 +3,8 @@
 One step settles what has come back, all in one transaction, reads what is due, and hands as much of it to the crew as
 there is room (`turns`). What was sent and could not be settled (a crash, a lost lease) is sent again with the same id:
 a receiver may hear twice, and never not at all.
+
+A few threads for work that may hang for seconds, which nobody waits for when the process ends.
 """
 
 from __future__ import annotations
@@ -20,10 +22,37 @@ from supervisor.ports.clock import Clock
 from supervisor.ports.endpoints import SETTINGS_ID, Delivery, Endpoint, Settled, Standing
 from supervisor.ports.notifier import Courier, DeliveryFailed, Notification, Target
 from supervisor.ports.store import Lease, Store, StoreDown
-from supervisor.reconciler.delivering.crew import Crew
 from supervisor.reconciler.delivering.turns import Batch, Line, Turns
 from supervisor.telemetry import logs as telemetry
 from supervisor.telemetry import metrics
+
+
+class Crew:
+    """The work raises nothing. Not started before its first work."""
+
+    def __init__(self, name: str, size: int) -> None:
+        self.name, self.size = name, size
+        self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+
+    def submit(self, work: Callable[[], None]) -> None:
+        """From one thread only."""
+        if len(self._threads) < self.size:
+            number = len(self._threads)
+            thread = threading.Thread(target=self._run, name=f"{self.name} {number}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        self._work.put(work)
+
+    def close(self) -> None:
+        """Whoever is free goes home; what hangs is left behind."""
+        for _ in self._threads:
+            self._work.put(None)
+
+    def _run(self) -> None:
+        while (work := self._work.get()) is not None:
+            work()
+
 
 log = logging.getLogger(__name__)
 

@@ -3,6 +3,8 @@
 An attempt that has just begun has a point every few seconds, so that a short run has a curve: one at each tick at most,
 and those that its beat carries. In that time points lie where the agent made them, by its own count: the line never
 goes back, and after a restart of the supervisor the same point has the same time, which the series keeps once.
+
+Whose .stop marker is read in this tick: every active run once in ten minutes, in turn, never all at once.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import islice
 
 from supervisor.contract import recent_points
 from supervisor.contract.heartbeat import TRAINING
@@ -17,6 +20,24 @@ from supervisor.contract.recent_points import RecentPoint
 from supervisor.domain.attempt import Attempt, Pulse
 from supervisor.domain.run import Run
 from supervisor.ports.store import Lease, Sample, Store
+
+
+class Rotation:
+    def __init__(self, poll_interval_s: float, round_s: float) -> None:
+        self._share = min(1.0, poll_interval_s / round_s)
+        self._last = 0
+
+    def turn(self, keys: Iterable[int]) -> frozenset[int]:
+        """At most ceil(active * poll interval / round) keys: those after the last turn's, then from the beginning."""
+        ordered = sorted(keys)
+        if not ordered:
+            return frozenset()
+        count = math.ceil(len(ordered) * self._share)
+        after = [key for key in ordered if key > self._last]
+        chosen = list(islice((*after, *ordered), count))
+        self._last = chosen[-1]
+        return frozenset(chosen)
+
 
 SAMPLE_S = 60.0
 YOUNG_S = 300.0  # so long after its machine was obtained an attempt is sampled at this pace

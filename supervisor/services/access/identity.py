@@ -14,9 +14,8 @@ import logging
 import threading
 from dataclasses import dataclass, field
 
-from supervisor.domain.access import tokens
-from supervisor.domain.access.callers import Caller
-from supervisor.domain.access.tokens import Token
+from supervisor.domain.access import callers
+from supervisor.domain.access.callers import Caller, Token
 from supervisor.domain.errors import Unauthorized
 from supervisor.ports.clock import Clock
 from supervisor.ports.store import Store, StoreDown
@@ -138,9 +137,9 @@ class Identity:
         if authorization[: len(SCHEME)].lower() != SCHEME:
             raise unauthorized()
         text = authorization[len(SCHEME) :].strip()
-        if not tokens.is_token(text):
+        if not callers.is_token(text):
             raise unauthorized()
-        return tokens.digest(self.store.secret, text)
+        return callers.digest(self.store.secret, text)
 
     def _found(self, digest: str) -> Token:
         forgotten, now = self._forgotten, self.clock.monotonic()

@@ -18,7 +18,7 @@ from pathlib import Path
 from supervisor.contract import runfiles
 from supervisor.domain.errors import DatabaseNew, DatabaseOther, SettingsRefused, Unavailable
 from supervisor.ports.objectstore import ObjectReader, StoreUnavailable
-from supervisor.services.access.first_token import write_private
+from supervisor.services.access.tokens import write_private
 
 FILE = "supervisor-id"
 ID = re.compile(r"[0-9a-f]{16}\b")

@@ -16,7 +16,7 @@ from supervisor.ports.objectstore import (
     StoreUnavailable,
 )
 from supervisor.ports.store import Store, StoreDown
-from supervisor.services.reading.beat_cost import beat_cost
+from supervisor.services.reading.cost import beat_cost
 from supervisor.services.reading.health import full_disk
 
 COMMIT_WARN_MS, TRIES = 100.0, 3

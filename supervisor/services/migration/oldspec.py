@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from supervisor.domain.access.secret_names import looks_secret
+from supervisor.domain.access.secret_texts import looks_secret
 from supervisor.services.migration.oldrun import CONFIGS, OldRun
 from supervisor.wording.figures import clip
 

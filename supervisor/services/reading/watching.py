@@ -15,7 +15,7 @@ from supervisor.domain.run import Run
 from supervisor.domain.spending import run_cost_usd
 from supervisor.ports.store import StoreDown
 from supervisor.services.parts import Parts
-from supervisor.services.reading.meta import version
+from supervisor.services.reading.health import version
 from supervisor.services.together import ask_together
 from supervisor.telemetry import logs as telemetry
 from supervisor.telemetry import metrics

@@ -14,8 +14,7 @@ from typing import Any
 
 from supervisor.domain.access.callers import Caller
 from supervisor.domain.causes import Cause
-from supervisor.domain.conflicts import VersionDiffers
-from supervisor.domain.errors import InvalidRequest, RunEnded, Unavailable
+from supervisor.domain.errors import InvalidRequest, RunEnded, Unavailable, VersionDiffers
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.policies import Policy
 from supervisor.domain.run import Run

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from supervisor.domain.access.callers import Caller
-from supervisor.domain.conflicts import CountDiffers
-from supervisor.domain.errors import InvalidRequest, SpotError
+from supervisor.domain.errors import CountDiffers, InvalidRequest, SpotError
 from supervisor.domain.run import Run
 from supervisor.domain.status import TERMINAL, Status
 from supervisor.ports.listing import RunPage

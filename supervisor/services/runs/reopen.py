@@ -24,7 +24,7 @@ from supervisor.domain.errors import (
     StopNewer,
     Unavailable,
 )
-from supervisor.domain.machines import cells
+from supervisor.domain.machines import placement
 from supervisor.domain.policies import Policy
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
@@ -80,7 +80,7 @@ def refuse_ended(run: Run, cell: str | None, differs: list[str], replace_spec: b
             "then resume.",
             {"run_id": run.run_id},
         )
-    if cell is None or not cells.alike(cell, run.cell):
+    if cell is None or not placement.alike(cell, run.cell):
         raise CellFixed(
             f"{run.run_id} began on provider {run.provider} with its own bucket; both are fixed. "
             "Submit under another run_id to use others.",

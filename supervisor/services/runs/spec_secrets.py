@@ -10,8 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from supervisor.domain.access.secret_names import looks_secret
-from supervisor.domain.access.secret_texts import KEY_MIN, KEYS, NAME, VALUE
+from supervisor.domain.access.secret_texts import KEY_MIN, KEYS, NAME, VALUE, looks_secret
 from supervisor.domain.errors import InvalidRequest, SecretInSpec
 from supervisor.ports.traits import SecretKinds
 

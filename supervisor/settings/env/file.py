@@ -2,10 +2,16 @@
 
 `OLD_KEYS` is the one table of the older runner's keys: each is mapped to a setting, or accepted and left out with the
 reason. How such a file is written is `settings_env_text`'s business; nothing in it is executed.
+
+What an environment file of the older runner says of Google Cloud, where several of its keys make one setting.
+
+A file that names PROJECT is one of a supervisor on Google Cloud: `provider` becomes gce, and what the file leaves out
+of the machine has that runner's own defaults, because its scripts filled them in.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +19,74 @@ from pathlib import Path
 from supervisor.domain.errors import InvalidTimeouts, SettingsRefused
 from supervisor.domain.policies import StallLimits
 from supervisor.domain.timeouts import BOOT_MARGIN_S
-from supervisor.settings.env import google
 from supervisor.settings.env.text import Line, parse
+
+PROJECT = "PROJECT"
+OLD_ZONE, OLD_FALLBACKS = "us-east1-c", "us-east1-b us-east1-c us-east1-d"
+OLD_MACHINE, OLD_GPU = "n1-standard-8", "nvidia-tesla-t4"
+# Machine types of these series bring their cards: GPU_TYPE only repeats it.
+_OWN_CARDS = re.compile(r"(a[2-9]|g[2-9])[a-z0-9]*-")
+_TRUE = ("1", "true", "yes", "on")
+
+
+def bucket_url(text: str) -> str:
+    """`my-bucket`, `gs://my-bucket` and `gs://my-bucket/` mean the same."""
+    return "gs://" + text.strip().removeprefix("gs://").strip("/")
+
+
+def disk_gb(text: str) -> int:
+    """`100`, `100GB`. ValueError for anything else."""
+    return int(re.sub(r"(?i)gi?b?$", "", text.strip()))
+
+
+def derived(given: Mapping[str, str]) -> list[tuple[str, object, str]]:
+    """(setting, value, keys) of a file that names PROJECT."""
+    return [
+        ("provider", "gce", PROJECT),
+        ("gce_zones", _zones(given), "ZONE, FALLBACK_ZONES"),
+        ("gce_shapes", _shapes(given), "MACHINE_TYPE, GPU_TYPE"),
+        *_disk(given),
+    ]
+
+
+def _zones(given: Mapping[str, str]) -> list[str]:
+    first = given.get("ZONE") or OLD_ZONE
+    # The older default belongs to the older first zone; a file of another region must not be sent there.
+    others = given.get("FALLBACK_ZONES") or (OLD_FALLBACKS if first == OLD_ZONE else "")
+    return list(dict.fromkeys([first, *others.replace(",", " ").split()]))
+
+
+def _shapes(given: Mapping[str, str]) -> dict[str, str]:
+    machine = given.get("MACHINE_TYPE") or OLD_MACHINE
+    gpu = given.get("GPU_TYPE") or OLD_GPU
+    name = gpu.removeprefix("nvidia-").removeprefix("tesla-")
+    if _OWN_CARDS.match(machine):
+        return {machine if given.get("GPU_TYPE") is None else name: machine}
+    return {name: f"{machine}+1x{gpu}"}
+
+
+def _disk(given: Mapping[str, str]) -> list[tuple[str, object, str]]:
+    """Without a name the older runner made a disk for each run."""
+    if given.get("DATA_DISK_ENABLED", "").lower() not in _TRUE:
+        return []
+    name = given.get("DATA_DISK_NAME")
+    found: list[tuple[str, object, str]] = [("gce_data_disk", "new", "DATA_DISK_ENABLED")]
+    if name:
+        found = [
+            ("gce_data_disk", name, "DATA_DISK_NAME"),
+            ("gce_data_disk_zone", given.get("ZONE") or OLD_ZONE, "ZONE"),
+        ]
+    elif given.get("DATA_DISK_SIZE_GB"):
+        found.append(("gce_data_disk_gb", disk_gb(given["DATA_DISK_SIZE_GB"]), "DATA_DISK_SIZE_GB"))
+    if not name and given.get("DATA_DISK_TYPE"):
+        found.append(("gce_data_disk_type", given["DATA_DISK_TYPE"], "DATA_DISK_TYPE"))
+    for key, setting in (
+        ("DATA_DISK_MOUNT_PATH", "gce_data_disk_mount"),
+        ("DATA_DISK_FS_TYPE", "gce_data_disk_fs"),
+    ):
+        if given.get(key):
+            found.append((setting, given[key], key))
+    return found
 
 
 @dataclass(frozen=True)
@@ -51,12 +123,12 @@ OLD_KEYS: Mapping[str, OldKey] = {
     "REGION": OldKey(None, _OWN + "the region is part of each zone's name"),
     "SA": _cloud("gce_service_account", "the account of the machines"),
     "IMAGE": _cloud("default_image", "the image of a run that names none"),
-    "BUCKET": _cloud("store_url", "the bucket, as gs://BUCKET", google.bucket_url),
+    "BUCKET": _cloud("store_url", "the bucket, as gs://BUCKET", bucket_url),
     "ZONE": _joined("gce_zones", "the first zone"),
     "FALLBACK_ZONES": _joined("gce_zones", "the other zones, in this order"),
     "MACHINE_TYPE": _joined("gce_shapes", "the machine of the only shape"),
     "GPU_TYPE": _joined("gce_shapes", "the card of the only shape, which is called by it"),
-    "BOOT_DISK_SIZE": _cloud("gce_boot_disk_gb", "gigabytes of the boot disk", google.disk_gb),
+    "BOOT_DISK_SIZE": _cloud("gce_boot_disk_gb", "gigabytes of the boot disk", disk_gb),
     "BOOT_DISK_TYPE": _cloud("gce_boot_disk_type", "the kind of boot disk"),
     "GPU_TIMEOUT_SEC": OldKey("gpu_timeout_s", "the wait for a GPU; also raises boot_timeout_s"),
     "MAX_RUNTIME_SEC": OldKey("max_runtime_s", "default of a run's limits.max_runtime_s"),
@@ -86,9 +158,7 @@ OLD_KEYS: Mapping[str, OldKey] = {
         "without it no data disk is used; without DATA_DISK_NAME one is made with each machine",
     ),
     "DATA_DISK_NAME": _joined("gce_data_disk", "the disk; it lies in ZONE, so that is the only zone"),
-    "DATA_DISK_SIZE_GB": _joined(
-        "gce_data_disk_gb", "of a disk that is made with each machine", google.disk_gb
-    ),
+    "DATA_DISK_SIZE_GB": _joined("gce_data_disk_gb", "of a disk that is made with each machine", disk_gb),
     "DATA_DISK_TYPE": _joined("gce_data_disk_type", "of a disk that is made with each machine"),
     "DATA_DISK_DEVICE_NAME": OldKey(None, _OWN + "the device is called spot-data on every machine"),
     "DATA_DISK_MOUNT_PATH": _joined("gce_data_disk_mount", "where it is mounted"),
@@ -114,7 +184,7 @@ def read(path: Path, warnings: list[str]) -> tuple[list[tuple[str, object, str]]
     lines = parse(text, lambda number, what: warnings.append("%s line %d: %s" % (path, number, what)))
     given = {line.key: line for line in lines if not line.key.startswith(OWN_PREFIX)}
     own = {line.key: _plain(path, line) for line in lines if line.key.startswith(OWN_PREFIX)}
-    on_cloud = google.PROJECT in given and bool(given[google.PROJECT].value)
+    on_cloud = PROJECT in given and bool(given[PROJECT].value)
     found: list[tuple[str, object, str]] = []
     for line in given.values():
         told = _told(line, on_cloud)
@@ -127,7 +197,7 @@ def read(path: Path, warnings: list[str]) -> tuple[list[tuple[str, object, str]]
                 found.append((old.setting, value, f"env-file {path} {line.key}"))
     if on_cloud:
         texts = {key: line.value for key, line in given.items()}
-        found += [(name, value, f"env-file {path} {keys}") for name, value, keys in google.derived(texts)]
+        found += [(name, value, f"env-file {path} {keys}") for name, value, keys in derived(texts)]
     boot_timeout_s = _boot_limit(given)
     if boot_timeout_s is not None:
         found.append(("boot_timeout_s", boot_timeout_s, f"env-file {path}, from its timeouts"))

@@ -4,6 +4,11 @@ A commit waits for the disk, and eight writers that each wait for their own get 
 writer that finds others in line leaves its work in the open transaction, under a savepoint of its own, hands the
 transaction to the next, and waits; whoever finds nobody behind it commits for all. Nobody returns before the commit,
 and if that fails everybody is told.
+
+A lock that is handed over in the order of asking.
+
+SQLite has one writer at a time, and its busy handler lets late comers win: with eight writers the unlucky one waits
+for a second. Whoever stands in this line gets the database in turn.
 """
 
 from __future__ import annotations
@@ -11,15 +16,55 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sqlalchemy import exc
 from sqlalchemy.engine import Connection, Engine
 
-from supervisor.storage.engine.fifo import FifoLock
 from supervisor.storage.engine.statements import as_sqlalchemy_says, driver_of
 from supervisor.telemetry import metrics
+
+
+class FifoLock:
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._held = False
+        self._line: deque[threading.Lock] = deque()
+
+    def acquire(self, timeout_s: float) -> None:
+        """Raises TimeoutError when its turn has not come by then."""
+        with self._mutex:
+            if not self._held:
+                self._held = True
+                return
+            turn = threading.Lock()
+            turn.acquire()
+            self._line.append(turn)
+        if turn.acquire(timeout=timeout_s):
+            return
+        with self._mutex:
+            if turn in self._line:
+                self._line.remove(turn)
+                raise TimeoutError
+        # It was handed to us between the timeout and the look: it is ours.
+
+    def hand_over(self) -> bool:
+        """To the next in line; False when nobody waits, then it is still ours."""
+        with self._mutex:
+            if not self._line:
+                return False
+            self._line.popleft().release()
+            return True
+
+    def release(self) -> None:
+        with self._mutex:
+            if self._line:
+                self._line.popleft().release()  # still held: by the next in line
+            else:
+                self._held = False
+
 
 GROUP_AGE_S = 0.008  # an open transaction takes nobody in after this
 BEGIN, COMMIT = "BEGIN IMMEDIATE", "COMMIT"

@@ -13,7 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import and_, bindparam, literal, or_, tuple_
 
-from supervisor.domain.access.tokens import OF_FOLDER
+from supervisor.domain.access.callers import OF_FOLDER
 from supervisor.ports.history import KEPT_S
 from supervisor.storage.engine.database import Database
 from supervisor.storage.engine.statements import Statement

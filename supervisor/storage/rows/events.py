@@ -2,13 +2,19 @@
 
 Events of a run are numbered from 1; the count stands in the run's row, whose lock keeps two writers from the same
 number. Whoever should hear of an event gets one outbox row for each channel.
+
+One log line for every change that somebody asked for, written when it is committed and never otherwise.
+
+The history is the audit; this is for those who collect logs. What was asked for is an event that names its request:
+whoever makes it, it passes through here. Texts and values stay in the history: they may be anybody's words.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -23,7 +29,33 @@ from supervisor.ports.store import OutboxItem
 from supervisor.storage.engine.codec import dumps
 from supervisor.storage.engine.statements import Session, Statement, incoming, insert, insert_incoming
 from supervisor.storage.engine.tables import events, outbox, runs
-from supervisor.storage.rows import audit, rows
+from supervisor.storage.rows import rows
+from supervisor.telemetry import logs as telemetry
+
+LOG = logging.getLogger(__name__)
+
+
+def log_later(session: Session, new: Sequence[Event], run_id: str = "", owner: str = "") -> None:
+    """`run_id`, `owner`: "" for what is about the supervisor itself."""
+    for event in new:
+        if "request_id" in event.data:
+            session.committed.append(partial(_log, event, run_id, owner))
+
+
+def _log(event: Event, run_id: str, owner: str) -> None:
+    LOG.info(
+        "Asked for and committed.",
+        extra={
+            telemetry.ACTION: "audit",
+            telemetry.EVENT: str(event.kind),
+            telemetry.ACTOR: event.actor,
+            telemetry.OWNER: owner,
+            telemetry.RUN_ID: run_id,
+            telemetry.REQUEST_ID: event.data["request_id"],
+            telemetry.TOKEN_ID: event.data.get("token_id", ""),
+        },
+    )
+
 
 _WRITTEN = tuple(column for column in events.c if column.key != "id")
 
@@ -111,7 +143,7 @@ def add(session: Session, batch: Iterable[Told], channels: Sequence[str], now: f
     written: list[list[Any]] = []
     announced: list[list[Any]] = []
     for key, run_id, owner, before, generation, attempt, new in batch:
-        audit.log_later(session, new, run_id, owner)
+        log_later(session, new, run_id, owner)
         for sequence, event in enumerate(new, before + 1):
             written.append([key, sequence, now, generation, attempt, *_cells(event), owner])
             if word_of(event) is not None:
@@ -134,7 +166,7 @@ def add_to_run(session: Session, key: int, new: Sequence[Event], channels: Seque
 
 def add_own(session: Session, new: Sequence[Event], channels: Sequence[str], now: float) -> None:
     """Events about the supervisor itself; they belong to no run."""
-    audit.log_later(session, new)
+    log_later(session, new)
     if new:
         session.told(any(word_of(event) is not None for event in new))
     for event in new:

@@ -10,8 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import bindparam, func
 
-from supervisor.domain.access.callers import Scope
-from supervisor.domain.access.tokens import Token
+from supervisor.domain.access.callers import Scope, Token
 from supervisor.domain.events import Event
 from supervisor.storage.engine.codec import dumps
 from supervisor.storage.engine.database import Database

@@ -11,9 +11,9 @@ from supervisor.contract import baton as batons
 from supervisor.contract import runfiles
 from supervisor.contract.baton import FileEntry, Pointer
 from supervisor.contract.beat_telemetry import decode, to_json
+from supervisor.contract.savedresults import manifest_sha256
 from supervisor.domain.attempt import Attempt
 from supervisor.domain.causes import Cause
-from supervisor.domain.manifest import manifest_sha256
 from supervisor.lifecycle.evidence import attempt_evidence as evidence
 from tests.dashboard.dataset import logs
 from tests.dashboard.dataset.house import House

@@ -22,8 +22,7 @@ from supervisor.ports.platform import Account, PriceTold
 from supervisor.ports.store import Change, Sample, Store
 from supervisor.services.doctor.doctor import Surroundings
 from supervisor.services.parts import Defaults, Parts
-from supervisor.services.reading.health import LoopStatus
-from supervisor.services.reading.meta import About
+from supervisor.services.reading.health import About, LoopStatus
 from supervisor.services.runs.heartbeat import BeatInbox
 from supervisor.services.runs.policy import policy_from
 from tests.dashboard.dataset.story import Step, Story

@@ -9,7 +9,7 @@ from supervisor.api.wire.access import Admitted
 from supervisor.api.wire.answers import json_answer
 from supervisor.api.wire.deps import services_of
 from supervisor.api.wire.threads import in_slow_thread
-from supervisor.services.reading.facts import show_facts as facts_of
+from supervisor.services.reading.evidence import show_facts as facts_of
 
 router = APIRouter(prefix="/v1", tags=["runs"], route_class=Admitted)
 

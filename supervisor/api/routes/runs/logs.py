@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 
 from supervisor.api.shapes.bodies import NoParameters, read_query
-from supervisor.api.shapes.log_query import LogParameters
+from supervisor.api.shapes.queries import LogParameters
 from supervisor.api.wire.access import Admitted
 from supervisor.api.wire.answers import json_answer
 from supervisor.api.wire.deps import services_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 
 from supervisor.api.shapes.bodies import NoParameters, read_body, read_query
-from supervisor.api.shapes.system.gpus import GpuBackBody
+from supervisor.api.shapes.system.machines import GpuBackBody
 from supervisor.api.wire.access import Admitted
 from supervisor.api.wire.answers import json_answer
 from supervisor.api.wire.deps import caller_of, services_of

@@ -13,8 +13,7 @@ from supervisor.api.wire.limits import limits_of
 from supervisor.api.wire.threads import in_slow_thread
 from supervisor.services.access.tokens import asker_json
 from supervisor.services.doctor.doctor import examine
-from supervisor.services.reading.health import loop_json, readiness, readiness_json
-from supervisor.services.reading.meta import meta
+from supervisor.services.reading.health import loop_json, meta, readiness, readiness_json
 
 router = APIRouter(tags=["health"], route_class=Admitted)
 

@@ -6,12 +6,12 @@ from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
 from supervisor.api.shapes.bodies import NoParameters, read_body, read_query
-from supervisor.api.shapes.system.prices import RefreshBody
+from supervisor.api.shapes.system.offers import RefreshBody
 from supervisor.api.wire.access import Admitted
 from supervisor.api.wire.answers import json_answer
 from supervisor.api.wire.deps import caller_of, services_of
 from supervisor.api.wire.threads import in_slow_thread
-from supervisor.services.reading.prices import prices_json, refreshed_json
+from supervisor.services.reading.offers import prices_json, refreshed_json
 
 router = APIRouter(prefix="/v1", tags=["prices"], route_class=Admitted)
 

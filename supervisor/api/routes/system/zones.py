@@ -10,8 +10,8 @@ from supervisor.api.shapes.runs.beats import SeriesParameters
 from supervisor.api.wire.access import Admitted
 from supervisor.api.wire.answers import json_answer
 from supervisor.api.wire.deps import caller_of, services_of
+from supervisor.services.reading.offers import zones_json
 from supervisor.services.reading.series import series_json
-from supervisor.services.reading.zones import zones_json
 from supervisor.services.views.run_view import Json
 
 router = APIRouter(prefix="/v1", tags=["runs"], route_class=Admitted)

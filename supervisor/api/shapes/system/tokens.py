@@ -8,8 +8,7 @@ from pydantic import AfterValidator, Field, StringConstraints
 
 from supervisor.api.shapes.answers import Answer
 from supervisor.api.shapes.run_spec import ONCE, WHOLE, Seconds, Strict, unique
-from supervisor.domain.access.callers import Scope
-from supervisor.domain.access.tokens import NAME_RULE
+from supervisor.domain.access.callers import NAME_RULE, Scope
 
 PersonName = Annotated[
     str,

@@ -7,8 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, StringConstraints
 
 from supervisor.api.shapes.answers import Answer
-from supervisor.api.shapes.bodies import NoParameters
-from supervisor.api.shapes.moments import Moment
+from supervisor.api.shapes.bodies import Moment, NoParameters
 from supervisor.api.shapes.run_spec import ONCE, Strict, unique
 from supervisor.domain.access.plaintext import ONE_LINE
 from supervisor.domain.announcements import KINDS

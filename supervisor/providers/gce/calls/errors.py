@@ -3,12 +3,15 @@
 An error of the HTTP request says whether it was heard at all: what is transient is asked again, and nothing follows
 from it. An error of an operation (HTTP 200, DONE, error) is definite: that request will never give a machine.
 The codes are those seen in the wild: no document of Google's lists them.
+
+Whatever of Google's could not be read is no answer, and no absence.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from supervisor.ports.provider import (
@@ -187,3 +190,12 @@ def _quota(error: Mapping[str, Any], text: str, region: str) -> QuotaExceeded:
         f"The quota {metric} of {where} is used up{amount}; the page IAM & Admin, Quotas has a form. {text}"
     )
     return QuotaExceeded(told, scope="project" if whole else "region")
+
+
+@contextmanager
+def clear_answers(what: str, advice: str = "") -> Iterator[None]:
+    """ApiError comes out as ProviderUnavailable, with what was to be read."""
+    try:
+        yield
+    except ApiError as error:
+        raise ProviderUnavailable(f"{what}: {error}{advice}") from error

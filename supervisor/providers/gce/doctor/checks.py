@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 from supervisor.domain.findings import FAIL, OK, WARN, Check, Finding
 from supervisor.ports.provider import ImageHidden, ImageMissing, ProviderUnavailable
 from supervisor.providers.gce.advice.advice import question
-from supervisor.providers.gce.calls import gcloud_config
+from supervisor.providers.gce.calls import account as gcloud_config
 from supervisor.providers.gce.calls.account import number_of
 from supervisor.providers.gce.calls.clients import Compute
 from supervisor.providers.gce.calls.errors import IDENTITY, REFUSED, ApiError, open_door

@@ -11,8 +11,7 @@ from typing import Any
 from supervisor.domain.findings import FAIL, OK, WARN, Finding
 from supervisor.providers.gce.calls.errors import ApiError
 from supervisor.providers.gce.config import BOOT_IMAGE, GceConfig, Shape
-from supervisor.providers.gce.prices.cards import card_type
-from supervisor.providers.gce.prices.machine_facts import boot_disk_type, is_arm
+from supervisor.providers.gce.prices.machine_facts import boot_disk_type, card_type, is_arm
 
 Read = Callable[..., Mapping[str, Any]]
 # The branch that `cos-extensions install gpu -- -version=default` installs; release notes of Container-Optimized OS.

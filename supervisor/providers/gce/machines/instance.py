@@ -2,6 +2,11 @@
 
 Nothing of the request is written into the start-up script: it is a fixed text, and everything else are values beside
 it. Field names and allowed values: Google's discovery document of compute v1 (the tests check each body against it).
+
+The text of the start-up script: three files of this package, one after the other.
+
+The same text for every machine: what differs is in its other metadata values. It is run by bash as root on each boot,
+see startup.sh.
 """
 
 from __future__ import annotations
@@ -12,6 +17,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import resources
 from typing import Any
 
 from supervisor.contract.identifiers import label_value, parse_launch_id
@@ -27,6 +33,15 @@ from supervisor.domain.machines.machine import (
 from supervisor.ports.provider import LaunchRejected, LaunchRequest
 from supervisor.providers.gce.config import SCOPE, GceConfig, NewDisk, Shape, region_of
 from supervisor.providers.gce.prices.machine_facts import boot_disk_type
+
+PARTS = ("startup.sh", "startup_machine.sh", "startup_container.sh")
+
+
+def startup_script() -> str:
+    """The value of the metadata key `startup-script`; some 18 KB of the 256 KiB that a value may have."""
+    folder = resources.files(__package__)
+    return "\n".join(folder.joinpath(name).read_text("utf-8") for name in PARTS)
+
 
 VALUE_MAX = 262_144  # bytes of one metadata value, says the discovery document
 TOTAL_MAX = 524_288  # bytes of all keys and values must stay below this

@@ -10,8 +10,7 @@ from pathlib import Path
 from supervisor.contract import runfiles
 from supervisor.ports.objectstore import ABSENT, ObjectStore, PreconditionFailed, StoreUnavailable
 from supervisor.ports.provider import LaunchRejected, ProviderUnavailable
-from supervisor.providers.gce.machines.instance import Parcel
-from supervisor.providers.gce.machines.startup import startup_script
+from supervisor.providers.gce.machines.instance import Parcel, startup_script
 
 LOOK_AGAIN_S = 3600.0  # somebody may have emptied the bucket meanwhile
 

@@ -17,8 +17,7 @@ from pathlib import Path
 from supervisor.ports.provider import LaunchRejected, LaunchRequest
 from supervisor.providers.gce.config import GceConfig
 from supervisor.providers.gce.machines import instance
-from supervisor.providers.gce.machines.instance import Parcel
-from supervisor.providers.gce.machines.startup import startup_script
+from supervisor.providers.gce.machines.instance import Parcel, startup_script
 
 
 def preview(config: GceConfig, agent: Path | None, request: LaunchRequest) -> Mapping[str, object]:

@@ -1,10 +1,13 @@
-"""The query of a log: which part of it, or a text to look for; ways to say where it begins exclude each other."""
+"""The query of a submit: whether it is meant, or only asked about.
+
+The query of a log: which part of it, or a text to look for; ways to say where it begins exclude each other.
+"""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, StringConstraints, model_validator
 
 from supervisor.api.shapes.bodies import NoParameters
 from supervisor.domain.errors import InvalidRequest
@@ -62,3 +65,17 @@ class LogParameters(NoParameters):
             told = "; ".join(f"{pointer} {reason}" for pointer, reason in errors[:3])
             raise InvalidRequest(f"The query is refused: {told}.", {"count": len(errors)}, errors)
         return Part(self.offset, self.limit, self.line, self.tail, self.before, self.lines)
+
+
+class SubmitParameters(NoParameters):
+    """`validate_only`: tell the plan, and do nothing of it. `code_follows`, in a plan: the code bundle is stored with
+    the submit itself, so it need not be there now."""
+
+    validate_only: bool = False
+    code_follows: bool = False
+
+    @model_validator(mode="after")
+    def _follows(self) -> SubmitParameters:
+        if self.code_follows and not self.validate_only:
+            raise ValueError("code_follows has a meaning with validate_only alone")
+        return self
