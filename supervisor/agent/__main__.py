@@ -59,7 +59,7 @@ def main() -> int:
     open_console(Masker(secrets))
     _log.info("agent of %s for run %s, launch %s", job.machine, job.run_id, job.launch_id)
     folder.furnish()
-    Supervision(Station(folder, job, identity, store, secrets, unfit)).run()
+    Supervision(Station(folder, job, identity, store=store, secrets=secrets, unfit=unfit)).run()
     _log.info("leaving")
     return 0
 

@@ -21,16 +21,16 @@ def check_stall(
     silence_min_s = BEATS_PER_SILENCE * beat_store_s
     if stall.silence_s < silence_min_s:
         raise contradiction(
-            f"{prefix}silence_s", stall.silence_s, "%d x beat_store_s" % BEATS_PER_SILENCE, silence_min_s,
-            "one late beat would be taken for a dead agent",
-            f"Set silence_s >= {silence_min_s:g}, or lower beat_store_s.",
+            f"{prefix}silence_s", stall.silence_s, "%d x beat_store_s" % BEATS_PER_SILENCE, bound=silence_min_s,
+            why="one late beat would be taken for a dead agent",
+            cure=f"Set silence_s >= {silence_min_s:g}, or lower beat_store_s.",
         )  # fmt: skip
     boot_min_s = gpu_timeout_s + BOOT_MARGIN_S
     if gpu_timeout_s > 0 and stall.boot_timeout_s < boot_min_s:
         raise contradiction(
-            f"{prefix}boot_timeout_s", stall.boot_timeout_s, f"gpu_timeout_s + {BOOT_MARGIN_S:g}", boot_min_s,
-            "a VM that is still installing its driver would be taken for dead",
-            f"Set boot_timeout_s >= {boot_min_s:g}, or lower gpu_timeout_s.",
+            f"{prefix}boot_timeout_s", stall.boot_timeout_s, f"gpu_timeout_s + {BOOT_MARGIN_S:g}", bound=boot_min_s,
+            why="a VM that is still installing its driver would be taken for dead",
+            cure=f"Set boot_timeout_s >= {boot_min_s:g}, or lower gpu_timeout_s.",
         )  # fmt: skip
 
 
@@ -38,8 +38,8 @@ def check_cut_off(cut_off_s: float) -> None:
     """Raises InvalidTimeouts: the cut-off clock only saves money, the baton protects the data."""
     if cut_off_s < CUT_OFF_MIN_S:
         raise contradiction(
-            "cut_off_s", cut_off_s, "its minimum", CUT_OFF_MIN_S,
-            "an outage of the store would end healthy trainings", f"Set cut_off_s >= {CUT_OFF_MIN_S:g}.",
+            "cut_off_s", cut_off_s, "its minimum", bound=CUT_OFF_MIN_S,
+            why="an outage of the store would end healthy trainings", cure=f"Set cut_off_s >= {CUT_OFF_MIN_S:g}.",
         )  # fmt: skip
 
 
@@ -47,11 +47,13 @@ def check_order(lower_name: str, lower: float, upper_name: str, upper: float, wh
     """Raises InvalidTimeouts unless lower <= upper."""
     if upper < lower:
         raise contradiction(
-            upper_name, upper, lower_name, lower, why,
-            f"Set {upper_name} >= {lower:g}, or lower {lower_name}.",
+            upper_name, upper, lower_name, bound=lower, why=why,
+            cure=f"Set {upper_name} >= {lower:g}, or lower {lower_name}.",
         )  # fmt: skip
 
 
-def contradiction(name: str, value: float, other: str, bound: float, why: str, cure: str) -> InvalidTimeouts:
+def contradiction(
+    name: str, value: float, other: str, *, bound: float, why: str, cure: str
+) -> InvalidTimeouts:
     text = f"{name} = {value:g} is shorter than {other} = {bound:g} s: {why}. {cure}"
     return InvalidTimeouts(text, {"field": name, "value": value, "bound": other, "bound_value": bound})

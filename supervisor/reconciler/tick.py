@@ -96,7 +96,9 @@ class Tick:
             zones = self.store.zones(self.cell)
             world = self._with_turns(replace(world, zones=zones), snapshot, now)
         self.sampler.write(self.runs.values(), now, lease)
-        swept = self.sweeper.sweep(snapshot, self.runs.values(), self.actor, lease, now, self._led_elsewhere)
+        swept = self.sweeper.sweep(
+            snapshot, self.runs.values(), self.actor, lease=lease, now=now, led_elsewhere=self._led_elsewhere
+        )
         self._tell(swept, now)
         self.tally.looked(self.runs.values(), self.clock.monotonic())
         return min((at for at in soonest if at > now), default=None)

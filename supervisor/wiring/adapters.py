@@ -96,8 +96,8 @@ def _local(settings: Settings, store: Store, clock: Clock) -> Adapters:
         settings.data_dir,
         settings_of.offers(settings),
         settings.local_capacity,
-        with_bytecode(agent, settings.data_dir / "agent-compiled.pyz"),
-        clock,
+        agent=with_bytecode(agent, settings.data_dir / "agent-compiled.pyz"),
+        clock=clock,
         gpus=settings.local_gpus,
         most=most_machines(settings)[0],
     )
@@ -191,7 +191,9 @@ def google(settings: Settings, clock: Clock, agent_dir: Path) -> Adapters:
     asking = Compute(config, Retry(deadline_s=ASKING_DEADLINE_S, per_try_s=ASKING_DEADLINE_S))
     examined = GcsStore(settings.store_url, patience_s=DOCTOR_DEADLINE_S)
     examining = Compute(config, Retry(deadline_s=DOCTOR_DEADLINE_S, per_try_s=DOCTOR_DEADLINE_S))
-    doctor = Doctor(config, examining, examined, pricing.finding, settings.default_image, provider.pin)
+    doctor = Doctor(
+        config, examining, examined, prices=pricing.finding, image=settings.default_image, pin=provider.pin
+    )
     places = DataPlaces(config, objects.bucket)
     platform = GcePlatform(config, asking, places, agent, pricing)
 
@@ -204,9 +206,8 @@ def google(settings: Settings, clock: Clock, agent_dir: Path) -> Adapters:
         pricing.refresh_old()
 
     def close() -> None:
-        provider.close()
-        objects.close()
-        examined.close()
+        for opened in (provider, objects, examined):
+            opened.close()
 
     return Adapters(
         provider,

@@ -147,11 +147,11 @@ def build(settings: Settings, store: Store, wakes: Wakes) -> House:
         parts,
         inbox,
         lambda: _loop_status(loop, others),
-        surroundings(settings, adapters, store.supervisor_id),
-        Dev(parts, {settings.provider: adapters.disasters}) if adapters.disasters is not None else None,
-        lambda key: tick.runs.get(key) if leader.lease() is not None else None,
-        settings_of.public_host(settings),
-        _preview(parts, paces),
+        around=surroundings(settings, adapters, store.supervisor_id),
+        dev=Dev(parts, {settings.provider: adapters.disasters}) if adapters.disasters is not None else None,
+        live=lambda key: tick.runs.get(key) if leader.lease() is not None else None,
+        beat_host=settings_of.public_host(settings),
+        preview=_preview(parts, paces),
     )
     services = replace(services, gpus=Gpus(parts, adapters.cards))
     asked = replace(_asked(settings, services), readings=_readings(settings, parts, loop, others))
@@ -232,7 +232,9 @@ def _preview(parts: Parts, paces: Paces) -> Preview:
     """What a launch would send, but for what the launch itself makes: its nonce."""
 
     def preview(run: Run, try_: Try, spec: Spec) -> Mapping[str, object]:
-        request = launch_request(run, try_, spec, SHOWN_NONCE, parts.store.supervisor_id, paces)
+        request = launch_request(
+            run, try_, spec, nonce=SHOWN_NONCE, supervisor_id=parts.store.supervisor_id, paces=paces
+        )
         return parts.platform.preview(request)
 
     return preview

@@ -55,7 +55,7 @@ def test_a_preemption_on_purpose_is_one_in_earnest(folder: Path) -> None:
         trains(house)
         doors, name = Doors(house), house.vm("digits").name
         house.compute.append_serial(name, ZONES[0], b"spot: phase=driver\nspot: phase=training\n")
-        followed = follow_console(doors.parts, doors.queries, "digits", None, -1000)
+        followed = follow_console(doors.parts, doors.queries, "digits", number=None, after=-1000)
         assert followed["text"].endswith("phase=training\n")
         with pytest.raises(ConfirmNeeded):
             doors.dev.preempt("digits", 30.0)
@@ -75,8 +75,8 @@ def test_a_preemption_on_purpose_is_one_in_earnest(folder: Path) -> None:
         assert told["cloud_unread"] is None
         assert {event["attempt"] for event in told["events"] if event["source"] == "cloud"} == {1, 2}
 
-        assert follow_console(doors.parts, doors.queries, "digits", 1, 0)["live"] is False
-        kept = archived_console(doors.parts, doors.queries, "digits", 1, None, 100)
+        assert follow_console(doors.parts, doors.queries, "digits", number=1, after=0)["live"] is False
+        kept = archived_console(doors.parts, doors.queries, "digits", number=1, since=None, lines=100)
         assert kept["text"] == "spot: phase=driver\nspot: phase=training\n"
         with pytest.raises(EvidenceNotFound):
-            archived_console(doors.parts, doors.queries, "digits", 2, None, 100)
+            archived_console(doors.parts, doors.queries, "digits", number=2, since=None, lines=100)

@@ -40,10 +40,10 @@ class Desk:
             Pruner(self.store, RUN, 1, keep, self.pruned.append),
             self.keeper,
             HOLDER,
-            (RUN, 1, str(folder / "staging")),
-            patient(self.clock, until),
-            Hooks(self._step_of, self.notes.append, self.moved.append),
-            masker,
+            place=(RUN, 1, str(folder / "staging")),
+            patience=patient(self.clock, until),
+            hooks=Hooks(self._step_of, self.notes.append, self.moved.append),
+            masker=masker,
         )
 
     def _step_of(self, name: str) -> int:

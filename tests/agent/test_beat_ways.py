@@ -39,12 +39,14 @@ class Desk:
             self.job,
             HOLDER[1],
             WatchedStore(self.store, self.reach),
-            self.keeper,
-            self.situation,
-            self.attention,
+            keeper=self.keeper,
+            situation=self.situation,
+            attention=self.attention,
         )
         self.followed: list[bool] = []
-        self.pushed = PushedBeats(self.job, self.situation, self.attention, self.reach, self.followed.append)
+        self.pushed = PushedBeats(
+            self.job, self.situation, self.attention, reach=self.reach, follow=self.followed.append
+        )
 
     @property
     def beat(self) -> heartbeat.Beat:
@@ -110,7 +112,14 @@ def test_a_beat_in_a_bucket_costs_one_write_and_two_reads(
 ) -> None:
     """What the price of a month of beats is computed from (services/reading/cost.py)."""
     store.put(runfiles.baton(RUN), desk.store.calm.get(runfiles.baton(RUN))[0])
-    beats = StoredBeats(desk.job, HOLDER[1], store, BatonKeeper(store, RUN), desk.situation, desk.attention)
+    beats = StoredBeats(
+        desk.job,
+        HOLDER[1],
+        store,
+        keeper=BatonKeeper(store, RUN),
+        situation=desk.situation,
+        attention=desk.attention,
+    )
     beats.step()
     cloud.counts.clear()
     beats.step()

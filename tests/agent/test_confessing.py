@@ -18,7 +18,9 @@ from tests.agent.desk import IDENTITY, HandClock, job, patient, store_in
 def station(tmp_path: Path) -> Station:
     folder = MachineFolder(str(tmp_path / "machine"))
     folder.furnish()
-    return Station(folder, job(server_file=str(tmp_path / "server.json")), IDENTITY, store_in(tmp_path), {})
+    return Station(
+        folder, job(server_file=str(tmp_path / "server.json")), IDENTITY, store=store_in(tmp_path), secrets={}
+    )
 
 
 def test_a_stranger_that_got_the_commands_number_lives(
@@ -61,7 +63,9 @@ def test_an_agent_that_dies_of_its_own_error_says_so_in_its_last_beat(
 def test_an_unforeseen_error_while_saving_results_is_for_a_person(
     station: Station, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    uploader = ResultsUploader(station.store, station.results_folder, "runs/x/results/", patient(HandClock()))
+    uploader = ResultsUploader(
+        station.store, station.results_folder, "runs/x/results/", patience=patient(HandClock())
+    )
     monkeypatch.setattr(uploader, "upload", broken)
     with pytest.raises(Unverified, match="unexpected RuntimeError: broken"):
         Leaving(station)._upload(uploader, LoadCheck(station, patient(HandClock())), "runs/x/results/")

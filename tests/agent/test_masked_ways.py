@@ -106,7 +106,9 @@ def test_results_with_a_value_in_their_name_are_stored_under_a_masked_one(tmp_pa
     (folder / VALUE).mkdir(parents=True)
     (folder / VALUE / "a.txt").write_text("a")
     (folder / "b.txt").write_text("b")
-    uploader = ResultsUploader(store, ResultsFolder(str(folder)), "runs/x/", patient(HandClock()), MASKER)
+    uploader = ResultsUploader(
+        store, ResultsFolder(str(folder)), "runs/x/", patience=patient(HandClock()), masker=MASKER
+    )
     assert [one.name for one in uploader.upload()] == ["b.txt", "[secret API_KEY]/a.txt"]
     assert store.keys("runs/x/") == ["runs/x/[secret API_KEY]/a.txt", "runs/x/b.txt"]
     calls = len(store.calls)
@@ -121,10 +123,14 @@ def test_two_results_that_differ_in_a_value_only_are_told_not_mixed_up(tmp_path:
     (folder / VALUE).write_text("a")
     (folder / "b").mkdir()
     (folder / "b" / VALUE).write_text("b")
-    uploader = ResultsUploader(store, ResultsFolder(str(folder)), "runs/x/", patient(HandClock()), masker)
+    uploader = ResultsUploader(
+        store, ResultsFolder(str(folder)), "runs/x/", patience=patient(HandClock()), masker=masker
+    )
     assert len(uploader.upload()) == 2
     twin = MaskerOfOne()
-    uploader = ResultsUploader(store, ResultsFolder(str(folder)), "runs/y/", patient(HandClock()), twin)
+    uploader = ResultsUploader(
+        store, ResultsFolder(str(folder)), "runs/y/", patience=patient(HandClock()), masker=twin
+    )
     with pytest.raises(Unverified, match="without secrets it has the name of another file"):
         uploader.upload()
 
@@ -134,7 +140,9 @@ def test_a_result_that_is_called_like_a_mask_does_not_take_its_place(tmp_path: P
     folder.mkdir()
     (folder / "4711-4712").write_text("a")
     (folder / "[secret PIN]").write_text("b")
-    uploader = ResultsUploader(store, ResultsFolder(str(folder)), "runs/x/", patient(HandClock()), masker)
+    uploader = ResultsUploader(
+        store, ResultsFolder(str(folder)), "runs/x/", patience=patient(HandClock()), masker=masker
+    )
     with pytest.raises(Unverified, match=r"1 of 2 files .* without secrets it has the name of another file"):
         uploader.upload()
 

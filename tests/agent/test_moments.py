@@ -183,17 +183,17 @@ class SavingDesk(Desk):
             self.store,
             (RUN, HOLDER[0], str(folder / "incoming")),
             self.taker,
-            calm,
-            patient(self.clock, hurry_until),
-            self.notes.append,
+            patience=calm,
+            hurry=patient(self.clock, hurry_until),
+            note=self.notes.append,
         )
         self.saver = CheckpointSaver(
             Pruner(self.store, RUN, 1, KEEP, lambda told: None),
             self.keeper,
             HOLDER,
-            (RUN, 1, str(folder / "staging")),
-            calm,
-            Hooks(lambda name: step_in_name(name) or 0, lambda text: None, lambda step: None),
+            place=(RUN, 1, str(folder / "staging")),
+            patience=calm,
+            hooks=Hooks(lambda name: step_in_name(name) or 0, lambda text: None, lambda step: None),
             results=Results(self.moments, self.results),
         )
         self.entries = CheckpointFolder(

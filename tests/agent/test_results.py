@@ -24,7 +24,7 @@ class Desk:
         self.path = folder / "results"
         self.path.mkdir()
         self.folder = ResultsFolder(str(self.path))
-        self.uploader = ResultsUploader(self.store, self.folder, PREFIX, patient(self.clock))
+        self.uploader = ResultsUploader(self.store, self.folder, PREFIX, patience=patient(self.clock))
 
 
 @pytest.fixture
@@ -191,7 +191,9 @@ def test_an_agent_that_was_frozen_overwrites_nothing_of_a_later_one(desk: Desk) 
         if turns.pop(0) == "theirs":
             raise BatonRefused("not the holder")
 
-    desk.uploader = ResultsUploader(desk.store, desk.folder, PREFIX, patient(desk.clock), fence=fence)
+    desk.uploader = ResultsUploader(
+        desk.store, desk.folder, PREFIX, patience=patient(desk.clock), fence=fence
+    )
     (desk.path / "a.txt").write_text("old")
     plain = desk.store.put_file
 

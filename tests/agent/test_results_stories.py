@@ -94,16 +94,21 @@ class Life:
             Pruner(self.store, RUN, self.attempt, Keep(), lambda told: None),
             self.keeper,
             self.holder,
-            (RUN, self.attempt, str(self.machine / "staging")),
-            calm,
-            Hooks(lambda name: step_in_name(name) or 0, lambda text: None, lambda step: None),
+            place=(RUN, self.attempt, str(self.machine / "staging")),
+            patience=calm,
+            hooks=Hooks(lambda name: step_in_name(name) or 0, lambda text: None, lambda step: None),
             results=Results(self.moments, self.kept),
         )
         self._restore()
 
     def _restore(self) -> None:
         restorer = Restorer(
-            self.store, self.keeper, self.holder, str(self.checkpoints), patient(HandClock()), self._no
+            self.store,
+            self.keeper,
+            self.holder,
+            folder=str(self.checkpoints),
+            patience=patient(HandClock()),
+            reject=self._no,
         )
         pointer = restorer.restore(self.baton)
         manifest = None if pointer is None else pointer.results
@@ -163,7 +168,7 @@ class Life:
         """The results as somebody pulls them."""
         self.train(STEPS)
         uploader = ResultsUploader(
-            self.store, ResultsFolder(str(self.results)), "final/", patient(HandClock())
+            self.store, ResultsFolder(str(self.results)), "final/", patience=patient(HandClock())
         )
         return {entry.name: self.store.objects["final/" + entry.name][0] for entry in uploader.upload()}
 

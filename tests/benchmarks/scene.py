@@ -75,7 +75,9 @@ def names(count: int) -> list[str]:
 
 def cell_of(settings: Settings) -> str:
     """The cell in which the supervisor of these settings will place its runs."""
-    provider = LocalProvider(settings.data_dir, (), {}, settings.data_dir / "agent.pyz", SystemClock())
+    provider = LocalProvider(
+        settings.data_dir, (), {}, agent=settings.data_dir / "agent.pyz", clock=SystemClock()
+    )
     return placement.cell(provider.name, provider.scope(), settings.store_url)
 
 

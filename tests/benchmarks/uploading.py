@@ -57,7 +57,7 @@ def _fill(path: Path, megabytes: int) -> None:
 
 def _upload(store: FolderStore, results: Path) -> float:
     began = time.perf_counter()
-    uploader = ResultsUploader(store, ResultsFolder(str(results)), PREFIX, Patience(lambda: False))
+    uploader = ResultsUploader(store, ResultsFolder(str(results)), PREFIX, patience=Patience(lambda: False))
     [entry] = uploader.upload()
     took_s = time.perf_counter() - began
     store.delete(PREFIX + entry.name)

@@ -51,14 +51,14 @@ class Scene:
             iam_endpoint=iam.url,
         )
 
-    def look(self, image: tuple[Any, ...] = (), **changes: Any) -> dict[str, Finding]:
+    def look(self, image: dict[str, Any] | None = None, **changes: Any) -> dict[str, Finding]:
         config = replace(self.config, **changes)
         retry = Retry(deadline_s=1.0, per_try_s=5.0, sleep=lambda _: None)
         store = GcsStore(URL)
         try:
             compute = Compute(config, retry, self.credentials)
             pricing = Pricing(config, compute, time.time)
-            doctor = Doctor(config, compute, store, pricing.finding, *image)
+            doctor = Doctor(config, compute, store, prices=pricing.finding, **(image or {}))
             found = answers(doctor.checks(), self.deadline_s)
         finally:
             store.close()

@@ -179,7 +179,7 @@ def test_the_image_of_runs_that_name_none(scene: Scene, pin: Any, result: str, t
         return str(pin(image))
 
     assert "image" not in scene.look()
-    found = scene.look(image=("r/train:1", answer))["image"]
+    found = scene.look(image={"image": "r/train:1", "pin": answer})["image"]
     assert (found.result, found.fact) == (result, told)
 
 

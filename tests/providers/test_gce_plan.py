@@ -57,7 +57,9 @@ class Scene:
 
     def plan(self, spec: Mapping[str, Any], run_id: str = "digits") -> dict[str, Any]:
         def preview(run: Any, try_: Any, given: Any) -> Mapping[str, object]:
-            request = launch_request(run, try_, given, "NONCE", self.parts.store.supervisor_id, PACES)
+            request = launch_request(
+                run, try_, given, nonce="NONCE", supervisor_id=self.parts.store.supervisor_id, paces=PACES
+            )
             return self.parts.platform.preview(request)
 
         return plan(self.parts, Asking(tuple, preview, 20.0), SubmitRequest(spec, run_id), LOCAL)
@@ -141,7 +143,11 @@ def test_what_is_shown_is_what_the_launch_then_sends(scene: Scene) -> None:
     provider = scene.parts.providers["gce"]
     world = World(scene.parts.knobs, {"gce": provider.offers()})
     first = next_try(run, queue(run, world, 0.0)[0][0], world, 0.0)
-    provider.launch(launch_request(run, first, SPEC, "NONCE", scene.parts.store.supervisor_id, PACES))
+    provider.launch(
+        launch_request(
+            run, first, SPEC, nonce="NONCE", supervisor_id=scene.parts.store.supervisor_id, paces=PACES
+        )
+    )
     (name,) = scene.subject.compute.names()
     made = scene.subject.compute.instance(name)
     assert name == told["instance"]["name"]

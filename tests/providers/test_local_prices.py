@@ -18,7 +18,7 @@ def platform(folder: Path) -> LocalPlatform:
         for shape, usd in (("small", 0.0), ("big", 0.5))
         for zone in ("local-a", "local-b")
     ]
-    provider = LocalProvider(folder, offers, {}, folder / "agent.pyz", SystemClock())
+    provider = LocalProvider(folder, offers, {}, agent=folder / "agent.pyz", clock=SystemClock())
     return LocalPlatform(provider, folder)
 
 

@@ -31,7 +31,7 @@ def released(*machines: Machine, led_elsewhere: Any) -> list[str]:
     snapshot: Any = SimpleNamespace(listings={"gce": MachineListing(machines)})
     asked: list[str] = []
     actor: Any = SimpleNamespace(submit=lambda run, action, lease: asked.append(action.ref.name))
-    Sweeper("me").sweep(snapshot, [], actor, LEASE, NOW, led_elsewhere)
+    Sweeper("me").sweep(snapshot, [], actor, lease=LEASE, now=NOW, led_elsewhere=led_elsewhere)
     return asked
 
 

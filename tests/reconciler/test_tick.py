@@ -39,7 +39,7 @@ class Bench:
             look=lambda: SimpleNamespace(rejected=(), rooms=dict, lists=None, monotonic=0.0),
             turn=lambda keys: frozenset(),
             world=lambda *given: None, prove=lambda snapshot: (), admit=self._admit,
-            write=lambda runs, now, lease: None, sweep=lambda *given: (), forget=lambda key: None,
+            write=lambda runs, now, lease: None, sweep=lambda *given, **named: (), forget=lambda key: None,
         )  # fmt: skip
         self.tick = Tick(store, "cell", idle, idle, idle, idle, idle, idle, idle, idle, FakeClock())
         self.tick.load()

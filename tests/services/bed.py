@@ -134,7 +134,7 @@ def make_bed(store: Store, data_dir: Path) -> Bed:
     inbox = BeatInbox(store, clock, wake, knobs.beat_push_s)
     bed: Bed
     around, cards = Surroundings(data_dir, None), FakeCards()
-    services = assemble(parts, inbox, lambda: bed.loop, around, Dev(parts, {"local": provider}))
+    services = assemble(parts, inbox, lambda: bed.loop, around=around, dev=Dev(parts, {"local": provider}))
     services = replace(services, gpus=Gpus(parts, cards))
     loop = LoopStatus(1.0, leader=True)
     bed = Bed(store, clock, wake, objects, provider, platform, parts, inbox, services, loop, cards)

@@ -41,7 +41,7 @@ def one(bed: Bed, run_id: str = RUN) -> Json:
 
 
 def listed(bed: Bed, page_size: int = 0, **where: object) -> Json:
-    return cost_page(bed.parts, bed.services.queries, RunFilter(**where), page_size, None)  # type: ignore[arg-type]
+    return cost_page(bed.parts, bed.services.queries, RunFilter(**where), page_size=page_size, cursor=None)  # type: ignore[arg-type]
 
 
 def test_bytes_are_told_by_what_they_are_for(any_bed: Bed) -> None:
@@ -95,7 +95,9 @@ def test_filters_and_pages_are_those_of_the_list(bed: Bed) -> None:
     assert [run["run_id"] for run in listed(bed, text="beta")["runs"]] == ["beta-2", "beta-1"]
     first = listed(bed, page_size=2)
     assert [run["run_id"] for run in first["runs"]] == ["beta-2", "beta-1"]
-    following = cost_page(bed.parts, bed.services.queries, RunFilter(), 2, first["next_cursor"])
+    following = cost_page(
+        bed.parts, bed.services.queries, RunFilter(), page_size=2, cursor=first["next_cursor"]
+    )
     assert [run["run_id"] for run in following["runs"]] == ["alpha-1"]
     assert following["next_cursor"] is None
 

@@ -99,8 +99,8 @@ def listed(bed: Bed, run: Run, *kinds: str, **more: Any) -> list[tuple[str, bool
     return [(file["path"], file["sha256"] is not None) for file in answer["files"]]
 
 
-def read(bed: Bed, run: Run, path: str, *headers: str) -> bytes:
-    return b"".join(open_file(bed.objects, run, path, *headers).chunks)
+def read(bed: Bed, run: Run, path: str, range_: str = "", if_range: str = "") -> bytes:
+    return b"".join(open_file(bed.objects, run, path, range_=range_, if_range=if_range).chunks)
 
 
 def test_every_kind_is_listed_with_what_is_known(bed: Bed) -> None:
@@ -232,7 +232,7 @@ def test_a_pull_of_many_files_reads_their_list_once(bed: Bed, monkeypatch: Any) 
     ],
 )
 def test_a_range(bed: Bed, range_: str, begin: int, end: int) -> None:
-    found = open_file(bed.objects, furnished(bed), "results/g1/model.npz", range_)
+    found = open_file(bed.objects, furnished(bed), "results/g1/model.npz", range_=range_)
     assert (found.begin, found.end, found.size, found.part) == (begin, end, 500, True)
     assert b"".join(found.chunks) == MODEL[begin:end]
     assert found.sha256 == entry("", MODEL).sha256, "of the whole file"
@@ -241,21 +241,21 @@ def test_a_range(bed: Bed, range_: str, begin: int, end: int) -> None:
 @pytest.mark.parametrize("range_", ["bytes=500-", "bytes=9999-10000", "bytes=-0"])
 def test_a_range_behind_the_end(bed: Bed, range_: str) -> None:
     with pytest.raises(RangeRefused):
-        open_file(bed.objects, furnished(bed), "results/g1/model.npz", range_)
+        open_file(bed.objects, furnished(bed), "results/g1/model.npz", range_=range_)
 
 
 @pytest.mark.parametrize("range_", ["bytes=0-1,5-6", "lines=1-2", "bytes=9-3", "bytes=-", "bytes=a-b", "x"])
 def test_another_form_of_range_is_ignored(bed: Bed, range_: str) -> None:
-    found = open_file(bed.objects, furnished(bed), "results/g1/model.npz", range_)
+    found = open_file(bed.objects, furnished(bed), "results/g1/model.npz", range_=range_)
     assert (found.part, found.end) == (False, 500)
 
 
 def test_a_range_of_another_content_is_not_given(bed: Bed) -> None:
     run = furnished(bed)
     tag = open_file(bed.objects, run, "results/g1/model.npz").tag
-    assert open_file(bed.objects, run, "results/g1/model.npz", "bytes=5-", tag).part
+    assert open_file(bed.objects, run, "results/g1/model.npz", range_="bytes=5-", if_range=tag).part
     put_all(bed, {"results/g1/model.npz": b"n" * 500})
-    again = open_file(bed.objects, run, "results/g1/model.npz", "bytes=5-", tag)
+    again = open_file(bed.objects, run, "results/g1/model.npz", range_="bytes=5-", if_range=tag)
     assert (again.part, again.begin, again.tag == tag) == (False, 0, False)
 
 

@@ -57,6 +57,7 @@ class CheckpointSaver:
         pruner: Pruner,
         keeper: BatonKeeper,
         holder: Tuple[str, str],  # (launch id, machine id)
+        *,
         place: Tuple[str, int, str],  # (run id, attempt, staging folder)
         patience: Patience,
         hooks: Hooks,

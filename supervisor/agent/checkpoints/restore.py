@@ -32,6 +32,7 @@ class Restorer:
         store: Store,
         keeper: BatonKeeper,
         holder: Tuple[str, str],  # (launch id, machine id)
+        *,
         folder: str,
         patience: Patience,
         reject: Callable[[int, str], None],

@@ -36,6 +36,7 @@ class ResultsUploader:
         store: Store,
         folder: ResultsFolder,
         prefix: str,
+        *,
         patience: Patience,
         masker: Masker = NOTHING,
         fence: Callable[[], None] = nothing,
@@ -122,7 +123,12 @@ class ResultsUploader:
         key = self._prefix + kept
         try:
             found, self._there[key] = upload_file(
-                self._store, self._prefix, path, kept, self._check, self._there.get(key, ABSENT)
+                self._store,
+                self._prefix,
+                path,
+                name=kept,
+                between=self._check,
+                if_generation=self._there.get(key, ABSENT),
             )
             return found
         except StoreFull as error:  # an answer, not an outage: a person must make room

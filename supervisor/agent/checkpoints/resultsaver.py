@@ -48,6 +48,7 @@ class ResultsSaver:
         store: Store,
         place: Tuple[str, str, str],  # (run id, launch id, folder for downloads)
         taker: Taker,
+        *,
         patience: Patience,
         hurry: Patience,
         note: Callable[[str], None] = lambda text: None,

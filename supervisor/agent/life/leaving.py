@@ -174,7 +174,12 @@ class Leaving:
         patience = station.patience(station.saving_over)
         prefix = runfiles.results(job.run_id, job.results_generation)
         uploader = ResultsUploader(
-            station.store, station.results_folder, prefix, patience, station.masker, self._fence
+            station.store,
+            station.results_folder,
+            prefix,
+            patience=patience,
+            masker=station.masker,
+            fence=self._fence,
         )
         load_check = LoadCheck(station, patience)
         tries = 0

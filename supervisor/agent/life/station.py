@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from typing import Callable, Mapping, Optional
+from typing import Callable, Mapping, Optional, Tuple
 
 from supervisor.agent.checkpoints.candidates import CheckpointFolder
 from supervisor.agent.checkpoints.keeping import CheckpointSaver, Hooks, Results
@@ -141,6 +141,7 @@ class Station:
         folder: MachineFolder,
         job: Job,
         identity: Identity,
+        *,
         store: Store,
         secrets: Mapping[str, str],
         unfit: Optional[Unfit] = None,
@@ -167,12 +168,7 @@ class Station:
         self.checkpoint_duty = CheckpointDuty(self.saver, self.entries, self.attention, self.why_lost)
         shipper = LogShipper(self.store, job.run_id, job.attempt, folder.output, self.masker)
         self.log_duty = LogDuty(shipper, job.log_chunk_s, self.attention, lambda: self.situation.now.phase)
-        self.pushed = PushedBeats(
-            job, self.situation, self.attention, self.reach, self.log_duty.follow, folder.authorities
-        )
-        self.stored = StoredBeats(
-            job, self.machine_id, self.store, self.keeper, self.situation, self.attention
-        )
+        self.pushed, self.stored = self._beat_ways()
         self.evidence = Evidence(
             job, folder, self.store, self.masker, self.situation, self.training, self.attention,
             OwnCgroup().oom_kills,
@@ -195,6 +191,25 @@ class Station:
             self.situation.on_urgent(loop.wake)
         self.workplace: Optional[Workplace] = None  # None until the command is about to start
         self._notice_told = False
+
+    def _beat_ways(self) -> Tuple[PushedBeats, StoredBeats]:
+        pushed = PushedBeats(
+            self.job,
+            self.situation,
+            self.attention,
+            reach=self.reach,
+            follow=self.log_duty.follow,
+            authorities=self.folder.authorities,
+        )
+        stored = StoredBeats(
+            self.job,
+            self.machine_id,
+            self.store,
+            keeper=self.keeper,
+            situation=self.situation,
+            attention=self.attention,
+        )
+        return pushed, stored
 
     def look(self) -> Optional[Ending]:
         """Look around; None = go on. Main thread only."""
@@ -239,15 +254,15 @@ class Station:
             ),
             self.keeper,
             self.holder,
-            (job.run_id, job.attempt, self.folder.staging),
-            Patience(self.attention.writing_over, lambda text: self.situation.note("saving", text)),
-            Hooks(
+            place=(job.run_id, job.attempt, self.folder.staging),
+            patience=Patience(self.attention.writing_over, lambda text: self.situation.note("saving", text)),
+            hooks=Hooks(
                 self.progress.step_of,
                 lambda text: self.situation.note("checkpoint", text),
                 self._checkpoint_moved,
             ),
-            self.masker,
-            self.results,
+            masker=self.masker,
+            results=self.results,
         )
 
     def _results(self) -> Results:
@@ -261,10 +276,10 @@ class Station:
             self.store,
             (job.run_id, job.launch_id, self.folder.incoming),
             taker,
-            Patience(lambda: self._looked_over(attention.writing_over, POINTER_S), saving),
-            Patience(lambda: self._looked_over(attention.results_over, 0.0), saving),
-            lambda text: self.situation.note("saved results", text),
-            self.masker,
+            patience=Patience(lambda: self._looked_over(attention.writing_over, POINTER_S), saving),
+            hurry=Patience(lambda: self._looked_over(attention.results_over, 0.0), saving),
+            note=lambda text: self.situation.note("saved results", text),
+            masker=self.masker,
         )
         return Results(Moments(self.renames, taker), saver)
 

@@ -173,9 +173,9 @@ class Supervision:
             station.store,
             station.keeper,
             station.holder,
-            station.folder.checkpoints,
-            patience,
-            self._reject,
+            folder=station.folder.checkpoints,
+            patience=patience,
+            reject=self._reject,
         )
         pointer = restorer.restore(baton)
         station.results.saver.restore(None if pointer is None else pointer.results)

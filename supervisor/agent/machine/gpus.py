@@ -46,6 +46,7 @@ class GpuReader:
         names: Optional[Sequence[str]],
         load: Callable[[], Any] = nvml.load,
         smi: Optional[NvidiaSmi] = None,
+        *,
         devices: str = "/dev",
         monotonic: Callable[[], float] = time.monotonic,
         bad: Callable[[Mapping[str, str]], None] = lambda cards: None,

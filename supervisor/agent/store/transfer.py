@@ -64,7 +64,7 @@ def upload(
 
 
 def upload_file(
-    store: Store, prefix: str, path: str, name: str, between: Callable[[], None], if_generation: str
+    store: Store, prefix: str, path: str, *, name: str, between: Callable[[], None], if_generation: str
 ) -> Tuple[FileEntry, str]:
     """Write the file and read it back beside the local one, byte by byte: one hash tells of both. With the generation
     that it now has.

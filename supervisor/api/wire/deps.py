@@ -76,6 +76,7 @@ def assemble(
     parts: Parts,
     inbox: BeatInbox,
     loop: LoopView,
+    *,
     around: Surroundings,
     dev: Dev | None = None,
     live: Live = nobody_live,

@@ -71,7 +71,14 @@ class Wish:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("-o", "--output", "form", type=click.Choice(["table", "json"]), default="table")
 def build_image(
-    folder: Path, env_file: str | None, file: str | None, dry_run: bool, yes: bool, form: str, **wishes: Any
+    *,
+    folder: Path,
+    env_file: str | None,
+    file: str | None,
+    dry_run: bool,
+    yes: bool,
+    form: str,
+    **wishes: Any,
 ) -> None:
     """Build the training image of DIR and push it: by Cloud Build, else by docker here. Prints NAME@sha256:...
 

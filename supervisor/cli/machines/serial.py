@@ -73,6 +73,7 @@ def archive_options(command: F) -> F:
 def serial(
     ctx: click.Context,
     /,
+    *,
     client: Client,
     run_id: str | None,
     count: str | None,

@@ -34,7 +34,7 @@ def show_change(run: Json, form: str) -> None:
 @YES
 @output_option
 @server_options
-def stop(client: Client, form: str, yes: bool, everything: bool, query: Json, run_id: str | None) -> None:
+def stop(*, client: Client, form: str, yes: bool, everything: bool, query: Json, run_id: str | None) -> None:
     """Stop a run: its last checkpoint is saved, its machine is released. With filters: every run that they name."""
     if _named(query):
         _many(client, "stop", query, form, yes, run_id)
@@ -96,7 +96,15 @@ def _stop_all(client: Client, form: str, yes: bool) -> None:
 @server_options
 @click.pass_context
 def resume(
-    ctx: click.Context, /, client: Client, form: str, yes: bool, query: Json, run_id: str | None, **how: Any
+    ctx: click.Context,
+    /,
+    *,
+    client: Client,
+    form: str,
+    yes: bool,
+    query: Json,
+    run_id: str | None,
+    **how: Any,
 ) -> None:
     """Start a run that has ended again, from its checkpoint; one that is stopping, when it has stopped.
 

@@ -25,7 +25,7 @@ REST = ("logs", "evidence", "other")
 @server_options
 @click.pass_context
 def cost(
-    ctx: click.Context, /, client: Client, form: str, run_ids: tuple[str, ...], limit: int, query: Json
+    ctx: click.Context, /, *, client: Client, form: str, run_ids: tuple[str, ...], limit: int, query: Json
 ) -> None:
     """What runs have cost so far, what on-demand machines would have cost, and what their files cost a month.
 

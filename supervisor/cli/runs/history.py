@@ -38,6 +38,7 @@ PAGE = 1000
 def events(
     ctx: click.Context,
     /,
+    *,
     client: Client,
     form: str,
     run_id: str | None,

@@ -35,6 +35,7 @@ POLL_S = 1.0
 def logs(
     ctx: click.Context,
     /,
+    *,
     client: Client,
     run_id: str | None,
     follow: bool,

@@ -32,7 +32,7 @@ from supervisor.cli.words import safe, safe_log
 @list_filters
 @output_option
 @server_options
-def ls(client: Client, form: str, limit: int, query: Json, machines: bool, everything: bool) -> None:
+def ls(*, client: Client, form: str, limit: int, query: Json, machines: bool, everything: bool) -> None:
     """List runs, newest first; or the machines."""
     if machines:
         from supervisor.cli.machines.machines import show_machines
@@ -74,7 +74,7 @@ def ls(client: Client, form: str, limit: int, query: Json, machines: bool, every
 @output_option
 @server_options
 def show(
-    client: Client, form: str, run_id: str | None, facts: bool, spec: bool, evidence: int | None
+    *, client: Client, form: str, run_id: str | None, facts: bool, spec: bool, evidence: int | None
 ) -> None:
     """Show one run: what it is doing, what happened, what it cost, what is next."""
     if facts + spec + (evidence is not None) > 1:

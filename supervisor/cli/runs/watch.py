@@ -71,7 +71,7 @@ def _seconds(ctx: click.Context, given: str, more: float | None) -> float:
 def wait(ctx: click.Context, /, client: Client, form: str, run_id: str | None, timeout: float | None) -> None:
     """Wait silently until a run ends or needs you; the exit code says how: 0 completed, 9 needs you, 3 otherwise."""
     name = choose_run(client, run_id)
-    run = _until_end(client, name, timeout, lambda: client.get(run_path(name)), lambda _: None)
+    run = _until_end(client, name, timeout, look=lambda: client.get(run_path(name)), show=lambda _: None)
     if run is None:
         ctx.exit(exits.DETACHED)
     if not output.emit(run, [run], form, "run_id"):
@@ -98,7 +98,7 @@ def follow_run(client: Client, run_id: str, timeout_s: float | None, every_s: fl
     if sys.stdout.isatty():
         run = _follow_live(scene, timeout_s, every_s)
     else:
-        run = _until_end(client, run_id, timeout_s, scene.look, Lines(scene).show, every_s)
+        run = _until_end(client, run_id, timeout_s, look=scene.look, show=Lines(scene).show, every_s=every_s)
     if run is None:
         return exits.DETACHED
     if sys.stdout.isatty():
@@ -112,6 +112,7 @@ def _until_end(
     client: Client,
     run_id: str,
     timeout_s: float | None,
+    *,
     look: Callable[[], Json],
     show: Callable[[Json], None],
     every_s: float | None = None,
@@ -223,4 +224,4 @@ def _follow_live(scene: Scene, timeout_s: float | None, every_s: float | None) -
 
     console = Console()
     with Live(console=console, auto_refresh=False, transient=True) as live:
-        return _until_end(scene.client, scene.run_id, timeout_s, scene.look, draw, every_s)
+        return _until_end(scene.client, scene.run_id, timeout_s, look=scene.look, show=draw, every_s=every_s)

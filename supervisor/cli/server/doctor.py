@@ -50,6 +50,7 @@ LEAST_S = 2.5  # for the checks here, after a supervisor that hangs
 def doctor(
     ctx: click.Context,
     /,
+    *,
     env_file: str | None,
     file: str | None,
     here: bool,

@@ -34,7 +34,7 @@ PATH = "/v1/imports"
 @output_option
 @server_options
 def import_run(
-    client: Client, form: str, source: str, run_id: str | None, file: str | None, dry_run: bool
+    *, client: Client, form: str, source: str, run_id: str | None, file: str | None, dry_run: bool
 ) -> None:
     """Take over a run of the older shell runner: its checkpoint and its history, as a stopped run.
 

@@ -43,6 +43,7 @@ def token() -> None:
 @AS_JSON
 @server_options
 def create(
+    *,
     client: Client,
     name: str,
     owner: str | None,

@@ -43,6 +43,7 @@ def webhook() -> None:
 @AS_JSON
 @server_options
 def add(
+    *,
     client: Client,
     address: str,
     kinds: tuple[str, ...],
@@ -118,7 +119,9 @@ def test(ctx: click.Context, /, client: Client, webhook_id: str, as_json: bool) 
 @AS_JSON
 @output_option
 @server_options
-def deliveries(client: Client, webhook_id: str, failed: bool, limit: int, form: str, as_json: bool) -> None:
+def deliveries(
+    *, client: Client, webhook_id: str, failed: bool, limit: int, form: str, as_json: bool
+) -> None:
     """Show what was sent and what is still to be sent to a webhook, newest first."""
     wish = {"failed": "true"} if failed else {}
     found = [
@@ -148,7 +151,7 @@ def deliveries(client: Client, webhook_id: str, failed: bool, limit: int, form: 
 @AS_JSON
 @server_options
 def replay(
-    client: Client, webhook_id: str, number: int | None, failed: bool, since: float | None, as_json: bool
+    *, client: Client, webhook_id: str, number: int | None, failed: bool, since: float | None, as_json: bool
 ) -> None:
     """Send delivery NUMBER again, or with --failed all that was given up; with the ids that they had."""
     if failed == (number is not None):

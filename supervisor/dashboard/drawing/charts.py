@@ -111,13 +111,17 @@ def draw(
     across = tuple(
         Mark(100 * (at - begin) / (end - begin), text) for at, text in axis.time_marks(begin, end, MARKS_X)
     )
-    return [_chart(kind, points, (begin, end), height, across, stretches) for kind in found]
+    return [
+        _chart(kind, points, (begin, end), height=height, across=across, stretches=stretches)
+        for kind in found
+    ]
 
 
 def _chart(
     kind: Kind,
     points: Sequence[Json],
     times: tuple[float, float],
+    *,
     height: float,
     across: tuple[Mark, ...],
     stretches: tuple[Stretch, ...],

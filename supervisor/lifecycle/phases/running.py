@@ -62,7 +62,7 @@ def _judge(
     before: Run, run: Run, beat: Seen[Beat] | None, obs: Observation, world: World, now: float
 ) -> Decision:
     told = before.pulse.telemetry if before.pulse is not None else ""
-    ended = _command_ended(run, beat, obs, world, now, told) if beat is not None else None
+    ended = _command_ended(run, beat, obs, world=world, now=now, told=told) if beat is not None else None
     if ended is not None:
         return ended
     lost = machines.lost(run, obs, world, now)
@@ -92,7 +92,7 @@ def _heed_stop(run: Run, obs: Observation, beat: Seen[Beat] | None, now: float) 
 
 
 def _command_ended(
-    run: Run, beat: Seen[Beat], obs: Observation, world: World, now: float, told: str
+    run: Run, beat: Seen[Beat], obs: Observation, *, world: World, now: float, told: str
 ) -> Decision | None:
     """Exit 0, or a failure after the last step, is finishing; any other end has its cause; a notice seen inside the
     machine is authoritative. `told`: the figures of the machine before this beat.

@@ -61,6 +61,7 @@ class LocalProvider:
         data_dir: Path,
         offers: Sequence[Offer],
         capacity: Mapping[str, int | None],
+        *,
         agent: Path,
         clock: Clock,
         dead_kept_s: float = DEAD_KEPT_S,

@@ -33,7 +33,7 @@ class Paces:
 
 
 def launch_request(
-    run: Run, try_: Try, spec: Mapping[str, Any], nonce: str, supervisor_id: str, paces: Paces
+    run: Run, try_: Try, spec: Mapping[str, Any], *, nonce: str, supervisor_id: str, paces: Paces
 ) -> LaunchRequest:
     """The request of this try: the same for every repeat, because the nonce is read back from the baton."""
     job = {

@@ -47,7 +47,12 @@ class Launcher:
         if not self.store.set_nonce_hash(run.key, try_.launch_id, nonce_hash(nonce), lease):
             return  # the lease or the try is no longer ours
         request = launch_request(
-            run, try_, self.store.spec(run.key), nonce, self.store.supervisor_id, self.paces
+            run,
+            try_,
+            self.store.spec(run.key),
+            nonce=nonce,
+            supervisor_id=self.store.supervisor_id,
+            paces=self.paces,
         )
         if not self.leads(lease) or not self._still_wanted(run, action, first):
             return

@@ -33,6 +33,7 @@ class Sweeper:
         snapshot: Snapshot,
         runs: Iterable[Run],
         actor: Actor,
+        *,
         lease: Lease,
         now: float,
         led_elsewhere: Callable[[str], bool] = lambda run_id: False,

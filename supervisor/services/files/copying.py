@@ -39,6 +39,7 @@ def copy(
     source: tuple[ObjectReader, ObjectInfo],
     name: str,
     target: ObjectStore,
+    *,
     prefix: Callable[[int], str],
     scratch: Path,
     closing: threading.Event,

@@ -39,7 +39,7 @@ class FileStream:
 
 
 def open_file(
-    objects: ObjectStore, run: Run, path: str, range_: str = "", if_range: str = "", body: bool = True
+    objects: ObjectStore, run: Run, path: str, *, range_: str = "", if_range: str = "", body: bool = True
 ) -> FileStream:
     """`range_`, `if_range`: the headers as they came, "" = none. `body` False: only the figures. Raises FileUnknown,
     RangeRefused, FileChanged, StoreUnavailable."""

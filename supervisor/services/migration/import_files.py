@@ -83,7 +83,9 @@ def copied(
         def prefix(upload: int) -> str:
             return runfiles.checkpoint(run_id, step, ATTEMPT, upload, best=name == BEST)
 
-        done = copy((reader, info), name, parts.objects, prefix, scratch, parts.closing)
+        done = copy(
+            (reader, info), name, parts.objects, prefix=prefix, scratch=scratch, closing=parts.closing
+        )
         return Pointer(step, done.prefix, (done.entry,))
 
     with _scratch(parts.elsewhere, run_id) as scratch:

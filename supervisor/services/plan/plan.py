@@ -99,7 +99,9 @@ def plan(
     answers = ask_together(_questions(parts, asking, foretold, order), left_s)
     launch = _launch(asking, foretold, order, world, answers.get("image"), now)
     readings = Readings(answers, launch, _sources(parts), parts.gpu, parts.traits(run.provider), code_follows)
-    return plan_json(foretold.would, run, foretold.spec, foretold.differs, order, readings, now)
+    return plan_json(
+        foretold.would, run, foretold.spec, differs=foretold.differs, order=order, readings=readings, now=now
+    )
 
 
 def foretell(parts: Parts, request: SubmitRequest, caller: Caller, now: float) -> Foretold:

@@ -143,7 +143,7 @@ class Readings:
 
 
 def plan_json(
-    would: str, run: Run, spec: Spec, differs: Sequence[str], order: Order, readings: Readings, now: float
+    would: str, run: Run, spec: Spec, *, differs: Sequence[str], order: Order, readings: Readings, now: float
 ) -> Json:
     """The fields of `Plan` in openapi/openapi.json."""
     findings = _findings(spec, run, readings)

@@ -43,7 +43,7 @@ def show_console(
 
 
 def follow_console(
-    parts: Parts, queries: Queries, run_id: str, number: int | None, after: int, limit: int = MAX_BYTES
+    parts: Parts, queries: Queries, run_id: str, *, number: int | None, after: int, limit: int = MAX_BYTES
 ) -> Json:
     """What came after this offset; negative: so many of the last bytes. `live` False: the machine is gone, nothing more
     will come. `lost_bytes`: the platform has dropped so many between `after` and `start`. Raises NotFound,
@@ -67,7 +67,7 @@ def follow_console(
 
 
 def archived_console(
-    parts: Parts, queries: Queries, run_id: str, number: int | None, since: float | None, lines: int
+    parts: Parts, queries: Queries, run_id: str, *, number: int | None, since: float | None, lines: int
 ) -> Json:
     """The newest lines that the platform's log service kept since then (epoch seconds, None = since the machine was
     asked for). Raises NotFound, EvidenceNotFound (it has none), NotSupportedHere, Unavailable."""

@@ -55,6 +55,7 @@ def cost_page(
     parts: Parts,
     queries: Queries,
     where: RunFilter,
+    *,
     page_size: int,
     cursor: str | None,
     with_code: bool = True,

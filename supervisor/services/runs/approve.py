@@ -40,14 +40,14 @@ def approve(parts: Parts, run_id: str, request: ApproveRequest, caller: Caller) 
 
 
 def approve_once(
-    parts: Parts, run_id: str, request: ApproveRequest, caller: Caller, asked: Once, view: View
+    parts: Parts, run_id: str, request: ApproveRequest, *, caller: Caller, asked: Once, view: View
 ) -> Reply:
     """The same for a request with a key. Raises KeyReused, KeyInFlight too."""
 
     def shape(run: Run, labels: Mapping[str, str]) -> Reply:
         return Reply(202, dumps(view(run, labels)), "")
 
-    return change_once(parts, run_id, _judge(request, caller), UNDONE, asked, shape)
+    return change_once(parts, run_id, _judge(request, caller), undone=UNDONE, asked=asked, shape=shape)
 
 
 def _judge(request: ApproveRequest, caller: Caller) -> Judge:

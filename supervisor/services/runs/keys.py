@@ -113,13 +113,15 @@ def answered(parts: Parts, asked: Once | None, work: Callable[[], Reply]) -> Rep
         return replay(kept, asked.fingerprint)
 
 
-def change_once(parts: Parts, run_id: str, judge: Judge, undone: str, asked: Once, shape: Shape) -> Reply:
+def change_once(parts: Parts, run_id: str, judge: Judge, *, undone: str, asked: Once, shape: Shape) -> Reply:
     """As `changing.change`, with a key: also where nothing is to be changed, so that a repeat changes nothing later.
     Raises what that raises, KeyReused, KeyInFlight."""
-    return answered(parts, asked, lambda: _change_once(parts, run_id, judge, undone, asked, shape))
+    return answered(
+        parts, asked, lambda: _change_once(parts, run_id, judge, undone=undone, asked=asked, shape=shape)
+    )
 
 
-def _change_once(parts: Parts, run_id: str, judge: Judge, undone: str, asked: Once, shape: Shape) -> Reply:
+def _change_once(parts: Parts, run_id: str, judge: Judge, *, undone: str, asked: Once, shape: Shape) -> Reply:
     for _ in range(RACES):
         run, now = find_run(parts, run_id), parts.clock.now()
         labels = parts.store.labels(run.key)  # not in the transaction: each would hold two connections

@@ -71,7 +71,7 @@ def refuse_purged(run: Run, attempt: Attempt | None = None) -> None:
 
 
 def purge_once(
-    parts: Parts, run_id: str, confirm: str, caller: Caller, asked: Once, shape: Callable[[Purged], Reply]
+    parts: Parts, run_id: str, confirm: str, *, caller: Caller, asked: Once, shape: Callable[[Purged], Reply]
 ) -> Reply:
     """The same for a request with a key, which counts from the purge's end on: cut off, a repeat finishes it. Once
     answered, a repeat deletes nothing of what a later generation wrote. Raises KeyReused, KeyInFlight too."""

@@ -106,7 +106,7 @@ def _resume(
                 found = tx.find(run_id)
                 if found is None:
                     raise Raced
-                resumed = resume_in(tx, parts, found, wish, seen, now)
+                resumed = resume_in(tx, parts, found, wish=wish, seen=seen, now=now)
                 told = answer(tx, resumed)
         except Raced:
             continue
@@ -122,7 +122,7 @@ def look(parts: Parts, run_id: str) -> Look:
     return Look(run, reopen.marker_generation(parts.objects, run_id)) if seen.reopens else seen
 
 
-def resume_in(tx: Transaction, parts: Parts, run: Run, wish: Wish, seen: Look, now: float) -> Resumed:
+def resume_in(tx: Transaction, parts: Parts, run: Run, *, wish: Wish, seen: Look, now: float) -> Resumed:
     """The part inside the transaction. Raises Raced, and what `resume` raises."""
     resumed, event = judged(parts, run, tx.spec(run.key), wish, seen, now)
     if event is None:

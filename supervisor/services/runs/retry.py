@@ -38,7 +38,7 @@ def retry_once(parts: Parts, run_id: str, caller: Caller, asked: Once, view: Vie
     def shape(run: Run, labels: Mapping[str, str]) -> Reply:
         return Reply(202, dumps(view(run, labels)), "")
 
-    return change_once(parts, run_id, _judge(parts, caller), UNDONE, asked, shape)
+    return change_once(parts, run_id, _judge(parts, caller), undone=UNDONE, asked=asked, shape=shape)
 
 
 def _judge(parts: Parts, caller: Caller) -> Judge:

@@ -30,7 +30,7 @@ def stop_once(parts: Parts, run_id: str, caller: Caller, asked: Once, view: View
     def shape(run: Run, labels: Mapping[str, str]) -> Reply:
         return Reply(200 if run.terminal else 202, dumps(view(run, labels)), "")
 
-    return change_once(parts, run_id, _judge(caller), UNDONE, asked, shape)
+    return change_once(parts, run_id, _judge(caller), undone=UNDONE, asked=asked, shape=shape)
 
 
 def _judge(caller: Caller) -> Judge:

@@ -144,7 +144,7 @@ def _submit_once(
 ) -> tuple[Reply, Resumed | None]:
     now = parts.clock.now()
     if asked is not None:
-        return _once_per_key(parts, request, asked, caller, seen, now)
+        return _once_per_key(parts, request, asked, caller=caller, seen=seen, now=now)
     # Policy and answer are made outside the transaction: everybody else's writes wait for it.
     policy = policy_from(request.spec, parts, now) if seen.run is None else None
     with parts.store.begin(now) as tx:
@@ -153,7 +153,7 @@ def _submit_once(
 
 
 def _once_per_key(
-    parts: Parts, request: SubmitRequest, asked: Once, caller: Caller, seen: Look, now: float
+    parts: Parts, request: SubmitRequest, asked: Once, *, caller: Caller, seen: Look, now: float
 ) -> tuple[Reply, Resumed | None]:
     with parts.store.begin(now) as tx:
         before = taken(tx, asked, now)
@@ -184,7 +184,7 @@ def _write(
         return _insert(tx, parts, request, policy, caller, now), None
     refuse_stranger(known, caller)
     wish = Wish(request.spec, request.replace_spec, request.rerun, caller, request.refusal)
-    resumed = resume_in(tx, parts, known, wish, seen, now)
+    resumed = resume_in(tx, parts, known, wish=wish, seen=seen, now=now)
     return resumed.run, resumed
 
 

@@ -137,7 +137,7 @@ def open_house(store: Store, data_dir: Path, now: float = NOW) -> House:
     )  # fmt: skip
     inbox = BeatInbox(store, clock, parts.wake, knobs.beat_push_s)
     around = Surroundings(data_dir, None, checks=_google)
-    services = assemble(parts, inbox, lambda: LoopStatus(6.2, leader=True), around)
+    services = assemble(parts, inbox, lambda: LoopStatus(6.2, leader=True), around=around)
     services = replace(services, about=About("9f2c1e07b4d8", database="SQLite"))
     return House(store, clock, objects, provider, platform, parts, services, {})
 

@@ -82,7 +82,9 @@ async def approve_run(request: Request, run_id: str) -> Response:
     view = services.queries.view
     if once is not None:
         return replied(
-            await run_in_threadpool(approve_once, services.parts, run_id, wish, caller, once, view)
+            await run_in_threadpool(
+                approve_once, services.parts, run_id, wish, caller=caller, asked=once, view=view
+            )
         )
 
     def work() -> Json:

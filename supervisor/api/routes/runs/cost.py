@@ -32,7 +32,13 @@ async def list_costs(request: Request) -> Response:
     parts, queries, caller = services.parts, services.queries, caller_of(request)
     where = run_filter(query, caller)
     answer = await in_slow_thread(
-        cost_page, parts, queries, where, query.page_size, query.cursor, caller.admin
+        cost_page,
+        parts,
+        queries,
+        where,
+        page_size=query.page_size,
+        cursor=query.cursor,
+        with_code=caller.admin,
     )
     return json_answer(answer)
 
@@ -58,7 +64,7 @@ async def purge_run(request: Request, run_id: str) -> Response:
 
     def work() -> Reply:
         if once is not None:
-            return purge_once(services.parts, run_id, body.confirm, caller, once, shape)
+            return purge_once(services.parts, run_id, body.confirm, caller=caller, asked=once, shape=shape)
         return shape(purge(services.parts, run_id, body.confirm, caller))
 
     return replied(await in_slow_thread(work))

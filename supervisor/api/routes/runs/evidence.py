@@ -23,7 +23,9 @@ async def show_evidence(request: Request, run_id: str, number: str) -> Response:
     """Show what was kept of an attempt that is over: why it ended, on what that rests, its last words."""
     read_query(NoParameters, request)
     services = services_of(request)
-    return json_answer(await in_slow_thread(evidence_of, services.parts, services.queries, run_id, number))
+    return json_answer(
+        await in_slow_thread(evidence_of, services.parts, services.queries, run_id, number=number)
+    )
 
 
 @router.get("/runs/{run_id}/console")
@@ -38,4 +40,4 @@ async def show_console(request: Request, run_id: str) -> Response:
         read = partial(follow_console, after=query.after, limit=query.limit)
     else:
         read = partial(console_of, limit=query.limit)
-    return json_answer(await in_slow_thread(read, services.parts, services.queries, run_id, number))
+    return json_answer(await in_slow_thread(read, services.parts, services.queries, run_id, number=number))

@@ -67,12 +67,12 @@ async def note_results_pulled(request: Request, run_id: str) -> Response:
 async def _file(request: Request, run_id: str, path: str, body: bool) -> Response:
     read_query(NoParameters, request)
     services = services_of(request)
-    asked = request.headers.get("range", ""), request.headers.get("if-range", "")
+    range_, if_range = request.headers.get("range", ""), request.headers.get("if-range", "")
 
     def work() -> FileStream:
         run = services.queries.find(run_id)
         refuse_purged(run)
-        return open_file(services.parts.objects, run, path, *asked, body=body)
+        return open_file(services.parts.objects, run, path, range_=range_, if_range=if_range, body=body)
 
     try:
         found = await in_slow_thread(work)

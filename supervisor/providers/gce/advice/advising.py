@@ -101,7 +101,15 @@ def _bucket(places: DataPlaces, regions: Sequence[str], size_bytes: int | None) 
         return [_told("data places", "not read: where the bucket lies", str(error), fix)]
     what = f"the bucket {places.bucket}"
     fix = f"keep the bucket in {regions[0]}, or use zones of {place.name} only" if regions else ""
-    return _far("data places", what, place, regions, egress.from_bucket, _restores(size_bytes), fix)
+    return _far(
+        "data places",
+        what,
+        place,
+        regions=regions,
+        price=egress.from_bucket,
+        text=_restores(size_bytes),
+        fix=fix,
+    )
 
 
 def _restores(size_bytes: int | None) -> Callable[[float], str]:
@@ -124,13 +132,22 @@ def _registry(image: str, regions: Sequence[str]) -> list[Finding]:
     def text(per_gb: float) -> str:
         return f"each pull costs ${per_gb:.2f} for each GB of the image, at every start of a machine"
 
-    return _far("image place", f"the registry {host}", place, regions, egress.from_registry, text, fix)
+    return _far(
+        "image place",
+        f"the registry {host}",
+        place,
+        regions=regions,
+        price=egress.from_registry,
+        text=text,
+        fix=fix,
+    )
 
 
 def _far(
     name: str,
     what: str,
     place: Location,
+    *,
     regions: Sequence[str],
     price: Price,
     text: Callable[[float], str],

@@ -40,6 +40,7 @@ class Doctor:
         config: GceConfig,
         compute: Compute,
         objects: Bucket,
+        *,
         prices: Callable[[], Finding],
         image: str = "",
         pin: Callable[[str], str] = str,
