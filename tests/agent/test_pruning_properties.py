@@ -68,9 +68,9 @@ class Life:
             pruner,
             self.keeper,
             (launch, machine),
-            (RUN, self.attempt, str(self.folder / "staging")),
-            patient(HandClock()),
-            Hooks(lambda name: step_in_name(name) or 0, lambda text: None, lambda step: None),
+            place=(RUN, self.attempt, str(self.folder / "staging")),
+            patience=patient(HandClock()),
+            hooks=Hooks(lambda name: step_in_name(name) or 0, lambda text: None, lambda step: None),
         )
         self.saver.clean(self.keeper.read())
 

@@ -86,7 +86,7 @@ class Life:
         self.moments = self.makes.moments(self.kernel, taker)  # type: ignore[arg-type]
         calm = patient(HandClock())
         place = RUN, self.holder[0], str(self.machine / "incoming")
-        self.kept = self.makes.saver(self.store, place, taker, calm, calm)
+        self.kept = self.makes.saver(self.store, place, taker, patience=calm, hurry=calm)
         self.entries = CheckpointFolder(
             str(self.checkpoints), 10.0, self.moments.renamed, self.moments.at_rest
         )

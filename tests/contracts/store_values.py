@@ -82,7 +82,8 @@ def full(run: Run) -> Run:
     """`run` with a value in every field, none of them the default, with texts from all over Unicode."""
     keep = ("key", "version", "run_id", "owner", "cell", "provider", "created_at")
     rich = replace(filled(Run), **{name: getattr(run, name) for name in keep})
-    return replace(rich, try_=replace(filled(Try), nonce_hash="ab" * 32))
+    pulse = replace(filled(Pulse), recent="")  # what its beat carries of earlier seconds is not kept with it
+    return replace(rich, pulse=pulse, try_=replace(filled(Try), nonce_hash="ab" * 32))
 
 
 def filled(hint: Any, seed: str = "x") -> Any:
