@@ -30,9 +30,9 @@ def test_they_are_small_and_as_wide_as_they_should_be() -> None:
     assert sum(path.stat().st_size for path in FOLDER.iterdir()) <= MOST_OF_ALL
 
 
-def test_the_readme_shows_two_and_each_picture_is_told_in_words() -> None:
+def test_the_readme_shows_one_and_each_picture_is_told_in_words() -> None:
     readme = IMAGE.findall((ROOT / "README.md").read_text())
-    assert [Path(path).name for _, path in readme] == ["runs-light.png", "run-recovering-dark.png"]
+    assert [Path(path).name for _, path in readme] == ["run-recovering-dark.png"]
     told = [*readme, *IMAGE.findall((ROOT / "docs" / "dashboard.md").read_text())]
     assert len(told) > 6
     assert all(len(text.split()) > 4 for text, _ in told)
