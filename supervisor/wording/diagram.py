@@ -27,7 +27,8 @@ _MEANING = {
 
 
 _MADE = (
-    "This page is made by `spot docs states` from the tables in `supervisor/domain/status.py` and "
+    "Every status that a run can have, every move from one to another, and every cause of an end, with what it costs "
+    "and what follows. This page is made by `spot docs states` from the tables in `supervisor/domain/status.py` and "
     "`supervisor/domain/causes.py`. Do not edit it by hand: run `spot docs states > docs/states.md`."
 )
 _CAUSES = (
