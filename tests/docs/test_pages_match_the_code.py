@@ -21,20 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 GUIDES = (
     "README.md",
     "CONTRIBUTING.md",
-    "docs/training-contract.md",
-    "docs/access.md",
-    "docs/webhooks.md",
-    "docs/operations.md",
-    "docs/metrics.md",
-    "docs/api.md",
-    "docs/settings.md",
-    "docs/errors.md",
-    "docs/google-cloud-setup.md",
-    "docs/google-cloud.md",
-    "docs/migration.md",
-    "docs/rules.md",
-    "docs/architecture.md",
-    "docs/evidence.md",
+    *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))),
 )
 
 
