@@ -106,8 +106,8 @@ class Pulse:
     stalled_s: float = 0.0  # in stalls that are over
     from_zero: bool | None = None  # its steps are counted from 0; None = not told
     up_s: float | None = None  # how long the agent had run, by its monotonic clock; None = it does not tell
-    telemetry: str = ""  # of the newest beat that told any, as text (domain/beat_telemetry)
-    recent: str = ""  # points that the newest beat carries, as text (domain/recent_points); not stored
+    telemetry: str = ""  # of the newest beat that told any, as text (contract/beat_telemetry)
+    recent: str = ""  # points that the newest beat carries, as text (contract/recent_points); not stored
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,5 +34,6 @@ class World:
         frozenset()
     )  # zones that the last listing did not reach: nothing is started there
     rooms: Mapping[str, Room] = field(default_factory=dict)  # by provider, where our machines are the limit
-    # Runs of these providers that may ask now, and where; None = nothing of ours is in its way (lifecycle/queueing).
+    # Runs of these providers that may ask now, and where (lifecycle/offers/queueing); None = nothing of
+    # ours is in its way.
     turns: Mapping[int, Offer | None] = field(default_factory=dict)

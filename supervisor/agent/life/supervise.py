@@ -8,7 +8,7 @@ The code bundle in a fresh folder of this machine, byte for byte what its name s
 
 The bundle is hashed while it is unpacked. One that differs from its hash is fetched again, a few times, because the
 copy on the way may be at fault; after that the command is not started at all. A store that does not answer is waited
-for. Nothing in the archive is trusted: its names by the rules of domain/bundle, and each file is made new, through no
+for. Nothing in the archive is trusted: its names by the rules of contract/bundle, and each file is made new, through no
 link.
 """
 

@@ -1,15 +1,9 @@
 """The OpenAPI document: served at /openapi.json, written to openapi/openapi.json, and compared by a test.
 
-It is put together from the routes, the table of operations (api/operations), the scopes (api/access), the recorded
-examples, and the words for the whole (api/document_words). Words of enums that clients meet may grow: clients must
-accept unknown ones.
-
-The examples of the document: real requests and answers, recorded by `make openapi` on the tests' bed.
-
-examples.json holds for each operation the body of one request, one answer of each good
-status, the beginning of a stream, and one refusal.
-
-The models of all bodies and answers, as the document tells them.
+It is put together from the routes, the table of operations (operations), the scopes (api/wire/access), the recorded
+examples, and the words for the whole (words). Words of enums that clients meet may grow: clients must accept unknown
+ones. examples.json holds for each operation the body of one request, one answer of each good status, the beginning of a
+stream, and one refusal: real ones, recorded by `make openapi` on the tests' bed.
 
 The framework's models say two things less exactly than they check them; both are told here: the names of a mapping
 must have their form, and titles that only repeat a field's name are noise.

@@ -23,7 +23,7 @@ Judge = Callable[[Run, float], tuple[Run, Event] | None]
 
 
 def find_run(parts: Parts, run_id: str) -> Run:
-    """Raises NotFound. Whose run it is was asked at the door (api/access)."""
+    """Raises NotFound. Whose run it is was asked at the door (api/wire/access)."""
     run = parts.store.find(run_id) if is_run_id(run_id) else None
     if run is None:
         raise _not_found(run_id)

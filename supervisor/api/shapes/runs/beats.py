@@ -100,7 +100,7 @@ class ShownRun(Run):
 
 
 class HeartbeatBody(BaseModel):
-    """One heartbeat; fields that are unknown here are ignored. For the document: domain/heartbeat reads it."""
+    """One heartbeat; fields that are unknown here are ignored. For the document: contract/heartbeat reads it."""
 
     run_id: RunId
     attempt: int = Field(ge=1, le=heartbeat.MAX_COUNT)
