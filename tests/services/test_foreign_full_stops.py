@@ -13,7 +13,6 @@ from google.api_core.exceptions import Forbidden
 from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError, RefreshError
 from requests.exceptions import ConnectionError as NoConnection
 from sqlalchemy import exc
-from supervisor.providers.gce.calls.answering import clear_answers
 
 from supervisor.contract import bundle
 from supervisor.contract.bundle import BundleRefused, Member, Tree
@@ -28,7 +27,7 @@ from supervisor.ports.objectstore import StoreUnavailable
 from supervisor.ports.provider import ProviderUnavailable
 from supervisor.ports.store import StoreDown
 from supervisor.providers.gce.calls.clients import Compute
-from supervisor.providers.gce.calls.errors import ApiError, of_codes, of_request
+from supervisor.providers.gce.calls.errors import ApiError, clear_answers, of_codes, of_request
 from supervisor.providers.gce.calls.retry import Retry
 from supervisor.providers.gce.calls.speaking import refused, spoken
 from supervisor.providers.gce.config import GceConfig
