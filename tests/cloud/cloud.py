@@ -157,7 +157,8 @@ class Cloud:
 
     def instances(self) -> list[Any]:
         """Every VM that there is, whatever its status."""
-        return [self.compute.instance(name) for name in self.compute.names()]
+        vms: list[Any] = self.compute.all_instances()
+        return vms
 
     def close(self) -> None:
         if self.machines is not None:
