@@ -32,17 +32,17 @@ def prose(text: str) -> Iterator[tuple[int, str]]:
 
 def anchors(text: str) -> set[str]:
     """The anchors that the usual renderers give a document: headings as slugs (repeated: -1, -2) and <a id>."""
-    found: set[str] = set()
+    seen: set[str] = set()
     for _, line in prose(text):
-        found.update(HTML_ANCHOR.findall(line))
+        seen.update(HTML_ANCHOR.findall(line))
         if match := HEADING.match(line):
             title = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", match[1])
             slug = re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
             repeated = 0
-            while (unique := f"{slug}-{repeated}" if repeated else slug) in found:
+            while (unique := f"{slug}-{repeated}" if repeated else slug) in seen:
                 repeated += 1
-            found.add(unique)
-    return found
+            seen.add(unique)
+    return seen
 
 
 def links(text: str) -> Iterator[tuple[int, str]]:

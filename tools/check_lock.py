@@ -64,7 +64,7 @@ def wanted(pyproject: str, group: str) -> set[str]:
     requirements = [
         *table["build-system"]["requires"],
         *project["dependencies"],
-        *(one for extra in project["optional-dependencies"].values() for one in extra),
+        *(requirement for extra in project["optional-dependencies"].values() for requirement in extra),
         *table["dependency-groups"][group],
     ]
     return {canonical(match[0]) for text in requirements if (match := NAME.match(text))}
@@ -85,17 +85,17 @@ def registries_named(root: Path) -> Iterator[str]:
 
 def problems_of_scripts(root: Path) -> Iterator[str]:
     """What is wrong with the lock of the dashboard's scripts."""
-    asked = json.loads((root / SCRIPTS).read_text(encoding="utf-8"))["dependencies"]
+    dependencies = json.loads((root / SCRIPTS).read_text(encoding="utf-8"))["dependencies"]
     text = (root / SCRIPTS_LOCK).read_text(encoding="utf-8")
     if "://" in text:
         yield f"{SCRIPTS_LOCK}: holds a URL (npm install --package-lock-only in that folder leaves them out)"
     packages: dict[str, dict[str, Any]] = json.loads(text)["packages"]
-    if packages.pop("", {}).get("dependencies") != asked:
+    if packages.pop("", {}).get("dependencies") != dependencies:
         yield f"{SCRIPTS_LOCK}: was made for another package.json (npm install --package-lock-only)"
     for place, package in packages.items():
         if not INTEGRITY.fullmatch(package.get("integrity", "")):
             yield f"{SCRIPTS_LOCK}: without a hash: {place}"
-    for name, version in asked.items():
+    for name, version in dependencies.items():
         locked = packages.get(f"node_modules/{name}", {}).get("version")
         if not EXACT.fullmatch(version) or locked != version:
             yield f"{SCRIPTS_LOCK}: {name} is asked for as {version} and locked as {locked}"
@@ -123,8 +123,8 @@ def check(root: Path) -> list[str]:
 
 def pins(text: str) -> dict[str, str]:
     """Name -> version."""
-    found = (PIN.match(line) for line in text.splitlines())
-    return {canonical(match["name"]): match["version"] for match in found if match}
+    matches = (PIN.match(line) for line in text.splitlines())
+    return {canonical(match["name"]): match["version"] for match in matches if match}
 
 
 def missing(lock: str, text: str, names: set[str]) -> Iterator[str]:

@@ -31,7 +31,7 @@ def contract(document: Json) -> Json:
 def _without_words(part: Any, names: bool = False) -> Any:
     """`names`: the keys of this object are names that we chose (fields, headers), not words of OpenAPI."""
     if isinstance(part, list):
-        return [_without_words(one) for one in part]
+        return [_without_words(item) for item in part]
     if not isinstance(part, dict):
         return part
     return {

@@ -14,15 +14,15 @@ METHODS = ("get", "head", "put", "post", "patch", "delete")
 def breaking(before: Json, now: Json) -> list[str]:
     """Each line: which operation, and what a client of before can no longer do with it."""
     sides = Comparison(Side(before["components"]["schemas"]), Side(now["components"]["schemas"]))
-    found: list[str] = []
+    problems: list[str] = []
     for path, method, old in _operations(before):
         new = now["paths"].get(path, {}).get(method)
         name = f"{method.upper()} {path}"
         if new is None:
-            found.append(f"{name}: is gone")
+            problems.append(f"{name}: is gone")
         else:
-            found += [f"{name}: {problem}" for problem in _operation(sides, old, new)]
-    return found
+            problems += [f"{name}: {problem}" for problem in _operation(sides, old, new)]
+    return problems
 
 
 def _operations(document: Json) -> Iterator[tuple[str, str, Json]]:
@@ -49,27 +49,27 @@ def _security(old: Json, new: Json) -> Iterator[str]:
 
 
 def _parameters(sides: Comparison, old: Json, new: Json) -> Iterator[str]:
-    were = {(one["in"], one["name"]): one for one in old.get("parameters", ())}
-    are = {(one["in"], one["name"]): one for one in new.get("parameters", ())}
+    were = {(parameter["in"], parameter["name"]): parameter for parameter in old.get("parameters", ())}
+    are = {(parameter["in"], parameter["name"]): parameter for parameter in new.get("parameters", ())}
     for place, name in sorted({*were} - {*are}):
         yield f"the {place} parameter {name} is gone"
-    for key, one in are.items():
+    for key, parameter in are.items():
         was = were.get(key)
-        if one.get("required") and not (was or {}).get("required"):
+        if parameter.get("required") and not (was or {}).get("required"):
             yield f"the {key[0]} parameter {key[1]} is now required"
         if was is not None:
-            yield from sides.body(was["schema"], one["schema"], f"the {key[0]} parameter {key[1]}")
+            yield from sides.body(was["schema"], parameter["schema"], f"the {key[0]} parameter {key[1]}")
 
 
 def _body(sides: Comparison, old: Json, new: Json) -> Iterator[str]:
     if new.get("required") and not old.get("required"):
         yield "a body is now required"
     for media_type, was in old.get("content", {}).items():
-        told = new.get("content", {}).get(media_type)
-        if told is None:
+        body = new.get("content", {}).get(media_type)
+        if body is None:
             yield f"a body of {media_type} is no longer accepted"
         else:
-            yield from sides.body(was["schema"], told["schema"], "#")
+            yield from sides.body(was["schema"], body["schema"], "#")
 
 
 def _answers(sides: Comparison, old: Json, new: Json) -> Iterator[str]:
@@ -79,13 +79,13 @@ def _answers(sides: Comparison, old: Json, new: Json) -> Iterator[str]:
             if status.startswith("2"):
                 yield f"the answer {status} is gone"
             continue
-        told = new[status]
-        for header in sorted({*was.get("headers", ())} - {*told.get("headers", ())}):
+        answer = new[status]
+        for header in sorted({*was.get("headers", ())} - {*answer.get("headers", ())}):
             yield f"the answer {status} no longer carries {header}"
         for media_type, content in was.get("content", {}).items():
-            if media_type not in told.get("content", {}):
+            if media_type not in answer.get("content", {}):
                 yield f"the answer {status} is no longer {media_type}"
             else:
                 yield from sides.answer(
-                    content["schema"], told["content"][media_type]["schema"], f"answer {status} "
+                    content["schema"], answer["content"][media_type]["schema"], f"answer {status} "
                 )

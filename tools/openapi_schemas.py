@@ -25,11 +25,11 @@ class Side:
 
     def resolved(self, part: Any) -> Json:
         """Without a reference at its top. `true` and a missing schema accept anything."""
-        told = part if isinstance(part, dict) else {}
-        while "$ref" in told:
-            named = self.schemas[told["$ref"].rpartition("/")[2]]
-            told = {**named, **{key: value for key, value in told.items() if key != "$ref"}}
-        return told
+        schema = part if isinstance(part, dict) else {}
+        while "$ref" in schema:
+            named = self.schemas[schema["$ref"].rpartition("/")[2]]
+            schema = {**named, **{key: value for key, value in schema.items() if key != "$ref"}}
+        return schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Comparison:
         if _choices(old) or _choices(new):
             for each in _choices(old) or [old]:
                 like = _like(each, _choices(new) or [new], self.before, self.now)
-                yield from min((list(self.body(each, one, at, seen)) for one in like), key=len)
+                yield from min((list(self.body(each, choice, at, seen)) for choice in like), key=len)
             return
         if lost := _types(old) - _accepted(_types(new)):
             yield f"{at}: the type {', '.join(sorted(lost))} is no longer accepted"
@@ -71,7 +71,7 @@ class Comparison:
         if _choices(old) or _choices(new):
             for each in _choices(new) or [new]:
                 like = _like(each, _choices(old) or [old], self.now, self.before)
-                yield from min((list(self.answer(one, each, at, seen)) for one in like), key=len)
+                yield from min((list(self.answer(choice, each, at, seen)) for choice in like), key=len)
             return
         if strange := _types(new) - _accepted(_types(old)):
             yield f"{at}: may now be {', '.join(sorted(strange))}"
@@ -130,19 +130,19 @@ def _step(old: Any, new: Any) -> str:
 
 
 def _choices(schema: Json) -> list[Json]:
-    found: list[Json] = schema.get("anyOf") or schema.get("oneOf") or []
-    return found
+    choices: list[Json] = schema.get("anyOf") or schema.get("oneOf") or []
+    return choices
 
 
-def _like(one: Json, choices: list[Json], its: Side, theirs: Side) -> list[Json]:
+def _like(schema: Json, choices: list[Json], its: Side, theirs: Side) -> list[Json]:
     """Those of the choices that can be of its type: only with them it is worth comparing. All, where none can."""
-    types = _types(its.resolved(one))
+    types = _types(its.resolved(schema))
     return [each for each in choices if types & _accepted(_types(theirs.resolved(each)))] or choices
 
 
 def _types(schema: Json) -> set[str]:
-    told = schema.get("type", ANYTHING)
-    return {told} if isinstance(told, str) else set(told)
+    kinds = schema.get("type", ANYTHING)
+    return {kinds} if isinstance(kinds, str) else set(kinds)
 
 
 def _accepted(types: set[str]) -> set[str]:

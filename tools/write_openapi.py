@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from supervisor.api.app import create_app
 from supervisor.api.document.build import document
+from supervisor.api.server import create_app
 
 TARGET = Path(__file__).resolve().parent.parent / "openapi" / "openapi.json"
 

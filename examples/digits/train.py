@@ -8,7 +8,10 @@ numbers as one that was left alone: the weights are equal bit for bit. Without a
 
 import os
 
-# One thread: sums in another order would differ in the last bits. Must stand before numpy is imported.
+# Sums in another order differ in the last bits. So there is one thread, and the processor alone chooses how sums are
+# made: variables that choose it may be set on one machine and not on the next. Must stand before numpy is imported.
+for _name in [_name for _name in os.environ if _name.startswith(("OPENBLAS_", "MKL_", "NPY_"))]:
+    del os.environ[_name]
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_name] = "1"
 

@@ -7,18 +7,19 @@ import os
 import sys
 from typing import Optional
 
-from supervisor.agent.life.station import Station
-from supervisor.agent.life.storeurl import open_store
+from supervisor.agent.life.station import Station, open_store
 from supervisor.agent.life.supervise import Supervision
-from supervisor.agent.machine.console import open_console
-from supervisor.agent.machine.firstprocess import stand_in
-from supervisor.agent.machine.identity import named, own_identity
-from supervisor.agent.machine.job import JobRefused, read_job
-from supervisor.agent.machine.machinefolder import MachineFolder
+from supervisor.agent.machine.command import Unfit
+from supervisor.agent.machine.folder import JobRefused, MachineFolder, read_job
 from supervisor.agent.machine.masking import Masker
-from supervisor.agent.machine.preparing import Unfit
-from supervisor.agent.machine.secretrefs import SecretRefused, fetch_secrets
-from supervisor.agent.machine.secretsinput import SecretsMissing, read_secrets
+from supervisor.agent.machine.processes import named, own_identity, stand_in
+from supervisor.agent.machine.secrets import (
+    SecretRefused,
+    SecretsMissing,
+    fetch_secrets,
+    open_console,
+    read_secrets,
+)
 
 USAGE, REFUSED = 2, 3
 _log = logging.getLogger("agent")
@@ -52,8 +53,8 @@ def main() -> int:
     folder.introduce(identity)
     unfit: Optional[Unfit] = None
     try:
-        found = fetch_secrets(job.secret_refs, job.secret_manager_endpoint, folder.authorities)
-        secrets = {**secrets, **found}
+        fetched = fetch_secrets(job.secret_refs, job.secret_manager_endpoint, folder.authorities)
+        secrets = {**secrets, **fetched}
     except SecretRefused as error:  # told by the beat of a life that ends before the command
         unfit = Unfit(error.left, str(error))
     open_console(Masker(secrets))

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from supervisor.cli import output
-from supervisor.cli.client import Client
-from supervisor.cli.credentials import Credentials, read_server_file
+from supervisor.cli.client import Client, Credentials, read_server_file
 from supervisor.cli.exits import NOT_FOUND, USAGE, CliError, Problem, Unreachable
 from supervisor.domain.errors import SpotError
 from supervisor.settings.serving_process import process_in, serving, starting
@@ -59,10 +58,10 @@ def client_for(
 
 
 def _settings(data_dir: str | None) -> Settings:
-    from supervisor.settings import loading as settings
+    from supervisor.wiring import settings as wired
 
     file, env_file = os.environ.get("SPOT_CONFIG"), os.environ.get("SPOT_ENV_FILE")
-    return settings.load({"data_dir": data_dir}, file=file, env_file=env_file)
+    return wired.load({"data_dir": data_dir}, file=file, env_file=env_file)
 
 
 def _folder(data_dir: str | None) -> Path | None:
@@ -137,9 +136,20 @@ def active_statuses() -> list[str]:
 
 def machines_here(client: Client, flag: str | None = None) -> Callable[[str | None], bool]:
     """Whether machines are on this computer, for the provider that a spec names (None = none; `flag` wins). The
-    supervisor is asked only where nobody names one; an older one, which does not know the question, has local ones."""
+    supervisor knows it of each; an older one, which does not know the question, calls its own machines local."""
 
     @cache
+    def here() -> dict[str, bool]:
+        """In the supervisor's order; its own first."""
+        try:
+            providers = client.get("/v1/providers")["providers"]
+            return {each["name"]: each["shares_computer"] for each in providers}
+        except Problem as error:
+            if error.status != 404:
+                raise
+        name = own()
+        return {name: name == "local"}
+
     def own() -> str:
         try:
             return str(client.get("/v1/meta")["provider"])
@@ -148,4 +158,8 @@ def machines_here(client: Client, flag: str | None = None) -> Callable[[str | No
                 raise
             return "local"
 
-    return lambda named: (flag or named or own()) == "local"
+    def is_here(named: str | None) -> bool:
+        wanted = flag or named
+        return here().get(wanted, wanted == "local") if wanted else next(iter(here().values()))
+
+    return is_here

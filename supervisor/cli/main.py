@@ -31,25 +31,26 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "wait": ("runs.watch", "wait", "Wait silently until a run ends."),
     "logs": ("runs.logs", "logs", "Print the log of an attempt; -f follows it."),
     "serial": ("machines.serial", "serial", "Print the end of a machine's console: boot, driver, container."),
-    "events": ("runs.history", "events", "Print what happened to a run, and why."),
+    "events": ("runs.logs", "events", "Print what happened to a run, and why."),
     "cost": ("runs.cost", "cost", "What runs have cost so far, and what their files cost."),
     "prices": ("machines.prices", "prices", "What machines cost per hour; `refresh` asks Google anew."),
-    "gpus": ("machines.gpus", "gpus", "This computer's GPUs; those set aside as broken come back here."),
-    "zones": ("machines.zones", "zones", "Where machines could be had lately, and where not."),
+    "gpus": ("machines.machines", "gpus", "This computer's GPUs; those set aside as broken come back here."),
+    "provider": ("machines.providers", "provider", "Where machines come from: `list`, and `show` NAME."),
+    "zones": ("machines.prices", "zones", "Where machines could be had lately, and where not."),
     "change": ("runs.change", "change", "Other labels, limits or zones for a run that exists."),
     "stop": ("runs.control", "stop", "Stop a run; its checkpoint is kept."),
     "resume": ("runs.control", "resume", "Start a run that has ended again, from its checkpoint."),
     "retry": ("runs.control", "retry", "Ask for the machine of a waiting run now."),
     "gc": ("machines.machines", "gc", "Release machines of this supervisor that serve no run."),
     "import": ("server.importing", "import_run", "Take over a run of the older shell runner."),
-    "purge": ("runs.purge", "purge", "Delete all files of a run that is over."),
+    "purge": ("runs.cost", "purge", "Delete all files of a run that is over."),
     "pull": ("files.pull", "pull", "Fetch a run's results, compared with their checksums."),
     "approve": ("runs.control", "approve", "Let a machine go after its results were verified."),
-    "health": ("server.health", "health", "Is the supervisor well, and does any run need a person?"),
+    "health": ("server.doctor", "health", "Is the supervisor well, and does any run need a person?"),
     "doctor": ("server.doctor", "doctor", "Check this computer and the cloud; each fault with its fix."),
     "trial": ("server.trial", "trial", "Try the whole way on a real Google project, for cents."),
     "token": ("server.token", "token", "Tokens: who may ask, and for what."),
-    "config": ("server.config", "config", "Show the settings and where each comes from."),
+    "config": ("server.server", "config", "Show the settings and where each comes from."),
     "dev": ("server.dev", "dev", "Disasters on purpose; a Spot VM can be preempted."),
     "docs": ("server.docs", "docs", "Print documents that are drawn from the code."),
     "completion": ("server.docs", "completion", "Print the completion script of a shell."),
@@ -60,7 +61,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
 SECTIONS = {
     "Set up": "doctor trial up down serve config token webhook build-image prices import backup migrate",
     "Train": "submit change stop resume retry approve pull",
-    "Look": "ls show watch wait logs serial events cost zones gpus health",
+    "Look": "ls show watch wait logs serial events cost provider zones gpus health",
     "Clean up": "gc purge",
     "More": "dev docs completion",
 }
@@ -87,6 +88,7 @@ OTHER_WORDS = {
     "cleanup": "gc",
     "console": "serial",
     "settings": "config show",
+    "providers": "provider list",
     "check": "doctor",
     "login": "token create",
     "auth": "token",
@@ -204,7 +206,7 @@ def show_error(
     text: str, code: str, errors: Sequence[tuple[str, str]] = (), hints: Sequence[str] = ()
 ) -> None:
     """`error: what happened   (CODE)`, then each wrong field, then what may help."""
-    from supervisor.cli.words import safe
+    from supervisor.cli.output import safe
 
     prefix = click.style("error:", fg="red", bold=True)
     told = _broken(f"error: {safe(text)}" + (f"     ({safe(code)})" if code else ""))

@@ -7,11 +7,11 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from supervisor.cli import words
+from supervisor.cli import output
 
 if TYPE_CHECKING:
     from supervisor.cli.client import Client
@@ -52,8 +52,7 @@ def where_options(command: F) -> F:
         ("--url", "URL", "Address of the supervisor (default: SPOT_URL, else server.json)."),
     ):
         decorated = click.option(name, metavar=metavar, help=help_text)(decorated)
-    found: F = decorated
-    return found
+    return cast(F, decorated)
 
 
 def server_options(command: F) -> F:
@@ -63,8 +62,7 @@ def server_options(command: F) -> F:
     def with_client(*args: Any, where: Where, **kwargs: Any) -> Any:
         return command(*args, client=where.client(0.0), **kwargs)
 
-    found: F = where_options(with_client)  # type: ignore[assignment]
-    return found
+    return cast(F, where_options(with_client))
 
 
 def output_option(command: F) -> F:
@@ -73,6 +71,27 @@ def output_option(command: F) -> F:
         "-o", "--output", "form", type=click.Choice(FORMS), default="table", help="Form of the output."
     )
     return option(command)
+
+
+def AS_JSON(command: F) -> F:  # noqa: N802 - it stands where an option stands
+    """-o json, as everywhere; --json, which is what some of these commands took first, goes on. The command gets
+    `as_json`; one with `output_option` its `form`."""
+    has_form = any(param.name == "form" for param in getattr(command, "__click_params__", ()))
+
+    @wraps(command)
+    def with_form(*args: Any, old: bool, asked: str | None = None, **kwargs: Any) -> Any:
+        if has_form:
+            kwargs["form"] = "json" if old else kwargs["form"]
+        else:
+            kwargs["as_json"] = old or asked == "json"
+        return command(*args, **kwargs)
+
+    decorated: Any = click.option("--json", "old", is_flag=True, hidden=True)(with_form)
+    if not has_form:
+        decorated = click.option(
+            "-o", "--output", "asked", type=click.Choice(["table", "json"]), help="Form of the output."
+        )(decorated)
+    return cast(F, decorated)
 
 
 def list_filters(command: F) -> F:
@@ -101,7 +120,7 @@ def run_filters(command: F) -> F:
             "label": [f"{key}={value}" for key, value in label] or None,
             "zone": zone,
             "owner": owner,
-            "created_after": None if since is None else words.rfc3339_ago(since),
+            "created_after": None if since is None else output.rfc3339_ago(since),
             "q": text,
         }
         return command(*args, query=query, **kwargs)
@@ -109,8 +128,7 @@ def run_filters(command: F) -> F:
     decorated: Any = with_query
     for option in reversed(_filters()):
         decorated = option(decorated)
-    filtered: F = decorated
-    return filtered
+    return cast(F, decorated)
 
 
 def _filters() -> tuple[Callable[[Any], Any], ...]:
@@ -124,19 +142,17 @@ def _filters() -> tuple[Callable[[Any], Any], ...]:
             shell_complete=_complete_status,
             help="Only runs in this status; may be repeated.",
         ),
-        click.option(
-            "-l",
-            "--label",
-            multiple=True,
-            type=key_value,
-            metavar="KEY=VALUE",
-            help="Only runs with this label.",
-        ),
+        label_option(key_value, "Only runs with this label."),
         click.option("--zone", help="Only runs in this zone."),
         click.option("--owner", help="Only runs of this owner."),
         click.option("--since", type=duration_s, metavar="AGE", help=age),
         click.option("-q", "text", metavar="TEXT", help="Only runs whose id contains this."),
     )
+
+
+def label_option(kind: Callable[[str], object], help_text: str) -> Callable[[F], F]:
+    """-l, which may be repeated. `kind`: the type of one."""
+    return click.option("-l", "--label", multiple=True, type=kind, metavar="KEY=VALUE", help=help_text)
 
 
 def run_argument(command: F) -> F:
@@ -172,7 +188,7 @@ def _complete_run(ctx: click.Context, param: click.Parameter, incomplete: str) -
 def duration_s(value: str) -> float:
     """The type of options such as `90`, `90s`, `30m`, `2h`, `1h30m`, `1d`: seconds."""
     try:
-        seconds = words.parse_duration_s(value)
+        seconds = output.parse_duration_s(value)
     except ValueError:
         raise click.BadParameter(f"{value!r} is not a duration such as 90s, 30m or 2h.") from None
     if seconds > LONGEST_S:

@@ -7,7 +7,7 @@ section 1). The supervisor may create, raise_next, mark_holder_gone, close, open
 claim, leave, move_checkpoint, keep_best, drop_checkpoint, keep_results and finish.
 
 It names every checkpoint that is kept (`pointers`), each with the manifest of the results of the same moment
-(savedresults.py); what it does not name may be deleted, after it was changed.
+(runfiles.py); what it does not name may be deleted, after it was changed.
 """
 
 from __future__ import annotations
@@ -224,11 +224,11 @@ def move_checkpoint(
     return replace(baton, checkpoint=pointer, previous=before[:room], kept=kept, best=best, last=None)
 
 
-def milestones(found: Iterable[Pointer], every: Optional[int]) -> Tuple[Pointer, ...]:
+def milestones(pointers: Iterable[Pointer], every: Optional[int]) -> Tuple[Pointer, ...]:
     """Of each full `every` steps the first checkpoint at or after them, highest first; the oldest go when there are too
     many. One that fails to hit a multiple (after a resume, or because steps are saved by the clock) counts for it."""
     first: Dict[int, Pointer] = {}
-    for pointer in found:
+    for pointer in pointers:
         reached = pointer.step // every if every else 0
         if reached and (reached not in first or pointer.step < first[reached].step):
             first[reached] = pointer

@@ -198,54 +198,56 @@ def _without(telemetry: Telemetry, name: str, column: str) -> Telemetry:
 
 def _rounded(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _rounded(one) for name, one in value.items()}
+        return {name: _rounded(part) for name, part in value.items()}
     if isinstance(value, list):
-        return [_rounded(one) for one in value]
+        return [_rounded(part) for part in value]
     return round(value, 2 if value < 1000 else 0) if isinstance(value, float) else value
 
 
 def to_json(telemetry: Telemetry) -> Dict[str, Any]:
     """JSON values; what is absent is left out."""
-    found: Dict[str, Any] = {}
+    parts: Dict[str, Any] = {}
     for name in _NAMES[Telemetry]:
         part = getattr(telemetry, name)
         if part is None:
             continue
         if name not in _PARTS:
-            found[name] = _plain(part)
+            parts[name] = _plain(part)
             continue
         figures = {key: getattr(part, key) for key in _NAMES[_PARTS[name]]}
-        told = {key: _plain(figure) for key, figure in figures.items() if figure not in (None, ())}
-        if told:
-            found[name] = told
-    return found
+        kept = {key: _plain(figure) for key, figure in figures.items() if figure not in (None, ())}
+        if kept:
+            parts[name] = kept
+    return parts
 
 
 def parse(data: object) -> Optional[Telemetry]:
     """None for anything that is not an object; unknown names and absurd figures are dropped."""
     if not isinstance(data, dict):
         return None
-    found: Dict[str, Any] = {}
+    parts: Dict[str, Any] = {}
     for name in _NAMES[Telemetry]:
         value = data.get(name)
         if value is not None:
-            found[name] = _part(_PARTS[name], value) if name in _PARTS else figure(value)
-    return Telemetry(**found)
+            parts[name] = _part(_PARTS[name], value) if name in _PARTS else figure(value)
+    return Telemetry(**parts)
 
 
 def _part(kind: Any, data: object) -> Any:
     if not isinstance(data, dict):
         return None
     read, nothing = (column, ()) if kind is Gpus else (figure, None)
-    found = {name: read(data[name]) for name in _NAMES[kind] if name in data}
-    return kind(**found) if any(value != nothing for value in found.values()) else None
+    values = {name: read(data[name]) for name in _NAMES[kind] if name in data}
+    return kind(**values) if any(value != nothing for value in values.values()) else None
 
 
 def column(value: object) -> Column:
     if not isinstance(value, list):
         return ()
     # `figure` of each, written out: a card has twelve of them, a minute ten thousand machines.
-    return tuple([one if type(one) in _NUMBERS and 0 <= one < 1e18 else None for one in value[:MAX_GPUS]])
+    return tuple(
+        [number if type(number) in _NUMBERS and 0 <= number < 1e18 else None for number in value[:MAX_GPUS]]
+    )
 
 
 def figure(value: object) -> Optional[float]:
@@ -257,5 +259,5 @@ def figure(value: object) -> Optional[float]:
 def _plain(value: Any) -> Any:
     """Whole numbers without a point: a beat is small."""
     if isinstance(value, tuple):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -199,20 +199,20 @@ class _Unpacked:
 
     def read(self, size: int) -> bytes:
         """At most `size` bytes, b"" at the end of the tar."""
-        found = b""
+        piece = b""
         try:
-            while not found and not self._gunzip.eof:
+            while not piece and not self._gunzip.eof:
                 given = self._gunzip.unconsumed_tail or next(self._pieces, b"")
-                found = self._gunzip.decompress(given, size)
-                if not found and not given:
+                piece = self._gunzip.decompress(given, size)
+                if not piece and not given:
                     raise BundleRefused(_END)
         except zlib.error as error:
             raise BundleRefused("it is not a gzip, or damaged: %s" % error) from None
-        self._size += len(found)
+        self._size += len(piece)
         if self._size > MAX_TAR_BYTES:
             raise BundleRefused("it unpacks to more than %d MB. %s" % (MAX_BYTES // 1_000_000, HINT))
-        self.digest.update(found)
-        return found
+        self.digest.update(piece)
+        return piece
 
     def drain(self) -> None:
         """Read to the end: what follows the last member belongs to the hash."""

@@ -165,8 +165,8 @@ def _smaller(beat: Beat) -> Iterator[Beat]:
     if beat.recent:
         beat = replace(beat, recent="")
         yield beat
-    for told in beat_telemetry.shorter(beat.telemetry):
-        beat = replace(beat, telemetry=told)
+    for shorter in beat_telemetry.shorter(beat.telemetry):
+        beat = replace(beat, telemetry=shorter)
         yield beat
     if beat.pruned is not None:
         beat = replace(beat, pruned=Pruned(beat.pruned.count))
@@ -192,10 +192,6 @@ def parse(raw: bytes) -> Beat:
         raise BeatRejected("not JSON") from None
     if not isinstance(data, dict):
         raise BeatRejected("not a JSON object")
-    return _from_dict(data)
-
-
-def _from_dict(data: Dict[str, Any]) -> Beat:
     run_id, launch = _text(data, "run_id"), _text(data, "launch_id")
     if not is_run_id(run_id):
         raise BeatRejected("run_id is not a run id")
@@ -288,13 +284,13 @@ def _metrics(value: Any) -> Dict[str, float]:
         return {}
     if not isinstance(value, dict) or len(value) > MAX_METRICS:
         raise BeatRejected("metrics is not an object of at most %d numbers" % MAX_METRICS)
-    found = {}
+    numbers = {}
     for key in value:
         number = _finite(value[key], "a metric")
         name = key.encode("utf-8", "replace").decode()
         if number is not None and len(name) <= 64 and name.isprintable():
-            found[name] = number
-    return found
+            numbers[name] = number
+    return numbers
 
 
 def _pruned(value: Any) -> Optional[Pruned]:
@@ -303,14 +299,14 @@ def _pruned(value: Any) -> Optional[Pruned]:
     last = value.get("last", []) if isinstance(value, dict) else None
     if not isinstance(last, list) or len(last) > MAX_PRUNED:
         raise BeatRejected("pruned is not an object with a list of at most %d checkpoints" % MAX_PRUNED)
-    found = []
-    for one in last:
-        step = _count({"step": one[0]}, "step") if isinstance(one, list) and len(one) == 2 else None
-        why = _text({"why": one[1]}, "why") if step is not None else ""
+    rows = []
+    for row in last:
+        step = _count({"step": row[0]}, "step") if isinstance(row, list) and len(row) == 2 else None
+        why = _text({"why": row[1]}, "why") if step is not None else ""
         if step is None or not 0 < len(why) <= 40:
             raise BeatRejected("a pruned checkpoint is not a step and a short reason")
-        found.append((step, why))
-    return Pruned(_count(value, "count") or 0, tuple(found))
+        rows.append((step, why))
+    return Pruned(_count(value, "count") or 0, tuple(rows))
 
 
 def _exit(value: Any) -> Optional[Exit]:

@@ -46,6 +46,13 @@ def request_id(supervisor_id: str, run_id: str, generation: int, attempt: int, t
     return str(uuid.uuid5(namespace, "%s/%s" % (run_id, launch_id(generation, attempt, try_number))))
 
 
+def process_machine_id(boot_id: str, pid: int, start_ticks: int) -> str:
+    """The id of a machine that is a process, and that no platform has a name for: a process id alone comes back,
+    together with its start (clock ticks since boot, which no change of the wall clock moves) and its boot it never
+    does. Agent and supervisor each compute it."""
+    return "local:%s:%d:%d" % (boot_id[:8], pid, start_ticks)
+
+
 def label_value(text: str) -> str:
     """`text` as a cloud label value: lower case, `[a-z0-9_-]`, at most 63 characters."""
     return re.sub(r"[^a-z0-9_-]", "-", text.lower())[:63]

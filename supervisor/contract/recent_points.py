@@ -56,22 +56,22 @@ class RecentPoints:
 
 def encode(points: Iterable[RecentPoint]) -> str:
     """At most MAX_RECENT_BYTES, all ASCII; "" where there are none."""
-    told = list(points)[-MAX_POINTS:]
-    names = list(told[-1].metrics) if told else []
+    newest = list(points)[-MAX_POINTS:]
+    names = list(newest[-1].metrics) if newest else []
     for kept in FEWER_METRICS:
-        text = _text(told, names[:kept])
+        text = _text(newest, names[:kept])
         if len(text) <= MAX_RECENT_BYTES:
             return text
-    return _text(told, [])
+    return _text(newest, [])
 
 
 def _text(points: List[RecentPoint], names: List[str]) -> str:
     if not points:
         return ""
-    rows = [
-        [round(one.up_s, 1), one.step, _short(one.steps_per_s), *(_short(one.metrics.get(name)) for name in names)]
-        for one in points
-    ]  # fmt: skip
+    rows = []
+    for point in points:
+        metrics = (_short(point.metrics.get(name)) for name in names)
+        rows.append([round(point.up_s, 1), point.step, _short(point.steps_per_s), *metrics])
     return json.dumps({"names": names, "points": rows}, separators=(",", ":"), allow_nan=False)
 
 
@@ -89,20 +89,20 @@ def decode(text: str) -> Tuple[RecentPoint, ...]:
     rows = data.get("points") if isinstance(data, dict) else None
     if not isinstance(names, list) or not isinstance(rows, list) or not all(map(_is_name, names)):
         return ()
-    found: List[RecentPoint] = []
+    in_order: List[RecentPoint] = []
     for row in rows[:MAX_POINTS]:
         point = _point(row, names[:MAX_METRICS])
-        if point is not None and (not found or point.up_s > found[-1].up_s):
-            found.append(point)
-    return tuple(found)
+        if point is not None and (not in_order or point.up_s > in_order[-1].up_s):
+            in_order.append(point)
+    return tuple(in_order)
 
 
 def _point(row: Any, names: List[str]) -> Optional[RecentPoint]:
     if not isinstance(row, list) or len(row) < _FIXED:
         return None
     up_s, step, pace = row[:_FIXED]
-    told = type(step) is int and 0 <= step <= MAX_COUNT
-    if not told or not _is_figure(up_s) or not 0 <= up_s < CARRIED_S:
+    is_step = type(step) is int and 0 <= step <= MAX_COUNT
+    if not is_step or not _is_figure(up_s) or not 0 <= up_s < CARRIED_S:
         return None
     metrics: Dict[str, float] = {
         name: float(value) for name, value in zip(names, row[_FIXED:]) if _is_figure(value)

@@ -2,77 +2,154 @@
 
 A page is a function of a request and the API (`public_api.Api`). What the API refuses becomes a page that says why,
 with the same status and code; where it wants a token, the browser is sent to the sign-in and back.
+
+Around the outer door stands `Outside`: the headers of every answer, and refusals as pages. Whatever says no (a page,
+the API behind it, the outer door, its net for bugs) says it as a problem, RFC 9457. A person gets a page of that, with
+the same status, code and request id. What goes to scripts (/ui/v1) is left as it is.
 """
 
 from __future__ import annotations
 
+import json
+import logging
 import time
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import quote
 
 from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route, Router
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from supervisor.dashboard import relay, rendering, session
-from supervisor.dashboard.live.stream import Pages
-from supervisor.dashboard.outside import Outside, problem
+from supervisor.dashboard import live, public_api, rendering, session
+from supervisor.dashboard.live import Pages
 from supervisor.dashboard.pages import (
     alerts,
-    charts,
-    console,
     docs,
     evidence,
-    files,
-    history,
-    live,
     log,
     machines,
-    many,
     run,
     run_change,
     runs,
     sign_in,
     spec,
-    static,
     system,
-    zones,
 )
 from supervisor.dashboard.public_api import Api, Refused, SignInNeeded
+
+LOG = logging.getLogger(__name__)
+PROBLEM = "application/problem+json"
+HEADERS = rendering.HEADERS
+CAGED = {**HEADERS, **public_api.CAGE}
+KEPT = ("allow", "connection", "retry-after", "x-request-id")
+
+
+class Outside:
+    """The outermost of all: nothing of the dashboard is answered but through it."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path: str = scope.get("path", "")
+        if scope["type"] != "http" or not (path in ("/", "/ui") or path.startswith("/ui/")):
+            await self._app(scope, receive, send)
+            return
+        told: list[Message] = []
+        of_scripts = path.startswith("/ui/v1/")
+
+        async def answer(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(raw=list(message["headers"]))
+                for name, value in (CAGED if of_scripts else HEADERS).items():
+                    headers.setdefault(name, value)
+                message["headers"] = headers.raw
+                if headers.get("content-type") == PROBLEM and not of_scripts:
+                    if scope["method"] != "HEAD":
+                        told.append(message)
+                        return
+                    headers["content-type"], headers["cache-control"] = rendering.HTML, "no-store"
+                    del headers["content-length"]
+            if not told:
+                await send(message)
+                return
+            told.append(message)
+            if not message.get("more_body"):
+                await (await _refusal_page(scope, told))(scope, receive, send)
+
+        await self._app(scope, receive, answer)
+
+
+def problem(
+    request: Request, status: int, code: str, detail: str, told: dict[str, Any] | None = None
+) -> Response:
+    """A refusal in words of ours (`told`: the API's), which `Outside` makes a page of."""
+    problem = {**(told or {}), "status": status, "code": code, "detail": detail}
+    problem["request_id"] = request.scope.get("spot_request_id", "")
+    headers = {}
+    if status == 429:
+        headers["Retry-After"] = str(dict(problem.get("meta") or {}).get("retry_after_s", 2))
+    return JSONResponse(problem, status, headers, PROBLEM)
+
+
+async def _refusal_page(scope: Scope, told: list[Message]) -> Response:
+    """Of the answer that these messages are. One that cannot be rendered is told as it is."""
+    start, body = told[0], b"".join(message.get("body", b"") for message in told[1:])
+    given = MutableHeaders(raw=start["headers"])
+    try:
+        page = await _rendered(Request(scope), start["status"], json.loads(body))
+    except Exception:
+        LOG.exception("The page of a refusal cannot be shown.")
+        page = Response(body, start["status"], media_type=PROBLEM)
+    for name in (*KEPT, *HEADERS):
+        if name in given:
+            page.headers[name] = given[name]
+    return page
+
+
+async def _rendered(request: Request, status: int, told: dict[str, Any]) -> Response:
+    shown = {name: told.get(name, "") for name in ("code", "detail")}
+    values = {**shown, "status": status, "errors": told.get("errors", [])}
+    return await rendering.page(
+        request, "problem.html", status, problem=values, request_id=told.get("request_id", "")
+    )
+
 
 Page = Callable[[Request, Api], Awaitable[Response]]
 Clock = Callable[[], float]
 GET, POST = ["GET"], ["POST"]
 METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
 PAGES: tuple[tuple[str, list[str], Page, str], ...] = (
-    ("/static/{name}", GET, static.show, "ui_static"),
+    ("/static/{name}", GET, rendering.show_asset, "ui_static"),
     ("/sign-in", GET, sign_in.show, "ui_sign_in"),
     ("/sign-in", POST, sign_in.enter, "ui_sign_in_sent"),
     ("/sign-out", POST, sign_in.leave, "ui_sign_out"),
     ("/theme", POST, sign_in.choose_theme, "ui_theme"),
-    ("/v1/{path:path}", GET, relay.show, "ui_relay"),
+    ("/v1/{path:path}", GET, public_api.relay, "ui_relay"),
     ("/live", GET, live.show, "ui_live"),
     ("/runs", GET, runs.show, "ui_runs"),
-    ("/many/{deed}", GET, many.ask, "ui_many"),
-    ("/many/{deed}", POST, many.do, "ui_many_sent"),
+    ("/many/{deed}", GET, run_change.ask_many, "ui_many"),
+    ("/many/{deed}", POST, run_change.do_many, "ui_many_sent"),
     ("/runs/{run_id}", GET, run.show, "ui_run"),
-    ("/runs/{run_id}/events", GET, history.show, "ui_run_events"),
+    ("/runs/{run_id}/events", GET, run.history, "ui_run_events"),
     ("/runs/{run_id}/spec", GET, spec.show, "ui_run_spec"),
-    ("/runs/{run_id}/charts", GET, charts.show, "ui_charts"),
+    ("/runs/{run_id}/charts", GET, run.show_charts, "ui_charts"),
     ("/runs/{run_id}/log", GET, log.show, "ui_log"),
     ("/runs/{run_id}/log/lines", GET, log.lines, "ui_log_lines"),
-    ("/runs/{run_id}/console", GET, console.show, "ui_console"),
-    ("/runs/{run_id}/console/lines", GET, console.lines, "ui_console_lines"),
+    ("/runs/{run_id}/console", GET, evidence.console, "ui_console"),
+    ("/runs/{run_id}/console/lines", GET, evidence.console_lines, "ui_console_lines"),
     ("/runs/{run_id}/evidence/{attempt}", GET, evidence.show, "ui_evidence"),
-    ("/runs/{run_id}/files", GET, files.show, "ui_files"),
+    ("/runs/{run_id}/files", GET, log.files, "ui_files"),
     *((f"/runs/{{run_id}}/{deed}", GET, run_change.ask, "ui_run_change") for deed in run_change.DEEDS),
     *((f"/runs/{{run_id}}/{deed}", POST, run_change.do, "ui_run_change_sent") for deed in run_change.DEEDS),
-    ("/zones", GET, zones.show, "ui_zones"),
+    ("/zones", GET, machines.zones, "ui_zones"),
     ("/machines", GET, machines.show, "ui_machines"),
     ("/machines/release", GET, machines.ask, "ui_release"),
     ("/machines/release", POST, machines.release, "ui_release_sent"),

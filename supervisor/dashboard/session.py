@@ -17,7 +17,7 @@ import re
 from starlette.requests import Request
 from starlette.responses import Response
 
-from supervisor.domain.access.callers import NAME, is_token
+from supervisor.domain.callers import NAME, is_token
 
 KEPT_S = 7 * 86_400
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})

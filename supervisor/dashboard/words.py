@@ -10,12 +10,13 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import NamedTuple
 
 from markupsafe import Markup
 
 from supervisor.wording.figures import (
     DASH,
+    STATUS_LOOKS,
+    Look,
     age_text,
     count,
     duration,
@@ -26,31 +27,9 @@ from supervisor.wording.figures import (
     rate_text,
     short_digests,
     size_text,
+    spent,
 )
 
-
-class Look(NamedTuple):
-    """How a status looks: the colour never stands alone."""
-
-    sign: str
-    tone: str  # a class of the style sheet: good, busy, wait, person, bad, still
-    text: str
-
-
-STATUS_LOOKS = {
-    "pending": Look("○", "busy", "pending"),
-    "waiting": Look("○", "wait", "waiting"),
-    "launching": Look("◔", "busy", "launching"),
-    "running": Look("●", "good", "running"),
-    "recovering": Look("◐", "wait", "recovering"),
-    "finishing": Look("◕", "good", "finishing"),
-    "stopping": Look("◌", "wait", "stopping"),
-    "awaiting_teardown": Look("◆", "person", "to approve"),
-    "completed": Look("✔", "good", "completed"),
-    "partial": Look("◑", "person", "partial"),
-    "failed": Look("✗", "bad", "failed"),
-    "stopped": Look("■", "still", "stopped"),
-}
 NOTHING = Markup("&ndash;")
 _CODE = re.compile(r"`([^`]+)`")
 _COUNTED = re.compile(r"(.*?) (?:in|within) \d.*|(ETA) .*", re.DOTALL)
@@ -73,16 +52,6 @@ def price(usd_per_h: float | None) -> str:
         return money_text(usd_per_h)
     whole, _, cents = f"{usd_per_h:.4f}".partition(".")
     return f"${whole}.{cents[:2]}{cents[2:].rstrip('0')}"
-
-
-def spent(cost: dict[str, object] | None) -> str:
-    """Where a price is unknown, what is known of it as a lower bound; and nothing known is not $0."""
-    usd = (cost or {}).get("usd")
-    if not isinstance(usd, int | float):
-        return DASH
-    if (cost or {}).get("known", True):
-        return money_text(usd)
-    return f"≥ {money_text(usd)}" if usd else DASH
 
 
 def size(size_bytes: int | None) -> str:
@@ -153,19 +122,9 @@ def pretty_json(value: object) -> str:
 
 
 FILTERS = {
-    "pretty_json": pretty_json,
-    "money": money,
-    "price": price,
-    "spent": spent,
-    "count": count,
-    "duration": duration,
-    "size": size,
-    "rate": rate,
-    "share": share,
-    "short_digests": short_digests,
-    "clock": clock,
-    "whole_time": whole_time,
-    "plural": plural,
-    "status_look": status_look,
-    "with_code": with_code,
-}
+    function.__name__: function
+    for function in (
+        pretty_json, money, price, spent, count, duration, size, rate, share, short_digests, clock, whole_time, plural,
+        status_look, with_code,
+    )
+}  # fmt: skip

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from supervisor.contract.baton import Done
 from supervisor.domain.attempt import Try
-from supervisor.domain.machines.machine import MachineRef
+from supervisor.domain.machines import MachineRef
 
 
 @dataclass(frozen=True, slots=True)

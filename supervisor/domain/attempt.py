@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 from supervisor.contract.heartbeat import Exit
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines.machine import MachineRef
-from supervisor.domain.machines.placement import Placement
+from supervisor.domain.machines import MachineRef, Placement
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,3 +121,12 @@ class Retiring:
     note: str = ""
     attempt: Attempt | None = None  # None = still the run's own
     up_at: float | None = None  # last look that saw it running and asked for its release
+
+
+def kept_step(attempt: Attempt, after: Attempt | None) -> int | None:
+    """The newest verified checkpoint of this attempt; None = none. `after`: the next one. What was saved when the
+    attempt was over already, within a notice, is known from where the next one began."""
+    if after is None or after.generation != attempt.generation or after.step_from is None:
+        return attempt.step_kept
+    newer = after.step_from > max(attempt.step_from or 0, attempt.step_kept or 0)
+    return after.step_from if newer else attempt.step_kept

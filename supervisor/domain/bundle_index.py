@@ -118,11 +118,11 @@ class BundleIndex:
 
 def holds_crlf(content: Iterable[bytes]) -> bool:
     """Takes all of it."""
-    found, last = False, b""
+    has_crlf, last = False, b""
     for piece in content:
-        found = found or b"\r\n" in last + piece
+        has_crlf = has_crlf or b"\r\n" in last + piece
         last = piece[-1:]
-    return found
+    return has_crlf
 
 
 def crlf_problem(paths: Sequence[str]) -> str:
@@ -165,7 +165,7 @@ def workdir_problem(workdir: str, index: BundleIndex) -> str | None:
         return "is an absolute path; a run with code is started inside its bundle: give a path relative to it"
     if not index.has_folder(workdir):
         folders = sorted({folder for path in index.members for folder in folders_of(path)})
-        return f"is not a folder of the bundle{_meant(posixpath.normpath(workdir), folders)}"
+        return f"is not a folder of the bundle{_nearest(posixpath.normpath(workdir), folders)}"
     return None
 
 
@@ -187,11 +187,11 @@ def command_problem(command: str | Sequence[str], workdir: str, index: BundleInd
 
 def _missing(word: str, workdir: str, index: BundleIndex, run: bool) -> str | None:
     path = posixpath.normpath(posixpath.join(workdir, word))
-    found = index.find(posixpath.join(workdir, word))
+    entry = index.find(posixpath.join(workdir, word))
     shown = word if len(word) <= SHOWN else word[:SHOWN] + "…"
-    if found is None:
-        return f"{shown} is not in the bundle{_meant(path, index.members)}"
-    if run and not found.executable:
+    if entry is None:
+        return f"{shown} is not in the bundle{_nearest(path, index.members)}"
+    if run and not entry.executable:
         return f"{shown} is in the bundle, but not executable: run chmod +x {shlex.quote(path)}"
     return None
 
@@ -233,8 +233,8 @@ def _simple(text: str) -> list[str] | None:
     return words[1:] if words[:1] == ["exec"] else words
 
 
-def _meant(path: str, known: Iterable[str]) -> str:
-    names = list(known)
+def _nearest(path: str, paths: Iterable[str]) -> str:
+    names = list(paths)
     same = [name for name in names if posixpath.basename(name) == posixpath.basename(path)]
     near = sorted(same)[:3] or get_close_matches(path[:SHOWN], names[:MAX_COMPARED], n=3, cutoff=0.6)
     if near:

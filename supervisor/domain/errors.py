@@ -1,6 +1,7 @@
 """One tree of errors. `code` is stable and part of the API; the HTTP status is mapped once, in api/errors.py.
 
-Errors of callers who say what they have seen, where that is not what is there. Nothing was changed then.
+A Conflict answers a request that states what its caller has seen, where the database holds something else. Nothing was
+changed.
 """
 
 from __future__ import annotations
@@ -330,3 +331,23 @@ class CountDiffers(Conflict):
     """Another number of runs match than the caller has seen."""
 
     code = "COUNT_DIFFERS"
+
+
+class WebhookNotFound(SpotError):
+    code = "WEBHOOK_NOT_FOUND"
+
+
+class DeliveryNotFound(SpotError):
+    code = "DELIVERY_NOT_FOUND"
+
+
+class UrlRefused(InvalidRequest):
+    """Messages may not go to this address; the text says why, and not where it leads."""
+
+    code = "URL_REFUSED"
+
+
+class TooManyWebhooks(Conflict):
+    """Their owner has as many as one may have."""
+
+    code = "TOO_MANY_WEBHOOKS"

@@ -1,17 +1,22 @@
-"""Everything seen of one run at one instant. Each part is Seen, Absent or Unknown: could not read is not absent.
+"""What a decision sees: the observation of its run, and the world around it.
 
-`NOT_READ` is the Unknown of parts that are read only on request: a decision that needs one asks for it (`wants`).
+An observation is everything seen of one run at one instant. Each part is Seen, Absent or Unknown: could not read is not
+absent. `NOT_READ` is the Unknown of parts that are read only on request: a decision that needs one asks for it
+(`wants`). The world holds settings, offers, what zones taught us, and how fresh each source is. A
+source is what is read by itself: the beats, and the machines of each provider.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from supervisor.contract.baton import Baton, FileEntry
 from supervisor.contract.heartbeat import Beat
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines.machine import Machine
+from supervisor.domain.machines import Machine, Offer, OfferKey, Placement, Room, ZoneRecord
+from supervisor.domain.policies import Knobs
 
 T = TypeVar("T")
 
@@ -94,3 +99,56 @@ class Observation:
 
 
 BATON, STOP, LOOKUP = "baton", "stop", "lookup"
+
+
+MACHINES, BEATS = "machines", "beats"  # sources
+
+
+def sources_of(providers: Collection[str]) -> dict[str, str]:
+    """Provider -> the source of its machines."""
+    if len(providers) == 1:
+        return dict.fromkeys(providers, MACHINES)
+    return {name: f"{MACHINES} of {name}" for name in providers}
+
+
+def machines_in(zone: str, source: str = MACHINES) -> str:
+    """The source of one zone's machines: a listing may reach some zones and not others."""
+    return f"{source}:{zone}"
+
+
+def zone_name(provider: str, zone: str, source: str = MACHINES) -> str:
+    """A zone as `World.unread` and sentences name it: two providers may have zones of the same name."""
+    return zone if source == MACHINES else f"{zone} of {provider}"
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    knobs: Knobs
+    offers: Mapping[str, tuple[Offer, ...]] = field(
+        default_factory=dict
+    )  # by provider, in order of preference
+    zones: Mapping[OfferKey, ZoneRecord] = field(default_factory=dict)
+    observing_since: Mapping[str, float] = field(default_factory=dict)  # source -> read without a gap since
+    fresh: frozenset[str] = frozenset()  # sources proven fresh in this tick (complete listing, canary)
+    breakers_open: frozenset[str] = frozenset()  # sources on whose word nothing is ended
+    irreplaceable: frozenset[str] = frozenset()  # providers whose machines cannot be had back
+    # After a step, while `now` goes on as before: the wall clock minus `now`. Deadlines go by the wall clock.
+    wall_ahead_s: float = 0.0
+    sources: Mapping[str, str] = field(default_factory=dict)  # provider -> the source of its machines
+    # Zones that the last listing did not reach, by `zone_name`: nothing is started there.
+    unread: frozenset[str] = frozenset()
+    rooms: Mapping[str, Room] = field(default_factory=dict)  # by provider, where our machines are the limit
+    # Runs of these providers that may ask now, and where (lifecycle/offers/queueing); None = nothing of
+    # ours is in its way.
+    turns: Mapping[int, Offer | None] = field(default_factory=dict)
+
+    def machines_of(self, provider: str) -> str:
+        """The source of this provider's machines."""
+        return self.sources.get(provider, MACHINES)
+
+    def lacks(self, provider: str) -> bool:
+        """It is not in the settings (any more)."""
+        return bool(self.sources) and provider not in self.sources
+
+    def zone_of(self, place: Placement) -> str:
+        return zone_name(place.provider, place.zone, self.machines_of(place.provider))

@@ -1,9 +1,14 @@
-"""A run: what the user asked for and where its story stands. One frozen value; every change makes a new one."""
+"""A run: what the user asked for and where its story stands. One frozen value; every change makes a new one.
+
+What a run has used up so far stands at the end: billed hours, their cost, and time in training. All of it goes by the
+agent's own count of time (Attempt.drift_s): a wall clock that steps bills no hour.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
+from typing import Any
 
 from supervisor.domain.attempt import Attempt, Pulse, Retiring, Try
 from supervisor.domain.causes import Cause
@@ -67,9 +72,56 @@ class Refusal:
     evidence: str
 
 
+def _stored(name: str, default: Any = None) -> Any:
+    """A field of a group. In the database it stands beside the run's own fields, under this name."""
+    return field(default=default, metadata={"stored": name})
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """`since`: while it is in line, since when it stands there. `before_s`: how long it waited for the platform before;
+    kept while it stands in line. `reasons`: for this wait, as far as they were told of."""
+
+    since: float | None = _stored("waiting_since")
+    before_s: float = _stored("waited_s", 0.0)
+    reasons: tuple[str, ...] = _stored("waiting_told", ())
+
+
+@dataclass(frozen=True, slots=True)
+class Money:
+    """What ended attempts of all generations cost; unknown prices are left out. `all_known` False: an attempt had no
+    known price, so the sums are lower bounds. `budget_from_usd`: `cost_usd` when this generation began.
+    `budget_warned_usd`: the cost at which most of a budget was said to be spent, the last time."""
+
+    cost_usd: float = _stored("cost_usd", 0.0)
+    on_demand_usd: float = _stored("on_demand_usd", 0.0)
+    all_known: bool = _stored("cost_known", True)
+    budget_from_usd: float = _stored("budget_from_usd", 0.0)
+    budget_warned_usd: float | None = _stored("budget_warned_usd")
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Who is needed. `why` "": nobody. `reminded_at`: when the person was reminded last."""
+
+    why: str = _stored("needs_person", "")
+    since: float | None = _stored("needs_person_at")
+    reminded_at: float | None = _stored("reminded_at")
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """`digest`: what the run's machines run, as name@sha256:...; "" = no image, or one that cannot be pinned.
+    `pinned_for`: which image (and attempt, where the tag is followed) that was asked for."""
+
+    digest: str = _stored("image_digest", "")
+    pinned_for: str = _stored("pinned_for", "")
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
-    """`key` is the database's id, `version` its row version. Times are epoch seconds by the supervisor's clock."""
+    """`key` is the database's id, `version` its row version. Times are epoch seconds by the supervisor's clock. What
+    belongs together stands in groups, at the end; in the database all of it lies beside each other."""
 
     key: int
     run_id: str
@@ -99,41 +151,28 @@ class Run:
     no_progress_base: int | None = None  # checkpoint_step when the row of failures began
     reported: bool = False  # an attempt of this run has reported a step
     from_zero: bool = False  # its steps are counted from 0, so that the last one is total - 1
-    waiting_since: float | None = None  # while it is in line: since it stands there
-    waited_s: float = 0.0  # for the platform, before it stood in line; kept while it stands there
-    waiting_told: tuple[str, ...] = ()  # the reasons for this wait that were told of
     avoid_zone: str = ""  # the zone the last attempt was lost in
     refusals: tuple[Refusal, ...] = ()  # of this generation, within the last hour
     stop: StopRequest | None = None
     stop_consumed: str | None = None
     approval: Approval | None = None
     outcome: Outcome | None = None
-    needs_person: str = ""
-    needs_person_at: float | None = None
-    reminded_at: float | None = None  # when the person who is needed was reminded last
     kept_until: float | None = None
     rerun: bool = False  # this generation starts over: the old checkpoint is not used
     training_s: float = 0.0  # of ended attempts in this generation
-    cost_usd: float = 0.0  # of ended attempts, all generations; unknown prices are left out
-    on_demand_usd: float = 0.0
-    cost_known: bool = True  # False: an attempt had no known price, so the sums are lower bounds
-    budget_from_usd: float = 0.0  # cost_usd when this generation began
-    budget_warned_usd: float | None = (
-        None  # the cost at which most of a budget was said to be spent, the last time
-    )
     disk_low: bool = False  # told of; until there is ample room again
     down_since: float | None = (
         None  # it has not trained since, after an attempt was lost; None = it has, or never did
     )
-    image_digest: str = (
-        ""  # what its machines run, as name@sha256:...; "" = no image, or one that cannot be pinned
-    )
-    pinned_for: str = ""  # which image (and attempt, where the tag is followed) that was asked for
     settled: bool = False  # terminal, and nothing of it is left to clean up
     pulled: str | None = None  # sha256 of the results that somebody pulled completely (as in `outcome`)
     purging: bool = False  # its files are being deleted; a purge that was cut off is finished by repeating it
     purged_at: float | None = None  # its files are gone since: a resume begins from nothing
     version: int = 0
+    waiting: Waiting = Waiting()
+    money: Money = Money()
+    person: Person = Person()
+    image: Image = Image()
 
     @property
     def terminal(self) -> bool:
@@ -168,6 +207,16 @@ class Run:
         return self.try_ if self.try_ is not None and self.try_.ended_at is None else None
 
 
+def needing(run: Run, why: str, at: float) -> Run:
+    """The run, which needs a person since `at`."""
+    return replace(run, person=replace(run.person, why=why, since=at))
+
+
+def unneeded(run: Run) -> Run:
+    """The run, which needs nobody any more."""
+    return replace(run, person=replace(run.person, why="", since=None))
+
+
 _NAMES = tuple(field.name for field in fields(Run))
 _values = attrgetter(*_NAMES)
 _setters = tuple(getattr(Run, name).__set__ for name in _NAMES)
@@ -182,3 +231,67 @@ def with_pulse(run: Run, pulse: Pulse | None, attempt: Attempt | None) -> Run:
     _set_pulse(made, pulse)
     _set_attempt(made, attempt)
     return made
+
+
+def attempt_cost_usd(attempt: Attempt, now: float) -> float | None:
+    """What the machine of this attempt has cost until it ran no more, or so far. None = no known price."""
+    if attempt.price_usd_per_h is None:
+        return None
+    return attempt.price_usd_per_h * billed_h(attempt, now)
+
+
+def on_demand_usd(attempt: Attempt, now: float) -> float:
+    """What the same time would have cost on demand; 0 where that price is not known."""
+    return (attempt.on_demand_usd_per_h or 0.0) * billed_h(attempt, now)
+
+
+def billed_h(attempt: Attempt, now: float) -> float:
+    """Hours that its machine is billed for until it ran no more, or so far; never below the platform's minimum."""
+    end = attempt.stopped_at if attempt.stopped_at is not None else attempt.gone_at
+    lasted_s = (now if end is None else end) - attempt.started_at - attempt.drift_s
+    return max(attempt.minimum_s, lasted_s) / 3600.0
+
+
+def run_cost_usd(run: Run, now: float) -> float:
+    """Cost of the whole run so far, machines that are kept or on their way out included; attempts without a known price
+    are left out (`run.cost_known` is False then)."""
+    live = run.live_attempt
+    so_far = (attempt_cost_usd(live, now) or 0.0) if live is not None else 0.0
+    return (
+        run.money.cost_usd
+        + so_far
+        + sum(h * (attempt.price_usd_per_h or 0.0) for attempt, h in _after_work(run, now))
+    )
+
+
+def run_on_demand_usd(run: Run, now: float) -> float:
+    """What the same time would have cost on demand."""
+    live = run.live_attempt
+    so_far = on_demand_usd(live, now) if live is not None else 0.0
+    kept = sum(h * (attempt.on_demand_usd_per_h or 0.0) for attempt, h in _after_work(run, now))
+    return run.money.on_demand_usd + so_far + kept
+
+
+def _after_work(run: Run, now: float) -> list[tuple[Attempt, float]]:
+    """Attempts that are over and whose machine is billed on, with the hours since: the row gets them when it stops. A
+    machine that waits for a person's approval does so for a day."""
+    billed = []
+    for item in run.retiring:
+        attempt, _ = attempt_of(run, item)
+        if attempt is not None and attempt.ended_at is not None and attempt.stopped_at is None:
+            billed.append((attempt, max(0.0, billed_h(attempt, now) - billed_h(attempt, attempt.ended_at))))
+    return billed
+
+
+def attempt_of(run: Run, item: Retiring) -> tuple[Attempt | None, bool]:
+    """The attempt whose machine this is, while it is not known gone; and whether it is the run's own."""
+    own = run.attempt is not None and run.attempt.launch_id == item.launch_id
+    attempt = run.attempt if own else item.attempt
+    return (None if attempt is None or attempt.gone_at is not None else attempt), own
+
+
+def training_s(attempt: Attempt | None, now: float) -> float:
+    """How long this attempt has trained, by its agent's own count: no step of our clock is in it."""
+    if attempt is None or attempt.training_at is None:
+        return 0.0
+    return max(0.0, (attempt.ended_at or now) - attempt.training_at - attempt.drift_s)

@@ -1,9 +1,14 @@
 """What travels to a build: chosen once, laid out once, and the same for every way.
 
-The list is the folder's .gcloudignore, else the allow-list that comes with us. Whatever a list says, .git and virtual
-environments stay here, and so does what looks like a secret, unless the list takes it back by its own name (`!.env`).
-The chosen files are copied into a folder of their own, with the Dockerfile, so that the user's folder is not touched,
-and no tool applies rules of its own to it. Times and modes are fixed: the same files are the same bytes.
+The list is the folder's .gcloudignore, else the allow-list that comes with us. gcloud's lists are git's with one
+difference: a lone `*` fits names of the top folder only, which is why `*` and `!src/` together send all of src.
+Whatever a list says, .git and virtual environments stay here, and so does what looks like a secret, unless the list
+takes it back by its own name (`!.env`). The chosen files are copied into a folder of their own, with the Dockerfile, so
+that the user's folder is not touched, and no tool applies rules of its own to it. Times and modes are fixed: the same
+files are the same bytes.
+
+Dockerfile, allow-list and the words for Cloud Build are files of deploy/training-image; an installed package carries
+them in `supervisor/_training_image`, put there by the wheel build.
 """
 
 from __future__ import annotations
@@ -12,17 +17,81 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
+import yaml
 from pathspec import GitIgnoreSpec
 
+import supervisor
 from supervisor.domain.errors import ImageBuildRefused
-from supervisor.images import template
-from supervisor.images.ignoring import last_word, parsed_as_gcloud
+from supervisor.images.request import BuildRequest
 from supervisor.machinefolder import agent_archive as agent_bundle
+
+_LONE_STAR = re.compile(r"^(!?)\*(/?)\s*$")
+_FOLDER_GROUP = "ps_d"  # the library's name of the group
+
+
+def parsed(lines: Iterable[str]) -> GitIgnoreSpec:
+    """ValueError for a line that is no pattern of git's."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of odd sets such as [[]
+        try:
+            return GitIgnoreSpec.from_lines(lines)
+        except re.error as error:
+            raise ValueError(str(error)) from error
+
+
+def parsed_as_gcloud(lines: Iterable[str]) -> GitIgnoreSpec:
+    """Of a .gcloudignore. ValueError as above."""
+    return parsed(_LONE_STAR.sub(r"\1/*\2", line) for line in lines)
+
+
+def last_word(path: str, spec: GitIgnoreSpec) -> bool | None:
+    """`path` with a slash at its end for a folder. True: left out, False: taken back, None: not named by the list."""
+    for pattern in reversed(spec.patterns):
+        if pattern.include is not None and pattern.regex is not None and _names(pattern.regex, path):
+            return pattern.include
+    return None
+
+
+def _names(regex: re.Pattern[str], path: str) -> bool:
+    """Does it name the path itself? The library marks the slash at which it matched a folder; `*/` is nothing but that
+    slash, so each one counts."""
+    for match in regex.finditer(path):
+        if match.groupdict().get(_FOLDER_GROUP) is None or match.end(_FOLDER_GROUP) == len(path):
+            return True
+    return False
+
+
+BUILD_CONFIG = "cloudbuild.yaml"
+
+
+def brought_folder() -> Path:
+    """Inside the package where it was installed, beside it in a checkout."""
+    package = Path(supervisor.__file__).parent
+    inside = package / "_training_image"
+    return inside if inside.is_dir() else package.parent / "deploy" / "training-image"
+
+
+def build_config(request: BuildRequest) -> dict[str, Any]:
+    """Cloud Build's own JSON of this build, without its source: what cloudbuild.yaml says, this request's time limit
+    and account."""
+    config: dict[str, Any] = yaml.safe_load((brought_folder() / BUILD_CONFIG).read_text(encoding="utf-8"))
+    config["timeout"] = f"{request.build_s:.0f}s"
+    config["substitutions"] = substitutions(request)
+    if request.account:
+        config["serviceAccount"] = f"projects/{request.project}/serviceAccounts/{request.account}"
+    return config
+
+
+def substitutions(request: BuildRequest) -> dict[str, str]:
+    return {"_IMAGE": request.image, "_MARK": request.marked, "_BUILD": request.mark}
+
 
 IGNORE_FILE, DOCKERFILE, DOCKER_IGNORE = ".gcloudignore", "Dockerfile", ".dockerignore"
 BROUGHT = ".spot/agent.pyz"  # what our own Dockerfile copies
@@ -103,7 +172,7 @@ def lay_out(context: Context, target: Path) -> None:
         for name in context.files:
             _copy(context.folder / name, target / name)
         if not context.own_dockerfile:
-            _copy(template.folder() / DOCKERFILE, target / DOCKERFILE)
+            _copy(brought_folder() / DOCKERFILE, target / DOCKERFILE)
             _write(target / BROUGHT, agent_bundle.build_agent())
     except OSError as error:
         raise ImageBuildRefused(f"{error.filename} cannot be copied: {error.strerror}.") from None
@@ -115,7 +184,7 @@ def _lines(folder: Path) -> tuple[list[str], bool]:
     try:
         if own.is_file():
             return list(_with_included(folder, own)), True
-        return (template.folder() / IGNORE_FILE).read_text(encoding="utf-8").splitlines(), False
+        return (brought_folder() / IGNORE_FILE).read_text(encoding="utf-8").splitlines(), False
     except OSError as error:
         raise ImageBuildRefused(f"{error.filename} cannot be read: {error.strerror}.") from None
 
@@ -131,8 +200,8 @@ def _with_included(folder: Path, path: Path) -> Iterator[str]:
 
 def _list_of(path: Path) -> list[str]:
     """Raises OSError; ImageBuildRefused for a pipe or device, which may never end, and for what is no list by size."""
-    found = path.stat()
-    if not stat.S_ISREG(found.st_mode) or found.st_size > LIST_BYTES:
+    list_stat = path.stat()
+    if not stat.S_ISREG(list_stat.st_mode) or list_stat.st_size > LIST_BYTES:
         raise ImageBuildRefused(f"{path} is no list of patterns: a file of at most {LIST_BYTES // 10**6} MB.")
     return path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
 
@@ -164,8 +233,8 @@ class _Walk:
 
     def _entries(self, inside: str) -> Sequence[os.DirEntry[str]]:
         try:
-            with os.scandir(self._folder / inside) as found:
-                entries = list(found)
+            with os.scandir(self._folder / inside) as scan:
+                entries = list(scan)
         except OSError as error:
             raise ImageBuildRefused(f"{self._folder / inside} cannot be read: {error.strerror}.") from None
         self._seen += len(entries)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from supervisor.images.image_registry import parse
+from supervisor.images.registry import parse
 from supervisor.images.request import DOCKER, BuildRequest, Reason
 
 PERMISSION, IDENTITY, LIMIT, SOURCE, OTHER = "permission", "identity", "limit", "source", "other"
@@ -77,13 +77,13 @@ def lacks_push(who: str, request: BuildRequest) -> Reason:
     host, path = parse(request.image).host, parse(request.image).path.split("/")
     shown = who or request.account or "The account that Cloud Build works as"
     text = f"{shown} may not push to {request.repository}."
-    found = re.fullmatch(r"(.+)-docker\.pkg\.dev", host)
-    if found is None or len(path) < 3:
+    place = re.fullmatch(r"(.+)-docker\.pkg\.dev", host)
+    if place is None or len(path) < 3:
         return Reason(
             text, f"It needs the right to push there; on Artifact Registry that is {role}.", PERMISSION
         )
     command = (
-        f"gcloud artifacts repositories add-iam-policy-binding {path[1]} --location={found[1]} --project={path[0]} "
+        f"gcloud artifacts repositories add-iam-policy-binding {path[1]} --location={place[1]} --project={path[0]} "
         f"--member={_member(who or builder(request))} --role={role}"
     )
     return Reason(text, f"It needs {role}: {command}", PERMISSION)
@@ -194,8 +194,8 @@ def _plain(
     text: str, fix: str = "", kind: str = OTHER
 ) -> Callable[[re.Match[str], BuildRequest, str], Reason]:
     def tell(match: re.Match[str], request: BuildRequest, way: str) -> Reason:
-        known = {"project": request.project, "bucket": request.bucket, "region": request.region}
-        return Reason(text.format_map(known), fix.format_map(known), kind)
+        values = {"project": request.project, "bucket": request.bucket, "region": request.region}
+        return Reason(text.format_map(values), fix.format_map(values), kind)
 
     return tell
 
@@ -258,8 +258,8 @@ def _member(account: str) -> str:
 
 def _last_words(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip(" -=*")]
-    told = [line for line in lines if line.lower().startswith(("error", "fatal"))]
-    words = (told or lines or ["It ended without a word."])[-1]
+    complaints = [line for line in lines if line.lower().startswith(("error", "fatal"))]
+    words = (complaints or lines or ["It ended without a word."])[-1]
     return _clip(re.sub(r"^(error|fatal):? *(\([\w.-]+\) *)?", "", words, flags=re.IGNORECASE) or words)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from supervisor.domain.errors import ImageBuildFailed, ImageBuildRefused
-from supervisor.images.image_registry import parse
+from supervisor.images.registry import parse
 from supervisor.ports.provider import ImageMissing
 
 GCLOUD, STAGED, DOCKER = "cloud-build", "staged", "docker"
@@ -84,7 +84,7 @@ class Reason:
     kind: str = "other"
 
     @property
-    def told(self) -> str:
+    def sentence(self) -> str:
         text = self.text if self.text.endswith((".", "…")) else f"{self.text}."
         return f"{text} {self.fix}".strip()
 

@@ -2,6 +2,9 @@
 
 Less knowledge means fewer deeds: replacing any part of the observation by Unknown never adds an action. Deciding
 again on the same observation changes no counter. Terminal is terminal: from there only the command `resume` leads on.
+
+When evidence is due: as soon as an attempt is over, and once more when its machine is gone, because an agent that
+was told of a preemption goes on for a while and writes its own part last.
 """
 
 from __future__ import annotations
@@ -9,24 +12,40 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from supervisor.domain.actions import CloseBaton, Finalise
+from supervisor.domain.actions import CloseBaton, Finalise, KeepEvidence
 from supervisor.domain.events import EventKind
-from supervisor.domain.observation import BATON, NOT_READ, Observation, Seen, Unknown
+from supervisor.domain.observation import BATON, NOT_READ, Observation, Seen, Unknown, World
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
-from supervisor.domain.world import World
 from supervisor.lifecycle.decision import Decision, tell, unchanged
-from supervisor.lifecycle.ending.keeping import with_evidence
 from supervisor.lifecycle.ending.retiring import Retired, earlier, next_due, retire
-from supervisor.lifecycle.ending.torn import is_torn
 from supervisor.lifecycle.events.telling import with_telling
 from supervisor.lifecycle.living.checkpoints import heed_removals, with_pointer
-from supervisor.lifecycle.living.clock_steps import righted
+from supervisor.lifecycle.living.limits import righted
+from supervisor.lifecycle.living.overriding import is_torn
+from supervisor.lifecycle.offers.choosing import lacking
 from supervisor.lifecycle.phases.finishing import await_teardown, finish
 from supervisor.lifecycle.phases.launching import launch
 from supervisor.lifecycle.phases.placing import place, recover
 from supervisor.lifecycle.phases.running import run_on
 from supervisor.lifecycle.phases.stopping import stop
+
+
+def with_evidence(before: Run, decision: Decision) -> Decision:
+    """The decision with a KeepEvidence for each attempt that it ends and for each whose machine it sees gone."""
+    due = [KeepEvidence(launch_id) for launch_id in _over(before, decision.run)]
+    return replace(decision, actions=(*due, *decision.actions)) if due else decision
+
+
+def _over(before: Run, after: Run) -> list[str]:
+    if before is after:
+        return []
+    live = before.live_attempt
+    goes_on = live is not None and after.live_attempt is not None and after.live_attempt.number == live.number
+    ended = [] if live is None or goes_on else [live.launch_id]
+    retiring = {item.launch_id for item in after.retiring}
+    return [*ended, *(item.launch_id for item in before.retiring if item.launch_id not in retiring)]
+
 
 Rule = Callable[[Run, Observation, World, float], Decision]
 
@@ -59,18 +78,23 @@ def decide(run: Run, obs: Observation, world: World, now: float) -> Decision:
 def _decide(run: Run, obs: Observation, world: World, now: float) -> Decision:
     if run.terminal:
         return _settle(run, obs, now)
-    decision = _live(with_pointer(run, obs), obs, world, now)
+    pointed = with_pointer(run, obs)
+    if pointed.retiring:
+        retired = retire(pointed, obs, now)
+        decision = RULES[pointed.status](retired.run, obs, world, now)
+        decision = _with_retired(decision, pointed, retired, now)
+    else:
+        decision = RULES[pointed.status](pointed, obs, world, now)
+    after = decision.run
+    if not after.terminal and not after.hold and world.lacks(after.provider):
+        decision = replace(decision, run=replace(after, hold=lacking(after)), pulse_only=False)
     ends = run.live_attempt is not None and decision.run.live_attempt is None
     if ends and obs.baton is NOT_READ:
         return unchanged(run, wants=frozenset({BATON}))  # what it has kept at last stands there
     return decision
 
 
-def _live(run: Run, obs: Observation, world: World, now: float) -> Decision:
-    if not run.retiring:
-        return RULES[run.status](run, obs, world, now)
-    retired = retire(run, obs, now)
-    decision = RULES[run.status](retired.run, obs, world, now)
+def _with_retired(decision: Decision, run: Run, retired: Retired, now: float) -> Decision:
     due = [at for at in (decision.check_after, next_due(run, now)) if at is not None]
     return replace(
         decision,

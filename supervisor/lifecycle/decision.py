@@ -8,7 +8,7 @@ from supervisor.domain.actions import Action
 from supervisor.domain.attempt import Attempt
 from supervisor.domain.errors import SpotError
 from supervisor.domain.events import Event, EventKind
-from supervisor.domain.machines.placement import OfferKey, ZoneRecord
+from supervisor.domain.machines import OfferKey, ZoneRecord
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status, may_move
 

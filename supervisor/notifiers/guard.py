@@ -44,15 +44,8 @@ _CLOSED_4 = tuple(
     )
 )
 _OPEN_6 = IPv6Network("2000::/3")  # the only part of IPv6 that is given out
-_CLOSED_6 = tuple(
-    IPv6Network(text)
-    for text in (
-        "2001::/23",  # protocols, Teredo among them
-        "2001:db8::/32",  # documentation
-        "2002::/16",  # 6to4: an IPv4 address behind a relay
-        "3fff::/20",  # documentation
-    )
-)
+# Protocols, Teredo among them; documentation; 6to4: an IPv4 address behind a relay; documentation.
+_CLOSED_6 = tuple(map(IPv6Network, ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")))
 _NAT64 = IPv6Network("64:ff9b::/96")
 _ISATAP = (0x00005EFE, 0x02005EFE)  # the third quarter of an address that holds an IPv4 address in its fourth
 

@@ -6,79 +6,61 @@ A listing is counted page by page, as the platform bills it; a stream once, when
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
-from typing import TypeVar
+from collections.abc import Callable, Iterator
+from typing import ParamSpec, TypeVar
 
-from supervisor.ports.objectstore import (
-    MAX_PAGE,
-    ObjectInfo,
-    ObjectMissing,
-    ObjectStore,
-    Page,
-    PreconditionFailed,
-)
+from supervisor.ports.objectstore import MAX_PAGE, ObjectMissing, ObjectStore, Page, PreconditionFailed
 from supervisor.telemetry import metrics
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class CountedStore(ObjectStore):
+class CountedStore:
+    """ObjectStore of ports/objectstore.py."""
+
     def __init__(self, inner: ObjectStore) -> None:
         self.inner = inner
         self.url = inner.url
-
-    def put(
-        self,
-        key: str,
-        data: bytes,
-        if_generation: str | None = None,
-        metadata: Mapping[str, str] | None = None,
-    ) -> ObjectInfo:
-        return _counted("put", lambda: self.inner.put(key, data, if_generation, metadata))
-
-    def put_file(self, key: str, path: Path, if_generation: str | None = None) -> ObjectInfo:
-        return _counted("put_file", lambda: self.inner.put_file(key, path, if_generation))
-
-    def get(self, key: str) -> tuple[bytes, ObjectInfo]:
-        return _counted("get", lambda: self.inner.get(key))
+        self.put, self.put_file = _counted("put", inner.put), _counted("put_file", inner.put_file)
+        self.get, self.stat = _counted("get", inner.get), _counted("stat", inner.stat)
+        self.delete = _counted("delete", inner.delete)
 
     def read(self, key: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
-        found = self.inner.read(key, offset, length)
-        first = _counted("read", lambda: next(found, None))
+        stream = self.inner.read(key, offset, length)
+        first = _counted("read", lambda: next(stream, None))()
         if first is not None:
             yield first
-            yield from found
-
-    def stat(self, key: str) -> ObjectInfo:
-        return _counted("stat", lambda: self.inner.stat(key))
+            yield from stream
 
     def pages(self, prefix: str, page_size: int = MAX_PAGE) -> Iterator[Page]:
-        found = self.inner.pages(prefix, page_size)
+        listing = self.inner.pages(prefix, page_size)
         while True:
             try:
-                page = _counted("list", lambda: next(found))
+                page = _counted("list", lambda: next(listing))()
             except StopIteration:
                 return
             yield page
 
-    def delete(self, key: str, if_generation: str | None = None) -> bool:
-        return _counted("delete", lambda: self.inner.delete(key, if_generation))
 
+def _counted(method: str, call: Callable[P, T]) -> Callable[P, T]:
+    """The same call, counted with its outcome and its time."""
 
-def _counted(method: str, call: Callable[[], T]) -> T:
-    outcome, began = "unavailable", time.perf_counter()
-    try:
-        found = call()
-        outcome = "ok"
-        return found
-    except (ObjectMissing, PreconditionFailed, ValueError):
-        outcome = "answered"  # a clear word of the store
-        raise
-    except StopIteration:
-        outcome = ""  # the page before was the last one: nobody was called
-        raise
-    finally:
-        if outcome:
-            metrics.STORE_CALLS.add(method, outcome)
-            metrics.STORE_S.observe(time.perf_counter() - began, method)
+    def counted(*given: P.args, **named: P.kwargs) -> T:
+        outcome, began = "unavailable", time.perf_counter()
+        try:
+            result = call(*given, **named)
+            outcome = "ok"
+            return result
+        except (ObjectMissing, PreconditionFailed, ValueError):
+            outcome = "answered"  # a clear word of the store
+            raise
+        except StopIteration:
+            outcome = ""  # the page before was the last one: nobody was called
+            raise
+        finally:
+            if outcome:
+                metrics.STORE_CALLS.add(method, outcome)
+                metrics.STORE_S.observe(time.perf_counter() - began, method)
+
+    return counted

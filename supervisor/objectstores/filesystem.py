@@ -1,100 +1,118 @@
-"""The folder store in the supervisor's words.
+"""Folders of this computer as object stores: our own, and somebody else's that is only read.
 
-The supervisor and the agents of one machine write the same folder, so its locking protocol is written once, in the
-agent (which cannot import the ports), and this file only carries values and errors across.
+Our own is the contract's folder store: the supervisor and the agents of one machine write the same folder, so its
+locking protocol is written once. A plain folder, such as a copy of somebody else's bucket, needs no marker, and nothing
+of ours is kept there. Links that lead out of it are not followed, so that a name cannot reach other files of this
+computer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import os
+import stat as stat_module
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
-from supervisor.contract.stores import errors as agent
 from supervisor.contract.stores.folder import FolderStore
 from supervisor.ports.objectstore import (
     MAX_PAGE,
     ObjectInfo,
     ObjectMissing,
-    ObjectStore,
     Page,
-    PreconditionFailed,
-    StoreFull,
+    StoreMissing,
     StoreUnavailable,
 )
 
+PIECE_BYTES = 1 << 20
 
-class FilesystemStore(ObjectStore):
-    """The objects in the folder `root`, which `create` made once; until then every answer is StoreUnavailable."""
 
-    def __init__(self, root: Path) -> None:
-        self._folder = FolderStore(root)
-        self.root = Path(self._folder.root)
-        self.url = self._folder.url
+class FilesystemStore(FolderStore):
+    """Our own objects in the folder `root`, which `create` made once; until then every answer is StoreUnavailable."""
 
-    @classmethod
-    def create(cls, root: Path) -> FilesystemStore:
-        """The store at `root`, made if it is not one yet. StoreUnavailable when the folder holds other things."""
-        with _carried():
-            FolderStore.create(root)
-        return cls(root)
+    @property
+    def folder(self) -> Path:
+        return Path(self.root)
 
-    @classmethod
-    def at(cls, url: str) -> FilesystemStore:
-        """The store that a `file:///...` URL names. ValueError for any other URL."""
-        return cls(Path(FolderStore.at(url).root))
 
-    def put(
-        self,
-        key: str,
-        data: bytes,
-        if_generation: str | None = None,
-        metadata: Mapping[str, str] | None = None,
-    ) -> ObjectInfo:
-        with _carried():
-            return _info(self._folder.put(key, data, if_generation, metadata))
+class PlainFolder:
+    """ObjectReader of ports/objectstore.py."""
 
-    def put_file(self, key: str, path: Path, if_generation: str | None = None) -> ObjectInfo:
-        with _carried():
-            return _info(self._folder.put_file(key, path, if_generation))
-
-    def get(self, key: str) -> tuple[bytes, ObjectInfo]:
-        with _carried():
-            data, found = self._folder.get(key)
-            return data, _info(found)
-
-    def read(self, key: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
-        with _carried():
-            yield from self._folder.read(key, offset, length)
+    def __init__(self, url: str) -> None:
+        """ValueError for any URL but file:///FOLDER."""
+        parts = urlsplit(url)
+        if (
+            parts.scheme != "file"
+            or parts.netloc
+            or not parts.path.startswith("/")
+            or parts.query
+            or parts.fragment
+        ):
+            raise ValueError("a folder of this computer is file:///FOLDER")
+        self.root = Path(os.path.realpath(unquote(parts.path)))
+        self.url = url
 
     def stat(self, key: str) -> ObjectInfo:
-        with _carried():
-            return _info(self._folder.stat(key))
+        try:
+            seen = os.stat(self._path(key))
+        except (FileNotFoundError, NotADirectoryError):
+            self._require_root()
+            raise ObjectMissing(key) from None
+        except OSError as error:
+            raise self._unreadable(key, error) from error
+        if not stat_module.S_ISREG(seen.st_mode):
+            raise ObjectMissing(key)
+        return ObjectInfo(key, seen.st_size, f"{seen.st_mtime_ns}-{seen.st_size}", seen.st_mtime)
+
+    def read(self, key: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
+        self.stat(key)
+        try:
+            with open(self._path(key), "rb") as file:
+                file.seek(offset)
+                left = length
+                while piece := file.read(PIECE_BYTES if left is None else min(PIECE_BYTES, left)):
+                    yield piece
+                    left = None if left is None else left - len(piece)
+        except OSError as error:
+            raise self._unreadable(key, error) from error
 
     def pages(self, prefix: str, page_size: int = MAX_PAGE) -> Iterator[Page]:
-        with _carried():
-            for page in self._folder.pages(prefix, page_size):
-                yield Page(tuple(map(_info, page.objects)), page.server_time)
+        above = prefix.rpartition("/")[0]
+        self._require_root()
+        keys = []
+        for folder, _, names in os.walk(self._path(above) if above else self.root, onerror=self._refuse):
+            for name in names:
+                key = (Path(folder) / name).relative_to(self.root).as_posix()
+                if key.startswith(prefix) and key.isprintable():
+                    keys.append(key)
+        keys.sort()
+        now = time.time()
+        for start in range(0, max(1, len(keys)), page_size):
+            yield Page(tuple(self._infos(keys[start : start + page_size])), now)
 
-    def delete(self, key: str, if_generation: str | None = None) -> bool:
-        with _carried():
-            return self._folder.delete(key, if_generation)
+    def _infos(self, keys: list[str]) -> Iterator[ObjectInfo]:
+        for key in keys:
+            try:
+                yield self.stat(key)
+            except ObjectMissing:
+                continue
 
+    def _path(self, key: str) -> Path:
+        if not key or "\x00" in key or any(part in ("", ".", "..") for part in key.split("/")):
+            raise ValueError("a key has no empty part, no '.' and no '..'")
+        path = Path(os.path.realpath(self.root / key))
+        if not path.is_relative_to(self.root):
+            raise ObjectMissing(key)
+        return path
 
-@contextmanager
-def _carried() -> Iterator[None]:
-    """Raise the agent's errors as the port's, with their texts and causes."""
-    try:
-        yield
-    except agent.ObjectMissing as error:
-        raise ObjectMissing(*error.args) from None
-    except agent.PreconditionFailed as error:
-        raise PreconditionFailed(*error.args) from None
-    except agent.StoreFull as error:
-        raise StoreFull(*error.args) from error.__cause__
-    except agent.StoreUnavailable as error:
-        raise StoreUnavailable(*error.args) from error.__cause__
+    def _require_root(self) -> None:
+        if not self.root.is_dir():
+            raise StoreMissing(f"{self.url}: there is no such folder")
 
+    def _refuse(self, error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError | NotADirectoryError):
+            raise self._unreadable("", error)
 
-def _info(found: agent.ObjectInfo) -> ObjectInfo:
-    return ObjectInfo(found.key, found.size, found.generation, found.updated, found.metadata)
+    def _unreadable(self, key: str, error: OSError) -> StoreUnavailable:
+        return StoreUnavailable(f"{self.url}: {key!r} cannot be read: {error.strerror}")

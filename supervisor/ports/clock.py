@@ -1,4 +1,4 @@
-"""The one source of time. Decisions never read it: `now` is an argument to them."""
+"""The one source of time, and what ends a wait early. Decisions read neither: `now` is an argument to them."""
 
 from __future__ import annotations
 
@@ -17,4 +17,14 @@ class Clock(Protocol):
 
     def monotonic(self) -> float:
         """Seconds since an arbitrary start; never goes back and never jumps with the wall clock."""
+        ...
+
+
+class Wake(Protocol):
+    def set(self) -> None:
+        """Ask for a tick soon. Any number of calls before that tick count as one. Never blocks, never raises."""
+        ...
+
+    def wait(self, timeout_s: float) -> bool:
+        """Block until somebody has called `set` since the last return (True), or until the time is over (False)."""
         ...

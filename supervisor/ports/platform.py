@@ -13,8 +13,7 @@ from datetime import date
 from typing import Protocol
 
 from supervisor.domain.findings import Finding
-from supervisor.domain.machines.machine import MachineRef
-from supervisor.domain.machines.placement import Offer, OfferKey
+from supervisor.domain.machines import MachineRef, Offer, OfferKey
 from supervisor.ports.provider import LaunchRequest
 
 OLD_PRICE_DAYS = 30  # an older price is shown as old
@@ -22,7 +21,7 @@ OLD_PRICE_DAYS = 30  # an older price is shown as old
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Whose machines these are: for Google the project's id and number ("" = not told). `console_url`: where a person
+    """Whose machines these are: in a cloud the project's id and number ("" = not told). `console_url`: where a person
     sees the same machines; "" = nowhere."""
 
     name: str
@@ -88,7 +87,7 @@ class DataPlace:
     """Where data that every machine reads lies. `regions`: those of the asked ones for which that is their own place,
     or a group of regions around them."""
 
-    what: str  # in words, such as "the bucket gs://my-bucket"
+    what: str  # in words, such as "the bucket my-bucket" with its address
     location: str
     regions: tuple[str, ...]
 

@@ -12,9 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines.cards import Card
-from supervisor.domain.machines.machine import Machine, MachineListing, MachineRef
-from supervisor.domain.machines.placement import Offer, Placement
+from supervisor.domain.machines import Card, Machine, MachineListing, MachineRef, Offer, Placement
 from supervisor.ports.traits import Traits
 
 
@@ -109,8 +107,11 @@ class LaunchRequest:
 
 
 class Provider(Protocol):
-    name: str
-    traits: Traits
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def traits(self) -> Traits: ...
 
     def pin(self, image: str) -> str:
         """The exact content that this reference names now, as `name@sha256:...`; "" where this provider runs no images.

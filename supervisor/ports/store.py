@@ -9,21 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from supervisor.contract.heartbeat import Beat
 from supervisor.domain.attempt import Attempt, Pulse, Try
+from supervisor.domain.callers import Token
 from supervisor.domain.events import Event
-from supervisor.domain.machines.figures import NOTHING, MachineFigures
-from supervisor.domain.machines.placement import OfferKey, ZoneRecord
+from supervisor.domain.figures import NOTHING, MachineFigures
+from supervisor.domain.machines import OfferKey, ZoneRecord
 from supervisor.domain.run import Run
-from supervisor.ports.backlog import Backlog
-from supervisor.ports.endpoints import Deliveries, Endpoints
-from supervisor.ports.history import History, StoredEvent
-from supervisor.ports.listing import RunPage, Step
-from supervisor.ports.patrols import Patrols
-from supervisor.ports.tokens import Tokens
+from supervisor.ports.history import History, Patrols, StoredEvent
+from supervisor.ports.notifier import Deliveries, Endpoints
 
 
 class StoreDown(Exception):
@@ -40,6 +37,74 @@ class DuplicateRun(Exception):
 
 class KeyHeld(Exception):
     """Another transaction has taken this Idempotency-Key and does not end."""
+
+
+COUNTED_TO = 10_000  # more is told as this many: a number that grows must not make its own question dear
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """`…_pending`: how many are neither delivered nor given up, at most COUNTED_TO; what is kept for an endpoint that
+    is switched off does not count. `…_due_at`: epoch seconds since which the oldest of them has been due, which may lie
+    ahead; None = there is none. `endpoints_disabled`: because they failed. `connections`: to the database, in use
+    now."""
+
+    outbox_pending: int
+    outbox_due_at: float | None
+    deliveries_pending: int
+    deliveries_due_at: float | None
+    endpoints_disabled: int
+    connections: int
+
+
+LINE_PARTS = 22  # into which a run's line of steps is cut: 23 points at most
+
+
+@dataclass(frozen=True, slots=True)
+class RunPage:
+    """In the order of the filter. `counts`: status -> number of runs under the same filter, without its `statuses`."""
+
+    runs: tuple[Run, ...]
+    labels: Mapping[int, Mapping[str, str]]
+    next_key: int | None  # give it back as `before_key` for the next page
+    counts: Mapping[str, int] = field(default_factory=dict)
+    usd_per_h: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A point of a run's line of steps. `step` None: the attempt had told none by then."""
+
+    at: float
+    attempt: int
+    step: int | None
+
+
+class Tokens(Protocol):
+    """What each token stands for, and the HMAC by which it is found again, never the token itself. Making and revoking
+    one writes its event in the same transaction. Every call may raise StoreDown."""
+
+    def add(self, token: Token, digest: str, event: Event) -> None:
+        """A new row, with the event that tells of it, at the token's own time."""
+        ...
+
+    def find(self, digest: str) -> Token | None:
+        """Also one that has expired or was revoked; None = nobody made such a token."""
+        ...
+
+    def get(self, token_id: str) -> Token | None: ...
+
+    def newest(self, limit: int) -> list[Token]:
+        """Those that were not revoked first, in each part the newest first."""
+        ...
+
+    def revoke(self, token_id: str, event: Event, now: float) -> bool:
+        """False = there is none, or it was revoked before: nothing is written, the event neither."""
+        ...
+
+    def note_used(self, used: Mapping[str, float]) -> None:
+        """id -> when it was used last. An earlier time than the one on record changes nothing."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +245,7 @@ class Store(Protocol):
 
     # --- the loop -------------------------------------------------------------------------------------------------
 
-    def active(self, cell: str, known: Mapping[int, int]) -> tuple[list[Run], set[int]]:
+    def active(self, cell: str, seen: Mapping[int, int]) -> tuple[list[Run], set[int]]:
         """Runs of this cell that are not settled: (those whose version differs from `known[key]`, the keys of all).
         Each run carries its attempt, open or last try, and last written pulse."""
         ...
@@ -230,6 +295,11 @@ class Store(Protocol):
         ...
 
     def drop_lease(self, lease: Lease) -> None: ...
+
+    def take_over(self, theirs: Lease, ours: Lease, most: int) -> int:
+        """Up to so many runs of their cell become ours, with what its zones have taught; how many did. 0 where one of
+        the leases is not held any more."""
+        ...
 
     def leaderless(self) -> dict[str, int]:
         """Cells with runs that are not settled and whose lease nobody holds now: cell -> number of such runs."""

@@ -32,7 +32,13 @@ class Traits:
     how machines reach it, the usual one first. `job_max_bytes`: room for a packed spec beside its command; None = no
     limit. `launches_at_once`: create calls side by side. `shares_computer`: its machines are processes of the
     supervisor's computer: they see its files, its environment and its GPUs, and install no driver. `irreplaceable`:
-    machines cannot be had back once released, so a person approves each release. `meter`: what stops the bill."""
+    machines cannot be had back once released, so a person approves each release. `meter`: what stops the bill.
+
+    Words for people, "" = there is nothing to say: `account_noun`: what its account is called (`project`). `tool`: how
+    the platform's own program is told the account, `compare`: a question and what to compare where a person sees other
+    machines there; both with {name} for the account. `log_service`: what keeps consoles of machines that are gone, and
+    `log_keeps` of which. `price_setting`: the setting of prices.
+    `removal`: the command that deletes one machine by hand, with {name}, {zone} and {account}."""
 
     kind: str
     title: str
@@ -46,6 +52,13 @@ class Traits:
     shares_computer: bool
     irreplaceable: bool
     meter: str
+    account_noun: str = ""
+    tool: str = ""
+    compare: str = ""
+    log_service: str = ""
+    log_keeps: str = ""
+    price_setting: str = ""
+    removal: str = ""
 
     @property
     def rented(self) -> bool:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from supervisor.domain.observation import sources_of
 from supervisor.domain.status import Status
 from supervisor.reconciler.leader import Leader
 from supervisor.reconciler.loop import Loop
 from supervisor.reconciler.tally import Standing
 from supervisor.telemetry import metrics
-from supervisor.telemetry.counting import Reading
+from supervisor.telemetry.metrics import Reading
 
 
 def readings(loop: Loop, others: Mapping[str, Leader | None]) -> Iterator[Reading]:
@@ -34,6 +35,18 @@ def readings(loop: Loop, others: Mapping[str, Leader | None]) -> Iterator[Readin
     standing = loop.tick.tally.standing
     if standing is not None:
         yield from _standing(standing, list(loop.tick.observer.providers), loop.clock.now())
+
+
+def listings(loop: Loop) -> tuple[dict[str, float], dict[str, bool]]:
+    """(provider -> age in seconds of its last complete listing, absent before the first; provider -> is the breaker of
+    its machines open?)."""
+    observer, breakers, monotonic = loop.tick.observer, loop.tick.worldview.breakers, loop.clock.monotonic()
+    sources = sources_of(observer.providers)
+    ages = {name: observer.freshness.age_s(source, monotonic) for name, source in sources.items()}
+    return (
+        {name: age_s for name, age_s in ages.items() if age_s is not None},
+        {name: breakers[source].open for name, source in sources.items()},
+    )
 
 
 def _standing(standing: Standing, providers: list[str], now: float) -> Iterator[Reading]:

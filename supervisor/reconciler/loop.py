@@ -16,9 +16,8 @@ from datetime import UTC, datetime, timedelta
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 
-from supervisor.ports.clock import Clock
+from supervisor.ports.clock import Clock, Wake
 from supervisor.ports.store import Store, StoreDown
-from supervisor.ports.wake import Wake
 from supervisor.reconciler.leader import Leader
 from supervisor.reconciler.observing.freshness import CLOCK_STEP_S
 from supervisor.reconciler.tick import Tick

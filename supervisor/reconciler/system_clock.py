@@ -4,6 +4,8 @@ The wall clock may be wrong for a few seconds (a person, NTP, a hypervisor), and
 a run has ended, a pause lasts an hour. `SteadyClock` therefore goes on by the monotonic clock after a step, until three
 further looks have found the wall clock where the step left it. A computer that slept looks the same, because its
 monotonic clock stood still; then the new time is believed a minute late.
+
+A wake within one process: any thread sets it, the loop waits for it.
 """
 
 from __future__ import annotations
@@ -72,3 +74,17 @@ class SteadyClock:
             doubt.looked_at, doubt.agreed = monotonic, doubt.agreed + 1
             if doubt.agreed >= LOOKS:
                 self._offset_s, self._doubt = offset_s, None
+
+
+class EventWake:
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def set(self) -> None:
+        self._event.set()
+
+    def wait(self, timeout_s: float) -> bool:
+        asked = self._event.wait(max(0.0, timeout_s))
+        # A call between these two lines is not lost: the look that follows sees what it was about.
+        self._event.clear()
+        return asked

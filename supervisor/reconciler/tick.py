@@ -9,14 +9,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from supervisor.contract.heartbeat import Beat
 from supervisor.contract.identifiers import nonce_hash
+from supervisor.domain.attempt import Attempt
 from supervisor.domain.events import Event, EventKind
-from supervisor.domain.machines.machine import Machine
-from supervisor.domain.observation import NOT_READ, STOP, Observation, Part, Seen
+from supervisor.domain.machines import Machine, MachineRef
+from supervisor.domain.observation import NOT_READ, STOP, Observation, Part, Seen, World
 from supervisor.domain.run import Run
-from supervisor.domain.world import World
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.decision import Decision
 from supervisor.lifecycle.offers.choosing import gathered
@@ -28,7 +29,7 @@ from supervisor.reconciler.acting.act import Actor
 from supervisor.reconciler.acting.outcomes import Outcomes
 from supervisor.reconciler.acting.sweeping import Sweeper
 from supervisor.reconciler.observing.observe import Observer, Snapshot
-from supervisor.reconciler.observing.readers import Readers
+from supervisor.reconciler.observing.readers import Readers, Wanted
 from supervisor.reconciler.observing.sampling import Rotation, Sampler
 from supervisor.reconciler.observing.worldview import Worldview
 from supervisor.reconciler.tally import Tally
@@ -42,7 +43,6 @@ READS = 3  # rounds of reading more for one decision
 PAGE = 500
 TOLD_S = 600.0  # a beat that was ignored is told of once per run in this time
 TOLD_PER_TICK = 20
-STORED = ("store", "boot")  # sources of beats that anybody who may write to the store could have written
 
 
 @dataclass
@@ -65,6 +65,9 @@ class Tick:
     _nonces: dict[int, tuple[str, str]] = field(default_factory=dict)  # run key -> (launch id, hash)
     _told: dict[str, float] = field(default_factory=dict)
     _anew: bool = False
+
+    def __post_init__(self) -> None:
+        self.worldview.runs = self.runs
 
     def run(self, lease: Lease) -> float | None:
         """One tick. When the next one is due before the poll interval is over, else None. Raises StoreDown."""
@@ -140,87 +143,91 @@ class Tick:
         self, runs: Sequence[Run], snapshot: Snapshot, world: World, turn: frozenset[int], now: float
     ) -> list[Decision]:
         done: list[Decision] = []
-        waiting: list[tuple[Run, Observation, frozenset[str]]] = []
+        ready: list[tuple[Run, Observation]] = []
+        waiting: Wanted = []
         for run in runs:
             obs = self.observation(run, snapshot, now)
             if run.key in turn and obs.stop is NOT_READ:
                 waiting.append((run, obs, frozenset({STOP})))
-                continue
-            self._one(run, obs, world, now, done, waiting)
-        for _ in range(READS):
-            if not waiting:
+            else:
+                ready.append((run, obs))
+        for reads_left in range(READS, -1, -1):
+            for run, obs in ready:
+                try:
+                    decision = decide(run, obs, world, now)
+                except (
+                    Exception
+                ):  # a rule's bug must not stop the other runs; this run stays as it is, visibly
+                    extra = {telemetry.ACTION: "decide", telemetry.RUN_ID: run.run_id}
+                    log.exception("no decision", extra=extra)
+                    continue
+                if decision.wants:
+                    waiting.append((run, obs, decision.wants))
+                else:
+                    done.append(decision)
+            if not waiting or not reads_left:
                 break
-            observations, asked = self.readers.read(waiting), waiting
+            found = zip(waiting, self.readers.read(waiting), strict=True)
+            ready = [(run, replace(obs, **parts)) for (run, obs, _), parts in found]  # type: ignore[arg-type]
             waiting = []
-            for (run, _, _), obs in zip(asked, observations, strict=True):
-                self._one(run, obs, world, now, done, waiting)
         return done
-
-    def _one(
-        self,
-        run: Run,
-        obs: Observation,
-        world: World,
-        now: float,
-        done: list[Decision],
-        waiting: list[tuple[Run, Observation, frozenset[str]]],
-    ) -> None:
-        try:
-            decision = decide(run, obs, world, now)
-        except Exception:  # a rule's bug must not stop the other runs; this run stays as it is, visibly
-            log.exception("no decision", extra={telemetry.ACTION: "decide", telemetry.RUN_ID: run.run_id})
-            return
-        if decision.wants:
-            waiting.append((run, obs, decision.wants))
-            return
-        done.append(decision)
 
     def observation(self, run: Run, snapshot: Snapshot, now: float) -> Observation:
         """Everything the bulk reads and finished actions tell of one run."""
         heard, try_ = self.outcomes.of(run.key), run.try_
         machine: Part[Machine] = NOT_READ
         if try_ is not None and run.open_try is not None:
-            machine = self._machine(
-                snapshot, try_.ref.provider, try_.ref.zone, try_.machine_name, try_.launch_id, now
-            )
+            machine = self._machine(snapshot, run, try_.ref, try_.launch_id, now=now)
         return Observation(
             machine=machine,
-            beat=self._authentic(run, snapshot, now),
+            beat=snapshot.beat(run.run_id, partial(self._believed, run, now)),
             stop=heard.stop,
             create=heard.create,
             pin=heard.pin,
             verification=heard.verification,
             finalised=heard.finalised,
             retiring=tuple(
-                self._machine(snapshot, item.ref.provider, item.ref.zone, item.ref.name, item.launch_id, now)
+                self._machine(snapshot, run, item.ref, item.launch_id, now=now, attempt=item.attempt)
                 for item in run.retiring
             ),
         )
 
     def _machine(
-        self, snapshot: Snapshot, provider: str, zone: str, name: str, launch_id: str, now: float
+        self,
+        snapshot: Snapshot,
+        run: Run,
+        ref: MachineRef,
+        launch_id: str,
+        *,
+        now: float,
+        attempt: Attempt | None = None,
     ) -> Part[Machine]:
-        return snapshot.machine(provider, zone, name, self.store.supervisor_id, launch_id, now)
+        """`attempt`: whose machine it is, where it is not the run's own."""
+        attempt = attempt or run.attempt
+        there_at = (
+            attempt.started_at if attempt is not None and attempt.launch_id == launch_id else None
+        )  # None = it may never have come
+        return snapshot.machine(
+            provider=ref.provider,
+            zone=ref.zone,
+            name=ref.name,
+            supervisor_id=self.store.supervisor_id,
+            launch_id=launch_id,
+            now=now,
+            there_at=there_at,
+        )
 
-    def _authentic(self, run: Run, snapshot: Snapshot, now: float) -> Part[Beat]:
+    def _believed(self, run: Run, now: float, part: Seen[Beat]) -> bool:
         """Stored beats carry the nonce of their try; one that does not is told of and counts as not there: a pushed
         one is heard instead."""
-        forged: list[str] = []
-        for _ in STORED:
-            part = snapshot.beat(run.run_id, forged)
-            if not isinstance(part, Seen) or part.source not in STORED or self._believed(run, part.value):
-                return part
-            self._rejected(((run.run_id, "it does not carry the nonce of its try"),), now)
-            forged.append(part.source)
-        return snapshot.beat(run.run_id, forged)
-
-    def _believed(self, run: Run, beat: Beat) -> bool:
-        if run.try_ is None:
-            return True
+        beat = part.value
         ended = run.attempt is not None and beat.launch_id == run.attempt.launch_id
-        if beat.launch_id != run.try_.launch_id and not ended:
+        if run.try_ is None or (beat.launch_id != run.try_.launch_id and not ended):
             return True  # neither of this launch nor a late one of the last attempt: no rule listens to it
-        return self._nonce_hash(run, beat.launch_id) == nonce_hash(beat.nonce)
+        carries = self._nonce_hash(run, beat.launch_id) == nonce_hash(beat.nonce)
+        if not carries:
+            self._rejected(((run.run_id, "it does not carry the nonce of its try"),), now)
+        return carries
 
     def _nonce_hash(self, run: Run, launch_id: str) -> str:
         if run.try_ is not None and run.try_.launch_id == launch_id and run.try_.nonce_hash:

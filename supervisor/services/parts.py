@@ -11,16 +11,15 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from supervisor.domain.machines.placement import Placement
+from supervisor.domain.machines import Placement
 from supervisor.domain.policies import Knobs, Limits, StallLimits
-from supervisor.ports.clock import Clock
+from supervisor.ports.clock import Clock, Wake
 from supervisor.ports.notifier import Courier, NoCourier
 from supervisor.ports.objectstore import ObjectReader, ObjectStore
 from supervisor.ports.platform import Platform
 from supervisor.ports.provider import Provider
 from supervisor.ports.store import Store
 from supervisor.ports.traits import Traits
-from supervisor.ports.wake import Wake
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +41,8 @@ def _nowhere(url: str) -> AbstractContextManager[ObjectReader]:
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
     """Stores that are not ours, to be read. `open(url)` raises ValueError for one that cannot be read from here.
-    `scratch`: a folder for what is on its way. `account`: who reads, "" = nobody by name; may ask Google. `busy`: runs
-    that are being imported, under `guard`."""
+    `scratch`: a folder for what is on its way. `account`: who reads, "" = nobody by name; may ask the cloud. `busy`:
+    runs that are being imported, under `guard`."""
 
     open: Callable[[str], AbstractContextManager[ObjectReader]] = _nowhere
     scratch: Path | None = None
@@ -69,6 +68,14 @@ class Parts:
     closing: threading.Event = field(default_factory=threading.Event)
     elsewhere: Elsewhere = field(default_factory=Elsewhere)
     courier: Courier = field(default_factory=NoCourier)
+    platforms: Mapping[str, Platform] = field(default_factory=dict)  # of several providers: each one's own
+    own_provider: str = field(init=False)  # of a run that names none
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "own_provider", next(iter(self.providers)))
+
+    def platform_of(self, provider: str) -> Platform:
+        return self.platforms.get(provider, self.platform)
 
     def gpu(self, placement: Placement) -> str | None:
         """What a machine there has for the training, as people say it; None = nothing, or not known, as of a provider
@@ -80,8 +87,3 @@ class Parts:
         """Of a provider that is here no more, those of our own."""
         known = self.providers.get(provider) or self.providers[self.own_provider]
         return known.traits
-
-    @property
-    def own_provider(self) -> str:
-        """The provider of a run that names none."""
-        return next(iter(self.providers))

@@ -9,6 +9,7 @@ import ipaddress
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
@@ -17,49 +18,54 @@ from supervisor.domain.errors import SettingsRefused
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("plain", "json")
 ENDPOINT = "_endpoint"  # names that end so are addresses; empty = the service's own
-EMPTY_ALLOWED = frozenset(
-    {
-        "alert_url", "alert_secret", "public_url", "dashboard_url", "default_image", "gce_subnet", "gce_data_disk",
-        "gce_data_disk_zone", "gce_min_cpu_platform", "record_file",
-    }
-)  # fmt: skip
-ZERO_ALLOWED = frozenset(
-    {
-        "gpu_timeout_s",
-        "recovery_backoff_s",
-        "wait_for_capacity_s",
-        "stop_grace_s",
-        "rest_s",
-        "upload_reserve_s",
-        "patrol_every_s",
-    }
-)
 LONGEST_S = 10 * 366 * 86400.0
 LARGEST_COUNT = 1_000_000
-COUNT_BOUNDS = {
-    "port": (0, 65535),
-    "metrics_per_run": (0, 1000),
-    "local_machines": (0, LARGEST_COUNT),
-    "rate_per_s": (0, 100_000),  # 0 = no limit
-    "results_save_max_mb": (0, 1_000_000),  # 0 = results are saved at the end only
-    "gce_boot_disk_gb": (10, 65536),
-    "gce_data_disk_gb": (10, 65536),
-    "gce_notice_s": (0, 120),
-}
 WORD = r"[a-z0-9][a-z0-9._-]{0,62}"
 TRUE, FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
-SHAPE = re.compile(r"[a-z][a-z0-9-]*[a-z0-9](\+[1-9][0-9]?x[a-z][a-z0-9-]*[a-z0-9])?")
-COUNTED = {
-    "local_capacity": "zone=machines pairs, such as local-a=1,local-b=2",
-    "local_gpus": "shape=cards pairs, such as l4=1,l4x2=2",
-}
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What single settings of one subject may be, by their names. `empty`: texts that may be empty. `zero`: seconds
+    that may be 0. `counts`: (lowest, highest) of whole numbers, else 1 to LARGEST_COUNT. `pairs`: how pairs are
+    written, in words. `texts`: what the second half of a pair of texts must match."""
+
+    empty: frozenset[str] = frozenset()
+    zero: frozenset[str] = frozenset()
+    counts: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    pairs: Mapping[str, str] = field(default_factory=dict)
+    texts: Mapping[str, re.Pattern[str]] = field(default_factory=dict)
+
+
+CORE = Rules(
+    empty=frozenset(
+        {"alert_url", "alert_secret", "public_url", "dashboard_url", "default_image", "record_file"}
+    ),
+    zero=frozenset(
+        {
+            "gpu_timeout_s",
+            "recovery_backoff_s",
+            "wait_for_capacity_s",
+            "stop_grace_s",
+            "rest_s",
+            "upload_reserve_s",
+            "patrol_every_s",
+        }
+    ),
+    counts={
+        "port": (0, 65535),
+        "metrics_per_run": (0, 1000),
+        "rate_per_s": (0, 100_000),  # 0 = no limit
+        "results_save_max_mb": (0, 1_000_000),  # 0 = results are saved at the end only
+    },
+)
 
 
 class _Malformed(ValueError):
     """The text says what would be accepted."""
 
 
-def read_toml(path: Path, known: Mapping[str, str]) -> dict[str, object]:
+def read_toml(path: Path, known: Iterable[str]) -> dict[str, object]:
     """The settings in a TOML file. Raises SettingsRefused when it cannot be read or holds an unknown name."""
     import tomllib
 
@@ -86,10 +92,10 @@ def close_miss(name: str, known: Iterable[str]) -> str | None:
     return next((known_name for known_name in names if sorted(known_name) == sorted(name)), None)
 
 
-def parse(name: str, kind: str, raw: object, origin: str) -> object:
-    """The value of setting `name`, whose annotation is `kind`. Raises SettingsRefused."""
+def parse(name: str, annotation: str, raw: object, origin: str, rules: Rules = CORE) -> object:
+    """The value of setting `name`. Raises SettingsRefused."""
     try:
-        return _PARSERS[kind](name, raw)
+        return _PARSERS[annotation](name, raw, rules)
     except _Malformed as error:
         # The value itself is not echoed: a URL may carry a password.
         raise SettingsRefused(
@@ -97,8 +103,8 @@ def parse(name: str, kind: str, raw: object, origin: str) -> object:
         ) from None
 
 
-def _text(name: str, raw: object) -> str:
-    may_be_empty = name in EMPTY_ALLOWED or name.endswith(ENDPOINT)
+def _text(name: str, raw: object, rules: Rules) -> str:
+    may_be_empty = name in rules.empty or name.endswith(ENDPOINT)
     if may_be_empty and isinstance(raw, str) and not raw.strip():
         return ""
     if not isinstance(raw, str) or not raw.strip() or "\x00" in raw:
@@ -106,12 +112,12 @@ def _text(name: str, raw: object) -> str:
     return raw.strip()
 
 
-def _path(name: str, raw: object) -> Path:
-    return raw if isinstance(raw, Path) else Path(_text(name, raw))
+def _path(name: str, raw: object, rules: Rules) -> Path:
+    return raw if isinstance(raw, Path) else Path(_text(name, raw, rules))
 
 
-def _number(name: str, raw: object) -> float:
-    lowest = "0 or more" if name in ZERO_ALLOWED else "more than 0"
+def _number(name: str, raw: object, rules: Rules) -> float:
+    lowest = "0 or more" if name in rules.zero else "more than 0"
     expected = _Malformed(f"a number of seconds, {lowest} and at most {LONGEST_S:g}")
     if isinstance(raw, bool) or not isinstance(raw, int | float | str):
         raise expected
@@ -119,17 +125,17 @@ def _number(name: str, raw: object) -> float:
         value = float(raw)
     except (ValueError, OverflowError):
         raise expected from None
-    if not math.isfinite(value) or not 0 <= value <= LONGEST_S or (value == 0 and name not in ZERO_ALLOWED):
+    if not math.isfinite(value) or not 0 <= value <= LONGEST_S or (value == 0 and name not in rules.zero):
         raise expected
     return value
 
 
-def _optional_number(name: str, raw: object) -> float | None:
-    return None if raw in ("", "none") else _number(name, raw)
+def _optional_number(name: str, raw: object, rules: Rules) -> float | None:
+    return None if raw in ("", "none") else _number(name, raw, rules)
 
 
-def _count(name: str, raw: object) -> int:
-    lowest, highest = COUNT_BOUNDS.get(name, (1, LARGEST_COUNT))
+def _count(name: str, raw: object, rules: Rules) -> int:
+    lowest, highest = rules.counts.get(name, (1, LARGEST_COUNT))
     expected = _Malformed("a whole number from %d to %d" % (lowest, highest))
     if isinstance(raw, bool) or not isinstance(raw, int | str):
         raise expected
@@ -142,7 +148,7 @@ def _count(name: str, raw: object) -> int:
     return value
 
 
-def _yes_no(name: str, raw: object) -> bool:
+def _yes_no(name: str, raw: object, rules: Rules) -> bool:
     if isinstance(raw, bool):
         return raw
     word = raw.strip().lower() if isinstance(raw, str) else None
@@ -151,7 +157,7 @@ def _yes_no(name: str, raw: object) -> bool:
     return word in TRUE
 
 
-def _words(name: str, raw: object) -> tuple[str, ...]:
+def _words(name: str, raw: object, rules: Rules) -> tuple[str, ...]:
     parts = raw.replace(",", " ").split() if isinstance(raw, str) else raw
     if not isinstance(parts, list | tuple) or not parts:
         raise _Malformed("one or more names, as a list or separated by commas")
@@ -181,14 +187,14 @@ def _pairs(raw: object, expected: str) -> dict[str, object]:
     return found
 
 
-def _counts(name: str, raw: object) -> dict[str, int]:
+def _counts(name: str, raw: object, rules: Rules) -> dict[str, int]:
     found = {}
-    for key, value in _pairs(raw, COUNTED[name]).items():
-        found[key] = 0 if value in (0, "0") and not isinstance(value, bool) else _count(name, value)
+    for key, value in _pairs(raw, rules.pairs[name]).items():
+        found[key] = 0 if value in (0, "0") and not isinstance(value, bool) else _count(name, value, rules)
     return found
 
 
-def _prices(name: str, raw: object) -> dict[str, tuple[float, float]]:
+def _prices(name: str, raw: object, rules: Rules) -> dict[str, tuple[float, float]]:
     expected = _Malformed("shape=spot/on-demand pairs in $ per hour, such as cpu=0.10/0.30")
     found = {}
     for shape, value in _pairs(raw, str(expected)).items():
@@ -209,19 +215,19 @@ def _prices(name: str, raw: object) -> dict[str, tuple[float, float]]:
     return found
 
 
-def _shapes(name: str, raw: object) -> dict[str, str]:
-    expected = _Malformed("name=machine pairs, such as t4=n1-standard-8+1xnvidia-tesla-t4,l4=g2-standard-8")
+def _texts(name: str, raw: object, rules: Rules) -> dict[str, str]:
+    expected = _Malformed(rules.pairs[name])
     found = {}
-    for shape, value in _pairs(raw, str(expected)).items():
-        if not isinstance(value, str) or not SHAPE.fullmatch(value):
+    for key, value in _pairs(raw, str(expected)).items():
+        if not isinstance(value, str) or not rules.texts[name].fullmatch(value):
             raise expected
-        if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,62}", shape):
+        if not re.fullmatch(WORD, key):
             raise expected
-        found[shape] = value
+        found[key] = value
     return found
 
 
-_PARSERS: Mapping[str, Callable[[str, object], object]] = {
+_PARSERS: Mapping[str, Callable[[str, object, Rules], object]] = {
     "Path": _path,
     "str": _text,
     "int": _count,
@@ -230,7 +236,7 @@ _PARSERS: Mapping[str, Callable[[str, object], object]] = {
     "float | None": _optional_number,
     "tuple[str, ...]": _words,
     "Mapping[str, int]": _counts,
-    "Mapping[str, str]": _shapes,
+    "Mapping[str, str]": _texts,
     "Mapping[str, tuple[float, float]]": _prices,
 }
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -16,38 +16,44 @@ from sqlalchemy import bindparam
 
 from supervisor.domain.attempt import Attempt, Try
 from supervisor.domain.events import Event
-from supervisor.domain.machines.placement import OfferKey, ZoneRecord
+from supervisor.domain.machines import OfferKey, ZoneRecord
 from supervisor.domain.run import Run
-from supervisor.ports.backlog import Backlog
 from supervisor.ports.history import StoredEvent
-from supervisor.ports.listing import RunPage, Step
 from supervisor.ports.store import (
+    Backlog,
     Change,
+    DuplicateRun,
     KeptAnswer,
     Lease,
     OutboxItem,
     PushedBeat,
     RunFilter,
+    RunPage,
     Sample,
+    Step,
 )
 from supervisor.storage.engine import retention, schema
+from supervisor.storage.engine.codec import dumps, to_plain
 from supervisor.storage.engine.database import Database
 from supervisor.storage.engine.statements import Session, Statement, insert
 from supervisor.storage.engine.tables import meta
-from supervisor.storage.rows import attempts, backlog, beats, events, keys, leases, pages, pushed, runs, zones
+from supervisor.storage.rows import access, cells, deliveries, events, pages, rows, runs
+from supervisor.storage.rows import beats as beat_rows
+from supervisor.storage.rows.access import SqlTokens
+from supervisor.storage.rows.cells import SqlPatrols
 from supervisor.storage.rows.deliveries import SqlDeliveries
 from supervisor.storage.rows.endpoints import SqlEndpoints
-from supervisor.storage.rows.history import SqlHistory
-from supervisor.storage.rows.patrols import SqlPatrols
-from supervisor.storage.rows.tokens import SqlTokens
+from supervisor.storage.rows.events import SqlHistory
 
 
 def apply_batch(session: Session, batch: runs.Batch, channels: Sequence[str], now: float) -> dict[int, Run]:
     """The runs that were hit, with their new version; of the others nothing is written, their events neither."""
     hit = batch.write(session)
     changes = {key: batch.changes[key] for key in hit}
-    told = [events.told(change.after, hit[key], change.events) for key, change in changes.items()]
-    events.add(session, told, channels, now)
+    new_events = [
+        events.next_events(change.after, hit[key], change.events) for key, change in changes.items()
+    ]
+    events.add(session, new_events, channels, now)
     return {key: replace(change.after, version=change.before.version + 1) for key, change in changes.items()}
 
 
@@ -69,8 +75,18 @@ class SqlTransaction:
     def insert(
         self, run: Run, spec: Mapping[str, Any], labels: Mapping[str, str], new: Sequence[Event]
     ) -> Run:
-        stored = runs.insert_run(self._session, run, spec, labels, len(new))
-        events.add(self._session, [events.told(stored, 0, new)], self._channels, self._now)
+        session, doc = self._session, dumps(to_plain(run, rows.ELSEWHERE))
+        values = {"run_id": run.run_id, "owner": run.owner, "cell": run.cell, "created_at": run.created_at}
+        values |= {**rows.copies(run), "doc": doc, "version": 1, "events": len(new)}
+        key = session.run(runs.INSERT, values).scalar()
+        if key is None:
+            raise DuplicateRun(run.run_id)
+        session.run(runs.INSERT_SPEC, {"run": key, "generation": run.generation, "spec": dumps(spec)})
+        session.run(runs.INSERT_LABELS, rows=[[key, name, value] for name, value in labels.items()])
+        stored = replace(run, key=key, version=1)
+        if run.try_ is not None or run.attempt is not None or run.pulse is not None:
+            runs.put_born(session, stored)
+        events.add(session, [events.next_events(stored, 0, new)], self._channels, self._now)
         return stored
 
     def put_spec(self, run: Run, spec: Mapping[str, Any], labels: Mapping[str, str]) -> None:
@@ -81,10 +97,10 @@ class SqlTransaction:
         return hit.get(change.before.key)
 
     def take_key(self, scope: str, key: str, fingerprint: str, now: float) -> KeptAnswer | None:
-        return keys.take(self._session, scope, key, fingerprint, now)
+        return access.take_key(self._session, scope, key, fingerprint, now)
 
     def keep_answer(self, scope: str, key: str, answer: KeptAnswer) -> None:
-        keys.keep(self._session, scope, key, answer)
+        access.keep_answer(self._session, scope, key, answer)
 
 
 Item = TypeVar("Item")
@@ -149,16 +165,14 @@ class SqlStore:
         self.history.heard()
         self.deliveries.heard()
 
-    @contextmanager
-    def begin(self, now: float) -> Iterator[SqlTransaction]:
-        with self.database.writing() as session:
-            yield SqlTransaction(session, self._channels, now)
+    def begin(self, now: float) -> AbstractContextManager[SqlTransaction]:
+        return self.database.writing_as(lambda session: SqlTransaction(session, self._channels, now))
 
     # --- the loop -------------------------------------------------------------------------------------------------
 
-    def active(self, cell: str, known: Mapping[int, int]) -> tuple[list[Run], set[int]]:
+    def active(self, cell: str, seen: Mapping[int, int]) -> tuple[list[Run], set[int]]:
         with self.database.reading() as session:
-            return runs.active(session, cell, known)
+            return runs.active(session, cell, seen)
 
     def apply_all(self, changes: Sequence[Change], now: float, lease: Lease) -> dict[int, Run]:
         def prepare(part: Sequence[Change]) -> Write[dict[int, Run]]:
@@ -172,59 +186,65 @@ class SqlStore:
 
     def set_nonce_hash(self, key: int, launch_id: str, nonce_hash: str, lease: Lease) -> bool:
         with self.database.writing() as session:
-            return leases.hold(session, lease) and attempts.set_nonce_hash(
+            return cells.hold_lease(session, lease) and runs.set_nonce_hash(
                 session, key, launch_id, nonce_hash
             )
 
     def nonce_hash(self, run_id: str, launch_id: str) -> str | None:
         with self.database.reading() as session:
-            return attempts.nonce_hash_of(session, run_id, launch_id)
+            return runs.nonce_hash_of(session, run_id, launch_id)
 
     def write_pulses(self, samples: Sequence[Sample], lease: Lease) -> None:
         def prepare(part: Sequence[Sample]) -> Write[None]:
-            return beats.SampleRows(part).write
+            return beat_rows.SampleRows(part).write
 
         for _ in self._in_parts(samples, prepare, lease):
             pass
 
     def put_beats(self, beats: Sequence[PushedBeat]) -> dict[str, str]:
-        rows = pushed.BeatRows(beats)
+        rows = beat_rows.BeatRows(beats)
         with self.database.writing() as session:
             return rows.write(session)
 
     def take_beats(self, lease: Lease) -> list[PushedBeat]:
         with self.database.writing() as session:
-            return pushed.take(session, lease)
+            return beat_rows.take_pushed(session, lease)
 
     def zones(self, cell: str) -> dict[OfferKey, ZoneRecord]:
         with self.database.reading() as session:
-            return zones.of_cell(session, cell)
+            return cells.zones_of(session, cell)
 
     def machines(self, cell: str, owner: str | None = None) -> dict[OfferKey, int]:
         with self.database.reading() as session:
-            return zones.machines(session, cell, owner)
+            return cells.machines(session, cell, owner)
 
     def put_zone(self, cell: str, key: OfferKey, record: ZoneRecord | None) -> None:
         with self.database.writing() as session:
-            zones.put(session, cell, key, record)
+            cells.put_zone(session, cell, key, record)
 
     def take_lease(
         self, name: str, owner: str, ttl_s: float, monotonic: float, alone: bool = False
     ) -> Lease | None:
         with self.database.writing() as session:
-            return leases.take(session, name, owner, ttl_s, monotonic, alone)
+            return cells.take_lease(session, name, owner, ttl_s, monotonic, alone)
 
     def drop_lease(self, lease: Lease) -> None:
         with self.database.writing() as session:
-            leases.drop(session, lease)
+            cells.drop_lease(session, lease)
+
+    def take_over(self, theirs: Lease, ours: Lease, most: int) -> int:
+        with self.database.writing() as session:
+            if not (cells.hold_lease(session, theirs) and cells.hold_lease(session, ours)):
+                return 0
+            return cells.take_over(session, theirs.name, ours.name, most)
 
     def leaderless(self) -> dict[str, int]:
         with self.database.reading() as session:
-            return leases.leaderless(session)
+            return cells.leaderless(session)
 
     def led(self) -> list[str]:
         with self.database.reading() as session:
-            return leases.led(session)
+            return cells.led(session)
 
     def due_outbox(self, now: float, limit: int) -> list[OutboxItem]:
         with self.database.reading() as session:
@@ -271,11 +291,11 @@ class SqlStore:
 
     def attempts(self, key: int) -> list[Attempt]:
         with self.database.reading() as session:
-            return attempts.of_run(session, key)
+            return runs.attempts_of(session, key)
 
     def tries(self, key: int) -> list[Try]:
         with self.database.reading() as session:
-            return attempts.tries_of_run(session, key)
+            return runs.tries_of_run(session, key)
 
     def events(
         self,
@@ -292,19 +312,19 @@ class SqlStore:
 
     def kept_answer(self, scope: str, key: str) -> KeptAnswer | None:
         with self.database.reading() as session:
-            return keys.kept(session, scope, key)
+            return access.kept_answer(session, scope, key)
 
     def samples(self, key: int, since: float, limit: int) -> list[Sample]:
         with self.database.reading() as session:
-            return beats.of_run(session, key, since, limit)
+            return beat_rows.of_run(session, key, since, limit)
 
     def lines(self, keys: Sequence[int]) -> dict[int, list[Step]]:
         with self.database.reading() as session:
-            return beats.of_runs(session, keys)
+            return beat_rows.of_runs(session, keys)
 
     def backlog(self) -> Backlog:
         with self.database.reading() as session:
-            return backlog.read(session, self.database)
+            return deliveries.read_backlog(session, self.database)
 
     def check(self) -> None:
         with self.database.writing() as session:
@@ -321,7 +341,7 @@ class SqlStore:
             write = prepare(items[start : start + size])
             with self.database.writing() as session:
                 since = time.perf_counter()
-                if not leases.hold(session, lease):
+                if not cells.hold_lease(session, lease):
                     return
                 result = write(session)
                 took_s = time.perf_counter() - since

@@ -1,18 +1,150 @@
-"""Names of metrics, each defined once, with what it counts; docs/metrics.md has the same table.
+"""Metrics: plain objects that count, and the names, each defined once; docs/metrics.md has the same table.
 
 Base units, and the unit in the name; a name that ends in `_total` goes up only, until the process starts anew. Labels
 are words out of short lists: never a run, a path, a host or an address (`spot_run_…` are asked for by a setting, and
 are capped). What is marked `leads` is known to the replica that leads alone: the others do not show it.
+
+The objects know no library of metrics: the rooms that count load nothing for it (prometheus-client takes a fifth of a
+second), and a beat pays for one lock and one addition. A process has one of each, as it has one log; they begin at zero
+with it. Should an unforeseen label value get in, no series has more than LABELS_MAX sets of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import threading
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from supervisor.domain.causes import Cause
+from supervisor.domain.observation import BEATS, MACHINES
 from supervisor.domain.status import TERMINAL
-from supervisor.domain.world import BEATS, MACHINES
-from supervisor.telemetry.counting import Counter, Gauge, Histogram, Info, Level, Series
+
+LABELS_MAX = 1000
+OTHER = "other"  # stands for all sets of labels beyond that
+COUNTER, GAUGE, HISTOGRAM, INFO = "counter", "gauge", "histogram", "info"
+
+Labels = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One value of one series, taken at the moment of a scrape."""
+
+    series: Series
+    value: float
+    labels: Labels = ()
+
+
+class Series:
+    """`name`, `kind`, `text` (one sentence for people) and the names of the labels. `leads`: only the process that
+    leads has it."""
+
+    def __init__(self, name: str, kind: str, text: str, *labels: str, leads: bool = False) -> None:
+        self.name, self.kind, self.text, self.labels, self.leads = name, kind, text, labels, leads
+
+    def reading(self, value: float, *labels: str) -> Reading:
+        return Reading(self, value, labels)
+
+
+class Gauge(Series):
+    """Read at the scrape, from memory or by one cheap question; it keeps nothing."""
+
+    def __init__(self, name: str, text: str, *labels: str, leads: bool = False) -> None:
+        super().__init__(name, GAUGE, text, *labels, leads=leads)
+
+
+class Info(Series):
+    """A 1 whose labels are what there is to tell."""
+
+    def __init__(self, name: str, text: str, *labels: str) -> None:
+        super().__init__(name, INFO, text, *labels)
+
+
+class _Counted(Series):
+    def __init__(self, name: str, kind: str, text: str, *labels: str, leads: bool = False) -> None:
+        super().__init__(name, kind, text, *labels, leads=leads)
+        self._lock = threading.Lock()
+
+    def _room(self, known: Mapping[Labels, object], labels: Labels) -> Labels:
+        """To be called under the lock."""
+        return labels if labels in known or len(known) < LABELS_MAX else (OTHER,) * len(labels)
+
+
+class Counter(_Counted):
+    """Goes up only. `known`: sets of labels that are there at 0 from the start, all where there are no labels: a reader
+    sees no growth in a series that appears with its first count."""
+
+    def __init__(
+        self, name: str, text: str, *labels: str, known: Iterable[Labels] = (), leads: bool = False
+    ) -> None:
+        super().__init__(name, COUNTER, text, *labels, leads=leads)
+        self._values: dict[Labels, float] = dict.fromkeys(known if labels else [()], 0.0)
+
+    def add(self, *labels: str, by: float = 1.0) -> None:
+        with self._lock:
+            try:
+                self._values[labels] += by
+            except KeyError:
+                room = self._room(self._values, labels)
+                self._values[room] = self._values.get(room, 0.0) + by
+
+    def values(self) -> dict[Labels, float]:
+        with self._lock:
+            return dict(self._values)
+
+
+class Level(Counter):
+    """A gauge that is counted up and down where it happens, such as what is open now."""
+
+    def __init__(self, name: str, text: str, *labels: str) -> None:
+        super().__init__(name, text, *labels)
+        self.kind = GAUGE
+
+
+@dataclass(slots=True)
+class Spread:
+    """How values lie: `counts[i]` of them are at most the i-th bound, the last count is of those beyond all."""
+
+    counts: list[int]
+    total: float = 0.0
+
+    def cumulative(self) -> Sequence[int]:
+        found, so_far = [], 0
+        for count in self.counts:
+            so_far += count
+            found.append(so_far)
+        return found
+
+
+class Histogram(_Counted):
+    """`bounds`: upper ends of the buckets, going up, in the unit that the name ends in."""
+
+    def __init__(
+        self, name: str, text: str, *labels: str, bounds: Sequence[float], leads: bool = False
+    ) -> None:
+        super().__init__(name, HISTOGRAM, text, *labels, leads=leads)
+        self.bounds = tuple(bounds)
+        self._spreads: dict[Labels, Spread] = {}
+        if not labels:
+            self._spreads[()] = self._empty()
+
+    def observe(self, value: float, *labels: str) -> None:
+        at = bisect_left(self.bounds, value)
+        with self._lock:
+            spread = self._spreads.get(labels)
+            if spread is None:
+                spread = self._spreads.setdefault(self._room(self._spreads, labels), self._empty())
+            spread.counts[at] += 1
+            spread.total += value
+
+    def spreads(self) -> dict[Labels, Spread]:
+        with self._lock:
+            return {labels: Spread(list(one.counts), one.total) for labels, one in self._spreads.items()}
+
+    def _empty(self) -> Spread:
+        return Spread([0] * (len(self.bounds) + 1))
+
 
 _TOLD = ("delivered", "failed", "given_up")
 _QUICK_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)

@@ -24,14 +24,14 @@ from pathlib import Path
 from typing import Any
 
 from supervisor.api import server
-from supervisor.api.server_file import ServerFile
+from supervisor.api.server import ServerFile
 from supervisor.dashboard import app as dashboard
 from supervisor.domain.errors import SettingsRefused, Unavailable
-from supervisor.domain.machines.placement import Offer
+from supervisor.domain.machines import Offer
 from supervisor.ports.objectstore import StoreUnavailable
 from supervisor.ports.provider import ProviderUnavailable
 from supervisor.ports.store import StoreDown
-from supervisor.reconciler.event_wake import EventWake
+from supervisor.reconciler.system_clock import EventWake
 from supervisor.services.access import tokens
 from supervisor.services.access.ownership import Ownership
 from supervisor.services.reading.health import ticks
@@ -41,8 +41,8 @@ from supervisor.settings.serving_process import began
 from supervisor.storage import store as storage
 from supervisor.storage.engine import schema
 from supervisor.storage.engine.folder_lock import FolderLock, database_file, make_private, shown
+from supervisor.telemetry import logs as redaction
 from supervisor.telemetry import logs as telemetry
-from supervisor.telemetry import redaction as telemetry_redaction
 from supervisor.wiring import adapters
 from supervisor.wiring.house import House, Wakes, build
 from supervisor.wiring.outlets import CHANNELS
@@ -107,7 +107,7 @@ def serve(settings: Settings, start_over: bool = False) -> int:
     """Run until SIGTERM or SIGINT; the exit code of the process. `start_over`: a new database may be made beside a
     folder or store of another supervisor. Raises SpotError where it cannot start."""
     tune_interpreter()
-    telemetry_redaction.hide(settings.alert_url, settings.alert_secret)
+    redaction.hide(settings.alert_url, settings.alert_secret)
     with contextlib.ExitStack() as opened:
         opened.callback(log.info, "closed", extra={telemetry.ACTION: "serve"})
         with _in_one_sentence(settings):
@@ -118,10 +118,10 @@ def serve(settings: Settings, start_over: bool = False) -> int:
         server.run(
             house.services,
             listener,
-            lambda: _tell_ready(address, settings, manager),
-            lambda: manager.feed(lambda: ticks(house.services.loop(), settings.poll_interval_s)),
-            settings_access.own_names(settings),
-            dashboard.mount,
+            lambda: _tell_ready(address, settings, house, manager),
+            answering=lambda: manager.feed(lambda: ticks(house.services.loop(), settings.poll_interval_s)),
+            hosts=settings_access.own_names(settings),
+            add=dashboard.mount,
         )
     return 0
 
@@ -191,11 +191,14 @@ def migrate(settings: Settings) -> None:
 
 
 def backup(settings: Settings, target: Path) -> int:
-    """A copy of the database, whether or not somebody serves it; its bytes. Raises SettingsRefused, StoreDown,
+    """A copy of the database, whether or not somebody serves it; its bytes. Raises SettingsRefused, Unavailable,
     OSError."""
-    from supervisor.storage.engine.backup import copy_to
+    from supervisor.storage.engine.schema import copy_to
 
-    return copy_to(settings.database_url, target)
+    try:
+        return copy_to(settings.database_url, target)
+    except StoreDown as error:
+        raise Unavailable(str(error)) from None
 
 
 def examine(settings: Settings, alert_test: bool, deadline_s: float) -> dict[str, Any]:
@@ -237,9 +240,11 @@ def _wakes(store: storage.SqlStore) -> Iterator[Wakes]:
         everywhere.close()
 
 
-def _tell_ready(address: str, settings: Settings, manager: ServiceManager) -> None:
+def _tell_ready(address: str, settings: Settings, house: House, manager: ServiceManager) -> None:
     manager.ready(address)
-    where = {"project": settings.gce_project} if settings.gce_project else {}
+    opened = house.adapters.opened.values()
+    rented = [each.platform.account_so_far().name for each in opened if each.provider.traits.rented]
+    where = {"project": ", ".join(rented)} if rented else {}
     pages = f"{address}/ui/runs"
     log.info(
         "serving",

@@ -17,26 +17,24 @@ from typing import Any
 
 from supervisor.domain.errors import SchemaMismatch, SettingsRefused
 from supervisor.domain.findings import FAIL, OK, Finding
-from supervisor.domain.machines import placement
 from supervisor.machinefolder.agent_archive import agent_path
-from supervisor.objectstores.filesystem import FilesystemStore
 from supervisor.ports.clock import Clock
 from supervisor.ports.objectstore import ObjectStore
 from supervisor.ports.store import Store, StoreDown
-from supervisor.reconciler.event_wake import EventWake
-from supervisor.reconciler.system_clock import SystemClock
+from supervisor.providers.kinds import PROVIDERS
+from supervisor.reconciler.system_clock import EventWake, SystemClock
 from supervisor.services.doctor.checkup import report
 from supervisor.services.doctor.doctor import Patient, Surroundings, examine_alone
 from supervisor.services.doctor.state import old_schema, unwritten
 from supervisor.services.parts import Parts
 from supervisor.settings import loading as settings_of
-from supervisor.settings.gce import GCE
 from supervisor.settings.loading import Settings
 from supervisor.storage import store as storage
 from supervisor.storage.engine.folder_lock import database_file, port_line
 from supervisor.wiring import adapters as adapters_of
 from supervisor.wiring.adapters import Adapters
-from supervisor.wiring.house import parts_of
+from supervisor.wiring.house import cells_of, parts_of
+from supervisor.wiring.stores import store_beside
 from supervisor.wiring.surroundings import alerts, settings_lines, surroundings
 
 CLOSE_S = 0.5
@@ -109,14 +107,14 @@ def _wired(
     settings: Settings, store: Store | None, clock: SystemClock, folder: Path, opened: contextlib.ExitStack
 ) -> _Wired:
     """`folder`: for what has to be written to be examined. Raises SettingsRefused."""
-    if settings.provider == GCE:
-        adapters = adapters_of.google(settings, clock, folder)
+    if all(PROVIDERS[section.kind].leaves_no_trace for section in settings.sections.values()):
+        adapters = adapters_of.choose(settings, None, clock, folder)
         opened.callback(adapters.close)
         around = surroundings(settings, adapters, store.supervisor_id if store is not None else "")
         parts = None if store is None else _parts(settings, store, adapters, clock)
         return _Wired(adapters.objects, parts, _there(around))
-    objects, instead = _objects(settings)
-    # The provider of this computer's machines makes its folders when it is made: it is left to `spot serve`.
+    objects, instead = store_beside(settings)
+    # Opening a provider that makes its folders is left to `spot serve`.
     around = Surroundings(
         settings.data_dir,
         agent_path(folder),
@@ -127,7 +125,7 @@ def _wired(
 
 
 def _parts(settings: Settings, store: Store, adapters: Adapters, clock: Clock) -> Parts:
-    cell = placement.cell(settings.provider, adapters.scope, settings.store_url)
+    cell = cells_of(settings, adapters)[adapters.namesake]
     return parts_of(settings, store, adapters, clock, EventWake(), cell)
 
 
@@ -137,17 +135,6 @@ def _there(around: Surroundings) -> Surroundings:
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     return replace(around, data_dir=folder)
-
-
-def _objects(settings: Settings) -> tuple[ObjectStore | None, tuple[Finding, ...]]:
-    try:
-        objects = FilesystemStore.at(settings.store_url)
-    except ValueError as error:
-        raise SettingsRefused(f"store_url: {error}", {"store_url": settings.store_url}) from None
-    if objects.root.exists():
-        return objects, ()
-    fact = f"{objects.url} is not there yet: the first `spot serve` makes it"
-    return None, (Finding("objects", OK, fact),)
 
 
 def _close(opened: contextlib.ExitStack) -> None:

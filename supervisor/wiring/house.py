@@ -14,14 +14,16 @@ from dataclasses import dataclass, replace
 from supervisor.api.streams.listeners import Limits
 from supervisor.api.wire.deps import Services, assemble, with_tokens, without_tokens
 from supervisor.api.wire.rates import Rates
+from supervisor.domain import machines
 from supervisor.domain.attempt import Try
-from supervisor.domain.machines import placement
 from supervisor.domain.run import Run
 from supervisor.objectstores.counted import CountedStore
 from supervisor.objectstores.reading import open_objects
-from supervisor.ports.clock import Clock
+from supervisor.ports.clock import Clock, Wake
+from supervisor.ports.opening import Opened
+from supervisor.ports.platform import Platform
+from supervisor.ports.provider import Provider
 from supervisor.ports.store import Store
-from supervisor.ports.wake import Wake
 from supervisor.reconciler import gauges
 from supervisor.reconciler.acting.act import Actor
 from supervisor.reconciler.acting.jobs import Paces, launch_request
@@ -30,32 +32,32 @@ from supervisor.reconciler.acting.sweeping import Sweeper
 from supervisor.reconciler.delivering.announcer import LEASE as OUTBOX
 from supervisor.reconciler.delivering.announcer import Announcer
 from supervisor.reconciler.delivering.patrolling import Patrol, greet
-from supervisor.reconciler.event_wake import EventWake
-from supervisor.reconciler.leader import Leader
+from supervisor.reconciler.fleet import Fleet
+from supervisor.reconciler.leader import Leader, Takeover
 from supervisor.reconciler.loop import Loop
 from supervisor.reconciler.observing.observe import Observer
 from supervisor.reconciler.observing.readers import Readers
 from supervisor.reconciler.observing.sampling import Rotation, Sampler
 from supervisor.reconciler.observing.worldview import Worldview
-from supervisor.reconciler.system_clock import SteadyClock, SystemClock
+from supervisor.reconciler.system_clock import EventWake, SteadyClock, SystemClock
 from supervisor.reconciler.tick import Tick
-from supervisor.services.machines.gpus import Gpus
+from supervisor.services.machines.machines import Gpus
 from supervisor.services.parts import Defaults, Elsewhere, Parts
 from supervisor.services.plan.plan import Preview
-from supervisor.services.reading import watching
-from supervisor.services.reading.health import About, LoopStatus, full_disk, version
-from supervisor.services.reading.watching import Readings
+from supervisor.services.reading import health
+from supervisor.services.reading.health import About, LoopStatus, Readings, full_disk, version
 from supervisor.services.runs.dev import Dev
 from supervisor.services.runs.handover import Handover
 from supervisor.services.runs.heartbeat import BeatInbox
 from supervisor.services.runs.policy import Spec
-from supervisor.settings import digest as settings_digest
 from supervisor.settings import loading as settings_of
 from supervisor.settings.loading import Settings
-from supervisor.telemetry.counting import Reading
+from supervisor.telemetry.metrics import Reading
 from supervisor.wiring import adapters as adapters_of
 from supervisor.wiring import outlets
 from supervisor.wiring.adapters import Adapters
+from supervisor.wiring.platforms import Platforms
+from supervisor.wiring.settings import digest
 from supervisor.wiring.surroundings import surroundings
 
 SHOWN_NONCE = "(made at the launch)"
@@ -115,7 +117,8 @@ def build(settings: Settings, store: Store, wakes: Wakes) -> House:
     alone = settings.database_url.startswith("sqlite")  # the data folder's lock proves it
     adapters = adapters_of.choose(settings, store, clock)
     adapters = replace(adapters, objects=CountedStore(adapters.objects))
-    cell = placement.cell(settings.provider, adapters.scope, settings.store_url)
+    cells = cells_of(settings, adapters)
+    cell = cells[adapters.namesake]
     parts = parts_of(settings, store, adapters, clock, wakes.everywhere, cell)
 
     owner = f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
@@ -126,9 +129,11 @@ def build(settings: Settings, store: Store, wakes: Wakes) -> House:
     leader = Leader(store, cell, owner, clock, alone, elected, wakes.loop.set)
     inbox, handover = _beats(settings, parts, leader)
     beats = handover or inbox
-    observer = _observer(parts, beats, adapters.scope)
-    paces = _paces(settings, parts, adapters)
-    tick = _tick(parts, adapters, wakes.loop, cell, observer, inbox, paces)
+    observer = _observer(parts, beats, adapters.opened[adapters.namesake].scope)
+    paces = {name: _paces(settings, parts, opened) for name, opened in adapters.opened.items()}
+    tick = _tick(parts, wakes.loop, cell, observer, inbox, paces)
+    other_cells = tuple(name for name in cells.values() if name != cell)
+    takeover = Takeover(store, leader, other_cells, frozenset(cells))
     loop = Loop(
         tick,
         leader,
@@ -136,7 +141,7 @@ def build(settings: Settings, store: Store, wakes: Wakes) -> House:
         clock,
         wakes.everywhere,
         parts.knobs.poll_interval_s,
-        lambda: beats.looked(tick.runs.values()),
+        lambda: _after_look(beats, tick, takeover),
         None if alone else Leader(store, "retention", owner, clock, alone, lambda: None),
         Patrol(store, settings.patrol_every_s).look,
     )
@@ -148,14 +153,33 @@ def build(settings: Settings, store: Store, wakes: Wakes) -> House:
         inbox,
         lambda: _loop_status(loop, others),
         around=surroundings(settings, adapters, store.supervisor_id),
-        dev=Dev(parts, {settings.provider: adapters.disasters}) if adapters.disasters is not None else None,
+        dev=_dev(parts, adapters),
         live=lambda key: tick.runs.get(key) if leader.lease() is not None else None,
         beat_host=settings_of.public_host(settings),
         preview=_preview(parts, paces),
     )
-    services = replace(services, gpus=Gpus(parts, adapters.cards))
+    cards = next((one.cards for one in adapters.opened.values() if one.cards is not None), None)
+    services = replace(services, gpus=Gpus(parts, cards))
     asked = replace(_asked(settings, services), readings=_readings(settings, parts, loop, others))
     return House(asked, loop, handover, adapters, announcer)
+
+
+def cells_of(settings: Settings, adapters: Adapters) -> Mapping[str, str]:
+    """Provider -> the cell that a supervisor with this provider alone would lead. The namesake's is that of all."""
+    return {
+        name: machines.cell(name, opened.scope, settings.store_url)
+        for name, opened in adapters.opened.items()
+    }
+
+
+def _after_look(beats: BeatInbox | Handover, tick: Tick, takeover: Takeover) -> None:
+    beats.looked(tick.runs.values())
+    takeover.look()
+
+
+def _dev(parts: Parts, adapters: Adapters) -> Dev | None:
+    struck = {name: one.disasters for name, one in adapters.opened.items() if one.disasters is not None}
+    return Dev(parts, struck) if struck else None
 
 
 def _asked(settings: Settings, services: Services) -> Services:
@@ -163,7 +187,7 @@ def _asked(settings: Settings, services: Services) -> Services:
     rates = Rates(settings.rate_per_s, settings.rate_burst)
     asked = without_tokens(services) if settings.insecure_loopback else with_tokens(services, rates)
     streams = Limits(settings.streams_max, settings.streams_per_token)
-    about = About(settings_digest.digest(settings), database=_kind_of_database(settings))
+    about = About(digest(settings), database=_kind_of_database(settings))
     return replace(asked, streams=streams, about=about, open_operations=open_operations(settings))
 
 
@@ -175,31 +199,48 @@ def open_operations(settings: Settings) -> frozenset[str]:
 def parts_of(
     settings: Settings, store: Store, adapters: Adapters, clock: Clock, wake: Wake, cell: str
 ) -> Parts:
-    name = settings.provider
     knobs = settings_of.knobs(settings, store.supervisor_id)
     defaults = Defaults(
         settings_of.limit_defaults(settings),
         settings_of.stall_defaults(settings),
         settings.stop_grace_s,
-        {name: settings_of.gpu_timeout_s(settings, name)},
+        {
+            name: settings_of.gpu_timeout_s(settings, opened.provider.traits)
+            for name, opened in adapters.opened.items()
+        },
         settings.store_usd_per_gib_month,
         settings.default_image,
     )
-    providers, named = {name: adapters.provider}, {name: cell}
     return Parts(
         store,
         adapters.objects,
         clock,
         wake,
-        providers,
-        named,
+        _providers(adapters, clock),
+        dict.fromkeys(adapters.opened, cell),
         knobs,
-        adapters.platform,
+        _platform(adapters),
         defaults,
         adapters.closing,
-        Elsewhere(open_objects, settings.data_dir / "imports", adapters.account),
+        Elsewhere(open_objects, settings.data_dir / "imports", lambda: _account(adapters)),
         outlets.courier_of(settings, store),
+        {name: opened.platform for name, opened in adapters.opened.items()},
     )
+
+
+def _providers(adapters: Adapters, clock: Clock) -> Mapping[str, Provider]:
+    members = {name: opened.provider for name, opened in adapters.opened.items()}
+    return Fleet(members, clock.monotonic) if len(members) > 1 else members
+
+
+def _platform(adapters: Adapters) -> Platform:
+    several = {name: opened.platform for name, opened in adapters.opened.items()}
+    return Platforms(several) if len(several) > 1 else adapters.first.platform
+
+
+def _account(adapters: Adapters) -> str:
+    """Who asks the first platform that knows anybody by name."""
+    return next((name for opened in adapters.opened.values() if (name := opened.account())), "")
 
 
 def _observer(parts: Parts, beats: BeatInbox | Handover, scope: str) -> Observer:
@@ -218,22 +259,27 @@ def _beats(settings: Settings, parts: Parts, leader: Leader) -> tuple[BeatInbox,
     return inbox, Handover(store, inbox, clock, parts.wake, urgent, leader.lease)
 
 
-def _paces(settings: Settings, parts: Parts, adapters: Adapters) -> Paces:
+def _paces(settings: Settings, parts: Parts, opened: Opened) -> Paces:
     return Paces(
         store_url=parts.objects.url,
-        server_file=adapters.server_file,
+        server_file=opened.server_file,
         poll_interval_s=settings.poll_interval_s,
         results_save_max_mb=settings.results_save_max_mb,
-        **settings_of.agent_paces(settings, settings.provider),
+        **settings_of.agent_paces(settings, opened.provider.traits),
     )
 
 
-def _preview(parts: Parts, paces: Paces) -> Preview:
+def _preview(parts: Parts, paces: Mapping[str, Paces]) -> Preview:
     """What a launch would send, but for what the launch itself makes: its nonce."""
 
     def preview(run: Run, try_: Try, spec: Spec) -> Mapping[str, object]:
         request = launch_request(
-            run, try_, spec, nonce=SHOWN_NONCE, supervisor_id=parts.store.supervisor_id, paces=paces
+            run,
+            try_,
+            spec,
+            nonce=SHOWN_NONCE,
+            supervisor_id=parts.store.supervisor_id,
+            paces=paces[try_.placement.provider],
         )
         return parts.platform.preview(request)
 
@@ -252,26 +298,26 @@ def _readings(
 
     def runs() -> Iterable[Reading]:
         leads = most > 0 and loop.leader.lease() is not None
-        return watching.runs(list(tick.runs.values()), most, parts.clock.now()) if leads else ()
+        return health.runs(list(tick.runs.values()), most, parts.clock.now()) if leads else ()
 
     return {
-        "build": lambda: watching.build(parts, _kind_of_database(settings)),
+        "build": lambda: health.build(parts, _kind_of_database(settings)),
         "loop": lambda: gauges.readings(loop, others),
         "runs": runs,
-        "database": lambda: watching.database(parts),
+        "database": lambda: health.database(parts),
     }
 
 
 def _tick(
     parts: Parts,
-    adapters: Adapters,
     wake: Wake,
     cell: str,
     observer: Observer,
     inbox: BeatInbox,
-    paces: Paces,
+    paces: Mapping[str, Paces],
 ) -> Tick:
-    store, objects, clock, providers = parts.store, parts.objects, parts.clock, dict(parts.providers)
+    store, objects, clock, providers = parts.store, parts.objects, parts.clock, parts.providers
+    own = parts.own_provider
     outcomes = Outcomes()
     return Tick(
         store=store,
@@ -286,9 +332,10 @@ def _tick(
             outcomes,
             clock,
             wake,
-            paces,
+            paces[own],
             inbox.forget,
-            launch_threads=adapters.provider.traits.launches_at_once,
+            launch_threads=providers[own].traits.launches_at_once,
+            paces_of=paces,
         ),
         outcomes=outcomes,
         sampler=Sampler(store),
@@ -317,4 +364,5 @@ def _loop_status(loop: Loop, others: Mapping[str, Leader | None]) -> LoopStatus:
         status.ticks,
         leases,
         trouble if leads else "",
+        *(gauges.listings(loop) if leads else ()),
     )

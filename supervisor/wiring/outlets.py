@@ -6,8 +6,7 @@ from supervisor.notifiers.guard import Guard
 from supervisor.notifiers.log import LogNotifier
 from supervisor.notifiers.webhook import WebhookCourier
 from supervisor.ports.clock import Clock
-from supervisor.ports.endpoints import SETTINGS_ID, WEBHOOKS, Endpoint
-from supervisor.ports.notifier import Target
+from supervisor.ports.notifier import SETTINGS_ID, WEBHOOKS, Endpoint, Target
 from supervisor.ports.store import Store
 from supervisor.reconciler.delivering.announcer import Announcer
 from supervisor.reconciler.delivering.delivering import Delivering

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from supervisor.domain.errors import SettingsRefused
 from supervisor.domain.findings import OK, WARN, Finding
+from supervisor.providers.kinds import PROVIDERS
 from supervisor.services.doctor.alerts import Alerts
-from supervisor.services.doctor.doctor import Surroundings
+from supervisor.services.doctor.doctor import HERE, Surroundings
 from supervisor.settings import alerts as settings_alerts
 from supervisor.settings import loading as settings_of
-from supervisor.settings.gce import GCE, LOCAL
 from supervisor.settings.loading import Settings
 from supervisor.storage.engine.folder_lock import database_file, readable_by_others
 from supervisor.wiring import adapters as adapters_of
 from supervisor.wiring.adapters import Adapters
+from supervisor.wiring.settings import traits_of
 
 SHOWN = 4
 # What a warning of the settings says of a line that nobody reads; the others only tell how a value is carried over.
@@ -24,31 +25,48 @@ UNREAD = ("ignored", "has no effect")
 
 def surroundings(settings: Settings, adapters: Adapters, sender: str) -> Surroundings:
     """`sender`: the supervisor's id; "" = not known yet."""
-    promised = max(settings.local_gpus.values(), default=0) if settings.provider == LOCAL else 0
+    several = list(adapters.opened.values())
+    cards = next((one.cards.cards for one in several if one.cards is not None), tuple)
     return Surroundings(
         settings.data_dir,
         adapters.agent,
-        adapters.cards.cards if adapters.cards is not None else tuple,
-        promised,
-        adapters.checks,
+        cards,
+        max(one.promised_cards for one in several),
+        lambda: [check for one in several for check in one.checks()],
         settings.log_chunk_s,
-        settings.public_url != "" or adapters.server_file is not None,
+        settings.public_url != "" or any(one.server_file is not None for one in several),
         settings_lines(settings),
         alerts(settings, sender),
+        _groups(settings),
     )
+
+
+def _groups(settings: Settings) -> dict[str, str]:
+    """Group -> title of the lines about each provider in use that is not this computer alone; what is rented first, for
+    its lines tell of a remote store, too."""
+    traits = [PROVIDERS[section.kind].traits for section in settings.sections.values()]
+    order = sorted(traits, key=lambda each: not each.rented)
+    return {each.group: each.title for each in order if each.group != HERE}
 
 
 def settings_lines(settings: Settings) -> tuple[Finding, ...]:
     """What counts here, and what was written and does not."""
     unread = [told for told in settings.warnings if any(word in told for word in UNREAD)]
-    fact = _meant(settings)
+    meanings = [
+        PROVIDERS[section.kind].meaning(section.values, settings.store_url, settings.default_image)
+        for section in settings.sections.values()
+    ]
+    fact, more_lines = meanings[0]
+    if len(meanings) > 1:
+        named = zip(settings.sections, meanings, strict=True)
+        fact = "; ".join(f"{name}: {meaning}" for name, (meaning, _) in named)
+        more_lines = tuple(line for _, lines in meanings for line in lines)
     line = Finding("settings", OK, fact)
     if unread:
         more = f" and {len(unread) - SHOWN} more" if len(unread) > SHOWN else ""
         fix = "correct these lines or take them out; spot config show --origin tells what counts"
         line = Finding("settings", WARN, fact, "; ".join(unread[:SHOWN]) + more, fix)
-    places = (_privacy(settings),) + ((_places(settings),) if settings.provider == LOCAL else ())
-    return line, _timeouts(settings), *places
+    return line, _timeouts(settings), _privacy(settings), *more_lines
 
 
 def alerts(settings: Settings, sender: str) -> Alerts | None:
@@ -59,21 +77,6 @@ def alerts(settings: Settings, sender: str) -> Alerts | None:
     except SettingsRefused as error:
         return Alerts(shown, trouble=error.detail)
     return None if way is None else Alerts(shown, way)
-
-
-def _meant(settings: Settings) -> str:
-    if settings.provider != GCE:
-        zones = ", ".join(settings.local_zones)
-        return f"machines are on this computer ({zones}); objects in {settings.store_url}"
-    zones, shapes = ", ".join(settings.gce_zones), ", ".join(settings.gce_shapes.values())
-    regions = ", ".join(dict.fromkeys(zone.rpartition("-")[0] for zone in settings.gce_zones))
-    account = (
-        "the project's own" if settings.gce_service_account == "default" else settings.gce_service_account
-    )
-    return (
-        f"project {settings.gce_project}; {regions} ({zones}); {shapes}; account {account}; bucket "
-        f"{settings.store_url}; image {settings.default_image or 'as each run names it'}"
-    )
 
 
 def _privacy(settings: Settings) -> Finding:
@@ -94,16 +97,10 @@ def _privacy(settings: Settings) -> Finding:
     return Finding("privacy", WARN, fact, cause, f"chmod -R go-rwx {settings.data_dir}")
 
 
-def _places(settings: Settings) -> Finding:
-    most, why = adapters_of.most_machines(settings)
-    places = sum(settings.local_capacity.values()) if most is None else most
-    return Finding("places", OK, f"{places} trainings at once ({why}); more of them wait as queued")
-
-
 def _timeouts(settings: Settings) -> Finding:
     """Pairs that contradict each other are refused with the settings: these fit together."""
     s = settings
-    wait = settings_of.gpu_timeout_s(s, s.provider)
+    wait = settings_of.gpu_timeout_s(s, traits_of(s))
     gpu = f"a machine may wait {wait:g} s for its GPU and " if wait else "a machine may "
     fact = (
         f"{gpu}boot for {s.boot_timeout_s:g} s; stalled after {s.stall_polls} looks x {s.poll_interval_s:g} s = "

@@ -13,8 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from supervisor.domain.errors import Unavailable
-from supervisor.domain.machines.machine import MachineRef
-from supervisor.domain.machines.placement import Offer
+from supervisor.domain.machines import MachineRef, Offer
 from supervisor.ports.objectstore import ObjectStore
 from supervisor.ports.provider import Provider, ProviderUnavailable
 from supervisor.reconciler.system_clock import SystemClock
@@ -31,7 +30,7 @@ EMPTY_LOOKS = 3
 def offers(settings: Settings) -> tuple[Offer, ...]:
     """Raises SettingsRefused."""
     with _opened(settings) as cloud:
-        return cloud.provider.offers()
+        return cloud.lone.provider.offers()
 
 
 def remove(settings: Settings, say: Callable[[str], None]) -> tuple[int, int]:
@@ -41,13 +40,13 @@ def remove(settings: Settings, say: Callable[[str], None]) -> tuple[int, int]:
     except FileNotFoundError:
         supervisor_id = ""  # it never came so far as to rent anything
     with _opened(settings) as cloud:
-        machines = _release(cloud.provider, supervisor_id, say) if supervisor_id else 0
+        machines = _release(cloud.lone.provider, supervisor_id, say) if supervisor_id else 0
         return machines, _empty(cloud.objects)
 
 
 @contextlib.contextmanager
 def _opened(settings: Settings) -> Iterator[Adapters]:
-    cloud = adapters.google(settings, SystemClock(), settings.data_dir)
+    cloud = adapters.choose(settings, None, SystemClock())
     try:
         yield cloud
     finally:

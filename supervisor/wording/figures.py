@@ -2,15 +2,19 @@
 
 Every text here is short and free of None: a figure that is not known is left out by the caller, never guessed.
 
-Figures as the API tells them to clients, where null is one that is not known: for people a dash, never a guess.
+Figures as the API tells them to clients, where null is one that is not known: for people a dash, never a guess. And
+how the words for a status and for a check look, in a terminal as on a page.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import NamedTuple
 
+FACT_CHARS = 300
 DASH = "\N{EN DASH}"  # where a column has nothing to show
 _DIGEST = re.compile(r"(sha256:[0-9a-f]{12})[0-9a-f]{52}")
 
@@ -99,11 +103,6 @@ def ended(clause: str) -> str:
     return clause if clause.endswith("…") else clause + "."
 
 
-def clause(words: object) -> str:
-    """Somebody else's words, for a sentence of ours: without the full stop at their end, as ours brings its own."""
-    return str(words).rstrip(". \r\n\t")
-
-
 def short_digests(text: str) -> str:
     """`train@sha256:fe316894b662`: twelve of the 64 digits tell images apart, and leave room for the rest."""
     return _DIGEST.sub(r"\1", text)
@@ -129,6 +128,16 @@ def money(usd: float | None) -> str:
     return DASH if usd is None else money_text(usd)
 
 
+def spent(cost: Mapping[str, object] | None) -> str:
+    """Where a price is unknown, what is known of it as a lower bound; and nothing known is not $0."""
+    usd = (cost or {}).get("usd")
+    if not isinstance(usd, int | float):
+        return DASH
+    if (cost or {}).get("known", True):
+        return money_text(usd)
+    return f"≥ {money_text(usd)}" if usd else DASH
+
+
 def percent(part: float | None, whole: float | None) -> float | None:
     """0 to 100; None where it cannot be told."""
     return None if part is None or not whole else min(100.0, max(0.0, 100.0 * part / whole))
@@ -137,3 +146,43 @@ def percent(part: float | None, whole: float | None) -> float | None:
 def epoch(moment: str | None) -> float | None:
     """Epoch seconds of an RFC 3339 text."""
     return None if moment is None else datetime.fromisoformat(moment).timestamp()
+
+
+class Look(NamedTuple):
+    """How a word looks: the colour never stands alone. `tone`: good, busy, wait, person, bad or still."""
+
+    sign: str
+    tone: str
+    text: str
+
+
+STATUS_LOOKS = {
+    "pending": Look("○", "busy", "pending"),
+    "waiting": Look("○", "wait", "waiting"),
+    "launching": Look("◔", "busy", "launching"),
+    "running": Look("●", "good", "running"),
+    "recovering": Look("◐", "wait", "recovering"),
+    "finishing": Look("◕", "good", "finishing"),
+    "stopping": Look("◌", "wait", "stopping"),
+    "awaiting_teardown": Look("◆", "person", "to approve"),
+    "completed": Look("✔", "good", "completed"),
+    "partial": Look("◑", "person", "partial"),
+    "failed": Look("✗", "bad", "failed"),
+    "stopped": Look("■", "still", "stopped"),
+}
+CHECK_LOOKS = {
+    "ok": Look("✔", "good", "ok"),
+    "warn": Look("!", "wait", "look at it"),
+    "fail": Look("✗", "bad", "broken"),
+}
+
+
+def fact_text(value: object) -> str | None:
+    """One fact for people: `2 x NVIDIA L4`; None stays None."""
+    if value is None:
+        return None
+    if isinstance(value, list) and value and len(set(map(str, value))) == 1 and len(value) > 1:
+        return f"{len(value)} x {value[0]}"[:FACT_CHARS]
+    if isinstance(value, list):
+        return ", ".join(map(str, value))[:FACT_CHARS] or None
+    return str(value)[:FACT_CHARS]

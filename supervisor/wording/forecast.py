@@ -83,12 +83,12 @@ def needs_person(run: Run) -> str:
     if run.terminal:
         return ""
     refused = run.status == Status.WAITING and run.cause in FOR_A_PERSON
-    return run.needs_person or ((run.detail or str(run.cause)) if refused else "")
+    return run.person.why or ((run.detail or str(run.cause)) if refused else "")
 
 
 def next_action(run: Run, now: float) -> NextAction:
     """The next thing that happens to this run without anybody's doing, or what a person must do."""
-    if run.needs_person and not run.terminal:
+    if run.person.why and not run.terminal:
         return NextAction("needs you")
     if run.hold and not run.terminal:
         return NextAction("on hold", run.next_at)

@@ -70,6 +70,7 @@ def doors(daemon: Daemon) -> list[str]:
         "/v1/cost",
         "/v1/machines?all=true",
         "/v1/gpus",
+        "/v1/providers",
         "/v1/prices",
         "/v1/zones",
         "/v1/webhooks",

@@ -5,25 +5,30 @@ python -m tests.acceptance.check_then_insert serve --data-dir DIR --port 0
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from supervisor.cli.main import main
-from supervisor.services.runs import keys, submit
+from supervisor.services.runs import changing, keys, submit
 from supervisor.services.runs.keys import Reply
 
 
-def check_then_insert(parts: Any, request: Any, asked: Any, caller: Any, seen: Any, now: float) -> Any:
-    kept = parts.store.kept_answer(asked.scope, asked.key)
+def check_then_insert(parts: Any, judge: Any, shape: Any, key: Any = None) -> Any:
+    if key is None:
+        return changing.carried_out(parts, judge, shape)
+    kept = parts.store.kept_answer(key.scope, key.key)
     if kept is not None:
-        return keys.replay(kept, asked.fingerprint), None
+        return keys.replay(kept, key.fingerprint)
+    now = parts.clock.now()
+    judged = judge(now)
     with parts.store.begin(now) as tx:
-        run, resumed = submit._write(tx, parts, request, None, caller, seen, now)
-        reply: Reply = submit._reply(parts, request, run, resumed, now)
-        tx.take_key(asked.scope, asked.key, asked.fingerprint, now)
-        keys.keep(tx, asked, reply)
-    return reply, resumed
+        stored = tx.insert(judged.run, judged.spec, judged.labels, (judged.event,))
+        reply: Reply = shape(replace(judged, run=stored))
+        tx.take_key(key.scope, key.key, key.fingerprint, now)
+        key.keep(tx, reply)
+    return reply
 
 
 if __name__ == "__main__":
-    submit._once_per_key = check_then_insert
+    submit.carried_out = check_then_insert  # type: ignore[assignment]
     main()

@@ -23,8 +23,7 @@ from google.oauth2.credentials import Credentials
 from supervisor.contract import heartbeat, runfiles
 from supervisor.contract.heartbeat import Beat
 from supervisor.domain.errors import SpotError
-from supervisor.domain.machines.machine import RUN_LABEL, SUPERVISOR_LABEL, Machine, MachineState
-from supervisor.domain.machines.placement import Placement
+from supervisor.domain.machines import RUN_LABEL, SUPERVISOR_LABEL, Machine, MachineState, Placement
 from supervisor.objectstores.gcs.store import GcsStore
 from supervisor.ports.provider import LaunchRequest
 from supervisor.providers.gce.config import GceConfig, offers, parse_shape, region_of

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from supervisor.domain.machines.machine import RUN_LABEL
+from supervisor.domain.machines import RUN_LABEL
 from supervisor.domain.status import Status
 from supervisor.providers.gce.config import parse_shape
-from supervisor.wording.sentences.run import status_text
+from supervisor.wording.run import status_text
 from tests.acceptance.cloud_house import SHAPE, CloudHouse
 from tests.cloud.cloud import ZONES
 from tests.cloud.compute_errors import OperationFailure

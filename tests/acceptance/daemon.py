@@ -58,6 +58,7 @@ class Daemon:
     port = 0  # 0 = any free one
     started_with: tuple[str, ...] = ()  # more options of `serve`
     wrapper: tuple[str, ...] = ()  # a command that becomes the supervisor in the end, without another process
+    sources: Path | None = None  # the folder of the package that is run; None = this checkout's
 
     def __init__(self, data_dir: Path, environ: Mapping[str, str] = QUICK) -> None:
         self.data_dir = data_dir
@@ -88,7 +89,7 @@ class Daemon:
                 str(self.port),
                 *self.started_with,
             ]
-            return subprocess.Popen(command, env=self.environ, stdout=log, stderr=log)
+            return subprocess.Popen(command, env=self.environ, cwd=self.sources, stdout=log, stderr=log)
 
     def _answers(self) -> bool:
         assert self._process is not None

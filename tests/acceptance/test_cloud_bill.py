@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from google.oauth2.credentials import Credentials
 
-from supervisor.domain.machines.machine import RUN_LABEL
-from supervisor.domain.spending import attempt_cost_usd
+from supervisor.domain.machines import RUN_LABEL
+from supervisor.domain.run import attempt_cost_usd
 from supervisor.providers.gce.calls.clients import Compute
-from supervisor.providers.gce.calls.retry import Retry
+from supervisor.providers.gce.calls.errors import Retry
 from supervisor.providers.gce.config import GceConfig, parse_shape
 from supervisor.providers.gce.prices.pricing import Pricing
 from supervisor.services.views.run_view import run_json
@@ -115,7 +115,7 @@ def _attempts_add_up(house: CloudHouse) -> None:
     attempts = house.rows.attempts(run.key)
     assert len(attempts) == 4
     costs = [attempt_cost_usd(attempt, house.clock.now()) or 0.0 for attempt in attempts]
-    assert sum(costs) == pytest.approx(run.cost_usd, rel=0.001)
+    assert sum(costs) == pytest.approx(run.money.cost_usd, rel=0.001)
 
 
 def test_a_machine_whose_release_is_refused_goes_on_billing_and_is_counted(tmp_path: Path) -> None:

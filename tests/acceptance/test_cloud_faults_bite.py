@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.domain.machines.machine import Machine, MachineListing, MachineState
-from supervisor.images.image_registry import Registries
+from supervisor.domain.machines import Machine, MachineListing, MachineState
+from supervisor.images.registry import Registries
 from supervisor.ports.provider import LaunchRequest, NoCapacity, ProviderUnavailable
 from supervisor.providers.gce.machines.launching import Launcher
 from supervisor.providers.gce.provider import GceProvider

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.contract import heartbeat, runfiles
-from supervisor.domain.machines.machine import RUN_LABEL, SUPERVISOR_LABEL
+from supervisor.domain.machines import RUN_LABEL, SUPERVISOR_LABEL
 from tests.acceptance.cloud_house import CloudHouse, cloud_house
 from tests.acceptance.test_cloud_faults_placing import completes
 from tests.cloud.cloud import BUCKET, ZONES

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.domain.machines.machine import Machine
+from supervisor.domain.machines import Machine
 from supervisor.ports.provider import LaunchRequest
-from supervisor.providers.gce.calls import errors, retry
+from supervisor.providers.gce.calls import errors
 from supervisor.providers.gce.calls.errors import ApiError
 from supervisor.providers.gce.machines.launching import Launcher
 from tests.acceptance.cloud_matrix import ANSWERS, CALLS, OF_ALL, Cell, MatrixHouse, cells, matrix_house
@@ -25,7 +25,7 @@ MOST_S = 3600.0
 @pytest.fixture(autouse=True)
 def few_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fault outlasts them either way, and they are most of the requests."""
-    monkeypatch.setattr(retry, "TRIES", 2)
+    monkeypatch.setattr(errors, "TRIES", 2)
 
 
 def play(house: MatrixHouse, chosen: list[Cell]) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.contract.identifiers import machine_name
-from supervisor.domain.machines.machine import LAUNCH_LABEL, SUPERVISOR_LABEL
+from supervisor.domain.machines import LAUNCH_LABEL, SUPERVISOR_LABEL
 from tests.acceptance.cloud_house import CloudHouse, cloud_house
 from tests.cloud.cloud import ZONES
 from tests.cloud.web import Hang, Reset

@@ -15,11 +15,11 @@ import pytest
 from google.auth.transport.requests import AuthorizedSession
 from google.oauth2.credentials import Credentials
 
-from supervisor.images import google_service
+from supervisor.images import cloud_build
 from supervisor.images.build import build
 from supervisor.images.request import DOCKER, GCLOUD, STAGED, WAYS, BuildRequest, Built, checked
 from supervisor.providers.gce.calls.clients import Compute
-from supervisor.providers.gce.calls.retry import Retry
+from supervisor.providers.gce.calls.errors import Retry
 from supervisor.providers.gce.config import DataDisk, GceConfig, parse_shape
 from supervisor.providers.gce.doctor import places as doctor_places
 from tests.acceptance.cloud_story import CloudStory, cloud_story
@@ -124,7 +124,7 @@ def _builds(folder: Path, monkeypatch: pytest.MonkeyPatch) -> set[Use]:
     cloud = Cloud()
     cloud.access.is_of("ya29.of-a-person", BUILDER)
     session = AuthorizedSession(Credentials("ya29.of-a-person"))  # type: ignore[no-untyped-call]
-    monkeypatch.setattr(google_service, "_open_session", lambda: session)
+    monkeypatch.setattr(cloud_build, "_open_session", lambda: session)
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", cloud.storage.url)
     source = folder / "source"
     source.mkdir()
@@ -137,7 +137,7 @@ def _builds(folder: Path, monkeypatch: pytest.MonkeyPatch) -> set[Use]:
     cloud.builds.lose_create = 1  # so that the next one is looked for by its mark
     lost = replace(request, mark="spot-lost")
     assert _built(lost).recovered
-    google_service.Google(lost).cancel(next(iter(cloud.builds.builds)))
+    cloud_build.Google(lost).cancel(next(iter(cloud.builds.builds)))
     # The other two ways are programs, which speak to Google by themselves.
     assert set(WAYS) == {GCLOUD, STAGED, DOCKER}
     cloud.access.note(BUILDER, "gcloud builds submit")

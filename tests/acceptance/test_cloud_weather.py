@@ -13,16 +13,16 @@ from unittest.mock import patch
 
 import pytest
 
-from supervisor.domain.machines.machine import MachineState
+from supervisor.domain.machines import MachineState
 from supervisor.ports.provider import LaunchFailed, LaunchRequest, NoCapacity
 from supervisor.providers.gce.calls import errors
-from supervisor.providers.gce.machines import listing, machine, records
+from supervisor.providers.gce.machines import machine, records
 from supervisor.providers.gce.machines.launching import Launcher
 from tests.acceptance.weather_story import live
 from tests.scenarios.conftest import memory_folder
 
 Broken = Callable[[], AbstractContextManager[object]]
-READ = listing.Listing.read
+READ = machine.Listing.read
 
 
 @pytest.mark.parametrize("seed", [7, 10])
@@ -31,10 +31,10 @@ def test_every_run_completes_in_the_end(seed: int, folder: Path) -> None:
 
 
 def partial_lists_are_complete() -> AbstractContextManager[object]:
-    def read(self: listing.Listing) -> listing.Found:
-        return listing.Found(READ(self).machines, frozenset())
+    def read(self: machine.Listing) -> machine.Found:
+        return machine.Found(READ(self).machines, frozenset())
 
-    return patch.object(listing.Listing, "read", read)
+    return patch.object(machine.Listing, "read", read)
 
 
 def what_is_asked_for_is_there() -> AbstractContextManager[object]:

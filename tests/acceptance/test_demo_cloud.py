@@ -10,7 +10,7 @@ import pytest
 
 from examples import demo
 from examples.demo_cloud import CloudDemo
-from supervisor.settings import loading as settings_of
+from supervisor.wiring import settings as wired
 from tests.cloud.cloud import BUCKET, ZONES
 
 
@@ -25,9 +25,13 @@ def shown() -> Iterator[CloudDemo]:
 def test_its_settings_are_accepted_and_ask_the_stand_in(shown: CloudDemo) -> None:
     house = shown.house
     environ = {name: value for name, value in house._env.items() if name.startswith("SPOT_")}
-    found = settings_of.load({"data_dir": str(house.data_dir)}, environ={"HOME": "/", **environ})
-    assert (found.provider, found.store_url, tuple(found.gce_zones)) == ("gce", f"gs://{BUCKET}", ZONES)
-    assert found.gce_endpoint == house.cloud.compute.url
+    found = wired.load({"data_dir": str(house.data_dir)}, environ={"HOME": "/", **environ})
+    assert (found.provider, found.store_url, tuple(found.value("gce_zones"))) == (
+        "gce",
+        f"gs://{BUCKET}",
+        ZONES,
+    )
+    assert found.value("gce_endpoint") == house.cloud.compute.url
     assert found.silence_s >= 3 * found.beat_store_s
     assert house._env["STORAGE_EMULATOR_HOST"] == house.cloud.storage.url
 

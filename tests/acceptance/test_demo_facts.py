@@ -10,7 +10,7 @@ import pytest
 
 from examples import demo
 from examples.demo_verdict import EXPECTED_CAUSES
-from supervisor.cli.views.facts import BLOCK, facts_lines
+from supervisor.cli.views.show import BLOCK, facts_lines
 
 ROOT = Path(__file__).resolve().parents[2]
 GIB = 2**30

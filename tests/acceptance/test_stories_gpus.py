@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,7 +35,7 @@ def house(tmp_path: Path, cards: StubCards) -> Iterator[Stories]:
         "SPOT_LOCAL_SHAPES": "l4",
         "SPOT_LOCAL_GPUS": "l4=1",
         "SPOT_LOCAL_ZONES": "only",
-        "PATH": f"{cards.folder}{os.pathsep}{os.environ['PATH']}",
+        "PATH": cards.path,
         "CUDA_VISIBLE_DEVICES": "7",
         "LD_LIBRARY_PATH": str(tmp_path / "driver"),  # empty, until a test has a driver
         "FAKE_NVML_LOST": str(tmp_path / "lost"),

@@ -15,6 +15,7 @@ import pytest
 from supervisor.contract import runfiles
 from tests.acceptance.canaries import assert_nowhere, canary, doors, files_with
 from tests.acceptance.stories import STORY, Stories, stories
+from tests.providers.stub_cards import StubCards
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.xdist_group("stories-secrets")
@@ -25,8 +26,9 @@ IN_ENVIRONMENT = canary()
 
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stories]:
-    environ = {**STORY, "PLANTED_TOKEN": IN_ENVIRONMENT}
-    with stories(tmp_path_factory.mktemp("secrets"), environ) as told:
+    folder = tmp_path_factory.mktemp("secrets")
+    environ = {**STORY, "PLANTED_TOKEN": IN_ENVIRONMENT, "PATH": StubCards(folder / "bin", 1).path}
+    with stories(folder, environ) as told:
         yield told
         assert_nowhere(told.daemon, [IN_ENVIRONMENT])
 

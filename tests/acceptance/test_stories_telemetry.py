@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.api.shapes.runs.beats import ShownRun
+from supervisor.api.shapes.beats import ShownRun
 from supervisor.cli.views.runs import telemetry_lines
 from tests.acceptance.stories import STORY, Stories, stories
 from tests.waiting import wait_for

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from supervisor.domain.machines.machine import SUPERVISOR_LABEL
+from supervisor.domain.machines import SUPERVISOR_LABEL
 from tests.acceptance.weather_house import WeatherHouse
 from tests.cloud.cloud import ZONES
 
@@ -19,12 +19,14 @@ SETTLES_S = 300.0  # after the clouds have gone, before what could be read then 
 
 class Weather:
     """`struck`: machine id -> what befell it, in order. `blind`: until when, by the cloud's clock, nothing, or a zone,
-    or a machine by name, or the agents' way to the store, could be relied on."""
+    or a machine by name, or the agents' way to the store, could be relied on. `newborn`: zone -> since when and until
+    when machines that are made there are preempted soon."""
 
     def __init__(self, house: WeatherHouse, runs: tuple[str, ...], chance: random.Random) -> None:
         self.house, self.runs, self.chance = house, runs, chance
         self.struck: dict[str, list[str]] = {}
         self.blind: dict[str, float] = {}
+        self.newborn: dict[str, tuple[float, float]] = {}
         self.undo: list[tuple[float, Callable[[], None]]] = []
         self.foreign: list[Any] = []
         self.stopped: dict[str, int] = {}  # run -> the generation that somebody stopped

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from supervisor.domain.machines.machine import RUN_LABEL, SUPERVISOR_LABEL
+from supervisor.domain.machines import RUN_LABEL, SUPERVISOR_LABEL
 from tests.acceptance.weather import Weather, deed
 from tests.cloud.cloud import ZONES
 
@@ -91,7 +91,7 @@ def preempt_newborn(w: Weather) -> str:
     zone, after_s, compute = w.zone(), w.chance.choice((1.0, 3.0, 60.0)), w.house.compute
     compute.preempt_when_created(zone, after_s)
     seconds = w.a_while(lambda: compute._fated.pop(zone, None), longest_s=600.0)  # type: ignore[arg-type,return-value]
-    w.blind[f"newborn {zone}"] = w.now + seconds + 200.0
+    w.newborn[zone] = (w.now, w.now + seconds)
     return f"{zone} after={after_s}s {seconds:.0f}s"
 
 

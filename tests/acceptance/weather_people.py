@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from supervisor.contract import runfiles
+from supervisor.services.runs.asking import stop
 from supervisor.services.runs.resume import Wish, resume
-from supervisor.services.runs.stop import stop
 from tests.acceptance.weather import Weather, deed
 from tests.cloud.cloud import BUCKET
 from tests.fakes.callers import OPS

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from supervisor.domain.causes import Cause
 from supervisor.domain.errors import SpotError
-from supervisor.domain.machines.machine import RUN_LABEL, SUPERVISOR_LABEL
+from supervisor.domain.machines import RUN_LABEL, SUPERVISOR_LABEL
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.ports.objectstore import StoreUnavailable

@@ -15,7 +15,7 @@ from supervisor.contract.identifiers import parse_launch_id
 from supervisor.domain.attempt import Attempt
 from supervisor.domain.causes import Cause, rule_for
 from supervisor.domain.events import EventKind
-from supervisor.domain.machines.machine import RUN_LABEL, MachineRef
+from supervisor.domain.machines import RUN_LABEL, MachineRef
 from supervisor.domain.run import Run
 from tests.acceptance.weather import Weather
 from tests.acceptance.weather_wire import Requests
@@ -201,7 +201,9 @@ class Watch:
         struck = self.weather.struck.get(attempt.machine_id, [])
         vm = self.house.compute.instances.get((attempt.placement.zone, attempt.machine_name))
         runs_on = vm is not None and vm.id == attempt.machine_id and vm.status == "RUNNING"
-        newborn = self.weather.blind.get(f"newborn {attempt.placement.zone}", 0.0) >= self.weather.now
+        # An end may be found long after it: what counts is whether the machine was born in such weather.
+        since, until = self.weather.newborn.get(attempt.placement.zone, (0.0, 0.0))
+        newborn = attempt.requested_at <= until and attempt.started_at >= since
         for word, cause in TAKEN.items():
             known = word in struck or (word == "preempted" and (newborn or "taken" in struck))
             if attempt.cause == cause and not known:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from supervisor.contract.stores.errors import (
+from supervisor.contract.stores.promise import (
     ABSENT,
     ObjectInfo,
     ObjectMissing,

@@ -4,10 +4,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from supervisor.agent.machine.identity import Identity
-from supervisor.agent.machine.job import Job
-from supervisor.agent.store.batonio import BatonKeeper
-from supervisor.agent.store.patience import Patience
+from supervisor.agent.machine.folder import Job
+from supervisor.agent.machine.processes import Identity
+from supervisor.agent.store.reach import BatonKeeper, Patience
 from supervisor.contract import baton as rules
 from supervisor.contract import runfiles
 from supervisor.contract.stores.folder import FolderStore

@@ -15,8 +15,8 @@ from supervisor.contract import baton as rules
 from supervisor.contract import heartbeat, identifiers, runfiles
 from supervisor.contract.baton import Baton
 from supervisor.contract.heartbeat import Beat
-from supervisor.contract.stores.errors import ObjectMissing, PreconditionFailed
 from supervisor.contract.stores.folder import FolderStore
+from supervisor.contract.stores.promise import ObjectMissing, PreconditionFailed
 from tests.agent.answering import ListeningServer
 from tests.waiting import wait_for
 

@@ -3,15 +3,15 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from supervisor.contract.stores.errors import StoreFull, StoreUnavailable
 from supervisor.contract.stores.folder import FolderStore
+from supervisor.contract.stores.promise import StoreFull, StoreUnavailable
 
 
 class StormyStore:
     """`away`, `full`: until switched off. `lose_answers`, `corrupt_uploads`: for so many calls. `calls` in order."""
 
     def __init__(self, calm: FolderStore) -> None:
-        self.calm = calm
+        self.calm, self.url = calm, calm.url
         self.away = False
         self.full = False
         self.lose_answers = 0

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from supervisor.agent.store.reach import Reach
-from supervisor.agent.watch.attention import Attention
+from supervisor.agent.watch.ends import Attention
 from supervisor.contract import heartbeat
 from tests.agent.desk import HandClock, job
 

@@ -5,13 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.agent.life.claim import StandDown, claim, superseded
-from supervisor.agent.store.batonio import BatonKeeper
-from supervisor.agent.store.patience import GaveUp
+from supervisor.agent.life.supervise import StandDown, claim
+from supervisor.agent.store.reach import BatonKeeper, GaveUp, superseded
 from supervisor.contract import baton as rules
 from supervisor.contract import heartbeat, runfiles
 from supervisor.contract.baton import Baton, BatonRefused, Holder, Pointer
-from supervisor.contract.stores.errors import StoreUnavailable
+from supervisor.contract.stores.promise import StoreUnavailable
 from tests.agent.desk import HOLDER, RUN, HandClock, held, patient, store_in
 from tests.agent.stormy_store import StormyStore
 

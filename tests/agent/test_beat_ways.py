@@ -7,12 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.agent.life.beats import PushedBeats, StoredBeats
-from supervisor.agent.store.batonio import BatonKeeper
+from supervisor.agent.life.beats import PushedBeats, Pusher, PushFailed, StoredBeats
 from supervisor.agent.store.gcs import GcsStore
-from supervisor.agent.store.push import Pusher, PushFailed
-from supervisor.agent.store.reach import Reach, WatchedStore
-from supervisor.agent.watch.attention import Attention
+from supervisor.agent.store.reach import BatonKeeper, Reach, WatchedStore
+from supervisor.agent.watch.ends import Attention
 from supervisor.agent.watch.situation import Situation
 from supervisor.contract import baton as rules
 from supervisor.contract import heartbeat, runfiles

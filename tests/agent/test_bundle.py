@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_the_same_sources_give_the_same_bytes(tmp_path: Path) -> None:
     first = agent_bundle.build_agent()
-    os.utime(ROOT / "supervisor" / "agent" / "machine" / "job.py")
+    os.utime(ROOT / "supervisor" / "agent" / "machine" / "folder.py")
     assert agent_bundle.build_agent() == first
 
 
@@ -52,13 +52,13 @@ def test_with_bytecode_it_is_the_same_agent_and_its_sources_are_not_compiled_aga
         name for name in plain.namelist() if name.endswith(".py")
     }
     look = (
-        "import sys; sys.path.insert(0, %r); import supervisor.agent.machine.job as m; print(m.__cached__)"
+        "import sys; sys.path.insert(0, %r); import supervisor.agent.machine.folder as m; print(m.__cached__)"
         % str(path)
     )
     done = subprocess.run(
         [sys.executable, "-c", look], capture_output=True, text=True, check=True, cwd=tmp_path
     )
-    assert done.stdout.strip().endswith("job.pyc")
+    assert done.stdout.strip().endswith("folder.pyc")
 
 
 def test_bytecode_of_another_python_is_passed_over(archive: Path, tmp_path: Path) -> None:

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.agent.checkpoints.candidates import CheckpointFolder, is_checkpoint_name
-from supervisor.agent.checkpoints.renames import Renames
+from supervisor.agent.checkpoints.folder import CheckpointFolder, Renames, is_checkpoint_name
 
 
 class Desk:

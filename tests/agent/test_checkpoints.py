@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.agent.checkpoints.keeping import step_in_name
-from supervisor.agent.store.patience import GaveUp
+from supervisor.agent.store.reach import GaveUp
+from supervisor.agent.watch.output import step_in_name
 from supervisor.contract import baton as rules
 from supervisor.contract import runfiles
 from supervisor.contract.baton import BatonRefused, Holder

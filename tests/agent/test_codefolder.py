@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from supervisor.agent.life.supervise import bring
-from supervisor.agent.machine.preparing import Unfit
-from supervisor.agent.store.patience import GaveUp
-from supervisor.agent.store.transfer import TRIES
+from supervisor.agent.machine.command import Unfit
+from supervisor.agent.store.reach import TRIES, GaveUp
 from supervisor.contract import heartbeat, runfiles
 from tests.agent.desk import HandClock, patient, store_in
 from tests.agent.machine_rig import Rig

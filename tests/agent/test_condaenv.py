@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.agent.machine.preparing import activated, environments, with_venv
-from supervisor.agent.machine.training import NOT_FOUND, NotStarted
+from supervisor.agent.machine.command import NOT_FOUND, NotStarted, activated, environments, with_venv
 from supervisor.contract.heartbeat import MAX_TEXT, NO_CONDA, NO_VENV
 
 
@@ -18,7 +17,7 @@ def made(prefix: Path) -> str:
 @pytest.fixture
 def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> "dict[str, str]":
     """A home of its own, and no conda of this computer."""
-    monkeypatch.setattr("supervisor.agent.machine.preparing.SYSTEM", ())
+    monkeypatch.setattr("supervisor.agent.machine.command.SYSTEM", ())
     (tmp_path / "home").mkdir()
     return {"HOME": str(tmp_path / "home"), "PATH": "/usr/bin:/bin"}
 

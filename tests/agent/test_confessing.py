@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.agent.checkpoints.results import ResultsUploader, Unverified
 from supervisor.agent.life.leaving import Leaving
-from supervisor.agent.life.loadcheck import LoadCheck
+from supervisor.agent.life.results import LoadCheck, ResultsUploader, Unverified
 from supervisor.agent.life.station import Station
 from supervisor.agent.life.supervise import Supervision
-from supervisor.agent.machine.machinefolder import MachineFolder
+from supervisor.agent.machine.folder import MachineFolder
 from tests.agent.desk import IDENTITY, HandClock, job, patient, store_in
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.agent.machine import cuda
-from supervisor.agent.store.patience import GaveUp
+from supervisor.agent.machine import gpus
+from supervisor.agent.store.reach import GaveUp
 from tests.agent.machine_rig import Rig
 from tests.agent.nvml_library import CUDA, build
 
@@ -21,12 +21,12 @@ def says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Non
     build(tmp_path, CUDA)
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
     monkeypatch.setenv("FAKE_CUDA", str(tmp_path / "words"))
-    monkeypatch.setattr(cuda, "AGAIN_S", 0.05)
+    monkeypatch.setattr(gpus, "CUDA_AGAIN_S", 0.05)
     return lambda words: (tmp_path / "words").write_text(words) and None
 
 
 def asked(notes: list[str] | None = None, gives_up: Callable[[], bool] = lambda: False) -> str:
-    return cuda.trouble(gives_up, (notes if notes is not None else []).append, lambda: "535.161.07")
+    return gpus.cuda_trouble(gives_up, (notes if notes is not None else []).append, lambda: "535.161.07")
 
 
 def test_cuda_that_starts_is_no_trouble(says: Callable[[str], None]) -> None:
@@ -52,9 +52,9 @@ def test_the_wait_for_ready_gpus_has_an_end(
     says: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     says("802")
-    monkeypatch.setattr(cuda, "READY_LIMIT_S", 0.0)
+    monkeypatch.setattr(gpus, "READY_LIMIT_S", 0.0)
     assert "cuInit says 802" in asked()
-    monkeypatch.setattr(cuda, "READY_LIMIT_S", 60.0)
+    monkeypatch.setattr(gpus, "READY_LIMIT_S", 60.0)
     with pytest.raises(GaveUp):
         asked(gives_up=lambda: True)
 
@@ -65,7 +65,7 @@ def test_a_driver_that_hangs_or_crashes_does_so_in_a_process_of_its_own(
     says("crash")
     assert asked() == "CUDA does not start: cuInit ended its process (-6)"
     says("hang")
-    monkeypatch.setattr(cuda, "PROBE_LIMIT_S", 1.0)
+    monkeypatch.setattr(gpus, "PROBE_LIMIT_S", 1.0)
     assert asked() == "CUDA does not start: cuInit did not answer within 1 s"
 
 
@@ -74,8 +74,8 @@ def test_a_probe_that_no_signal_reaches_is_left_alone(
 ) -> None:
     """As in the uninterruptible sleep of a driver that hangs."""
     says("hang")
-    monkeypatch.setattr(cuda, "PROBE_LIMIT_S", 0.5)
-    monkeypatch.setattr(cuda, "REAP_S", 0.1)
+    monkeypatch.setattr(gpus, "PROBE_LIMIT_S", 0.5)
+    monkeypatch.setattr(gpus, "REAP_S", 0.1)
     kill, probes = subprocess.Popen.kill, list[subprocess.Popen[bytes]]()
 
     def unreached(probe: subprocess.Popen[bytes]) -> None:
@@ -90,14 +90,14 @@ def test_a_probe_that_no_signal_reaches_is_left_alone(
 
 
 def test_a_library_that_writes_to_the_output_hides_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda, "_PROBE", "print('hello'); print('[999, 12020]')")
+    monkeypatch.setattr(gpus, "_PROBE", "print('hello'); print('[999, 12020]')")
     assert "cuInit says 999" in asked()
-    monkeypatch.setattr(cuda, "_PROBE", "print('hello')")
+    monkeypatch.setattr(gpus, "_PROBE", "print('hello')")
     assert asked() == ""
 
 
 def test_where_there_is_no_library_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda, "_PROBE", cuda._PROBE.replace("libcuda.so.1", "libcuda-of-nobody.so.1"))
+    monkeypatch.setattr(gpus, "_PROBE", gpus._PROBE.replace("libcuda.so.1", "libcuda-of-nobody.so.1"))
     assert asked() == ""
 
 
@@ -106,10 +106,10 @@ def test_the_drivers_version(tmp_path: Path) -> None:
     path.write_text(
         "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.161.07  Sat Feb 17 22:55:48 UTC 2024\n"
     )
-    assert cuda.driver_version(str(path)) == "535.161.07"
+    assert gpus.driver_version(str(path)) == "535.161.07"
     path.write_text("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build\n")
-    assert cuda.driver_version(str(path)) == "570.86.15"
-    assert cuda.driver_version(str(tmp_path / "none")) == ""
+    assert gpus.driver_version(str(path)) == "570.86.15"
+    assert gpus.driver_version(str(tmp_path / "none")) == ""
 
 
 def test_a_machine_whose_cuda_does_not_start_runs_no_command(

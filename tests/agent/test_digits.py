@@ -57,6 +57,17 @@ def test_interrupted_and_resumed_equals_uninterrupted(
         assert (tmp_path / "results" / name).read_bytes() == (uninterrupted / name).read_bytes()
 
 
+@pytest.mark.parametrize("kernels", ["Prescott", "Haswell"])
+def test_variables_that_choose_how_sums_are_made_choose_nothing(
+    tmp_path: Path, uninterrupted: Path, kernels: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENBLAS_CORETYPE", kernels)
+    with alone(tmp_path) as process:
+        process.communicate()
+    for name in ("weights.npz", "metrics.json"):
+        assert (tmp_path / "results" / name).read_bytes() == (uninterrupted / name).read_bytes()
+
+
 @pytest.mark.parametrize("how", ["notice", "stop"])
 def test_asked_to_leave_under_the_agent_it_equals_the_twin(rig: Rig, uninterrupted: Path, how: str) -> None:
     command = [sys.executable, SCRIPT, *STEPS]

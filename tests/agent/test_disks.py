@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from supervisor.agent.machine import disks
+from supervisor.agent.machine import vitals
 
 MIB = 2**20
 
@@ -25,26 +25,26 @@ def statvfs(monkeypatch: pytest.MonkeyPatch, **more: int) -> None:
 
 def test_what_an_ordinary_user_may_take_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     statvfs(monkeypatch)
-    assert disks.read("/") == disks.Disk(500.0 * MIB, 1000.0 * MIB, 800.0, 1000.0)
+    assert vitals.read_disk("/") == vitals.Disk(500.0 * MIB, 1000.0 * MIB, 800.0, 1000.0)
 
 
 def test_a_file_system_that_counts_no_inodes_has_none(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     statvfs(monkeypatch, f_files=0, f_favail=0)
-    assert disks.read("/") == disks.Disk(500.0 * MIB, 1000.0 * MIB)
-    assert disks.full({"results": str(tmp_path)}) == ""
+    assert vitals.read_disk("/") == vitals.Disk(500.0 * MIB, 1000.0 * MIB)
+    assert vitals.full_disks({"results": str(tmp_path)}) == ""
 
 
 def test_a_folder_that_is_not_there_is_absent(tmp_path: Path) -> None:
-    assert disks.read(str(tmp_path / "gone")) is None
-    assert disks.by_role({"results": str(tmp_path / "gone")}) == {}
-    assert disks.full({"results": str(tmp_path / "gone")}) == ""
+    assert vitals.read_disk(str(tmp_path / "gone")) is None
+    assert vitals.disks_by_role({"results": str(tmp_path / "gone")}) == {}
+    assert vitals.full_disks({"results": str(tmp_path / "gone")}) == ""
 
 
 def test_roles_that_share_a_file_system_are_told_once(tmp_path: Path) -> None:
     (tmp_path / "results").mkdir()
-    found = disks.by_role(
+    found = vitals.disks_by_role(
         {"checkpoints": str(tmp_path), "results": str(tmp_path / "results"), "shm": "/proc"}
     )
     assert set(found) == {"checkpoints", "shm"}
@@ -73,7 +73,7 @@ def test_when_a_disk_is_full(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, figures: dict[str, int], text: str
 ) -> None:
     statvfs(monkeypatch, **figures)
-    assert disks.full({"checkpoints": str(tmp_path), "results": str(tmp_path)}) == text
+    assert vitals.full_disks({"checkpoints": str(tmp_path), "results": str(tmp_path)}) == text
 
 
 @pytest.fixture
@@ -92,10 +92,12 @@ def small(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_real_disk_without_bytes(small: Path, tmp_path: Path) -> None:
-    assert disks.full({"checkpoints": str(tmp_path), "results": str(small)}) == ""
+    assert vitals.full_disks({"checkpoints": str(tmp_path), "results": str(small)}) == ""
     with pytest.raises(OSError, match="No space left"):
         (small / "big").write_bytes(b"x" * (5 * MIB))
-    assert disks.full({"checkpoints": str(tmp_path), "results": str(small)}).startswith("results: 0 of 4 MiB")
+    assert vitals.full_disks({"checkpoints": str(tmp_path), "results": str(small)}).startswith(
+        "results: 0 of 4 MiB"
+    )
 
 
 def test_a_real_disk_without_inodes(small: Path) -> None:
@@ -103,4 +105,4 @@ def test_a_real_disk_without_inodes(small: Path) -> None:
         (small / str(number)).touch()
     with pytest.raises(OSError, match="No space left"):
         (small / "more").touch()
-    assert disks.full({"scratch": str(small)}) == "scratch: 0 of 64 inodes are free, and 4 MiB"
+    assert vitals.full_disks({"scratch": str(small)}) == "scratch: 0 of 64 inodes are free, and 4 MiB"

@@ -12,9 +12,7 @@ from typing import Any
 import pytest
 
 from supervisor.contract import runfiles
-from supervisor.contract.stores.durable import locked
-from supervisor.contract.stores.sidecars import key_hash
-from supervisor.contract.stores.walking import LOCKS
+from supervisor.contract.stores.durable import LOCKS, key_hash, locked
 from tests.agent.desk import RUN
 from tests.agent.machine_rig import Rig
 from tests.waiting import wait_for

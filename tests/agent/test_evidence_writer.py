@@ -10,15 +10,15 @@ import pytest
 
 from supervisor.agent.facts import evidence as module
 from supervisor.agent.facts.evidence import MAX_BYTES, Evidence, fitted, log_tail
-from supervisor.agent.machine.machinefolder import MachineFolder
+from supervisor.agent.machine.command import Training
+from supervisor.agent.machine.folder import MachineFolder
 from supervisor.agent.machine.masking import Masker
-from supervisor.agent.machine.training import Training
 from supervisor.agent.store.reach import Reach
-from supervisor.agent.watch.attention import Attention
+from supervisor.agent.watch.ends import Attention
 from supervisor.agent.watch.situation import Situation
 from supervisor.contract import runfiles
 from supervisor.contract.heartbeat import Exit
-from supervisor.contract.stores.errors import StoreUnavailable
+from supervisor.contract.stores.promise import StoreUnavailable
 from tests.agent.desk import IDENTITY, RUN, job, store_in
 from tests.waiting import wait_for
 
@@ -131,7 +131,7 @@ def test_where_the_threads_stand_is_kept_when_the_store_is_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keeper = Keeper(tmp_path)
-    monkeypatch.setattr("supervisor.agent.store.patience.FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr("supervisor.agent.store.reach.FIRST_PAUSE_S", 0.0)
     keeper.store.lose_answers = 1
     keeper.evidence.stalled(60.0)
     assert keeper.stored["when"] == "stall"

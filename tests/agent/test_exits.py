@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.agent.watch.exits import (
+from supervisor.agent.watch.ends import (
     SteppedLog,
     failed_after_work,
     finished,

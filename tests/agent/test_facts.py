@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from supervisor.agent.facts import noted as facts_module
-from supervisor.agent.facts.noted import MAX_BYTES, FactsDuty, collect, encode, seeds, with_hash
-from supervisor.agent.facts.pythonfacts import KILLED
+from supervisor.agent.facts.noted import KILLED, MAX_BYTES, FactsDuty, collect, encode, seeds, with_hash
 from supervisor.agent.machine.masking import Masker
 from supervisor.agent.store.reach import Reach
-from supervisor.agent.watch.attention import Attention
+from supervisor.agent.watch.ends import Attention
 from supervisor.contract import heartbeat, runfiles
 from tests.agent.desk import RUN, HandClock, job, store_in
 

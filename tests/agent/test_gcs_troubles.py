@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.agent.store.gcs import GcsStore
-from supervisor.contract.stores.errors import ABSENT, PreconditionFailed, StoreUnavailable
+from supervisor.contract.stores.promise import ABSENT, PreconditionFailed, StoreUnavailable
 from tests.agent.bucket_desk import BUCKET, DELETE, INSERT, LIST, PREFIX, READ, RETRY_FOR_S, store_at
 from tests.agent.desk import HandClock
 from tests.cloud.metadata import MetadataFake

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.agent.store.gcs import GcsStore
-from supervisor.contract.stores.errors import ABSENT, ObjectMissing, PreconditionFailed, StoreUnavailable
+from supervisor.contract.stores.promise import ABSENT, ObjectMissing, PreconditionFailed, StoreUnavailable
 from tests.agent.bucket_desk import BUCKET, INSERT, LARGE, PREFIX
 from tests.cloud.storage import StorageFake
 from tests.cloud.web import Reset

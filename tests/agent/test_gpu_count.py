@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from supervisor.agent.machine import gpus as gpu_rules
+from supervisor.agent.machine.folder import Job
 from supervisor.agent.machine.gpus import GpuReader, missing
-from supervisor.agent.machine.job import Job
-from supervisor.agent.store.patience import GaveUp
+from supervisor.agent.store.reach import GaveUp
 from tests.agent.nvml_duck import LOST, NOT_SUPPORTED, Duck, no_library, reader, temperature
 from tests.agent.nvml_library import NAME
 

@@ -8,7 +8,7 @@ from supervisor.contract import baton as rules
 from supervisor.contract import runfiles
 from supervisor.contract.baton import Keep
 from supervisor.contract.heartbeat import Pruned
-from supervisor.contract.stores.errors import StoreUnavailable
+from supervisor.contract.stores.promise import StoreUnavailable
 from tests.agent.checkpoint_desk import Desk
 from tests.agent.desk import RUN
 

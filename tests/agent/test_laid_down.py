@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from supervisor.agent.machine.identity import named
-from supervisor.agent.machine.job import Job, JobRefused, read_job
+from supervisor.agent.machine.folder import Job, JobRefused, read_job
+from supervisor.agent.machine.processes import named
 from tests.agent.desk import IDENTITY
 
 NAMELESS = ["", "{", "[]", "{}", '{"machine_id": ""}', '{"machine_id": 5}', '{"machine_id": "\\n"}']

@@ -114,9 +114,9 @@ def test_processes_that_a_check_leaves_are_gone(rig: Rig) -> None:
 LIMITED = """
 import sys
 sys.path.insert(0, ARCHIVE)
-from supervisor.agent.life import loadcheck
+from supervisor.agent.life import results
 from supervisor.agent.__main__ import main
-loadcheck.LIMIT_S = 0.5
+results.LIMIT_S = 0.5
 sys.exit(main())
 """
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.agent.watch.logs import CHUNK_BYTES, LINE_BYTES, SEAL_BYTES, LineCutter, LogShipper
+from supervisor.agent.watch.output import CHUNK_BYTES, LINE_BYTES, SEAL_BYTES, LineCutter, LogShipper
 from supervisor.contract import runfiles
-from supervisor.contract.stores.errors import StoreUnavailable
+from supervisor.contract.stores.promise import StoreUnavailable
 from tests.agent.desk import RUN, store_in
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.agent.machine.preparing import THREAD_POOLS, thread_caps
+from supervisor.agent.machine.command import THREAD_POOLS, thread_caps
 from supervisor.contract import heartbeat
 from supervisor.contract.beat_telemetry import Telemetry, decode, size_bytes
 from supervisor.contract.heartbeat import Beat

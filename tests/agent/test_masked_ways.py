@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.agent.checkpoints.results import ResultsUploader, Unverified
-from supervisor.agent.checkpoints.resultsfolder import ResultsFolder
+from supervisor.agent.checkpoints.moments import ResultsFolder
+from supervisor.agent.life.results import ResultsUploader, Unverified
 from supervisor.agent.machine.masking import NOTHING, Masker
-from supervisor.agent.watch import exits
-from supervisor.agent.watch.logs import CHUNK_BYTES, LINE_BYTES, LogShipper
+from supervisor.agent.watch import ends
+from supervisor.agent.watch.output import CHUNK_BYTES, LINE_BYTES, LogShipper
 from supervisor.agent.watch.situation import Situation
 from supervisor.contract import heartbeat, runfiles
 from supervisor.contract.heartbeat import MAX_TEXT
@@ -95,7 +95,7 @@ def test_a_beat_carries_no_value_and_no_half_of_one(way: Callable[[Situation], N
 def test_the_tail_of_an_output_begins_and_ends_without_a_piece_of_a_value(tmp_path: Path, cut: int) -> None:
     path = tmp_path / "output.log"
     path.write_text(f"{VALUE} and then {VALUE} in the end {VALUE[:-1]}")
-    kept = exits.masked_tail(str(path), MASKER, path.stat().st_size - cut)
+    kept = ends.masked_tail(str(path), MASKER, path.stat().st_size - cut)
     assert b"4711" not in kept
     assert b"4712" not in kept
     assert kept.endswith(b" in the end [secret API_KEY]")

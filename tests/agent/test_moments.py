@@ -10,17 +10,16 @@ from typing import Any
 
 import pytest
 
-from supervisor.agent.checkpoints.candidates import CheckpointFolder
-from supervisor.agent.checkpoints.keeping import CheckpointSaver, Hooks, Results, step_in_name
-from supervisor.agent.checkpoints.moments import PENDING, Moment, Moments, Taker
+from supervisor.agent.checkpoints.folder import CheckpointFolder, Renames
+from supervisor.agent.checkpoints.keeping import CheckpointSaver, Hooks, Results
+from supervisor.agent.checkpoints.moments import PENDING, Moment, Moments, ResultsFolder, Signature, Taker
 from supervisor.agent.checkpoints.pruning import Pruner
-from supervisor.agent.checkpoints.renames import Renames
 from supervisor.agent.checkpoints.resultsaver import NO_TIME, ResultsSaver
-from supervisor.agent.checkpoints.resultsfolder import ResultsFolder, Signature
+from supervisor.agent.watch.output import step_in_name
 from supervisor.contract import baton as rules
 from supervisor.contract import runfiles
 from supervisor.contract.baton import KEEP
-from supervisor.contract.savedresults import LeftOut, SavedResults, decode
+from supervisor.contract.runfiles import LeftOut, SavedResults, decode_saved
 from tests.agent.desk import HOLDER, RUN, HandClock, held, patient, store_in
 
 
@@ -209,7 +208,7 @@ class SavingDesk(Desk):
         pointer = self.keeper.read().checkpoint
         assert pointer is not None
         assert pointer.results is not None
-        return decode(self.store.calm.get(pointer.results.name)[0])
+        return decode_saved(self.store.calm.get(pointer.results.name)[0])
 
 
 def test_without_time_for_results_the_checkpoint_is_saved_with_the_older_ones_and_that_is_said(

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from supervisor.agent.machine.machinefolder import MachineFolder
-from supervisor.agent.store.metadata import MetadataServer
-from supervisor.agent.watch import preemption
-from supervisor.agent.watch.preemption import AGAIN_S, SHUTDOWN_S, PreemptionWatch
+from supervisor.agent.machine.folder import MachineFolder
+from supervisor.agent.store import googleapi
+from supervisor.agent.store.googleapi import AGAIN_S, SHUTDOWN_S, MetadataServer, PreemptionWatch
 from tests.cloud.metadata import MetadataFake
 from tests.cloud.web import Reset, Response
 from tests.waiting import wait_for
@@ -58,6 +58,16 @@ def test_a_notice_is_laid_down_as_any_other(
     assert MachineFolder(folder.root).notice_s() is not None
 
 
+@pytest.mark.parametrize(("given_s", "heeded"), [(0, False), (0.1, True)])
+def test_a_machine_that_is_taken_without_notice_is_not_told_so(
+    folder: MachineFolder, given_s: float, heeded: bool
+) -> None:
+    """It is being killed: an agent that heeded a notice of no seconds would end the training and tell of it."""
+    notice = {"deadline_boottime_s": time.clock_gettime(time.CLOCK_BOOTTIME), "notice_s": given_s}
+    Path(folder.root, "notice.json").write_text(json.dumps(notice))
+    assert (folder.notice_s() is not None) is heeded
+
+
 def test_a_notice_that_came_before_the_agent_is_found_at_once(
     machine: MetadataFake, folder: MachineFolder, server: MetadataServer
 ) -> None:
@@ -78,9 +88,9 @@ def test_a_notice_between_two_waits_is_not_missed(
 def test_a_wait_without_a_change_is_followed_by_another(
     machine: MetadataFake, folder: MachineFolder, server: MetadataServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(preemption, "WAIT_S", 0.0)
+    monkeypatch.setattr(googleapi, "WAIT_S", 0.0)
     watch = PreemptionWatch(server, folder, 0.0)
-    assert [watch.step() for _ in range(3)] == [preemption.BETWEEN_S] * 3
+    assert [watch.step() for _ in range(3)] == [googleapi.BETWEEN_S] * 3
     assert folder.notice_s() is None
 
 

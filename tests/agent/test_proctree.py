@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.agent.machine.proctree import ProcessTree
+from supervisor.agent.machine.processes import ProcessTree
 from supervisor.contract.beat_telemetry import Tree
 from tests.waiting import wait_for
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from supervisor.agent import spot_progress
-from supervisor.agent.watch.progress import LINE_BYTES, READ_BYTES, Pace, Progress
+from supervisor.agent.watch.output import READ_BYTES, REPORT_BYTES, Pace, Progress
 from tests.agent.desk import HandClock
 
 
@@ -111,7 +111,7 @@ def test_a_line_of_a_megabyte_costs_neither_memory_nor_the_next_line(desk: Desk)
     desk.line(b'{"step": 1, "x": "' + b"x" * (1 << 20) + b'"}\n{"step": 2}\n')
     desk.progress.drain()
     assert (desk.progress.step, desk.progress.ignored) == (2, 1)
-    assert len(desk.progress._tail._part) <= LINE_BYTES
+    assert len(desk.progress._tail._part) <= REPORT_BYTES
 
 
 def test_a_flood_is_read_in_pieces(desk: Desk) -> None:

@@ -17,10 +17,11 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from supervisor.agent.checkpoints.candidates import CheckpointFolder
-from supervisor.agent.checkpoints.keeping import CheckpointSaver, Hooks, step_in_name
+from supervisor.agent.checkpoints.folder import CheckpointFolder
+from supervisor.agent.checkpoints.keeping import CheckpointSaver, Hooks
 from supervisor.agent.checkpoints.pruning import Pruner
-from supervisor.agent.store.batonio import BatonKeeper
+from supervisor.agent.store.reach import BatonKeeper
+from supervisor.agent.watch.output import step_in_name
 from supervisor.contract import baton as rules
 from supervisor.contract import runfiles
 from supervisor.contract.baton import Baton, Holder, Keep, Pointer

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from supervisor.agent.checkpoints import results
-from supervisor.agent.checkpoints.results import ResultsUploader, Unverified
-from supervisor.agent.checkpoints.resultsfolder import ResultsFolder
-from supervisor.agent.store.transfer import hash_file
+from supervisor.agent.checkpoints.moments import ResultsFolder
+from supervisor.agent.life import results
+from supervisor.agent.life.results import ResultsUploader, Unverified
+from supervisor.agent.store.reach import hash_file
 from supervisor.contract.baton import BatonRefused, FileEntry
 from tests.agent.desk import HandClock, patient, store_in
 

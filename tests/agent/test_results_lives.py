@@ -4,7 +4,7 @@ import os
 import signal
 from pathlib import Path
 
-from supervisor.contract import heartbeat, savedresults
+from supervisor.contract import heartbeat, runfiles
 from supervisor.contract.baton import FileEntry, saved_results
 from tests.agent.machine_rig import Rig
 from tests.waiting import wait_for
@@ -33,7 +33,7 @@ def appends(rig: Rig, steps: int = 10**6, code: int = 0) -> list[str]:
 
 def rows(rig: Rig, entry: "FileEntry | None") -> list[int]:
     assert entry is not None
-    saved = savedresults.decode(rig.store.get(entry.name)[0])
+    saved = runfiles.decode_saved(rig.store.get(entry.name)[0])
     files = {file.name: rig.store.get(file.key)[0] for file in saved.files}
     return [int(row) for row in files["metrics.csv"].split()]
 

@@ -19,17 +19,16 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from supervisor.agent.checkpoints.candidates import CheckpointFolder
-from supervisor.agent.checkpoints.keeping import CheckpointSaver, Hooks, Results, step_in_name
-from supervisor.agent.checkpoints.moments import Moment, Moments, Taker
+from supervisor.agent.checkpoints.folder import CheckpointFolder, Restorer
+from supervisor.agent.checkpoints.keeping import CheckpointSaver, Hooks, Results
+from supervisor.agent.checkpoints.moments import Moment, Moments, ResultsFolder, Taker
 from supervisor.agent.checkpoints.pruning import Pruner
-from supervisor.agent.checkpoints.restore import Restorer
-from supervisor.agent.checkpoints.results import ResultsUploader
 from supervisor.agent.checkpoints.resultsaver import ResultsSaver
-from supervisor.agent.checkpoints.resultsfolder import ResultsFolder
-from supervisor.agent.store.batonio import BatonKeeper
+from supervisor.agent.life.results import ResultsUploader
+from supervisor.agent.store.reach import BatonKeeper
+from supervisor.agent.watch.output import step_in_name
 from supervisor.contract import baton as rules
-from supervisor.contract import runfiles, savedresults
+from supervisor.contract import runfiles
 from supervisor.contract.baton import Baton, FileEntry, Holder, Keep
 from tests.agent.crashing_store import Crash, Weather
 from tests.agent.desk import RUN, HandClock, patient
@@ -178,8 +177,8 @@ class Life:
     def baton(self) -> Baton:
         return rules.decode(self.store.get(runfiles.baton(RUN))[0])
 
-    def manifest(self, entry: FileEntry) -> savedresults.SavedResults:
-        return savedresults.decode(self.store.get(entry.name)[0])
+    def manifest(self, entry: FileEntry) -> runfiles.SavedResults:
+        return runfiles.decode_saved(self.store.get(entry.name)[0])
 
     def pulled(self, entry: FileEntry) -> Tree:
         return {file.name: self.store.objects[file.key][0] for file in self.manifest(entry).files}

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from supervisor.agent.machine.secretrefs import SecretRefused, SecretUnanswered, fetch_secrets
+from supervisor.agent.machine.secrets import SecretRefused, SecretUnanswered, fetch_secrets
 from supervisor.agent.store.googleapi import Pace
 from supervisor.contract.heartbeat import NO_SECRET, NO_START
 from supervisor.domain.causes import Kind, rule_for

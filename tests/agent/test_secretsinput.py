@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from supervisor.agent.machine.secretsinput import SecretsMissing, read_secrets
+from supervisor.agent.machine.secrets import SecretsMissing, read_secrets
 
 
 def given(data: bytes) -> int:

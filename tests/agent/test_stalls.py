@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from supervisor.agent.machine.job import read_job
+from supervisor.agent.machine.folder import read_job
 from supervisor.agent.machine.masking import Masker
 from supervisor.agent.watch.situation import Situation, StallWatch
 from supervisor.contract.heartbeat import EVALUATION, TRAINING

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.agent import spot_progress
-from supervisor.agent.facts import threaddump
+from supervisor.agent.facts import evidence
 from tests.waiting import wait_for
 
 HELPER = Path(str(spot_progress.__file__))
@@ -61,7 +61,7 @@ def test_a_registered_process_tells_each_thread_with_the_lines_of_its_own_code(
         """
     )
     for _ in range(2):  # it may be asked again
-        [dump] = threaddump.take(folder(tmp_path), [pid])
+        [dump] = evidence.thread_dumps(folder(tmp_path), [pid])
         assert (dump["pid"], dump["how"]) == (pid, "faulthandler")
         assert dump["command"].endswith("-S script.py")
         assert dump["text"].count("(most recent call first)") == 2
@@ -79,7 +79,7 @@ def test_a_signal_that_is_in_use_is_left_to_its_owner(tmp_path: Path, start: Sta
         "blocked": "signal.pthread_sigmask(signal.SIG_BLOCK, [number])",
     }
     pid = start(f"import signal\nnumber = signal.SIGRTMIN + 5\n{lines[way]}\nimport spot_progress")
-    [dump] = threaddump.take(folder(tmp_path), [pid])
+    [dump] = evidence.thread_dumps(folder(tmp_path), [pid])
     assert dump["how"] == "proc"
     assert lives(pid)
     assert not (tmp_path / "hit").exists()
@@ -97,16 +97,17 @@ FORKS = "import os, spot_progress\nchild = os.fork()\nif child:\n    open('paren
 def test_what_a_registered_process_becomes_by_exec_is_not_signalled(tmp_path: Path, start: Start) -> None:
     pid = start(EXECS)
     assert os.listdir(folder(tmp_path)) == [f"{pid}.{NUMBER}"]
-    [dump] = threaddump.take(folder(tmp_path), [pid])
+    [dump] = evidence.thread_dumps(folder(tmp_path), [pid])
     assert dump["how"] == "proc"
     assert lives(pid)
 
 
 def test_a_fork_of_a_registered_process_is_only_looked_at(tmp_path: Path, start: Start) -> None:
-    start(FORKS)
-    child = int((tmp_path / "parent").read_text())
+    start(FORKS)  # ready when the first of the two is
+    parent = tmp_path / "parent"
+    child = int(wait_for(lambda: parent.exists() and parent.read_text(), 30, "the fork's number"))
     try:
-        [dump] = threaddump.take(folder(tmp_path), [child])
+        [dump] = evidence.thread_dumps(folder(tmp_path), [child])
         assert dump["how"] == "proc"
         assert lives(child)
     finally:
@@ -117,16 +118,16 @@ def test_a_process_that_is_stopped_is_looked_at_and_not_waited_for_long(
     tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pid = start("import spot_progress")
-    monkeypatch.setattr(threaddump, "WAIT_S", 0.3)
+    monkeypatch.setattr(evidence, "WAIT_S", 0.3)
     os.kill(pid, signal.SIGSTOP)
     wait_for(lambda: "State:\tT" in Path(f"/proc/{pid}/status").read_text(), 10, "it to stop")
-    [dump] = threaddump.take(folder(tmp_path), [pid])
+    [dump] = evidence.thread_dumps(folder(tmp_path), [pid])
     assert dump["how"] == "proc"
     assert "T (stopped)" in dump["text"]
 
 
 def test_who_is_gone_is_left_out(tmp_path: Path) -> None:
-    assert threaddump.take(folder(tmp_path), [2**22 + 1]) == []
+    assert evidence.thread_dumps(folder(tmp_path), [2**22 + 1]) == []
 
 
 @pytest.mark.parametrize("guard", ["_holds", "_catches"])
@@ -136,13 +137,13 @@ def test_each_guard_alone_keeps_a_stranger_alive_and_without_both_it_dies(
     """The broken variant: a file with its pid is there, as one of an earlier process with this pid would be."""
     pid = start("")
     (Path(folder(tmp_path)) / f"{pid}.{NUMBER}").touch()
-    monkeypatch.setattr(threaddump, guard, lambda *_: True)
-    monkeypatch.setattr(threaddump, "WAIT_S", 0.2)
-    threaddump.take(folder(tmp_path), [pid])
+    monkeypatch.setattr(evidence, guard, lambda *_: True)
+    monkeypatch.setattr(evidence, "WAIT_S", 0.2)
+    evidence.thread_dumps(folder(tmp_path), [pid])
     assert lives(pid)
-    monkeypatch.setattr(threaddump, "_holds", lambda *_: True)
-    monkeypatch.setattr(threaddump, "_catches", lambda *_: True)
-    threaddump.take(folder(tmp_path), [pid])
+    monkeypatch.setattr(evidence, "_holds", lambda *_: True)
+    monkeypatch.setattr(evidence, "_catches", lambda *_: True)
+    evidence.thread_dumps(folder(tmp_path), [pid])
     wait_for(lambda: not lives(pid), 10, "the signal to be its death")
 
 

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
+from supervisor.agent.machine.folder import Job, MachineFolder
 from supervisor.agent.machine.gpus import GpuReader
-from supervisor.agent.machine.identity import Identity
-from supervisor.agent.machine.job import Job
-from supervisor.agent.machine.machinefolder import MachineFolder
+from supervisor.agent.machine.processes import Identity
+from supervisor.agent.machine.vitals import SHM, Vitals, readers_of
 from supervisor.agent.watch.situation import Situation
-from supervisor.agent.watch.vitals import SHM, Vitals, readers_of
 from supervisor.contract import heartbeat
 from supervisor.contract.beat_telemetry import (
     MAX_BYTES,

@@ -22,10 +22,10 @@ from schemathesis.config import SchemathesisConfig
 from schemathesis.engine import events, from_schema
 from starlette.types import ASGIApp
 
-from supervisor.api.app import create_app
 from supervisor.api.document.build import document
+from supervisor.api.server import create_app
 from supervisor.api.wire.deps import Services, with_tokens
-from supervisor.domain.access.callers import Scope
+from supervisor.domain.callers import Scope
 from supervisor.domain.status import Status
 from supervisor.services.access import tokens
 from supervisor.services.access.tokens import TokenWish

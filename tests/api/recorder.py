@@ -15,8 +15,8 @@ from typing import Any
 import httpx
 from starlette.routing import Match
 
-from supervisor.api.app import ROUTERS
 from supervisor.api.document.build import STORED
+from supervisor.api.server import ROUTES
 from supervisor.api.wire.deps import Services
 from tests.fakes.objectstore import MemoryStore
 from tests.services.bed import Bed, Client
@@ -77,8 +77,7 @@ class Asking:
 def operation_of(method: str, path: str) -> str:
     """The name of the function that answers."""
     scope = {"type": "http", "method": method, "path": path.partition("?")[0], "headers": []}
-    routes = (route for router in ROUTERS for route in router.routes)
-    return next(str(route.name) for route in routes if route.matches(scope)[0] is Match.FULL)  # type: ignore[attr-defined]
+    return next(str(route.name) for route in ROUTES if route.matches(scope)[0] is Match.FULL)
 
 
 def same(old: Any, new: Any) -> bool:

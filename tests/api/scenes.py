@@ -14,7 +14,7 @@ from typing import Any
 
 from supervisor.contract import runfiles
 from supervisor.contract.heartbeat import encode
-from supervisor.domain.machines.cards import Aside, Card
+from supervisor.domain.machines import Aside, Card
 from supervisor.domain.run import Outcome
 from supervisor.domain.status import Status
 from supervisor.ports.objectstore import ObjectReader

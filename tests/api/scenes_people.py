@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from supervisor.api.streams.frames import framed, opening
+from supervisor.api.streams.listener import framed, opening
 from supervisor.domain.events import Event, EventKind
-from supervisor.domain.machines.placement import ZoneRecord
-from supervisor.ports.endpoints import Settled
+from supervisor.domain.machines import ZoneRecord
+from supervisor.ports.notifier import Settled
 from tests.api.recorder import Asking
 from tests.fakes.courier import FakeCourier
 from tests.services.bed import COMMAND, Bed
@@ -87,6 +87,8 @@ def learns(bed: Bed, ask: Asking) -> None:
     learn(bed, "local-a", ZoneRecord(2, bed.clock.now() + 600, "no_capacity", "no room", (bed.clock.now(),)))
     ask("GET", RUN + "/beats")
     ask("GET", RUN + "/beats?points=0")
+    ask("GET", "/v1/providers")
+    ask("GET", "/v1/providers?name=local")
     ask("GET", "/v1/zones")
     ask("GET", "/v1/zones?zone=local-a")
 

@@ -5,23 +5,22 @@ from __future__ import annotations
 import pytest
 from fastapi import APIRouter, Request, Response
 
-from supervisor.api import app
-from supervisor.api.wire.access import Admitted
+from supervisor.api import server
+from supervisor.api.wire.route import Routes
 
 
 async def _wants_more(request: Request, name: str, size: int = 1) -> Response:
     return Response(f"{name} {size}")
 
 
-def test_an_endpoint_reads_its_query_by_itself() -> None:
-    router = APIRouter(route_class=Admitted)
+def test_an_endpoint_takes_the_texts_of_its_path_a_query_and_a_body_alone() -> None:
     with pytest.raises(TypeError, match="nothing else"):
-        router.add_api_route("/v1/things/{name}", _wants_more)
+        Routes("runs").on("GET /v1/things/{name}", None, {})(_wants_more)
 
 
 def test_a_route_that_asks_nobody_is_not_served(monkeypatch: pytest.MonkeyPatch) -> None:
     router = APIRouter()
     router.add_api_route("/v1/things/{name}", _wants_more)
-    monkeypatch.setattr(app, "ROUTERS", (*app.ROUTERS, router))
+    monkeypatch.setattr(server, "ROUTES", [*server.ROUTES, *router.routes])
     with pytest.raises(TypeError, match="without asking"):
-        app.create_app(None)
+        server.create_app(None)

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from supervisor.domain.access.callers import LOCAL
+from supervisor.domain.callers import LOCAL
 from supervisor.domain.events import EventKind
 from supervisor.domain.status import Status
 from supervisor.ports.provider import LaunchRequest
 from supervisor.ports.store import StoreDown
-from supervisor.storage.rows import keys
+from supervisor.storage.rows import access
 from supervisor.telemetry import logs as telemetry
 from tests.api.test_owners import ask, people
 from tests.services.bed import PLACE, Bed, Client
@@ -101,7 +101,7 @@ def test_nothing_is_logged_that_was_not_committed(
     def full(*_: object) -> None:
         raise StoreDown("the disk is full")
 
-    monkeypatch.setattr(keys, "keep", full)
+    monkeypatch.setattr(access, "keep_answer", full)
     body = {"run_id": "a-1", "spec": SPEC}
     answer = ask(client, "ann", "POST", "/v1/runs", json=body, headers={"Idempotency-Key": "k"})
     assert answer.status_code == 503

@@ -15,8 +15,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from supervisor.api.app import create_app
 from supervisor.api.document.build import document
+from supervisor.api.server import create_app
 from tests.api.conformance import Found, app_of, examine, furnish, guarded
 from tests.services.bed import Bed
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor.api.shapes.runs.plan import CostList, PurgedRun, RunCost
+from supervisor.api.shapes.files import CostList, PurgedRun, RunCost
 from tests.services.bed import Bed, Client
 from tests.services.test_cost import filled
 from tests.services.test_purge import RUN, over

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from supervisor.api.app import create_app
-from supervisor.api.document.build import OPERATIONS, document
+from supervisor.api.document.build import document
+from supervisor.api.document.build import operations as operations_of
 from supervisor.api.errors import STATUS
+from supervisor.api.server import create_app
 from supervisor.domain import errors
 
+OPERATIONS = operations_of(create_app(None))
 COMMITTED = Path(__file__).parents[2] / "openapi" / "openapi.json"
 
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from supervisor.api.app import create_app
-from supervisor.api.document.build import document
+from supervisor.api.document.build import document, operations
 from supervisor.api.errors import STATUS
-from supervisor.api.wire.access import NEEDED
+from supervisor.api.server import create_app
 
 Json = dict[str, Any]
 DOCUMENT: Json = json.loads(document(create_app(None)))
+NEEDED = {name: operation.needs for name, operation in operations(create_app(None)).items()}
 CHANGING = ("post", "put", "patch", "delete")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.api.app import create_app
+from supervisor.api.server import create_app
 from supervisor.contract.heartbeat import encode
 from supervisor.ports.objectstore import StoreFull
 from supervisor.ports.store import StoreDown

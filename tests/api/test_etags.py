@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor.api.wire import etags
-from supervisor.api.wire.etags import Tag, Tags
+from supervisor.api.wire import answers as etags
+from supervisor.api.wire.answers import Tag, Tags
 from supervisor.domain.status import Status
 from tests.services.bed import Bed, Client
 
@@ -23,35 +23,35 @@ UNREADABLE = ("", "a", '"a', 'w/"a"', '"a" "b"', '*, "a"', '"a", *', 'W/ "a"', '
 
 @pytest.mark.parametrize("text", READ)
 def test_lists_of_tags(text: str) -> None:
-    assert etags.parse([text]) == READ[text]
+    assert etags.parse_tags([text]) == READ[text]
 
 
 @pytest.mark.parametrize("text", UNREADABLE)
 def test_what_is_no_list_of_tags(text: str) -> None:
-    assert etags.parse([text]) is None
+    assert etags.parse_tags([text]) is None
 
 
 def test_several_lines_are_one_list() -> None:
-    assert etags.parse(['"a"', 'W/"b"']) == Tags((Tag("a"), Tag("b", weak=True)))
+    assert etags.parse_tags(['"a"', 'W/"b"']) == Tags((Tag("a"), Tag("b", weak=True)))
 
 
 def test_a_tag_holds_the_version_and_what_is_shown() -> None:
-    tag = etags.make(7, "shown")
-    assert etags.parse([tag]) == Tags((Tag(tag[1:-1]),))
+    tag = etags.make_tag(7, "shown")
+    assert etags.parse_tags([tag]) == Tags((Tag(tag[1:-1]),))
     assert Tag(tag[1:-1]).version == 7
-    assert etags.make(7, "shown otherwise") != tag != etags.make(8, "shown")
+    assert etags.make_tag(7, "shown otherwise") != tag != etags.make_tag(8, "shown")
     assert Tag("7").version is None
     assert Tag("x-" + tag[3:-1]).version is None
 
 
 def test_reading_compares_weakly_and_changing_strongly() -> None:
-    tag = etags.make(7, "shown")
+    tag = etags.make_tag(7, "shown")
     assert etags.is_known([f'"x", W/{tag}'], tag)
-    assert not etags.is_known([etags.make(7, "other")], tag)
+    assert not etags.is_known([etags.make_tag(7, "other")], tag)
     assert etags.is_known(["*"], tag)
     assert not etags.is_known(["what"], tag)
     assert etags.versions(Tags((Tag(tag[1:-1], weak=True), Tag("x")))) == frozenset()
-    assert etags.versions(Tags((Tag(tag[1:-1]), Tag(etags.make(9, "")[1:-1])))) == {7, 9}
+    assert etags.versions(Tags((Tag(tag[1:-1]), Tag(etags.make_tag(9, "")[1:-1])))) == {7, 9}
     assert etags.versions(Tags(anything=True)) is None
 
 
@@ -91,6 +91,6 @@ def test_every_answer_that_shows_a_run_tells_its_version(bed: Bed, client: Clien
 
 
 def _version(tag: str) -> int | None:
-    found = etags.parse([tag])
+    found = etags.parse_tags([tag])
     assert found is not None
     return found.tags[0].version

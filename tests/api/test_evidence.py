@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.api.shapes.runs import attempts as schemas_evidence
+from supervisor.api.shapes import attempts as schemas_evidence
 from supervisor.contract import runfiles
 from supervisor.domain.attempt import Attempt
 from supervisor.domain.status import Status

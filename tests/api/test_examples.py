@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from supervisor.api.app import create_app
 from supervisor.api.document.build import STORED, document
+from supervisor.api.server import create_app
 from tests.api.recorder import same
 from tests.api.scenes import record
 

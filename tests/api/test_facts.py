@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from supervisor.api.shapes.runs.attempts import RunFacts
+from supervisor.api.shapes.attempts import RunFacts
 from supervisor.contract import runfiles
 from tests.api.conftest import Client
 from tests.services.bed import Bed

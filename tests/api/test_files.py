@@ -8,7 +8,7 @@ import hashlib
 import pytest
 
 from supervisor.api.shapes import answers as schemas
-from supervisor.api.shapes.runs import files as schemas_files
+from supervisor.api.shapes import files as schemas_files
 from tests.services.bed import Bed, Client
 from tests.services.test_files import HOSTILE, ID, MODEL, furnished
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.api.shapes.runs import files as schemas_logs
+from supervisor.api.shapes import files as schemas_logs
 from supervisor.contract import runfiles
 from supervisor.ports.objectstore import ObjectInfo
 from tests.services.bed import Bed, Client

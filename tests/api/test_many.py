@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.domain.access.callers import Caller, Scope
+from supervisor.domain.callers import Caller, Scope
 from tests.services.bed import COMMAND, Bed, Client
 
 

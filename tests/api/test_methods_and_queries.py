@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from fastapi.routing import APIRoute
 
-from supervisor.api.app import ROUTERS
+from supervisor.api.server import ROUTES
 from tests.services.bed import COMMAND, Bed, Client
 
-ROUTES = [route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]
 GETS = sorted({route.path for route in ROUTES if "GET" in route.methods})
 VALUES = {
     "{run_id}": "digits-7",

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from supervisor.domain.access.callers import NOBODY, Caller, Scope
+from supervisor.domain.callers import NOBODY, Caller, Scope
 from supervisor.domain.events import Event, EventKind
 from tests.services.bed import Bed, Client
 

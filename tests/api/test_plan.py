@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.api.shapes.runs.plan import Plan
+from supervisor.api.shapes.plan import Plan
 from supervisor.ports.provider import ProviderUnavailable
 from tests.services.bed import COMMAND, Bed, Client
 

@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from supervisor.api.shapes.system.offers import PriceList, RefreshedPrices
+from supervisor.api.shapes.machines import PriceList, RefreshedPrices
 from supervisor.ports.platform import PriceTold
 from supervisor.ports.provider import NotSupported, ProviderUnavailable
 from tests.fakes.platform import FakePlatform

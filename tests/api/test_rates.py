@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.api.wire.rates import GUESS_BURST, MOST, Buckets, Rates, place_of
-from supervisor.domain.access.callers import Caller
+from supervisor.domain.callers import Caller
 from supervisor.domain.errors import Unauthorized
 from tests.api.test_owners import PEOPLE
 from tests.services.bed import Bed, Client

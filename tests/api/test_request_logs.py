@@ -13,9 +13,9 @@ from typing import Any
 import httpx
 import pytest
 
-from supervisor.api.app import create_app
+from supervisor.api.server import create_app
 from supervisor.api.wire.deps import Services
-from supervisor.domain.access.callers import Caller, Scope
+from supervisor.domain.callers import Caller, Scope
 from supervisor.telemetry import logs as telemetry
 from tests.services.bed import Bed, check_problem
 

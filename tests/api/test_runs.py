@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from supervisor.api.shapes import answers as schemas
-from supervisor.api.shapes.runs import attempts as schemas_attempts
-from supervisor.api.shapes.runs import beats as schemas_telemetry
-from supervisor.api.shapes.runs import files as schemas_logs
-from supervisor.api.shapes.system import health as schemas_health
+from supervisor.api.shapes import attempts as schemas_attempts
+from supervisor.api.shapes import beats as schemas_telemetry
+from supervisor.api.shapes import files as schemas_logs
+from supervisor.api.shapes import health as schemas_health
 from supervisor.contract import runfiles
 from supervisor.contract.heartbeat import encode
 from supervisor.domain.run import Outcome

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from supervisor.api.wire.deps import Services, with_tokens
-from supervisor.domain.access.callers import LOCAL, Scope
+from supervisor.domain.callers import LOCAL, Scope
 from supervisor.services.access.tokens import TokenWish, create
-from supervisor.settings import loading as settings_of
+from supervisor.wiring import settings as wired
 from supervisor.wiring.house import open_operations
 from tests.services.bed import Bed, Client
 
@@ -21,7 +21,7 @@ COMMITTED = Path(__file__).parents[2] / "openapi" / "openapi.json"
 
 def asked(bed: Bed, flags: Sequence[tuple[str, str]] = ()) -> Services:
     """Services that ask for a token, under these settings."""
-    settings = settings_of.load(dict(flags), {})
+    settings = wired.load(dict(flags), {})
     return replace(with_tokens(bed.services), open_operations=open_operations(settings))
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.api.server_file import ServerFile
+from supervisor.api.server import ServerFile
 from supervisor.domain.errors import SettingsRefused
 from supervisor.ports.store import StoreDown
 from supervisor.services.reading.health import full_disk

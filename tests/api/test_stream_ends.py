@@ -11,9 +11,8 @@ from dataclasses import replace
 import pytest
 
 from supervisor.api import server
-from supervisor.api.streams.frames import Piece
-from supervisor.api.streams.listener import WAITING_BYTES, WAITING_MAX, Stream
-from supervisor.domain.access.callers import LOCAL, Caller, Scope
+from supervisor.api.streams.listener import WAITING_BYTES, WAITING_MAX, Piece, Stream
+from supervisor.domain.callers import LOCAL, Caller, Scope
 from supervisor.domain.errors import Unauthorized
 from supervisor.domain.events import Event, EventKind
 from supervisor.ports.history import EventFilter

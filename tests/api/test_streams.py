@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 from starlette.requests import Request
 
-from supervisor.api.routes.runs import runs
+from supervisor.api.routes import events
 from supervisor.api.streams.listener import Stream
 from supervisor.api.streams.listeners import Streams
 from supervisor.domain.events import Event, EventKind
@@ -89,7 +89,7 @@ def test_that_the_test_of_joining_catches_who_joins_without_reading_first(
         for data in missed:
             yield data
 
-    monkeypatch.setattr(runs, "_missed", joins)
+    monkeypatch.setattr(events, "_missed", joins)
     patrol(bed, 3)
     stream = served.listen("/v1/events?after=0")
     wait_for(lambda: served.streams._joined, 20)
@@ -115,8 +115,8 @@ def test_who_has_seen_more_than_this_replica_has_read_gets_nothing_twice(
 
 def test_a_head_is_no_stream() -> None:
     scope = {"type": "http", "method": "HEAD", "headers": [(b"accept", b"text/event-stream")]}
-    assert not runs.wants_stream(Request(scope))
-    assert runs.wants_stream(Request({**scope, "method": "GET"}))
+    assert not events.wants_stream(Request(scope))
+    assert events.wants_stream(Request({**scope, "method": "GET"}))
 
 
 def test_filters(bed: Bed, served: Serving) -> None:

@@ -11,11 +11,10 @@ from typing import Any
 import httpx
 import pytest
 
-from supervisor.api.app import ROUTERS
-from supervisor.api.shapes.system.tokens import TokenList, TokenMade, TokenShown
-from supervisor.api.wire.access import NEEDED
+from supervisor.api.server import ROUTES
+from supervisor.api.shapes.access import TokenList, TokenMade, TokenShown
 from supervisor.api.wire.deps import with_tokens
-from supervisor.domain.access.callers import LOCAL, Scope, write
+from supervisor.domain.callers import LOCAL, Scope, write
 from supervisor.ports.store import StoreDown
 from supervisor.services.access.tokens import TokenWish, create
 from supervisor.services.runs.submit import SubmitRequest, submit
@@ -100,12 +99,11 @@ def test_what_needs_no_token(door: Door) -> None:
 
 def _doors() -> list[tuple[str, str]]:
     found = []
-    for router in ROUTERS:
-        for route in router.routes:
-            if NEEDED[route.name] is not None:  # type: ignore[attr-defined]
-                path = route.path.replace("{path:path}", "x")  # type: ignore[attr-defined]
-                filled = path.replace("{", "").replace("}", "")
-                found += [(method, filled) for method in sorted(route.methods - {"HEAD"})]  # type: ignore[attr-defined]
+    for route in ROUTES:
+        if route.operation.needs is not None:
+            path = route.path.replace("{path:path}", "x")
+            filled = path.replace("{", "").replace("}", "")
+            found += [(method, filled) for method in sorted(route.methods - {"HEAD"})]
     return found
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from supervisor.domain.events import Event, EventKind
-from supervisor.ports.endpoints import SETTINGS_ID, Endpoint, Form, Settled
+from supervisor.ports.notifier import SETTINGS_ID, Endpoint, Form, Settled
 from supervisor.services.webhooks import webhooks
 from supervisor.services.webhooks.webhooks import MOST, OLD_SECRET_S
 from tests.api.test_owners import ask, people

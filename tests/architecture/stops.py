@@ -1,9 +1,10 @@
 """How many stops a reader makes on the way of a submit, and of a beat. `make house` runs this file and reads its JSON.
 
 The stops of a submit: one plain submit (a command, no name, no key) goes through the real route, use case and SQLite.
-From the route's function to the COMMIT of the transaction that inserts the run, each function of supervisor/ is a stop
-that itself calls a function of supervisor/; where nothing more is called, reading ends. Functions that the request was
-in before its route (the door, the middleware) do not count, nor do lambdas, comprehensions and what dataclasses make.
+From the first function that reads the request (its query, its body, then its route) to the COMMIT of the transaction
+that inserts the run, each function of supervisor/ is a stop that itself calls a function of supervisor/; where nothing
+more is called, reading ends. Functions that the request was in before (the door, the middleware) do not count, nor do
+lambdas, comprehensions and what dataclasses make.
 
 The stops of a beat: a training hangs, and one tick reads its next beat. From the first function that gets the beat's
 bytes to the one that raises the stall count, each function of supervisor/ is a stop that hands the beat on (its result
@@ -26,6 +27,7 @@ from typing import Any
 from sqlalchemy import event
 from sqlalchemy.pool import Pool
 
+from supervisor.api.wire.reading import read_body, read_query
 from supervisor.contract.heartbeat import Beat
 from tests.scenarios.play import DEEDS
 from tests.scenarios.script import lines_of
@@ -110,13 +112,13 @@ def submit_stops(folder: Path) -> list[CodeType]:
 
     with statements_go_to(statement), closing(open_fresh(folder / "submit.db")) as store:
         client = Client(make_bed(store, folder).services)
-        route = _code_of_route(client, "POST", "/v1/runs")
+        readers = {function.__code__ for function in (read_query, read_body, _endpoint(client))}
 
         def watch(frame: FrameType, kind: str, value: Any) -> None:
             if kind == "call" and not calls.ended:
                 if calls.begun:
                     calls.called(frame)
-                elif frame.f_code is route:
+                elif frame.f_code in readers:
                     calls.begin(frame)
 
         client.post("/v1/runs", json={"spec": COMMAND})  # what is made once in a process is made now
@@ -127,11 +129,9 @@ def submit_stops(folder: Path) -> list[CodeType]:
     return calls.stops()
 
 
-def _code_of_route(client: Client, method: str, path: str) -> CodeType:
-    (route,) = (
-        r for r in client._transport.app.routes if getattr(r, "path", "") == path and method in r.methods
-    )
-    return route.endpoint.__code__
+def _endpoint(client: Client) -> Callable[..., Any]:
+    (route,) = (r for r in client._transport.app.routes if getattr(r, "name", "") == "submit_run")
+    return route._endpoint
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tools.house.exceptions import VENDOR_WORDS
 from tools.house.figures import figures
 from tools.house.repeats import repeated_pairs
 from tools.house.rules import LIMITS, RULES, beyond, counts, hints, read_limits, violations, write_limits
@@ -140,6 +141,26 @@ def test_a_plain_word_is_no_vendor(tmp_path: Path, text: str) -> None:
     for provider in ("gce", "local"):
         (tmp_path / "supervisor" / "providers" / provider).mkdir(parents=True)
     assert list(vendor_names(write(tmp_path, {"services/a": text}))) == []
+
+
+def test_a_word_is_allowed_in_its_own_file_alone(tmp_path: Path) -> None:
+    (tmp_path / "supervisor" / "providers" / "gce").mkdir(parents=True)
+    write(tmp_path, {"cli/main": "# Google", "cli/other": "# Google", "cli/options": "# Google and gcp:"})
+    found = {str(violation.path): violation.text for violation in vendor_names(tmp_path)}
+    assert list(found) == ["supervisor/cli/options.py", "supervisor/cli/other.py"]
+    assert found["supervisor/cli/options.py"] == "1 names of providers or vendors: Google"
+
+
+def test_the_list_alone_names_a_provider() -> None:
+    found = [str(violation.path) for violation in vendor_names(Path(__file__).parents[2])]
+    assert found == ["supervisor/providers/kinds.py"]
+
+
+@pytest.mark.parametrize(("name", "words", "reason"), VENDOR_WORDS)
+def test_no_word_is_allowed_where_it_does_not_stand(name: str, words: tuple[str, ...], reason: str) -> None:
+    text = (Path(__file__).parents[2] / name).read_text(encoding="utf-8")
+    assert reason
+    assert [word for word in words if word not in text] == []
 
 
 SHARED = """

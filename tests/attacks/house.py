@@ -15,14 +15,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from supervisor.api.app import create_app
 from supervisor.api.document.build import document
+from supervisor.api.server import create_app
 from supervisor.dashboard.app import PAGES
 from tests.acceptance.canaries import forms
 from tests.acceptance.daemon import QUICK, Daemon, running
 from tests.api.listening import Listener
 from tests.attacks.wire import Answer, ask, together
 from tests.cloud.web import Request, Response, WebServer
+from tests.providers.stub_cards import StubCards
 from tests.waiting import wait_for
 
 HOSTILE = "<script>alert(1)</script> <!channel> & \u202egnp.exe \x9b31m \x1b[2J"
@@ -41,10 +42,7 @@ SHOUT = "import os, sys; print('x' * 5000); sys.exit(os.environ['TEXT'])"
 NOWHERE = {"command": "true", "zones": ["local-c"]}  # where nothing is to be had
 WEBHOOK_SECRET = "T0kenInThePath93ab"
 
-GONE = {
-    "console": "404 EVIDENCE_NOT_FOUND",  # with its machine, on this computer
-    "gpus": "503 UNAVAILABLE",  # where there is no nvidia-smi
-}
+GONE = {"console": "404 EVIDENCE_NOT_FOUND"}  # with its machine, on this computer
 
 
 class House:
@@ -129,6 +127,7 @@ class House:
         return [
             "/livez", "/readyz?verbose=true", "/metrics", "/v1/meta", "/v1/loop", "/v1/whoami", "/v1/cost",
             "/v1/machines?all=true", "/v1/gpus", "/v1/prices", "/v1/zones", "/v1/tokens", "/v1/runs?page_size=1000",
+            "/v1/providers",
             f"/v1/code/{self.bundle}", "/v1/webhooks", f"/v1/webhooks/{self.webhook}",
             f"/v1/webhooks/{self.webhook}/deliveries", "/v1/events?newest_first=true&limit=500", *files,
             *[run + more for more in of_run], f"/v1/runs/{self.theirs}", *self.pages(), "/v1/doctor",
@@ -219,10 +218,12 @@ def attacked(data_dir: Path) -> Iterator[House]:
         )
 
     receiver = WebServer(take)
-    allowed = receiver.url.partition("://")[2]
-    with running(
-        data_dir, {**QUICK, "SPOT_WEBHOOK_ALLOW_HOSTS": allowed, "SPOT_LOCAL_CAPACITY": "local-c=0"}
-    ) as daemon:
+    cards = StubCards(data_dir.with_name("bin"), 1)
+    environ = {
+        "SPOT_WEBHOOK_ALLOW_HOSTS": receiver.url.partition("://")[2], "SPOT_LOCAL_CAPACITY": "local-c=0",
+        "PATH": cards.path,
+    }  # fmt: skip
+    with running(data_dir, {**QUICK, **environ}) as daemon:
         house = House(daemon, receiver, said)
         house.move_in()
         yield house

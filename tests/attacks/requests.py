@@ -7,10 +7,9 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from supervisor.api.app import create_app
-from supervisor.api.document.build import document
-from supervisor.api.wire.access import NEEDED
-from supervisor.domain.access.callers import Scope
+from supervisor.api.document.build import document, operations
+from supervisor.api.server import create_app
+from supervisor.domain.callers import Scope
 from tests.attacks.house import House
 from tests.attacks.wire import ask
 
@@ -157,11 +156,13 @@ def tokens(house: House) -> Iterator[Attack]:
 
 def strangers(house: House) -> Iterator[Attack]:
     """Another owner's run at every address of one run."""
-    for path, methods in json.loads(document(create_app(None)))["paths"].items():
+    app = create_app(None)
+    shown = operations(app)
+    for path, methods in json.loads(document(app))["paths"].items():
         if "{run_id}" not in path:
             continue
         for method, operation in methods.items():
-            scope = NEEDED[operation["operationId"]]
+            scope = shown[operation["operationId"]].needs
             if scope is None or method == "head":
                 continue
             target = path.replace("{run_id}", house.theirs).replace("{number}", "1").replace("{path}", "x")

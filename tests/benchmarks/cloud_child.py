@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from supervisor.contract import heartbeat, runfiles
-from supervisor.domain.machines.machine import ATTEMPT_LABEL, LAUNCH_LABEL, RUN_LABEL, SUPERVISOR_LABEL
+from supervisor.domain.machines import ATTEMPT_LABEL, LAUNCH_LABEL, RUN_LABEL, SUPERVISOR_LABEL
 from tests.benchmarks import scene
 from tests.cloud.__main__ import serve
 from tests.cloud.cloud import BUCKET, ZONES, Cloud

@@ -19,11 +19,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from supervisor.domain.machines import placement
-from supervisor.domain.machines.placement import Placement
+from supervisor.domain import machines
+from supervisor.domain.machines import Placement
 from supervisor.domain.run import Run
 from supervisor.providers.gce.config import region_of
-from supervisor.reconciler.event_wake import EventWake
+from supervisor.reconciler.system_clock import EventWake
 from supervisor.settings.loading import Settings
 from supervisor.storage.store import SqlStore
 from supervisor.wiring import bootstrap
@@ -40,7 +40,7 @@ PREEMPTED = 3  # machines of other people, in each zone, from one tick to the ne
 def crowd(settings: Settings, store: SqlStore, count: int, cloud: FarCloud) -> None:
     """`count` running runs whose machines and beats the cloud has."""
     now, ours = time.time(), store.supervisor_id
-    cell = placement.cell("gce", PROJECT, settings.store_url)
+    cell = machines.cell("gce", PROJECT, settings.store_url)
     runs = [
         _on_google(scene.running(name, cell, ours, ZONES[n % len(ZONES)], now, provider="gce"))
         for n, name in enumerate(scene.names(count))

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from supervisor.cli.main import main
-from supervisor.domain.machines.machine import Machine, MachineListing, MachineState
+from supervisor.domain.machines import Machine, MachineListing, MachineState
 from supervisor.ports.store import Lease
 from supervisor.providers.local.provider import LocalProvider
 from supervisor.reconciler.tick import Tick

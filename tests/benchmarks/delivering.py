@@ -15,7 +15,7 @@ from contextlib import closing, contextmanager
 from supervisor.domain.events import Event, EventKind
 from supervisor.notifiers.guard import Guard
 from supervisor.notifiers.webhook import WebhookCourier
-from supervisor.ports.endpoints import Endpoint, Form, Secret
+from supervisor.ports.notifier import Endpoint, Form, Secret
 from supervisor.reconciler.delivering.announcer import LEASE, Announcer
 from supervisor.reconciler.delivering.delivering import Delivering
 from supervisor.reconciler.leader import Leader

@@ -15,7 +15,7 @@ from pathlib import Path
 from supervisor.contract import runfiles
 from supervisor.domain.attempt import Attempt
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines.placement import Placement
+from supervisor.domain.machines import Placement
 from supervisor.domain.policies import Policy
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines.placement import ZoneRecord
+from supervisor.domain.machines import ZoneRecord
 from supervisor.domain.policies import Knobs
+from supervisor.domain.run import Waiting
 from supervisor.domain.status import Status
 from tests.benchmarks import beat_writer, house, scene
 from tests.benchmarks.row import Bench, Figure, Row, Size
@@ -53,7 +54,7 @@ def _wait_for_capacity(folder: Path, for_s: float) -> None:
         cell = scene.cell_of(settings)
         runs = [
             scene.pending(
-                f"run-{n:03d}", cell, now, status=Status.WAITING, waiting_since=now, next_at=now + for_s,
+                f"run-{n:03d}", cell, now, status=Status.WAITING, waiting=Waiting(since=now), next_at=now + for_s,
                 cause=Cause.NO_CAPACITY, detail="no machine",
             )
             for n in range(WAITING)

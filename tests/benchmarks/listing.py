@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from supervisor.domain.run import Waiting
 from supervisor.domain.status import Status
 from supervisor.ports.store import RunFilter
 from supervisor.settings.loading import Settings
@@ -66,8 +67,7 @@ def _in_the_service(settings: Settings, size: Size) -> dict[str, float]:
 
 def _parts(store: SqlStore, settings: Settings) -> tuple[Any, Any]:
     from supervisor.objectstores.filesystem import FilesystemStore
-    from supervisor.reconciler.event_wake import EventWake
-    from supervisor.reconciler.system_clock import SystemClock
+    from supervisor.reconciler.system_clock import EventWake, SystemClock
     from supervisor.services.parts import Parts
     from supervisor.services.runs.heartbeat import BeatInbox
     from supervisor.settings import loading as settings_of
@@ -99,7 +99,13 @@ def _run(number: int, cell: str, supervisor_id: str, now: float) -> Any:
     name = f"run-{number:05d}"
     if number % 50 == 0:
         return scene.pending(
-            name, cell, now, status=Status.WAITING, waiting_since=now, next_at=now + 900, cause="no_capacity"
+            name,
+            cell,
+            now,
+            status=Status.WAITING,
+            waiting=Waiting(since=now),
+            next_at=now + 900,
+            cause="no_capacity",
         )
     zone = scene.ZONES[number % 3]
     return scene.ended(name, cell, supervisor_id, zone, now, ENDS[number % 5])

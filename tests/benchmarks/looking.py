@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 import httpx
 
-from supervisor.dashboard.assets import assets
+from supervisor.dashboard.rendering import assets
 from supervisor.domain.attempt import Pulse
 from supervisor.ports.store import Sample
 from supervisor.settings.loading import Settings

@@ -20,19 +20,19 @@ from typing import Any
 from supervisor.contract.beat_telemetry import encode
 from supervisor.contract.heartbeat import Beat
 from supervisor.contract.identifiers import machine_name, nonce_hash
+from supervisor.domain import machines as placement
 from supervisor.domain.attempt import Attempt, Pulse, Try
 from supervisor.domain.events import Event, EventKind
-from supervisor.domain.machines import placement
-from supervisor.domain.machines.placement import Placement
+from supervisor.domain.machines import Placement
 from supervisor.domain.policies import Policy
 from supervisor.domain.run import Counters, Run
 from supervisor.domain.status import TERMINAL, Status
 from supervisor.objectstores.filesystem import FilesystemStore
 from supervisor.providers.local.provider import LocalProvider
 from supervisor.reconciler.system_clock import SystemClock
-from supervisor.settings import loading as settings_of
 from supervisor.settings.loading import Settings
 from supervisor.storage.store import SqlStore, open_store
+from supervisor.wiring import settings as wired
 from tests.benchmarks.machine_told import full
 
 ZONES = ("local-a", "local-b", "local-c")
@@ -56,7 +56,7 @@ def folder() -> Iterator[Path]:
 
 def settings_for(data_dir: Path, database_url: str | None = None, **environ: str) -> Settings:
     flags = {"data_dir": str(data_dir), "port": "0", "database_url": database_url}
-    return settings_of.load(flags, environ={"HOME": str(data_dir), **environ})
+    return wired.load(flags, environ={"HOME": str(data_dir), **environ})
 
 
 @contextmanager
@@ -118,7 +118,7 @@ def ended(name: str, cell: str, supervisor_id: str, zone: str, now: float, statu
         run,
         status=status,
         settled=True,
-        cost_usd=1.25,
+        money=replace(run.money, cost_usd=1.25),
         attempt=replace(run.attempt, ended_at=now, gone_at=now),
         try_=replace(run.try_, ended_at=now),
     )

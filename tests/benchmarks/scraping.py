@@ -7,8 +7,8 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 
+from supervisor.telemetry import logs as redaction
 from supervisor.telemetry import logs as telemetry
-from supervisor.telemetry import redaction as telemetry_redaction
 from tests.benchmarks import house, scene
 from tests.benchmarks.client import clients
 from tests.benchmarks.row import Bench, Figure, Row, Size
@@ -46,12 +46,12 @@ def logged(size: Size) -> Mapping[str, Figure]:
     def line() -> None:
         log.info("Attempt %d in %s ended as preempted.", 3, "us-east1-d", extra=FIELDS)
 
-    looked, rules = _least_us(line, size), telemetry_redaction._RULES
-    telemetry_redaction._RULES = ()
+    looked, rules = _least_us(line, size), redaction._RULES
+    redaction._RULES = ()
     try:
         unlooked = _least_us(line, size)
     finally:
-        telemetry_redaction._RULES = rules
+        redaction._RULES = rules
     return {"log_line_us": Figure(looked, unlooked)}
 
 

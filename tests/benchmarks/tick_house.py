@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from supervisor.objectstores.filesystem import FilesystemStore
-from supervisor.reconciler.event_wake import EventWake
 from supervisor.reconciler.observing.observe import Observer, Snapshot
+from supervisor.reconciler.system_clock import EventWake
 from supervisor.storage.store import SqlStore
 from supervisor.wiring import adapters, bootstrap
 from supervisor.wiring import house as house_of
@@ -92,7 +92,7 @@ def measure(data_dir: Path, count: int, ticks: int, how: str) -> dict[str, Any]:
     adapters.LocalProvider = CrowdedProvider  # type: ignore[misc]
     bootstrap.tune_interpreter()
     _requests(seen)
-    objects = FilesystemStore.at(settings.store_url).root
+    objects = FilesystemStore.at(settings.store_url).folder
     names, found = scene.names(count), []
     with contextlib.ExitStack() as opened:
         store = opened.enter_context(scene.opened(settings))

@@ -14,9 +14,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from supervisor.agent.checkpoints.results import ResultsUploader
-from supervisor.agent.checkpoints.resultsfolder import ResultsFolder
-from supervisor.agent.store.patience import Patience
+from supervisor.agent.checkpoints.moments import ResultsFolder
+from supervisor.agent.life.results import ResultsUploader
+from supervisor.agent.store.reach import Patience
 from supervisor.contract.stores.folder import FolderStore
 from tests.benchmarks.row import FULL, Bench, Figure, Row, Size
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from supervisor.dashboard.drawing import axis, plot
+from supervisor.dashboard.drawing import axis, charts
 from tests.browser.visiting import Visitor
 
 pytestmark = pytest.mark.xdist_group("browser")
@@ -143,8 +143,10 @@ def test_scripts_and_server_cut_lines_alike(page: Page) -> None:
             stretches.append([])
         else:
             stretches[-1].append(value)
-    told = [plot.Point(float(n), value, gap) for n, (value, gap) in enumerate(zip(values, gaps, strict=True))]
-    assert stretches == [[value for _, value in stretch] for stretch in plot.lines(told)]
+    told = [
+        charts.Point(float(n), value, gap) for n, (value, gap) in enumerate(zip(values, gaps, strict=True))
+    ]
+    assert stretches == [[value for _, value in stretch] for stretch in charts.lines(told)]
     assert dots == [stretch[0] for stretch in stretches if len(stretch) == 1], "a line of one point is a dot"
 
 

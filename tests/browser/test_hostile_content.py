@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Browser
 
-from supervisor.domain.access.plaintext import HIDDEN
+from supervisor.domain.texts import HIDDEN
 from tests.browser.hostile import IMAGE, PAYLOADS
 from tests.browser.house import House
 from tests.browser.visiting import Visitor

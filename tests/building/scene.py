@@ -102,7 +102,7 @@ class Scene:
 
     def digest(self, tag: str = "1") -> str:
         """What the registry has under the tag."""
-        from supervisor.images.image_registry import Registries
+        from supervisor.images.registry import Registries
 
         return Registries(lambda: "").pin(f"{self.registry.host}/team/train:{tag}").partition("@")[2]
 

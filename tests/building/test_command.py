@@ -11,7 +11,7 @@ import pytest
 
 from supervisor.cli import main
 from supervisor.cli.files.build_image import built
-from supervisor.settings import loading as settings_of
+from supervisor.wiring import settings as wired
 from tests.building.scene import BUCKET, PROJECT, Scene
 from tests.cloud.cloudbuild import BUILDER, CANNOT_READ
 
@@ -31,7 +31,7 @@ def spot(
     }.items():  # fmt: skip
         monkeypatch.setenv(f"SPOT_{name}", value)
     monkeypatch.setattr("supervisor.cli.files.build_image.POLL_S", 0.0)
-    monkeypatch.setattr("supervisor.images.google_service.PAUSE_S", 0.0)
+    monkeypatch.setattr("supervisor.images.cloud_build.PAUSE_S", 0.0)
 
     def run(*words: Any) -> tuple[int, str, str]:
         code = main.run(["build-image", *map(str, words)])
@@ -161,7 +161,7 @@ def test_a_folder_that_is_not_there(scene: Scene, spot: Callable[..., Any]) -> N
 
 def test_submit_builds_by_the_same_function(scene: Scene, spot: Callable[..., Any], capsys: Any) -> None:
     scene.program("gcloud", submit=True)
-    known = settings_of.load({})
+    known = wired.load({})
     made = built(scene.folder, known)
     assert made.reference == f"{scene.registry.host}/team/train@{scene.digest()}"
     other = built(scene.folder, known, f"{scene.registry.host}/team/other")

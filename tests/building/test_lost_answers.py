@@ -23,7 +23,7 @@ LOGS = "ERROR: (gcloud.builds.submit) This tool can only stream logs if you are 
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("supervisor.images.google_service.PAUSE_S", 0.0)
+    monkeypatch.setattr("supervisor.images.cloud_build.PAUSE_S", 0.0)
 
 
 def test_gcloud_died_after_the_push(scene: Scene) -> None:
@@ -148,7 +148,7 @@ def test_pushed_but_nobody_tells_the_digest(scene: Scene) -> None:
 def test_a_build_over_its_time_is_cancelled_before_the_next_way(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("supervisor.images.afterwards.QUEUE_S", 0.0)
+    monkeypatch.setattr("supervisor.images.cloud_build.QUEUE_S", 0.0)
     scene.builds.looks = 10_000
     scene.program("docker", push=True)
     made = scene.build(ways=("staged", "docker"), build_s=0.3)

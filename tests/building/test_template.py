@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.images import template
+from supervisor.images import context
 from tests.building.scene import Scene
 from tests.cloud.discovery import Oracle
 from tests.cloud.web import Request, Response
@@ -17,7 +17,7 @@ PINNED = re.compile(r"FROM [a-z0-9/._-]+:[A-Za-z0-9._-]+@sha256:[0-9a-f]{64}( AS
 
 
 def dockerfile() -> str:
-    return (template.folder() / "Dockerfile").read_text()
+    return (context.brought_folder() / "Dockerfile").read_text()
 
 
 def bases(text: str) -> list[str]:
@@ -55,7 +55,7 @@ def test_alone_it_looks_for_the_machine_folder_where_the_start_up_script_lays_it
 
 def test_what_is_asked_of_cloud_build_is_what_its_api_knows(scene: Scene) -> None:
     request = scene.request(account="b@p.iam.gserviceaccount.com", build_s=1800.0)
-    config = template.build_config(request)
+    config = context.build_config(request)
     path = "/v1/projects/my-project/locations/global/builds"
     posted = Request("POST", path, {}, {"content-type": "application/json"}, Response(200, config).encoded())
     assert Oracle("cloudbuild").check(posted, Response(200, {"name": "operations/x"})) == []
@@ -70,7 +70,7 @@ def test_what_is_asked_of_cloud_build_is_what_its_api_knows(scene: Scene) -> Non
 
 
 def test_the_oracle_would_see_a_misspelt_option(scene: Scene) -> None:
-    config = template.build_config(scene.request())
+    config = context.build_config(scene.request())
     config["options"]["loggin"] = config["options"].pop("logging")
     path = "/v1/projects/my-project/locations/global/builds"
     posted = Request("POST", path, {}, {"content-type": "application/json"}, Response(200, config).encoded())

@@ -157,7 +157,7 @@ def test_the_build_may_not_push(scene: Scene) -> None:
 def test_a_program_that_hangs_is_ended_and_the_next_way_taken(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("supervisor.images.ways.UPLOAD_S", 0.0)
+    monkeypatch.setattr("supervisor.images.build.UPLOAD_S", 0.0)
     scene.program("gcloud", before="Uploading tarball", hang=True)
     made = scene.build(build_s=0.7)
     assert made.way == "staged"
@@ -168,7 +168,7 @@ def test_a_program_that_hangs_is_ended_and_the_next_way_taken(
 
 
 def test_a_busy_service_is_asked_again(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("supervisor.images.google_service.PAUSE_S", 0.0)
+    monkeypatch.setattr("supervisor.images.cloud_build.PAUSE_S", 0.0)
     scene.storage.trouble(503, times=2, when="storage.objects.insert")
     scene.builds.fail(
         "GET", Response(503, {"error": {"code": 503, "message": "busy", "status": "UNAVAILABLE"}}), 2

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from supervisor.domain.errors import ImageBuildRefused
-from supervisor.images import template, ways
+from supervisor.images import build as ways
+from supervisor.images import context
 from supervisor.images.context import TIME_S, chosen, lay_out
 from tests.building.scene import Scene
 
@@ -171,7 +172,7 @@ def test_git_reads_the_list_that_comes_with_spot_as_we_do(project: Path) -> None
     git = ["git", "-C", str(project), "-c", "core.excludesFile=/dev/null"]
     (project / ".git" / "config").unlink()
     subprocess.run([*git, "init", "--quiet"], check=True)
-    listed = f"--exclude-from={template.folder() / '.gcloudignore'}"
+    listed = f"--exclude-from={context.brought_folder() / '.gcloudignore'}"
     told = subprocess.run(
         [*git, "ls-files", "--others", listed], check=True, capture_output=True, text=True
     ).stdout.splitlines()

@@ -6,7 +6,16 @@ from typing import Any
 
 Json = dict[str, Any]
 
-ACCOUNT: Json = {"provider": "gce", "name": "rav-ai", "number": "123456789012", "console_url": None}
+ACCOUNT: Json = {
+    "provider": "gce",
+    "name": "rav-ai",
+    "number": "123456789012",
+    "console_url": None,
+    "noun": "project",
+    "tool": "gcloud: --project=rav-ai",
+    "compare": "Does your console or gcloud show another project? Compare: gcloud config list; "
+    "gcloud compute instances list --project=rav-ai",
+}
 MACHINE: Json = {
     "machine": "spot-1a2b3c4d-a2-t1", "machine_id": "77", "provider": "gce", "zone": "us-east1-c", "state": "up",
     "detail": "RUNNING", "shape": "t4", "gpu": None, "spot": True, "usd_per_h": 0.35,

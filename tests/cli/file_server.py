@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from supervisor.contract.baton import FileEntry
-from supervisor.contract.savedresults import manifest_sha256
+from supervisor.contract.runfiles import manifest_sha256
 
 
 @dataclass

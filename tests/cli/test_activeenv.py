@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.cli.files.activeenv import active
+from supervisor.cli.runs.specfile import active
 from tests.cli.fake_api import a_run
 
 

@@ -118,8 +118,10 @@ def test_show_tells_whose_machines_these_are(api, spot) -> None:
         "name": "p",
         "number": "123",
         "console_url": "https://console.cloud.google.com/compute/instances?project=p",
+        "noun": "project",
+        "tool": "gcloud: --project=p",
     }
     serve_run(api, a_run(account=where))
     ended = spot("show", "digits-7")
     assert "project p (number 123)" in ended.out
-    assert where["console_url"] in ended.out
+    assert f"{where['console_url']} · gcloud: --project=p" in ended.out

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from supervisor.cli.runs import purge as purging
+from supervisor.cli.runs import cost as purging
 from supervisor.wording.figures import DASH
 from tests.cli.fake_api import a_cost, a_run, serve_run
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.cli import credentials
-from supervisor.cli.credentials import same_server
-from supervisor.domain.access import callers
+from supervisor.cli import client
+from supervisor.cli.client import same_server
+from supervisor.domain import callers
 from tests.cli.conftest import Ended
 from tests.cli.fake_api import FakeApi, a_page, serving
 
@@ -78,7 +78,7 @@ def test_one_that_does_not_look_would_send_it(
     run_cli: Spot, api: FakeApi, clean: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The broken variant of the two above."""
-    monkeypatch.setattr(credentials, "_serves", lambda folder, address: True)
+    monkeypatch.setattr(client, "_serves", lambda folder, address: True)
     folder = a_folder(clean / "data", "http://127.0.0.1:1", 2**22 + 1)
     run_cli("ls", "--data-dir", str(folder), "--url", api.url)
     assert sent(api) == [f"Bearer {FOUND}"]

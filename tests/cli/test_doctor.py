@@ -65,7 +65,7 @@ def test_groups_have_headings_and_the_last_line_counts(api, spot) -> None:
         },
         {**line, "group": "orphans", "name": "orphans", "result": "warn", "fix": "spot gc"},
     ]
-    api.say("GET", "/v1/doctor", {"worst": "fail", "checks": checks})
+    api.say("GET", "/v1/doctor", {"worst": "fail", "checks": checks, "groups": {"google": "Google Cloud"}})
     assert spot("doctor").lines == [
         "This computer", "✔ python     well", "",
         "Google Cloud", "✗ identity   well", "    cause: none", "    fix: gcloud auth login", "",
@@ -107,6 +107,7 @@ def test_the_time_that_loading_takes_is_taken_from_that_of_the_questions(monkeyp
     """A person waits for all of it; what is left is still enough for an answer."""
     from supervisor.cli.server import server
     from supervisor.wiring import bootstrap, examining
+    from supervisor.wiring import settings as wired
 
     given: list[float] = []
     at = iter([100.0, 101.5])
@@ -121,7 +122,7 @@ def test_the_time_that_loading_takes_is_taken_from_that_of_the_questions(monkeyp
         return {"worst": "ok", "checks": []}
 
     monkeypatch.setattr(examining, "examine_alone", asked)
-    known = server.settings_of.load({"data_dir": str(tmp_path)}, {})
+    known = wired.load({"data_dir": str(tmp_path)}, {})
     at = iter([100.0, 100.5, 200.0, 209.0])
     monkeypatch.setattr(examining, "time", SimpleNamespace(monotonic=lambda: next(at)))
     examining.examine(known, False, 2.5)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from supervisor.cli import client
-from supervisor.cli.runs import history, logs, watch
+from supervisor.cli.runs import logs, watch
 from tests.cli.fake_api import Request, a_page, a_run, an_event, serve_run
 
 END = a_run(status="completed", cause="finished", status_text="Completed after 9 h 41 min.")
@@ -295,13 +295,13 @@ class TestDoctor:
 
 def test_following_waits_for_the_stream_and_by_the_clock_where_there_is_none(api, spot, monkeypatch) -> None:
     slept: list[float] = []
-    monkeypatch.setattr(history.time, "sleep", slept.append)
+    monkeypatch.setattr(logs.time, "sleep", slept.append)
     serve_run(api, a_run())
     api.say_in_turn("GET", "/v1/runs/digits-7", a_run(), a_run(), END)
     assert spot("events", "-f", "digits-7").code == 0
     asked = [request.headers for request in api.asked if request.headers["accept"] == "text/event-stream"]
     assert [headers["last-event-id"] for headers in asked] == ["0", "0"]
-    assert slept == [history.POLL_S, history.POLL_S]  # what answers here knows no streams
+    assert slept == [logs.POLL_S, logs.POLL_S]  # what answers here knows no streams
 
 
 @pytest.mark.parametrize(
@@ -313,4 +313,4 @@ def test_following_waits_for_the_stream_and_by_the_clock_where_there_is_none(api
     ],
 )
 def test_a_stream_tells_of_the_next_event(lines: list[bytes], told: bool) -> None:
-    assert history._tells(lines) is told
+    assert logs._tells(lines) is told

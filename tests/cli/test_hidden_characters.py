@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from supervisor.cli.words import safe_log
+from supervisor.cli.output import safe_log
 from tests.cli.fake_api import a_page, a_run, an_event, serve_run
 from tests.cli.fake_machines import MACHINE, seen
 from tests.cli.test_token import SHOWN as SHOWN_TOKEN

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from supervisor.domain.errors import DataDirHeld, SchemaMismatch
-from supervisor.settings.loading import FIELDS, Settings
+from supervisor.settings.loading import Settings
+from supervisor.wiring import settings as wired
 
 
 @pytest.fixture
@@ -101,7 +102,7 @@ def test_config_shows_every_setting_with_its_origin(run_cli, monkeypatch) -> Non
     monkeypatch.setenv("SPOT_DATABASE_URL", "postgresql://me:hunter2@localhost/spot")
     ended = run_cli("config", "show", "--origin")
     rows = {line.split()[0]: line for line in ended.lines[1:]}
-    assert set(rows) == set(FIELDS)
+    assert set(rows) == set(wired.load({}, {"HOME": "/h"}).flat)
     assert rows["stall_polls"].split() == ["stall_polls", "7", "environment", "SPOT_STALL_POLLS"]
     assert rows["local_prices"].split()[1] == "cpu=0.1/0.3"
     assert "postgresql://me:***@localhost/spot" in rows["database_url"]
@@ -112,7 +113,7 @@ def test_config_shows_every_setting_with_its_origin(run_cli, monkeypatch) -> Non
 
 
 def test_at_a_terminal_a_long_value_does_not_push_the_origins_out_of_sight(run_cli, monkeypatch) -> None:
-    monkeypatch.setattr("supervisor.cli.server.config.terminal_columns", lambda: 80)
+    monkeypatch.setattr("supervisor.cli.server.server.terminal_columns", lambda: 80)
     monkeypatch.setenv("SPOT_STALL_POLLS", "7")
     monkeypatch.setenv("SPOT_DATA_DIR", path := "/" + "far/" * 30 + "away")
     lines = run_cli("config", "show", "--origin").lines
@@ -137,7 +138,7 @@ def test_completion_scripts(run_cli, shell: str) -> None:
 
 
 def test_the_states_are_printed_from_the_tables(run_cli) -> None:
-    from supervisor.wording.diagram import states_markdown
+    from supervisor.cli.server.docs import states_markdown
 
     ended = run_cli("docs", "states")
     assert ended.out == states_markdown()

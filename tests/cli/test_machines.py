@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from supervisor.api.shapes.system import machines as schemas_machines
+from supervisor.api.shapes import machines as schemas_machines
 from supervisor.cli import output
 from supervisor.cli.machines.machines import project
 from supervisor.wording.figures import DASH
@@ -67,8 +67,8 @@ def test_no_machine_though_runs_think_they_have_one_asks_for_the_project(api, sp
 
 
 def test_the_project_is_told_as_far_as_it_is_known() -> None:
-    assert project({"provider": "gce", "name": "p", "number": None}) == "project p"
-    assert project({"provider": "gce", "name": None, "number": None}) == "provider gce"
+    assert project({"provider": "gce", "name": "p", "number": None, "noun": "project"}) == "project p"
+    assert project({"provider": "gce", "name": None, "number": None, "noun": "project"}) == "provider gce"
     assert project({"provider": "local", "name": "this computer", "number": None}) == "this computer"
 
 

@@ -18,8 +18,8 @@ import pytest
 from pathspec import GitIgnoreSpec
 
 from supervisor.cli.exits import USAGE, CliError
-from supervisor.cli.files import codewalk, pack
-from supervisor.cli.files.codewalk import walk
+from supervisor.cli.files import pack
+from supervisor.cli.files.pack import walk
 from supervisor.contract.bundle import Opened
 
 
@@ -252,8 +252,8 @@ def test_a_file_that_changes_meanwhile(tmp_path: Path, monkeypatch: pytest.Monke
 
         def after(
             place: Path, left_out: list[str], deed: Callable[[Path], object] = deed
-        ) -> list[codewalk.Found]:
-            found = list(codewalk.walk(place))
+        ) -> list[pack.Found]:
+            found = list(walk(place))
             deed(place / "b.log")
             return found
 
@@ -268,8 +268,8 @@ def test_a_link_that_takes_a_files_place_is_not_followed(
 ) -> None:
     folder = write(tmp_path / "code", {"a.py": "1"})
 
-    def after(place: Path, left_out: list[str]) -> list[codewalk.Found]:
-        found = list(codewalk.walk(place))
+    def after(place: Path, left_out: list[str]) -> list[pack.Found]:
+        found = list(walk(place))
         (place / "a.py").unlink()
         (place / "a.py").symlink_to("/etc/hostname")
         return found
@@ -279,7 +279,7 @@ def test_a_link_that_takes_a_files_place_is_not_followed(
 
 
 def test_a_folder_without_end_is_left_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(codewalk, "MAX_SEEN", 10)
+    monkeypatch.setattr(pack, "MAX_SEEN", 10)
     folder = write(tmp_path / "code", {str(number): "1" for number in range(11)})
     assert "more than 10 files" in refused(folder).text
 

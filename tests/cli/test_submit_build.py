@@ -55,7 +55,7 @@ def test_a_build_that_fails_stops_and_submits_nothing(
 
     monkeypatch.setattr(build_image, "built", fails)
     assert spot("submit", "--build", "--cleanup-all", "--yes", "--", "x").code == AUTH
-    assert [request.method for request in api.asked] == ["GET"]  # only what machines there are
+    assert {request.method for request in api.asked} == {"GET"}, "only what machines there are"
 
 
 @pytest.mark.parametrize("words", [("--skip-build",), ()])

@@ -82,3 +82,18 @@ def test_show_says_what_the_machines_run(api, spot) -> None:
         assert told in spot("show", "digits-7").out
     api.say("GET", "/v1/runs/digits-7", a_run())
     assert "image" not in spot("show", "digits-7").out
+
+
+def test_a_newer_supervisor_says_it_of_each_provider_by_its_name(accepting, spot) -> None:
+    cloud, lab = {"name": "cloud", "shares_computer": False}, {"name": "lab", "shares_computer": True}
+    accepting.say("GET", "/v1/providers", {"providers": [cloud, lab]})
+    for words, workdir in (
+        (["--", "x"], None),
+        (["--provider", "cloud", "--", "x"], None),
+        (["--provider", "lab", "--", "x"], str(Path.cwd())),
+    ):
+        assert spot("submit", *words).code == 0
+        assert sent(accepting).get("workdir") == workdir
+    accepting.say("GET", "/v1/providers", {"providers": [lab, cloud]})
+    assert spot("submit", "--", "x").code == 0
+    assert sent(accepting)["workdir"] == str(Path.cwd()), "the first one is its own"

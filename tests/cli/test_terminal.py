@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from supervisor.cli.words import safe, safe_log
+from supervisor.cli.output import safe, safe_log
 from tests.cli.fake_api import a_page, a_run, an_event, serve_run
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")

@@ -9,8 +9,8 @@ import click
 import pytest
 
 from supervisor.cli import output
+from supervisor.cli.output import moment
 from supervisor.cli.server import token as token_command
-from supervisor.cli.words import moment
 from supervisor.wording.figures import DASH
 
 SHOWN = {
@@ -98,14 +98,14 @@ def test_a_narrow_terminal_shows_the_end_and_the_last_use(monkeypatch: pytest.Mo
         "last_used_at": (now - timedelta(minutes=3, seconds=5)).isoformat(),
         "expires_at": (now + timedelta(days=90, minutes=1)).isoformat(),
     }
-    rows = [token_command._row({**used, "valid": valid}, short=True) for valid in (True, False)]
-    lines = [click.unstyle(one) for one in output.columns(token_command.TITLES, rows, token_command.SPARE)]
+    tokens, shown = [{**used, "valid": valid} for valid in (True, False)], token_command.shown(short=True)
+    lines = [click.unstyle(one) for one in output.table(shown, tokens, token_command.SPARE)]
     assert "CREATED" not in lines[0]
     assert "LAST USED" in lines[0]
     assert "OWNER" in lines[0]
     assert lines[1].endswith("runs:read,runs:write  in 90 d  3 min ago")
     assert lines[2].endswith("runs:read,runs:write  expired  3 min ago")
-    assert click.unstyle(output.columns(token_command.TITLES, rows)[1]).endswith("…"), "the broken variant"
+    assert click.unstyle(output.table(shown, tokens)[1]).endswith("…"), "the broken variant"
 
 
 def test_moments_are_exact_elsewhere() -> None:

@@ -100,12 +100,12 @@ def test_off_on_and_away(api, spot) -> None:
 def test_a_narrow_terminal_shows_that_a_webhook_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(output, "terminal_columns", lambda: 80)
     off = {**SHOWN, "note": "the pager of the lab", "enabled": False, "disabled_why": "HTTP 410"}
-    row = webhook_command._row(off, short=True)
-    shown = output.columns(webhook_command.TITLES, [row], webhook_command.SPARE)
+    columns = webhook_command.shown(short=True)
+    shown = output.table(columns, [off], webhook_command.SPARE)
     assert click.unstyle(shown[1]).endswith("off: HTTP 410")
     failing = {**SHOWN, "failing_since": (datetime.now(UTC) - timedelta(minutes=18)).isoformat()}
-    assert click.unstyle(webhook_command._row(failing, short=True)[-1]) == "failing for 18 min"
-    cut = output.columns(webhook_command.TITLES, [row])
+    assert click.unstyle(columns[""](failing)) == "failing for 18 min"
+    cut = output.table(columns, [off])
     assert "HTTP 410" not in cut[1], "the broken variant"
 
 

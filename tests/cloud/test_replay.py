@@ -14,9 +14,9 @@ from google.oauth2.credentials import Credentials
 from supervisor.objectstores.gcs.store import GcsStore
 from supervisor.ports.objectstore import ABSENT, PreconditionFailed
 from supervisor.providers.gce.calls.clients import Compute
-from supervisor.providers.gce.calls.retry import Retry
+from supervisor.providers.gce.calls.errors import Retry
 from supervisor.providers.gce.config import GceConfig, parse_shape
-from supervisor.telemetry import google_recording
+from supervisor.telemetry import recording as exchanges
 from tests.cloud import pace, replay
 from tests.cloud.cloud import BUCKET, PROJECT, Cloud
 from tests.waiting import wait_for
@@ -45,13 +45,13 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     for name in ("create_s", "delete_s", "queue_s"):
         setattr(cloud.compute, name, 0.05)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(google_recording, "_recorder", None)
+        patch.setattr(exchanges, "_recorder", None)
         for name, value in cloud.environment().items():
             patch.setenv(name, value)
         # google-auth reads GCE_METADATA_HOST once, when it is imported.
         host = cloud.environment()["GCE_METADATA_HOST"]
         patch.setattr("google.auth.compute_engine._metadata._GCE_METADATA_HOST", host)
-        google_recording.begin(path)
+        exchanges.begin(path)
         _machine(cloud)
         _object(cloud)
     cloud.close()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from supervisor.providers.gce.doctor import permissions as product
-from supervisor.settings.loading import load
+from supervisor.wiring.settings import load
 from tests.cloud import access, rolefiles
 from tests.cloud.rolefiles import TERRAFORM, blocks, local_values, resources
 
@@ -121,7 +121,7 @@ def test_the_settings_that_come_out_are_settings_of_the_supervisor() -> None:
     environ = {name: values.get(name, str(text)) for name, text in told.items() if name != "SPOT_GCE_SUBNET"}
     settings = load(environ={"HOME": "/nowhere", **environ})
     assert settings.provider == "gce"
-    assert settings.gce_service_account.startswith("spot-worker@")
+    assert settings.value("gce_service_account").startswith("spot-worker@")
     assert not [line for line in settings.warnings if "is not a setting" in line]
 
 

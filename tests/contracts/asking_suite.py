@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor.domain.machines.machine import Machine, MachineState
+from supervisor.domain.machines import Machine, MachineState
 from supervisor.ports.provider import LaunchRequest, NoCapacity, StillLooking
 from tests.contracts.provider_subject import Subject, ref
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines.machine import MachineState
+from supervisor.domain.machines import MachineState
 from supervisor.ports.provider import MachineMissing, NoCapacity, ProviderUnavailable
 from tests.contracts.provider_subject import Subject, ref
 

@@ -5,7 +5,7 @@ python -m tests.contracts.notify_setter DATABASE_URL
 
 import sys
 
-from supervisor.reconciler.event_wake import EventWake
+from supervisor.reconciler.system_clock import EventWake
 from supervisor.storage.engine.database import Database
 from supervisor.storage.engine.notify_wake import NotifyWake
 

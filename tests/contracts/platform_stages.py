@@ -9,14 +9,14 @@ from pathlib import Path
 
 from google.oauth2.credentials import Credentials
 
-from supervisor.domain.machines.machine import MachineRef
+from supervisor.domain.machines import MachineRef
 from supervisor.ports.platform import Platform, PlatformEvent
 from supervisor.ports.provider import ProviderUnavailable
 from supervisor.providers.gce.advice.data_places import DataPlaces
 from supervisor.providers.gce.calls.clients import Compute
-from supervisor.providers.gce.calls.retry import Retry
+from supervisor.providers.gce.calls.errors import Retry
 from supervisor.providers.gce.platform import GcePlatform
-from supervisor.providers.local.platform import LocalPlatform
+from supervisor.providers.local.provider import LocalPlatform
 from tests.cloud.discovery import Oracle
 from tests.cloud.logging_fake import LoggingFake
 from tests.cloud.web import Request, Response

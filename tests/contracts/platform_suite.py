@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 
 import pytest
 
-from supervisor.domain.machines.machine import MachineRef
+from supervisor.domain.machines import MachineRef
 from supervisor.ports.platform import ConsolePart, Platform
 from supervisor.ports.provider import MachineMissing, NotSupported, ProviderUnavailable
 

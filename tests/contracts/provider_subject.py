@@ -9,7 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 from supervisor.contract.identifiers import request_id
-from supervisor.domain.machines.machine import Machine, MachineRef, MachineState
+from supervisor.domain.machines import Machine, MachineRef, MachineState
 from supervisor.ports.provider import LaunchRequest
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from supervisor.domain.machines.machine import LAUNCH_LABEL, RUN_LABEL, SUPERVISOR_LABEL, Machine
+from supervisor.domain.machines import LAUNCH_LABEL, RUN_LABEL, SUPERVISOR_LABEL, Machine
 from supervisor.ports.provider import (
     ImageMissing,
     LaunchRejected,

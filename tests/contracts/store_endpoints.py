@@ -9,7 +9,7 @@ from typing import Any
 
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.status import Status
-from supervisor.ports.endpoints import BY_PERSON, SETTINGS_ID, Endpoint, Form, Secret, Settled, Standing
+from supervisor.ports.notifier import BY_PERSON, SETTINGS_ID, Endpoint, Form, Secret, Settled, Standing
 from supervisor.ports.store import Store
 from tests.contracts.store_values import NOW, STARTED, a_run, changed, insert
 

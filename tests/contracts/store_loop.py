@@ -8,8 +8,8 @@ import pytest
 
 from supervisor.contract.beat_telemetry import Cgroup, Disk, Gpus, Telemetry, encode
 from supervisor.domain.events import Event, EventKind
-from supervisor.domain.machines.figures import MachineFigures
-from supervisor.domain.machines.placement import OfferKey, ZoneRecord
+from supervisor.domain.figures import MachineFigures
+from supervisor.domain.machines import OfferKey, ZoneRecord
 from supervisor.domain.status import Status
 from supervisor.ports.store import Change, Sample, Store
 from tests.contracts.store_values import (

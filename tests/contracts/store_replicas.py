@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 
 from supervisor.contract.heartbeat import Beat
+from supervisor.domain.machines import ZoneRecord
 from supervisor.domain.status import Status
 from supervisor.ports.store import PushedBeat, Store
 from tests.contracts.store_values import CELL, a_run, changed, insert, lease_of, running
@@ -109,3 +110,37 @@ class ReplicasSuite:
         store.drop_lease(lease)
         assert store.leaderless() == {CELL: 2, "b": 1, "c": 1}
         assert store.led() == sorted([CELL, "b"]), "also when nobody holds them any more"
+
+    def test_live_runs_come_over_before_ended_ones(self, store: Store) -> None:
+        for number in range(4):
+            [made] = insert(store, replace(a_run(f"digits-{number}"), cell="theirs"))
+            if number < 3:
+                changed(store, made, replace(made, status=Status.COMPLETED, settled=True))
+        ours, theirs = lease_of(store), store.take_lease("theirs", "me", 8.0, 0.0)
+        assert theirs is not None
+        assert store.take_over(theirs, ours, 1) == 1
+        assert [run.run_id for run in store.active(CELL, {})[0]] == ["digits-3"]
+
+    def test_the_runs_of_another_cell_come_over_under_both_leases(
+        self, store: Store, reopened: Store
+    ) -> None:
+        for number in range(3):
+            insert(store, replace(a_run(f"digits-{number}"), cell="theirs"))
+        key = ("gce", "east-a", "t4", True)
+        learned, older = ZoneRecord(1, 2e9, "no_capacity", "none left"), ZoneRecord(2, 1e9, "quota", "none")
+        store.put_zone("theirs", key, learned)
+        store.put_zone("theirs", ("gce", "east-b", "t4", True), learned)
+        store.put_zone(CELL, key, older)
+        ours, theirs = lease_of(store), store.take_lease("theirs", "me", 8.0, 0.0)
+        assert theirs is not None
+        assert store.take_over(replace(theirs, epoch=theirs.epoch + 1), ours, 10) == 0
+        assert store.take_over(theirs, replace(ours, owner="another"), 10) == 0
+        assert [store.take_over(theirs, ours, 2) for _ in range(3)] == [2, 1, 0]
+        changed_rows, keys = reopened.active(CELL, {})
+        assert {run.run_id for run in changed_rows} == {"digits-0", "digits-1", "digits-2"}
+        assert reopened.active("theirs", {}) == ([], set())
+        assert len(keys) == 3
+        known = {run.key: run.version - 1 for run in changed_rows}
+        assert len(reopened.active(CELL, known)[0]) == 3, "a leader that held the row reads it anew"
+        assert reopened.zones(CELL) == {key: older, ("gce", "east-b", "t4", True): learned}
+        assert reopened.zones("theirs") == {}

@@ -9,14 +9,14 @@ import pytest
 
 from supervisor.agent.store.gcs import GcsStore
 from supervisor.agent.store.googleapi import Pace
-from supervisor.contract.stores import errors
+from supervisor.contract.stores import promise
 from tests.cloud.discovery import Oracle
 from tests.cloud.storage import StorageFake
 from tests.contracts.objectstore_suite import AgentStoreSuite
 
 
 class TestAgentGcsStore(AgentStoreSuite):
-    words = errors
+    words = promise
     rounds = 10
 
     @pytest.fixture

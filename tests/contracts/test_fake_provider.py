@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines.machine import MachineState
+from supervisor.domain.machines import MachineState
 from supervisor.ports.provider import LaunchRequest, NoCapacity, ProviderUnavailable, QuotaExceeded
 from tests.contracts.asking_suite import AskingContract
 from tests.contracts.disasters_suite import DisastersContract
@@ -22,11 +22,11 @@ class FakeSubject(Subject):
     def __init__(self, make: Callable[[FakeClock], FakeProvider] = FakeProvider) -> None:
         super().__init__()
         self.clock = FakeClock()
-        self.provider = make(self.clock)
+        self.fake = self.provider = make(self.clock)
         self.gpus = {"cpu": "", "l4x2": "2 × L4"}  # the second is not offered any more
-        self.provider.gpu_words = {"l4x2": "2 × L4"}
-        self.provider.boot_s = 3.0
-        self.provider.release_delay_s = 2.0
+        self.fake.gpu_words = {"l4x2": "2 × L4"}
+        self.fake.boot_s = 3.0
+        self.fake.release_delay_s = 2.0
 
     def eventually(self, condition: Callable[[], Any], what: str) -> Any:
         for _ in range(600):
@@ -36,33 +36,33 @@ class FakeSubject(Subject):
         raise AssertionError(f"a minute went by without {what}")
 
     def keep_secret(self, value: str) -> str:
-        reference = f"env:KEPT_{len(self.provider.secrets)}"
-        self.provider.secrets[reference] = value
+        reference = f"env:KEPT_{len(self.fake.secrets)}"
+        self.fake.secrets[reference] = value
         return reference
 
     def spoil_secret(self, reference: str, spoilt: bool = True) -> None:
-        (self.provider.spoilt.add if spoilt else self.provider.spoilt.discard)(reference)
+        (self.fake.spoilt.add if spoilt else self.fake.spoilt.discard)(reference)
 
     @contextmanager
     def unreadable(self, request: LaunchRequest) -> Iterator[None]:
-        self.provider.unreachable.add(request.placement.zone)
+        self.fake.unreachable.add(request.placement.zone)
         yield
-        self.provider.unreachable.clear()
+        self.fake.unreachable.clear()
 
     @contextmanager
     def looking_for_room(self, request: LaunchRequest, finds: bool) -> Iterator[None]:
-        self.provider.room_s = 5.0
+        self.fake.room_s = 5.0
         if not finds:
-            self.provider.stockout([request.placement.zone], None)
+            self.fake.stockout([request.placement.zone], None)
         yield
-        self.provider.room_s = 0.0
-        self.provider.stockout([request.placement.zone], 0.0)
+        self.fake.room_s = 0.0
+        self.fake.stockout([request.placement.zone], 0.0)
 
     @contextmanager
     def all_unreadable(self) -> Iterator[None]:
-        self.provider.down = True
+        self.fake.down = True
         yield
-        self.provider.down = False
+        self.fake.down = False
 
 
 @pytest.fixture

@@ -15,6 +15,6 @@ class TestFilesystemStore(ObjectStoreSuite):
 
     def make_unreadable(self, store: FilesystemStore, prefix: str) -> None:
         # A file in the folder's place: as root there is no folder that cannot be read.
-        folder = store.root / prefix.rstrip("/")
+        folder = store.folder / prefix.rstrip("/")
         folder.rename(folder.with_name("elsewhere"))
         folder.write_bytes(b"")

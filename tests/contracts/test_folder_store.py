@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.contract.stores import errors
+from supervisor.contract.stores import promise
 from supervisor.contract.stores.folder import FolderStore
 from tests.contracts.objectstore_suite import AgentStoreSuite
 
 
 class TestFolderStore(AgentStoreSuite):
-    words = errors
+    words = promise
 
     @pytest.fixture
     def store(self, tmp_path: Path) -> FolderStore:

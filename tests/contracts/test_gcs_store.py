@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from supervisor.objectstores.gcs import reading as gcs_reading
 from supervisor.objectstores.gcs import store as gcs
+from supervisor.objectstores.gcs import transfer as gcs_reading
 from supervisor.objectstores.gcs.store import GcsStore
 from supervisor.ports.objectstore import ObjectMissing
 from tests.cloud.storage import StorageFake

@@ -14,7 +14,7 @@ import pytest
 
 from supervisor.contract import baton, heartbeat, runfiles
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines.machine import MachineState
+from supervisor.domain.machines import MachineState
 from supervisor.machinefolder.agent_archive import write_agent
 from supervisor.objectstores.filesystem import FilesystemStore
 from supervisor.ports.objectstore import ABSENT, ObjectMissing, PreconditionFailed
@@ -139,7 +139,7 @@ def test_a_killed_agent_that_cannot_be_reaped_at_once_is_waited_for(
     def not_yet(pid: int, options: int) -> tuple[int, int]:
         return (0, 0) if next(refusals, None) is not None else real(pid, options)
 
-    monkeypatch.setattr("supervisor.providers.local.starting.os.waitpid", not_yet)
+    monkeypatch.setattr("supervisor.machinefolder.starting.os.waitpid", not_yet)
     subject.provider.release(ref(request, machine.machine_id))
     assert next(refusals, None) is None, "it was asked for while it could not be reaped"
     assert not subject.folder(request).exists()

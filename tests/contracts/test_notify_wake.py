@@ -14,8 +14,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from supervisor.ports.wake import Wake
-from supervisor.reconciler.event_wake import EventWake
+from supervisor.ports.clock import Wake
+from supervisor.reconciler.system_clock import EventWake
 from supervisor.storage.engine.database import Database
 from supervisor.storage.engine.notify_wake import NotifyWake
 from tests.contracts.wake_suite import WakeContract

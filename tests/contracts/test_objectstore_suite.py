@@ -145,7 +145,7 @@ class WritesInPlace(FilesystemStore):
     ) -> ObjectInfo:
         if metadata or if_generation is not None:
             return super().put(key, data, if_generation, metadata)
-        path = self.root / key
+        path = self.folder / key
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
         return self.stat(key)

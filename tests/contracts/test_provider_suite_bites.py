@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from supervisor.domain.machines.machine import Machine, MachineListing, MachineRef, MachineState
+from supervisor.domain.machines import Machine, MachineListing, MachineRef, MachineState
 from supervisor.ports.provider import LaunchRequest, ProviderUnavailable
 from tests.contracts.disasters_suite import DisastersContract
 from tests.contracts.provider_subject import Subject

@@ -11,12 +11,11 @@ import pytest
 import sqlalchemy as sa
 
 from supervisor.domain.run import Run
-from supervisor.ports.listing import RunPage
-from supervisor.ports.store import Change, Lease, PushedBeat, RunFilter, Sample
+from supervisor.ports.store import Change, Lease, PushedBeat, RunFilter, RunPage, Sample
 from supervisor.storage.engine.statements import Statement, incoming, insert_incoming
 from supervisor.storage.engine.tables import labels, pushed_beats, tokens, tries
-from supervisor.storage.rows import attempts, runs
-from supervisor.storage.rows import tokens as stored_tokens
+from supervisor.storage.rows import access as stored_tokens
+from supervisor.storage.rows import runs
 from supervisor.storage.store import SqlStore, open_store
 from tests.contracts.store_suite import StoreSuite
 
@@ -169,7 +168,7 @@ def revoked_again(_: str) -> Any:
     [
         (stored_tokens, "REVOKE", revoked_again, SUITE.test_making_and_revoking_are_told_once),
         (runs, "MOVE_LABELS", nothing, SUITE.test_counts_by_label_follow_the_status),
-        (attempts, "UPSERT_TRIES", with_the_nonce, SUITE.test_a_nonce_belongs_to_the_open_try),
+        (runs, "UPSERT_TRIES", with_the_nonce, SUITE.test_a_nonce_belongs_to_the_open_try),
     ],
 )
 def test_a_broken_statement_is_caught(

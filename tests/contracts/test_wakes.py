@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from supervisor.ports.wake import Wake
-from supervisor.reconciler.event_wake import EventWake
+from supervisor.ports.clock import Wake
+from supervisor.reconciler.system_clock import EventWake
 from tests.contracts.wake_suite import WakeContract
 from tests.fakes.clock import FakeClock
 from tests.fakes.wake import FakeWake

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from supervisor.domain.access.callers import Scope, Token
+from supervisor.domain.callers import Scope, Token
 from supervisor.domain.events import Event, EventKind
 from supervisor.ports.store import Store
 

@@ -1,6 +1,6 @@
-"""What every wake promises (ports/wake.py)."""
+"""What every wake promises (ports/clock.py)."""
 
-from supervisor.ports.wake import Wake
+from supervisor.ports.clock import Wake
 
 
 class WakeContract:

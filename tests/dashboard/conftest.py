@@ -4,7 +4,7 @@ import pytest
 
 from supervisor.api.wire.deps import Services, with_tokens
 from supervisor.api.wire.rates import Rates
-from supervisor.domain.access.callers import LOCAL, Scope
+from supervisor.domain.callers import LOCAL, Scope
 from supervisor.services.access.tokens import TokenWish, create
 from tests.dashboard.looking import Looking
 from tests.services.bed import Bed

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from supervisor.api.app import create_app
+from supervisor.api.server import create_app
 from supervisor.api.wire.deps import Services
 from supervisor.api.wire.door import LOOPBACK
 from supervisor.dashboard.app import mount

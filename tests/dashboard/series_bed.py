@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from supervisor.contract.beat_telemetry import Cgroup, Disk, Gpus, Telemetry, encode
 from supervisor.domain.attempt import Attempt, Pulse
-from supervisor.domain.machines.placement import Placement
+from supervisor.domain.machines import Placement
 from supervisor.ports.store import Change, Sample
 from tests.services.bed import PLACE, Bed
 

@@ -18,7 +18,7 @@ from unittest.mock import patch
 from supervisor.api import server
 from supervisor.dashboard.app import mount
 from supervisor.domain.findings import OK, Finding
-from supervisor.ports.endpoints import WEBHOOKS
+from supervisor.ports.notifier import WEBHOOKS
 from supervisor.services.doctor import doctor as doctor_local
 from tests.dashboard.dataset.fill import fill
 from tests.dashboard.dataset.house import House, open_house

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from supervisor.api.wire.deps import with_tokens
-from supervisor.domain.access.callers import LOCAL, Scope
-from supervisor.domain.access.plaintext import visible
+from supervisor.domain.callers import LOCAL, Scope
 from supervisor.domain.events import Event, EventKind
+from supervisor.domain.run import Person
 from supervisor.domain.status import Status
-from supervisor.ports.endpoints import Settled, Standing
+from supervisor.domain.texts import visible
+from supervisor.ports.notifier import Settled, Standing
 from supervisor.services.access.tokens import TokenWish, create
 from supervisor.services.webhooks import webhooks
 from supervisor.services.webhooks.webhooks import WebhookWish
@@ -100,9 +101,11 @@ def test_runs_that_need_a_person_come_first(told: Bed, looking: Looking) -> None
     for name in ("fine", "quota", "over"):
         told.submit(name)
     told.change(
-        "quota", status=Status.WAITING, needs_person="quota L4 is 0", needs_person_at=told.clock.now()
+        "quota",
+        status=Status.WAITING,
+        person=Person(why="quota L4 is 0", since=told.clock.now()),
     )
-    told.change("over", status=Status.FAILED, needs_person="too late")
+    told.change("over", status=Status.FAILED, person=Person(why="too late"))
     persons = looking.page("/ui/alerts").one("section", id="persons")
     assert persons.one("h2").text == "1 run needs a person"
     assert [link.attributes["href"] for link in persons.all("a")] == ["/ui/runs/quota"]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from supervisor.dashboard.shaping.ansi import LINE_CHARS, pattern, shown
+from supervisor.dashboard.ansi import LINE_CHARS, pattern, shown
 from tests.dashboard.document import read
 
 OURS = re.compile(

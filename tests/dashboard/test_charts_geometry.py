@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from supervisor.dashboard.drawing import axis, plot
-from supervisor.dashboard.drawing.plot import WIDTH, Frame, Point, lines, path, value_range
+from supervisor.dashboard.drawing import axis, charts
+from supervisor.dashboard.drawing.charts import WIDTH, Frame, Point, lines, path, value_range
 
 VALUES = st.one_of(
     st.none(), st.floats(allow_nan=True, allow_infinity=True), st.integers(-100, 100).map(float)
@@ -82,7 +82,7 @@ def test_a_gap_at_a_point_without_a_value_would_be_missed_by_who_looks_at_values
     points = [Point(1.0, 5.0, False), Point(2.0, None, True), Point(3.0, 6.0, False)]
     check_gaps(points)
     assert lines(points) == [[(1.0, 5.0)], [(3.0, 6.0)]]
-    whole = plot.lines
+    whole = charts.lines
     monkeypatch.setitem(
         globals(), "lines", lambda told: whole([one for one in told if one.value is not None])
     )
@@ -106,7 +106,7 @@ def test_a_range_holds_its_values_and_has_marks_that_read_apart(values: list[flo
     assert low < high
     assert math.isfinite(low)
     assert math.isfinite(high)
-    assert all(low <= plot.tamed(value) <= high for value in values)
+    assert all(low <= charts.tamed(value) <= high for value in values)
     marks = axis.value_marks(low, high, 4)
     assert len(marks) <= 4
     assert all(low <= mark <= high for mark in marks)
@@ -139,7 +139,7 @@ def test_attempts_are_cut_to_what_is_shown() -> None:
         (3, 180.0, None, "three"),
         (4, 300.0, None, "later"),
     ]
-    found = plot.bands(attempts, 100.0, 200.0)
+    found = charts.bands(attempts, 100.0, 200.0)
     assert [(band.number, band.begin, band.end) for band in found] == [(2, 0.0, 0.5), (3, 0.8, 1.0)]
 
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from supervisor.dashboard.pages import charts
+from supervisor.dashboard.pages import run
 from supervisor.domain.status import Status
 from supervisor.services.views import rfc3339
 from tests.dashboard.document import Element
@@ -156,7 +156,7 @@ def test_a_page_that_asks_itself_again_leaves_the_charts_to_its_scripts(
     names = ("uPlot.iife.min.js", "uPlot.min.css")
     asked = {"HX-Request": "true"}
     for found, figures in ((dict.fromkeys(names, "/x"), 0), ({}, 8)):
-        monkeypatch.setattr(charts, "assets", lambda found=found: SimpleNamespace(urls=found))
+        monkeypatch.setattr(run, "assets", lambda found=found: SimpleNamespace(urls=found))
         answer = trained.get("/ui/runs/digits-7/charts", headers=asked)
         assert answer.status_code == 200
         assert "run-sentence" in answer.text

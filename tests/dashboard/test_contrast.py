@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.dashboard.assets import OURS
+from supervisor.dashboard.rendering import OURS
 from tests.dashboard import styles
 
 TEXT, CONTROL = 4.5, 3.0

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from supervisor.api.wire.deps import Services
-from supervisor.dashboard.shaping.api_reference import operations, prose, type_text
+from supervisor.dashboard.pages.docs import operations_of, prose, type_text
 from tests.dashboard.looking import Looking
 
 DOCUMENT = json.loads((Path(__file__).parents[2] / "openapi" / "openapi.json").read_text(encoding="utf-8"))
@@ -24,7 +24,7 @@ def test_every_operation_has_a_line_and_a_page(looking: Looking) -> None:
         "GET /v1/runs List runs, newest first, with counts by status under the same filter. runs:read"
         in listed
     )
-    for operation in operations(DOCUMENT):
+    for operation in operations_of(DOCUMENT):
         assert f"{operation.method} {operation.path}" in listed
         page = looking.page(f"/ui/docs/{operation.name}").text
         assert "\n\n".join(operation.description) == operation.raw["description"]

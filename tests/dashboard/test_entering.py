@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from supervisor.api.wire.deps import with_tokens
-from supervisor.domain.access.callers import LOCAL, Scope
+from supervisor.domain.callers import LOCAL, Scope
 from supervisor.services.access.tokens import TokenWish, create
 from tests.dashboard.looking import ORIGIN, Looking
 from tests.services.bed import Bed

@@ -10,7 +10,7 @@ import pytest
 
 from supervisor.contract import runfiles
 from supervisor.contract.heartbeat import Exit
-from supervisor.dashboard.shaping import evidence_view
+from supervisor.dashboard.pages import evidence as evidence_view
 from supervisor.domain.causes import Cause
 from supervisor.domain.status import Status
 from supervisor.ports.objectstore import StoreUnavailable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor.dashboard.pages import files
+from supervisor.dashboard.pages import log
 from supervisor.domain.status import Status
 from tests.dashboard.looking import Looking
 from tests.services.bed import Bed
@@ -34,7 +34,7 @@ def test_each_file_with_what_is_known_of_it(bed: Bed, looking: Looking) -> None:
 
 def test_many_files_come_in_pages(bed: Bed, looking: Looking, monkeypatch: pytest.MonkeyPatch) -> None:
     furnished(bed)
-    monkeypatch.setattr(files, "PAGE_SIZE", 4)
+    monkeypatch.setattr(log, "PAGE_SIZE", 4)
     seen, address = [], PAGE
     while address:
         page = looking.page(address)

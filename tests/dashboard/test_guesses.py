@@ -8,7 +8,7 @@ import pytest
 
 from supervisor.api.wire.deps import Services, with_tokens
 from supervisor.api.wire.rates import Rates
-from supervisor.domain.access.callers import write
+from supervisor.domain.callers import write
 from tests.dashboard.document import read
 from tests.dashboard.looking import Looking
 from tests.dashboard.raw import OURS, raw, sign_in

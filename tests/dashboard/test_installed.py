@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from supervisor.dashboard import assets, rendering
+from supervisor.dashboard import rendering
 from tests.acceptance.daemon import QUICK, Daemon
 from tests.components import require_component
 from tests.dashboard.document import read
@@ -100,7 +100,7 @@ def test_what_is_installed_serves_its_pages_with_all_they_name(daemon: Daemon) -
 
 
 def test_all_scripts_of_others_are_known_there(installed: Path) -> None:
-    code = "from supervisor.dashboard.assets import assets; print(sorted(assets().urls), assets().missing)"
+    code = "from supervisor.dashboard.rendering import assets; print(sorted(assets().urls), assets().missing)"
     run = [sys.executable, "-P", "-c", code]
     told = subprocess.run(run, env={"PYTHONPATH": str(installed)}, capture_output=True, text=True, check=True)
     assert all(name in told.stdout for name in OF_OTHERS)
@@ -110,8 +110,8 @@ def test_all_scripts_of_others_are_known_there(installed: Path) -> None:
 @pytest.fixture
 def bare(bed: Bed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Looking]:
     """A clone on a computer without npm."""
-    monkeypatch.setattr(assets, "VENDOR", (tmp_path / "none", tmp_path / "neither"))
-    caches = (assets.assets, rendering.environment)
+    monkeypatch.setattr(rendering, "VENDOR", (tmp_path / "none", tmp_path / "neither"))
+    caches = (rendering.assets, rendering.environment)
     for cache in caches:
         cache.cache_clear()
     yield Looking(bed.services)
@@ -120,7 +120,7 @@ def bare(bed: Bed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[
 
 
 def test_without_scripts_of_others_pages_are_whole_and_name_none(bare: Looking, bed: Bed) -> None:
-    assert set(assets.assets().missing) == OF_OTHERS
+    assert set(rendering.assets().missing) == OF_OTHERS
     bed.submit("digits-7")
     bed.train("digits-7")
     for path in ("/ui/runs", "/ui/runs/digits-7", "/ui/runs/digits-7/charts"):

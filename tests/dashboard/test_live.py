@@ -12,12 +12,11 @@ import pytest
 from supervisor.api import server
 from supervisor.api.streams import listener as stream
 from supervisor.api.wire.deps import with_tokens
+from supervisor.dashboard import live as live_rows
 from supervisor.dashboard.app import mount
-from supervisor.dashboard.live import stream as live_rows
-from supervisor.dashboard.live.frames import framed
-from supervisor.dashboard.live.stream import CHANGED_MOST, SPACING_MS, Rows
+from supervisor.dashboard.live import CHANGED_MOST, SPACING_MS, Rows, framed
 from supervisor.dashboard.public_api import Api
-from supervisor.domain.access.callers import LOCAL, Caller, Scope
+from supervisor.domain.callers import LOCAL, Caller, Scope
 from supervisor.domain.events import Event, EventKind
 from supervisor.services.access.tokens import TokenWish, create, revoke
 from supervisor.services.runs.submit import SubmitRequest, submit

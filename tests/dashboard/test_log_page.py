@@ -8,8 +8,8 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from supervisor.contract import runfiles
-from supervisor.dashboard.assets import OURS
-from supervisor.dashboard.shaping import log_view
+from supervisor.dashboard.pages import log as log_view
+from supervisor.dashboard.rendering import OURS
 from supervisor.domain.status import Status
 from supervisor.ports.objectstore import StoreUnavailable
 from supervisor.services.logs import logs

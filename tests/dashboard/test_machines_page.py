@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from supervisor.api.wire.deps import with_tokens
-from supervisor.domain.access.callers import LOCAL, Scope
-from supervisor.domain.machines.machine import Machine, MachineState
+from supervisor.domain.callers import LOCAL, Scope
+from supervisor.domain.machines import Machine, MachineState
 from supervisor.services.access.tokens import TokenWish, create
 from tests.dashboard.document import Element
 from tests.dashboard.looking import Looking

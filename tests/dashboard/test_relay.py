@@ -16,10 +16,10 @@ from starlette.types import Send
 from supervisor.api.wire.deps import with_tokens
 from supervisor.contract import runfiles
 from supervisor.contract.baton import Done
-from supervisor.dashboard import relay
+from supervisor.dashboard import public_api
 from supervisor.dashboard.app import mount
 from supervisor.dashboard.public_api import Api
-from supervisor.domain.access.callers import LOCAL, Scope
+from supervisor.domain.callers import LOCAL, Scope
 from supervisor.services.access.tokens import TokenWish, create
 from tests.api.listening import QUICK, serving
 from tests.dashboard.looking import Looking
@@ -70,7 +70,7 @@ def test_a_file_never_runs_here(bed: Bed, signed_in: Looking) -> None:
         assert answer.headers["content-type"] == "application/octet-stream"
         assert answer.headers["content-disposition"].startswith("attachment")
         assert answer.headers.get_list("content-security-policy") == [
-            relay.HEADERS["Content-Security-Policy"]
+            public_api.CAGE["Content-Security-Policy"]
         ]
         assert answer.headers.get_list("x-content-type-options") == ["nosniff"]
         assert answer.headers["cross-origin-resource-policy"] == "same-origin"
@@ -83,7 +83,7 @@ def test_every_answer_is_caged(bed: Bed, signed_in: Looking) -> None:
         answer = signed_in.get(path)
         assert "sandbox" in answer.headers["content-security-policy"]
         assert answer.headers["x-content-type-options"] == "nosniff"
-        assert answer.headers["content-type"].partition(";")[0] in relay.SHOWN
+        assert answer.headers["content-type"].partition(";")[0] in public_api.SHOWN
 
 
 def test_a_kind_of_answer_that_we_do_not_know_is_saved_and_not_shown(signed_in: Looking) -> None:
@@ -96,7 +96,7 @@ def test_a_kind_of_answer_that_we_do_not_know_is_saved_and_not_shown(signed_in: 
 
     scope = {"type": "http", "asgi": {}, "http_version": "1.1", "scheme": "http", "path": "/", "headers": []}
     request = Request({**scope, "method": "GET", "query_string": b""})
-    shown = relay.Relayed(Api(html, request, "t"), "/v1/new", request)
+    shown = public_api.Relayed(Api(html, request, "t"), "/v1/new", request)
 
     async def ask() -> httpx.Response:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(shown)) as client:

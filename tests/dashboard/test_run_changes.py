@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from supervisor.api.wire.deps import with_tokens
-from supervisor.domain.access.callers import LOCAL, Scope
+from supervisor.domain.callers import LOCAL, Scope
 from supervisor.domain.run import Outcome
 from supervisor.domain.status import Status
 from supervisor.services.access.tokens import TokenWish, create

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from supervisor.cli.runs import submit
 from supervisor.cli.runs.specfile import read_spec
-from supervisor.dashboard.shaping import spec_flags, spec_text
+from supervisor.dashboard.pages import spec as spec_flags
+from supervisor.dashboard.pages import spec as spec_text
 from supervisor.domain.attempt import Try
 from supervisor.domain.run import Run
 from supervisor.services.runs.policy import Spec

@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 import pytest
 
-from supervisor.dashboard.pages import many
-from supervisor.domain.access.callers import Caller, Scope
+from supervisor.dashboard.pages import run_change
+from supervisor.domain.callers import Caller, Scope
 from supervisor.domain.status import Status
 from supervisor.services.runs import many as service
 from tests.dashboard.document import Element, read
@@ -163,7 +163,7 @@ def test_what_takes_too_long_goes_on_by_a_button(
     fleet: Bed, looking: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(service, "MOST", 1)
-    monkeypatch.setattr(many, "WITHIN_S", -1.0)
+    monkeypatch.setattr(run_change, "WITHIN_S", -1.0)
     _, done = send(looking, "/ui/many/stop?all=true")
     assert done.one("h1").text == "1 run asked to stop"
     told = 1

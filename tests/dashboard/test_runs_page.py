@@ -12,7 +12,8 @@ import pytest
 from supervisor.api.wire.deps import with_tokens
 from supervisor.dashboard import rendering
 from supervisor.dashboard.public_api import Api
-from supervisor.domain.access.callers import LOCAL, Scope
+from supervisor.domain.callers import LOCAL, Scope
+from supervisor.domain.run import Money
 from supervisor.domain.status import Status
 from supervisor.services.access.tokens import TokenWish, create
 from tests.dashboard.document import Element
@@ -93,7 +94,7 @@ def test_an_unknown_price_is_a_lower_bound_and_who_must_act_is_marked(bed: Bed, 
     bed.submit("digits-7")
     run = bed.train("digits-7")
     assert run.attempt is not None
-    bed.change("digits-7", attempt=replace(run.attempt, price_usd_per_h=None), cost_usd=2.5)
+    bed.change("digits-7", attempt=replace(run.attempt, price_usd_per_h=None), money=Money(cost_usd=2.5))
     bed.submit("gpu-box")
     bed.train("gpu-box")
     bed.change("gpu-box", status=Status.AWAITING_TEARDOWN)

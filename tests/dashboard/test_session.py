@@ -9,7 +9,7 @@ import pytest
 from supervisor.api.wire.deps import with_tokens
 from supervisor.api.wire.door import LOOPBACK
 from supervisor.dashboard.rendering import is_ours
-from supervisor.domain.access.callers import LOCAL, Scope
+from supervisor.domain.callers import LOCAL, Scope
 from supervisor.services.access.tokens import TokenWish, create, revoke
 from tests.dashboard.document import read
 from tests.dashboard.looking import Looking

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.dashboard.drawing.sparkline import HEIGHT, WIDTH, spark
+from supervisor.dashboard.run_rows import HEIGHT, WIDTH, spark
 from supervisor.services.views import rfc3339
 
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from supervisor.api.wire.deps import with_tokens
-from supervisor.dashboard.assets import Assets
 from supervisor.dashboard.pages import system
-from supervisor.domain.access.callers import LOCAL, Scope
+from supervisor.dashboard.rendering import Assets
+from supervisor.domain.callers import LOCAL, Scope
 from supervisor.domain.findings import FAIL, Finding
 from supervisor.ports.store import StoreDown
 from supervisor.services.access.tokens import TokenWish, create
@@ -97,7 +97,7 @@ def test_a_test_of_the_alert_address_is_a_change_and_no_link(
         asked.append(got[-1])
         return {"worst": "ok", "checks": []}
 
-    monkeypatch.setattr("supervisor.api.routes.system.health.examine", examine)
+    monkeypatch.setattr("supervisor.api.routes.health.examine", examine)
     looking.page("/ui/system?doctor=1&alert_test=true")
     answer = looking.post("/ui/system/alert-test")
     assert (answer.status_code, asked) == (200, [False, True])

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor.dashboard.words import STATUS_LOOKS, with_code
+from supervisor.dashboard.words import with_code
 from supervisor.domain.status import Status
+from supervisor.wording.figures import STATUS_LOOKS
 
 
 @pytest.mark.parametrize(

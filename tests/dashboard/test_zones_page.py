@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor.dashboard.shaping import offers
+from supervisor.dashboard.pages import machines
 from supervisor.dashboard.words import price
-from supervisor.domain.machines.placement import ZoneRecord
+from supervisor.domain.machines import ZoneRecord
 from supervisor.wording.figures import DASH
 from tests.dashboard.document import Element
 from tests.dashboard.looking import Looking
@@ -93,11 +93,11 @@ def test_orders() -> None:
         offer("frozen", "f", price_usd_per_h=0.5),
     ]
     orders = {
-        name: "".join(one["zone"] for one in offers.choose(told, {"sort": name}).shown)
+        name: "".join(one["zone"] for one in machines.choose(told, {"sort": name}).shown)
         for name in ("", "price", "provider", "nonsense")
     }
     assert orders == {"": "edcbaf", "price": "fcdeba", "provider": "abcdef", "nonsense": "edcbaf"}
-    assert offers.look("frozen").text == "frozen"
+    assert machines.offer_look("frozen").text == "frozen"
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.api.app import create_app
 from supervisor.api.document.build import document
+from supervisor.api.server import create_app
 from supervisor.domain.status import Status
 from supervisor.ports.platform import PriceTold
 from tests.api.conformance import guarded

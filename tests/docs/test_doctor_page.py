@@ -19,6 +19,7 @@ FILES = (
     "providers/gce/doctor/access.py",
     "providers/gce/doctor/bucket.py",
     "wiring/surroundings.py",
+    "providers/local/settings.py",
     "storage/engine/folder_lock.py",
 )
 # A name is the first text of Finding, _one, _check, told or _told, or stands first in a pair of a list of checks.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from supervisor.domain.causes import Cause
 from supervisor.providers.gce.machines.records import TYPES
-from supervisor.settings import loading as settings
+from supervisor.wiring import settings as wired
 from tests.docs.test_pages_match_the_code import ROOT, page
 
 PAGE = page("docs/google-cloud.md")
@@ -47,7 +47,7 @@ def test_every_test_that_the_table_names_exists():
 
 def test_its_settings_and_causes_are_those_of_the_code():
     named = set(re.findall(r"`((?:gce|beat|silence|boot|gpu|public|secret|store)_[a-z_]+)`", PAGE))
-    assert named - set(settings.FIELDS) - {cause.value for cause in Cause} == set()
+    assert named - set(wired.load({}, {"HOME": "/h"}).flat) - {cause.value for cause in Cause} == set()
     ends = PAGE.partition("## How an end is called")[2].partition("## Beats")[0]
     causes = re.findall(r"^\| [^|]* \| `([a-z_]+)`", ends, re.MULTILINE)
     assert len(causes) > 10

@@ -9,7 +9,7 @@ import pytest
 
 from supervisor.cli.files import build_image
 from supervisor.providers.gce.doctor import permissions as product
-from supervisor.settings.loading import load
+from supervisor.wiring.settings import load
 from tests.cloud import rolefiles
 from tests.cloud.rolefiles import (
     BUILD,

@@ -10,7 +10,7 @@ import yaml
 
 from supervisor.telemetry import logs as telemetry
 from supervisor.telemetry import metrics as telemetry_metrics
-from supervisor.telemetry.counting import Series
+from supervisor.telemetry.metrics import Series
 from tests.docs.shown import sections
 from tests.docs.test_pages_match_the_code import page
 

@@ -48,3 +48,11 @@ def test_there_are_few_pages_and_the_first_one_is_short() -> None:
 def test_the_first_page_leads_to_every_other() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert [path.name for path in PAGES if f"(docs/{path.name})" not in readme] == []
+
+
+def test_each_design_has_a_number_of_its_own_and_says_it() -> None:
+    names = sorted(path.name for path in (ROOT / "docs" / "designs").glob("*.md"))
+    assert [name[:4] for name in names] == [f"{number:04}" for number in range(1, len(names) + 1)]
+    for name in names:
+        title = (ROOT / "docs" / "designs" / name).read_text(encoding="utf-8").partition("\n")[0]
+        assert title.startswith(f"# {name[:4]} \u2013 "), name

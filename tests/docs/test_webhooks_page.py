@@ -14,12 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.domain.announcements import KINDS
-from supervisor.lifecycle.retrying import PAUSES_S
+from supervisor.domain.events import KINDS
+from supervisor.lifecycle.events.delivering import PAUSES_S
 from supervisor.notifiers.guard import Guard
 from supervisor.notifiers.webhook import WebhookCourier
-from supervisor.ports.endpoints import Form
-from supervisor.ports.notifier import DeliveryFailed, Notification, Target
+from supervisor.ports.notifier import DeliveryFailed, Form, Notification, Target
 from supervisor.services.webhooks.webhooks import MOST
 from tests.waiting import wait_for
 

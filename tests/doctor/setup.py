@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from supervisor.settings import loading as settings_of
 from supervisor.storage.store import open_store
 from supervisor.wiring import bootstrap
+from supervisor.wiring import settings as wired
 from tests.acceptance.daemon import OF_WHO_TESTS
 from tests.cloud.cloud import BUCKET, PROJECT, Cloud
 from tests.cloud.compute_rig import FixedToken
@@ -42,7 +42,7 @@ class Setup:
     alert_answer: Response = field(default_factory=lambda: Response(200, {}))
 
     def report(self, deadline_s: float = 8.0, alert_test: bool = True) -> dict[str, Any]:
-        known = settings_of.load({"data_dir": str(self.folder)}, self.environ)
+        known = wired.load({"data_dir": str(self.folder)}, self.environ)
         return bootstrap.examine(known, alert_test, deadline_s)
 
     def troubles(self) -> dict[str, Line]:

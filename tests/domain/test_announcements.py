@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.domain.announcements import AWAITING, ENDS_THE_RUN, KINDS, Kind, announced
 from supervisor.domain.causes import Cause
-from supervisor.domain.events import Event, EventKind
+from supervisor.domain.events import AWAITING, ENDS_THE_RUN, KINDS, Event, EventKind, Kind, announced
 
 K, C = EventKind, Cause
 

@@ -26,7 +26,7 @@ from supervisor.contract.beat_telemetry import (
     size_bytes,
     to_json,
 )
-from supervisor.domain.machines.figures import NOTHING, figures_of
+from supervisor.domain.figures import NOTHING, figures_of
 from tests.benchmarks.machine_told import full
 from tests.domain.test_heartbeat import JSON, raw
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor.domain.machines.placement import alike, cell
+from supervisor.domain.machines import alike, cell
 
 HERE = cell("local", "0a1b2c", "file:///objects")
 

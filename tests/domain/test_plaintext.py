@@ -9,7 +9,7 @@ import jsonschema_rs
 import pytest
 from pydantic import BaseModel, StringConstraints, ValidationError
 
-from supervisor.domain.access.plaintext import HIDDEN, ONE_LINE, PROSE, visible
+from supervisor.domain.texts import HIDDEN, ONE_LINE, PROSE, visible
 
 CHARACTERS = [
     chr(code) for code in (*range(0x3000), 0xFEFF, *range(0xFFF0, 0x10000), *range(0xDFFF0, 0xE0090))

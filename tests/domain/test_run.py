@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 
 from supervisor.domain.attempt import Attempt, Pulse
-from supervisor.domain.machines.placement import Placement
+from supervisor.domain.machines import Placement
 from supervisor.domain.policies import Policy
 from supervisor.domain.run import Run, with_pulse
 from supervisor.domain.status import Status

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.domain.access import callers
-from supervisor.domain.access.callers import Scope, Token
+from supervisor.domain import callers
+from supervisor.domain.callers import Scope, Token
 
 SECRET, OTHER = "ab" * 32, "cd" * 32
 ANY = st.binary(min_size=32, max_size=32)

@@ -6,8 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from supervisor.notifiers.guard import NOT_PUBLIC
-from supervisor.ports.endpoints import Form
-from supervisor.ports.notifier import DeliveryFailed, Notification, Target
+from supervisor.ports.notifier import DeliveryFailed, Form, Notification, Target
 
 Answer = Callable[[Target, Sequence[Notification]], None]  # raises DeliveryFailed
 

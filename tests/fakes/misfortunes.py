@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines.machine import Machine, MachineRecord, MachineRef, MachineState
-from supervisor.domain.machines.placement import Offer
+from supervisor.domain.machines import Machine, MachineRecord, MachineRef, MachineState, Offer
 from supervisor.ports.provider import LaunchRequest, MachineMissing
 from tests.fakes.clock import FakeClock
 

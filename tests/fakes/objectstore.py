@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from supervisor.contract.stores.errors import check_key, check_metadata, check_page_size, check_prefix
+from supervisor.contract.stores.promise import check_key, check_metadata, check_page_size, check_prefix
 from supervisor.ports.objectstore import (
     ABSENT,
     MAX_PAGE,

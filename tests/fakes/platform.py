@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from supervisor.domain.findings import Finding
-from supervisor.domain.machines.machine import MachineRef
-from supervisor.domain.machines.placement import Offer, OfferKey, offer_key
+from supervisor.domain.machines import MachineRef, Offer, OfferKey, offer_key
 from supervisor.ports.platform import (
     Account,
     ConsolePart,

@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from supervisor.domain.machines.machine import (
+from supervisor.domain.machines import (
     LAUNCH_LABEL,
     RUN_LABEL,
     SUPERVISOR_LABEL,
@@ -28,9 +28,10 @@ from supervisor.domain.machines.machine import (
     MachineListing,
     MachineRef,
     MachineState,
+    Offer,
+    Placement,
+    Room,
 )
-from supervisor.domain.machines.placement import Offer, Placement
-from supervisor.domain.machines.room import Room
 from supervisor.ports.provider import (
     HeldByOurs,
     LaunchFailed,

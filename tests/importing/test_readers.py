@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.objectstores.plainfolder import PlainFolder
+from supervisor.objectstores.filesystem import PlainFolder
 from supervisor.objectstores.reading import open_objects
 from supervisor.ports.objectstore import ObjectMissing, StoreForbidden, StoreMissing
 from supervisor.services.migration import oldrun

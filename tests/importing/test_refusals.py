@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.domain.access.callers import LOCAL
+from supervisor.domain.callers import LOCAL
 from supervisor.domain.errors import (
     Forbidden,
     InvalidRequest,
@@ -18,7 +18,7 @@ from supervisor.domain.errors import (
     RunIdTaken,
     Unavailable,
 )
-from supervisor.domain.machines.machine import Machine, MachineListing, MachineState
+from supervisor.domain.machines import Machine, MachineListing, MachineState
 from supervisor.ports.objectstore import StoreForbidden, StoreMissing, StoreUnavailable
 from supervisor.ports.provider import ProviderUnavailable
 from supervisor.services.migration import oldrun

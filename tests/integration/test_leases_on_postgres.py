@@ -16,8 +16,8 @@ from supervisor.ports.store import Change, Lease
 from supervisor.reconciler import leader as module
 from supervisor.reconciler.leader import Leader
 from supervisor.reconciler.system_clock import SystemClock
-from supervisor.storage.rows import leases
-from supervisor.storage.rows.leases import LONGEST_S
+from supervisor.storage.rows import cells
+from supervisor.storage.rows.cells import LONGEST_S
 from supervisor.storage.store import SqlStore, open_store
 from tests.contracts.store_values import CELL, NOW, STARTED, a_run, insert, running
 from tests.waiting import wait_for
@@ -54,7 +54,7 @@ def test_a_write_under_way_ends_before_the_next_leader_begins(stores: tuple[SqlS
     assert mine is not None
     with ThreadPoolExecutor(1) as pool:
         with one.database.writing() as session:
-            assert leases.hold(session, mine)
+            assert cells.hold_lease(session, mine)
             taken = pool.submit(two.take_lease, CELL, "two", 60.0, 0.0)
             wait_for(lambda: _somebody_waits(one), 30, "the second one to wait for the row")
             assert not taken.done()

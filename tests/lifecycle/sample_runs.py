@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from supervisor.domain.attempt import Attempt, Pulse, Try
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines.placement import Placement
+from supervisor.domain.machines import Placement
 from supervisor.domain.policies import Policy
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status

@@ -11,7 +11,7 @@ from supervisor.contract.baton import Baton, Done, FileEntry, Holder, Next, Poin
 from supervisor.contract.heartbeat import Beat, Exit, Pruned
 from supervisor.domain.attempt import Attempt, Pulse, Retiring, Try
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines.machine import Machine, MachineRecord, MachineState
+from supervisor.domain.machines import Machine, MachineRecord, MachineState
 from supervisor.domain.observation import (
     NOT_READ,
     Absent,
@@ -20,11 +20,11 @@ from supervisor.domain.observation import (
     Pinned,
     Seen,
     Verification,
+    World,
 )
 from supervisor.domain.policies import Limits, Policy
-from supervisor.domain.run import Counters, Run, StopRequest
+from supervisor.domain.run import Counters, Image, Person, Run, StopRequest, Waiting
 from supervisor.domain.status import ACTIVE, TERMINAL, Status
-from supervisor.domain.world import World
 from tests.lifecycle.worlds import IMAGE, NOW, UNKNOWN, ZONES, offers, placement, worlds
 
 __all__ = ["IMAGE", "NOW", "UNKNOWN", "ZONES", "offers", "placement", "worlds"]
@@ -77,14 +77,18 @@ def runs(draw: st.DrawFn, statuses: frozenset[Status] | None = None) -> Run:
             user_failures=draw(st.integers(0, 2)),
             preempted_at=draw(st.sampled_from([(), (NOW - 90_000, NOW - 300, NOW - 200)])),
         ),
-        image_digest=draw(st.sampled_from(["", f"{IMAGE}@sha256:1111"])),
-        pinned_for=draw(st.sampled_from(["", IMAGE, "another/image"])),
+        image=Image(
+            digest=draw(st.sampled_from(["", f"{IMAGE}@sha256:1111"])),
+            pinned_for=draw(st.sampled_from(["", IMAGE, "another/image"])),
+        ),
         checkpoint_step=draw(steps),
         reported=draw(st.booleans()),
-        waiting_since=draw(st.sampled_from([None, NOW - 90_000, NOW - 10])),
+        waiting=Waiting(since=draw(st.sampled_from([None, NOW - 90_000, NOW - 10]))),
         avoid_zone=draw(st.sampled_from(["", *ZONES])),
         stop=_stop(draw, status),
-        needs_person=draw(st.sampled_from(["", "results differ"])) if status == Status.FINISHING else "",
+        person=Person(
+            why=draw(st.sampled_from(["", "results differ"])) if status == Status.FINISHING else ""
+        ),
     )
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from supervisor.contract.heartbeat import Exit
 from supervisor.domain.causes import Cause
 from supervisor.domain.run import Status
-from supervisor.wording.sentences.run import status_text
+from supervisor.wording.run import status_text
 from tests.lifecycle.sample_runs import NOW, attempt, ended, pulse, run_in
 
 NO_FOLDER = Exit(127, None, False, 0.0, "the working directory /x does not exist")

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.lifecycle.events import announcing
-from supervisor.lifecycle.events.announcing import MOST, Waiting, next_message
+from supervisor.lifecycle.events import delivering
+from supervisor.lifecycle.events.delivering import MOST, Waiting, next_message
 
 Chooser = Callable[[Sequence[Waiting], Sequence[float], float], Sequence[Waiting]]
 WAITS = st.lists(st.tuples(st.floats(0, 120), st.booleans()), max_size=120)
@@ -121,5 +121,5 @@ def test_the_promises_bite(broken: Chooser, promise: str) -> None:
 
 
 def test_without_gathering_forty_preemptions_are_a_flood(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(announcing, "PAUSE_S", 1.0)
+    monkeypatch.setattr(delivering, "PAUSE_S", 1.0)
     assert len(delivered(waits([(1.5 * n, False) for n in range(40)]))) > 3

@@ -9,12 +9,20 @@ import pytest
 from supervisor.contract.baton import Baton, Done
 from supervisor.domain.attempt import Retiring
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines.machine import Machine, MachineState
-from supervisor.domain.observation import NOT_READ, Absent, Observation, Seen, Unknown
+from supervisor.domain.machines import Machine, MachineState
+from supervisor.domain.observation import (
+    BEATS,
+    NOT_READ,
+    Absent,
+    Observation,
+    Seen,
+    Unknown,
+    World,
+    machines_in,
+)
 from supervisor.domain.policies import Knobs, Limits, Policy
 from supervisor.domain.run import Run, StopRequest
 from supervisor.domain.status import Status
-from supervisor.domain.world import BEATS, World, machines_in
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.decision import Decision
 from supervisor.lifecycle.ending.machines import UNANSWERED

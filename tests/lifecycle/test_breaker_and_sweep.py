@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.domain.machines.machine import Machine, MachineListing, MachineState
+from supervisor.domain.machines import Machine, MachineListing, MachineState
+from supervisor.lifecycle import sweeping
 from supervisor.lifecycle.offers.breaker import (
     AFTER_CLOSING_PER_TICK,
     WINDOW_S,
@@ -15,7 +16,6 @@ from supervisor.lifecycle.offers.breaker import (
     prove_fresh,
     threshold,
 )
-from supervisor.lifecycle.sweeping import sweep
 from tests.lifecycle.strategies import NOW
 
 
@@ -55,8 +55,8 @@ def machine(number: int, supervisor_id: str = "me", age_s: float | None = 3600.0
     return Machine(f"id-{number}", f"m-{number}", "z", MachineState.UP, supervisor_id, "r", "1.1.1", created)
 
 
-def plan(*machines: Machine, expected: tuple[str, ...] = ()) -> sweep.SweepPlan:
-    return sweep.plan(MachineListing(machines), "me", expected, NOW)
+def plan(*machines: Machine, expected: tuple[str, ...] = ()) -> sweeping.SweepPlan:
+    return sweeping.plan(MachineListing(machines), "me", expected, NOW)
 
 
 def test_a_machine_of_ours_that_serves_nobody_is_released() -> None:
@@ -70,8 +70,8 @@ def test_foreign_machines_are_counted_and_never_touched(stranger: str) -> None:
 
 
 def test_a_machine_younger_than_the_floor_is_left_alone() -> None:
-    assert plan(machine(1, age_s=sweep.AGE_FLOOR_S - 1)).release == ()
-    assert len(plan(machine(1, age_s=sweep.AGE_FLOOR_S)).release) == 1
+    assert plan(machine(1, age_s=sweeping.AGE_FLOOR_S - 1)).release == ()
+    assert len(plan(machine(1, age_s=sweeping.AGE_FLOOR_S)).release) == 1
     assert len(plan(machine(1, age_s=None)).release) == 1
 
 

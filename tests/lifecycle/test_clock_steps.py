@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from operator import attrgetter
 
 import pytest
 
 from supervisor.domain.attempt import Pulse, Retiring
-from supervisor.domain.machines.machine import MachineRef
+from supervisor.domain.machines import MachineRef
+from supervisor.domain.observation import World
 from supervisor.domain.policies import Knobs
-from supervisor.domain.spending import billed_h, training_s
+from supervisor.domain.run import Person, Waiting, billed_h, training_s
 from supervisor.domain.status import Status
-from supervisor.domain.world import World
-from supervisor.lifecycle.living.clock_steps import righted
+from supervisor.lifecycle.living.limits import righted
 from supervisor.lifecycle.living.liveness import reckoned
 from tests.lifecycle.sample_runs import NOW, H, attempt, run_in
 
@@ -21,17 +22,22 @@ KEPT = Retiring(MachineRef("gce", "us-east1-c", "m"), "1.4.1", NOW - 100, NOW + 
 
 
 def test_what_may_be_so_is_left_alone() -> None:
-    run = run_in(Status.WAITING, waiting_since=NOW, next_at=NOW + 1800, retiring=(KEPT,), kept_until=NOW + H)
+    run = run_in(
+        Status.WAITING, waiting=Waiting(since=NOW), next_at=NOW + 1800, retiring=(KEPT,), kept_until=NOW + H
+    )
     run = replace(run, policy=replace(run.policy, keep_s=H))
     assert righted(run, WORLD, NOW) is run
     assert righted(run, WORLD, NOW - 50) is run, "a replica's clock may be behind a little"
 
 
 @pytest.mark.parametrize(
-    "name", ["status_since", "waiting_since", "needs_person_at", "reminded_at", "down_since"]
+    "name", ["status_since", "waiting.since", "person.since", "person.reminded_at", "down_since"]
 )
 def test_a_start_ahead_of_now_counts_from_now(name: str) -> None:
-    assert getattr(righted(run_in(Status.WAITING, **{name: NOW + H}), WORLD, NOW), name) == NOW
+    group, _, inner = name.rpartition(".")
+    made = {"waiting": Waiting, "person": Person}
+    ahead = {group: made[group](**{inner: NOW + H})} if group else {name: NOW + H}
+    assert attrgetter(name)(righted(run_in(Status.WAITING, **ahead), WORLD, NOW)) == NOW
 
 
 def test_a_pause_longer_than_any_of_its_kind_is_over() -> None:

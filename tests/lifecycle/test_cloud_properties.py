@@ -8,14 +8,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from supervisor.domain.actions import Launch
-from supervisor.domain.machines.machine import MachineState
-from supervisor.domain.observation import Observation, Seen
+from supervisor.domain.machines import MachineState
+from supervisor.domain.observation import Observation, Seen, World
 from supervisor.domain.run import Run
 from supervisor.domain.status import PLACING, Status
-from supervisor.domain.world import World
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.decision import Decision
-from supervisor.lifecycle.offers.pinning import _asked
+from supervisor.lifecycle.offers.pinning import _question
 from tests.lifecycle.strategies import NOW, Situation
 from tests.lifecycle.test_decide_properties import Decide, check, fails, settle
 
@@ -82,7 +81,7 @@ def image_comes_first(rules: Decide, situation: Situation) -> None:
     run, obs, world = situation
     decision = settle(rules, run, obs, world)
     if run.policy.image and new_launches(run, decision):
-        assert decision.run.pinned_for == _asked(run), "a machine before its image was asked about"
+        assert decision.run.image.pinned_for == _question(run), "a machine before its image was asked about"
 
 
 def images_are_believed_in(run: Run, obs: Observation, world: World, now: float) -> Decision:

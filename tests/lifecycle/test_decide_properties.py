@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 
 from supervisor.domain.actions import CloseBaton, Finalise, Launch, Release
 from supervisor.domain.causes import Cause
-from supervisor.domain.observation import NOT_READ, Absent, Observation, Seen, Unknown
+from supervisor.domain.observation import NOT_READ, Absent, Observation, Seen, Unknown, World
 from supervisor.domain.run import Run, StopRequest
 from supervisor.domain.status import ACTIVE, TERMINAL, Status
-from supervisor.domain.world import World
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.decision import Decision
 from tests.lifecycle.strategies import NOW, UNKNOWN, situations
@@ -112,7 +111,7 @@ def less_knowledge_fewer_deeds(rules: Decide, situation: tuple[Run, Observation,
         run, replace(obs, machine=UNKNOWN, beat=UNKNOWN, baton=UNKNOWN, lookup=UNKNOWN), world, NOW
     )
     if run.live_attempt is not None and run.stop is None and ended_blind.run.live_attempt is None:
-        assert run.approval is not None or run.needs_person, "an attempt was ended without any reading"
+        assert run.approval is not None or run.person.why, "an attempt was ended without any reading"
 
 
 def unknown_is_absent(run: Run, obs: Observation, world: World, now: float) -> Decision:
@@ -187,7 +186,7 @@ def test_stop_wins_over_every_restart() -> None:
 
 def safe_teardown(rules: Decide, situation: tuple[Run, Observation, World]) -> None:
     run, obs, world = situation
-    run = replace(run, stop=None, approval=None, needs_person="")
+    run = replace(run, stop=None, approval=None, person=replace(run.person, why=""))
     decision = settle(rules, run, obs, world)
     if decision.run.status in (Status.COMPLETED, Status.PARTIAL, Status.AWAITING_TEARDOWN):
         assert isinstance(obs.verification, Seen)

@@ -15,11 +15,11 @@ from supervisor.domain.actions import KeepEvidence, VerifyResults
 from supervisor.domain.attempt import Retiring
 from supervisor.domain.causes import Cause
 from supervisor.domain.status import Status
+from supervisor.lifecycle.decide import with_evidence
 from supervisor.lifecycle.decision import Decision
-from supervisor.lifecycle.ending.keeping import with_evidence
 from supervisor.lifecycle.evidence import attempt_evidence as evidence
 from supervisor.lifecycle.evidence.attempt_evidence import Found, compose, encoded, final
-from supervisor.lifecycle.evidence.foreign_json import DEPTH, read_object
+from supervisor.lifecycle.evidence.facts import DEPTH, read_object
 from tests.lifecycle.sample_runs import attempt, ended, pulse, run_in
 
 END: dict[str, Any] = {"version": 1, "when": "end", "launch_id": "1.4.1", "log_tail": ["one", "two"]}

@@ -10,11 +10,10 @@ import pytest
 from supervisor.lifecycle.evidence.facts import (
     MAX_BYTES,
     PACKAGES_TOLD,
-    TEXT_CHARS,
-    as_text,
     differences,
     parse,
 )
+from supervisor.wording.figures import FACT_CHARS, fact_text
 
 
 def facts(packages: list[str] | None = None, **more: Any) -> dict[str, Any]:
@@ -109,4 +108,4 @@ def test_strange_values_are_told_and_never_raise() -> None:
     ]
     strange = facts(packages="no list", packages_sha256="x")  # type: ignore[arg-type]
     assert [row["fact"] for row in differences([(1, strange), (2, facts(["a==1"]))])] == ["packages"]
-    assert len(str(as_text("x" * 9999))) == TEXT_CHARS
+    assert len(str(fact_text("x" * 9999))) == FACT_CHARS

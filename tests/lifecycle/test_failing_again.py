@@ -9,15 +9,14 @@ import pytest
 from supervisor.contract.baton import Baton, Done, decode, encode
 from supervisor.contract.heartbeat import FINISHED, Beat, Exit
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines.machine import Machine, MachineState
-from supervisor.domain.observation import Absent, Observation, Seen, Verification
+from supervisor.domain.machines import Machine, MachineState
+from supervisor.domain.observation import Absent, Observation, Seen, Verification, World
 from supervisor.domain.policies import Knobs
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
-from supervisor.domain.world import World
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.ending.ending import End, end_attempt
-from supervisor.wording.sentences.run import status_text
+from supervisor.wording.run import status_text
 from tests.lifecycle.sample_runs import NOW, attempt, open_try, pulse, run_in
 
 WORLD = World(Knobs("the-supervisor"))

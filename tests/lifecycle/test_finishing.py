@@ -8,12 +8,11 @@ import pytest
 
 from supervisor.contract.baton import Baton, Done
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines.machine import Machine, MachineState
-from supervisor.domain.observation import Absent, Observation, Part, Seen, Unknown, Verification
+from supervisor.domain.machines import Machine, MachineState
+from supervisor.domain.observation import Absent, Observation, Part, Seen, Unknown, Verification, World
 from supervisor.domain.policies import Knobs
-from supervisor.domain.run import Run
+from supervisor.domain.run import Person, Run
 from supervisor.domain.status import Status
-from supervisor.domain.world import World
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.decision import Decision
 from supervisor.lifecycle.phases.finishing import _missing
@@ -53,17 +52,29 @@ def finishing(**fields: object) -> Run:
 @pytest.mark.parametrize("baton", [Baton("s", 1, done=DONE), Baton("s", 1)])
 def test_a_person_who_never_answers_ends_the_run_whatever_was_asked(baton: Baton) -> None:
     asked = look(finishing(status_since=NOW - 2 * H), Seen(baton)).run
-    assert (asked.status, asked.needs_person_at) == (Status.FINISHING, NOW)
-    assert asked.needs_person
-    waiting = look(finishing(needs_person=asked.needs_person, needs_person_at=NOW - 23 * H), Seen(baton))
+    assert (asked.status, asked.person.since) == (Status.FINISHING, NOW)
+    assert asked.person.why
+    waiting = look(
+        finishing(
+            person=Person(why=asked.person.why, since=NOW - 23 * H),
+        ),
+        Seen(baton),
+    )
     assert (waiting.run.status, waiting.check_after) == (Status.FINISHING, NOW + 1 * H)
-    over = look(finishing(needs_person=asked.needs_person, needs_person_at=NOW - 24 * H), Seen(baton)).run
+    over = look(
+        finishing(
+            person=Person(why=asked.person.why, since=NOW - 24 * H),
+        ),
+        Seen(baton),
+    ).run
     assert (over.status, over.cause) == (Status.FAILED, Cause.RESULTS_UNVERIFIED)
 
 
 def test_what_was_wrong_with_results_that_are_given_up_is_told_once() -> None:
     why = "results are not verified: verify of model.npz ended with exit code 1"
-    asked = finishing(needs_person=why, needs_person_at=NOW - 24 * H)
+    asked = finishing(
+        person=Person(why=why, since=NOW - 24 * H),
+    )
     over = look(asked, Seen(Baton("s", 1))).run
     assert over.detail == "verify of model.npz ended with exit code 1; nobody answered within 24 h"
 
@@ -79,7 +90,7 @@ def test_an_unreadable_baton_may_hold_done_so_a_lost_machine_ends_nothing(
 def test_a_record_that_cannot_be_read_is_not_called_gone() -> None:
     over = finishing(attempt=ended(Cause.ORPHANED, H), try_=None)
     assert look(over, AWAY).run == over
-    assert "record is gone" in look(over, Seen(Baton("s", 1))).run.needs_person
+    assert "record is gone" in look(over, Seen(Baton("s", 1))).run.person.why
 
 
 def test_a_look_that_brings_no_news_leaves_the_run_as_it_is() -> None:

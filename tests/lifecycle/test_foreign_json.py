@@ -8,7 +8,7 @@ import pytest
 
 from supervisor.lifecycle.evidence import attempt_evidence as evidence
 from supervisor.lifecycle.evidence import facts
-from supervisor.lifecycle.evidence.foreign_json import DEPTH, read_object
+from supervisor.lifecycle.evidence.facts import DEPTH, read_object
 
 ODD = [
     b"",

@@ -8,12 +8,11 @@ import pytest
 
 from supervisor.contract.baton import Baton, Holder, Pointer
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines.machine import Machine, MachineRecord, MachineState
-from supervisor.domain.observation import BATON, Absent, Observation, Seen, Unknown
+from supervisor.domain.machines import Machine, MachineRecord, MachineState
+from supervisor.domain.observation import BATON, BEATS, MACHINES, Absent, Observation, Seen, Unknown, World
 from supervisor.domain.policies import Knobs
 from supervisor.domain.run import Counters, Run
 from supervisor.domain.status import Status
-from supervisor.domain.world import BEATS, MACHINES, World
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.living.checkpoints import with_pointer
 from tests.lifecycle.sample_runs import NOW, attempt, ended, open_try, pulse, run_in

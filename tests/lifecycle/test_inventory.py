@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.domain.machines.machine import Machine, MachineListing, MachineState
-from supervisor.lifecycle.sweeping import sweep
-from supervisor.lifecycle.sweeping.inventory import Claim, Inventory, Use
+from supervisor.domain.machines import Machine, MachineListing, MachineState
+from supervisor.lifecycle import sweeping
+from supervisor.lifecycle.sweeping import Claim, Inventory, Use
 from tests.lifecycle.strategies import NOW
 
 CLAIMS = (
@@ -90,7 +90,7 @@ def test_a_person_never_has_more_released_than_the_sweep_would_but_for_its_brake
     machines: list[Machine],
 ) -> None:
     expected = {claim.machine_name for claim in CLAIMS}
-    plan = sweep.plan(MachineListing(tuple(machines)), "me", expected, NOW)
+    plan = sweeping.plan(MachineListing(tuple(machines)), "me", expected, NOW)
     inventory = Inventory("me", CLAIMS, {})
     due = [one for one in machines if inventory.judge(one, NOW).release]
     allowed = plan.release or plan.refused

@@ -17,13 +17,20 @@ from supervisor.contract.identifiers import machine_name
 from supervisor.domain.actions import Launch, Release
 from supervisor.domain.attempt import Attempt, Pulse, Retiring, Try
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines.machine import Machine, MachineRecord, MachineState
-from supervisor.domain.machines.placement import ZoneRecord, offer_key
-from supervisor.domain.observation import Absent, CreateFailed, Observation, Seen, Verification
+from supervisor.domain.machines import Machine, MachineRecord, MachineState, ZoneRecord, offer_key
+from supervisor.domain.observation import (
+    BEATS,
+    MACHINES,
+    Absent,
+    CreateFailed,
+    Observation,
+    Seen,
+    Verification,
+    World,
+)
 from supervisor.domain.policies import Knobs, Limits, Policy, ResultRule, StallLimits
-from supervisor.domain.run import Counters, Run, StopRequest
+from supervisor.domain.run import Counters, Person, Run, StopRequest, Waiting
 from supervisor.domain.status import Status
-from supervisor.domain.world import BEATS, MACHINES, World
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.decision import Decision
 from tests.lifecycle.strategies import NOW, offers, placement
@@ -130,7 +137,7 @@ def unfinished_case(**fields_: Any) -> Case:
 
 
 def waiting_case(**fields_: Any) -> Case:
-    told = {"attempt": None, "try_": None, "waiting_since": NOW - 1000, **fields_}
+    told = {"attempt": None, "try_": None, "waiting": Waiting(since=NOW - 1000), **fields_}
     return Case(Status.WAITING, **told).seeing(stop=Absent(), baton=Absent(), machine=Absent(), beat=Absent())
 
 
@@ -169,7 +176,7 @@ STALL: dict[str, tuple[Callable[[], Case], float, float, Callable[[Decision], bo
     "restore_s": (lambda: phase_case("restore"), 1999, 2000, ended(Cause.STALLED)),
     "checkpoint_s": (lambda: phase_case("checkpoint"), 1999, 2000, ended(Cause.STALLED)),
     "evaluation_s": (lambda: phase_case("evaluation"), 1999, 2000, ended(Cause.STALLED)),
-    "finishing_s": (unfinished_case, 4000, 4001, lambda decision: bool(decision.run.needs_person)),
+    "finishing_s": (unfinished_case, 4000, 4001, lambda decision: bool(decision.run.person.why)),
 }  # fmt: skip
 
 LIMITS: dict[str, tuple[Callable[[], Case], float, float, Callable[[Decision], bool]]] = {
@@ -211,7 +218,7 @@ KNOBS: dict[str, tuple[Callable[[], Case], Any, Any, Callable[[Decision], bool]]
         4000.0, 4001.0, lambda d: d.run.status == Status.COMPLETED,
     ),
     "unverified_limit_s": (
-        lambda: unfinished_case(needs_person="upload failed", needs_person_at=NOW - 500), 500.0, 501.0,
+        lambda: unfinished_case(person=Person(why="upload failed", since=NOW - 500), ), 500.0, 501.0,
         failed(Cause.RESULTS_UNVERIFIED),
     ),
 }  # fmt: skip

@@ -6,19 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from supervisor.domain.attempt import Retiring
+from supervisor.domain.attempt import Retiring, kept_step
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines.machine import Machine, MachineState
-from supervisor.domain.observation import Absent, Observation, Seen, Unknown
+from supervisor.domain.machines import Machine, MachineState
+from supervisor.domain.observation import Absent, Observation, Seen, Unknown, World
 from supervisor.domain.policies import Knobs
-from supervisor.domain.run import Counters
-from supervisor.domain.spending import run_cost_usd, run_on_demand_usd
+from supervisor.domain.run import Counters, Money, run_cost_usd, run_on_demand_usd
 from supervisor.domain.status import Status
-from supervisor.domain.world import World
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.ending.retiring import earlier, retire
 from supervisor.lifecycle.phases.beginning import begin_attempt
-from supervisor.wording.sentences.attempt import kept_step
 from tests.lifecycle.sample_runs import NOW, H, attempt, ended, open_try, run_in
 
 
@@ -26,7 +23,12 @@ def moved_on():
     """A preempted machine still has a minute to go while the next attempt begins elsewhere."""
     old = ended(Cause.PREEMPTED, H, gone_at=None, price_usd_per_h=3.6, on_demand_usd_per_h=7.2)
     leaving = Retiring(old.ref, old.launch_id, NOW, NOW + 60)
-    run = run_in(Status.LAUNCHING, attempt=old, retiring=(leaving,), cost_usd=3.6, on_demand_usd=7.2)
+    run = run_in(
+        Status.LAUNCHING,
+        attempt=old,
+        retiring=(leaving,),
+        money=Money(cost_usd=3.6, on_demand_usd=7.2),
+    )
     return begin_attempt(run, open_try(attempt_number=5), "m5", NOW + 10), old
 
 
@@ -43,8 +45,8 @@ def test_an_earlier_machine_bills_until_it_is_known_gone():
     assert retired.parted == (replace(old, gone_at=NOW + 100),)
     assert retired.run.attempt == run.attempt
     assert retired.run.retiring == ()
-    assert retired.run.cost_usd == pytest.approx(3.7)
-    assert retired.run.on_demand_usd == pytest.approx(7.4)
+    assert retired.run.money.cost_usd == pytest.approx(3.7)
+    assert retired.run.money.on_demand_usd == pytest.approx(7.4)
 
 
 def test_the_cost_of_a_run_goes_on_with_its_machines_and_does_not_leap_when_they_are_gone():
@@ -56,7 +58,7 @@ def test_the_cost_of_a_run_goes_on_with_its_machines_and_does_not_leap_when_they
     assert run_on_demand_usd(run, NOW + 100) == pytest.approx(7.4)
     retired = retire(run, Observation(retiring=(Absent(),)), NOW + 100).run
     assert run_cost_usd(retired, NOW + 100) == run_cost_usd(retired, NOW + 9000) == pytest.approx(3.7)
-    own = run_in(Status.AWAITING_TEARDOWN, attempt=old, retiring=run.retiring, cost_usd=3.6)
+    own = run_in(Status.AWAITING_TEARDOWN, attempt=old, retiring=run.retiring, money=Money(cost_usd=3.6))
     assert run_cost_usd(own, NOW + H) == pytest.approx(7.2)
     stopped = replace(own, attempt=replace(old, stopped_at=NOW + 10))
     assert run_cost_usd(stopped, NOW + H) == pytest.approx(3.6)

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines.placement import Offer, ZoneRecord, offer_key
+from supervisor.domain.machines import Offer, ZoneRecord, offer_key
+from supervisor.domain.observation import World
 from supervisor.domain.policies import Knobs, Policy
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
-from supervisor.domain.world import World
 from supervisor.lifecycle.offers import choosing as placement
 from supervisor.lifecycle.offers.choosing import NoOffer, after_failure, choose, why
 from tests.lifecycle.strategies import NOW, ZONES, offers, runs

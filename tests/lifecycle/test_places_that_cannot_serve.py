@@ -8,18 +8,18 @@ import pytest
 
 from supervisor.contract.beat_telemetry import Gpus, Telemetry, encode
 from supervisor.contract.heartbeat import FINISHED, Beat, Exit
-from supervisor.domain.announcements import announced
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines.placement import Offer, Placement
+from supervisor.domain.events import announced
+from supervisor.domain.machines import Offer, Placement
+from supervisor.domain.observation import World
 from supervisor.domain.policies import Knobs, Policy
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
-from supervisor.domain.world import World
 from supervisor.lifecycle.ending.ending import End, end_attempt
 from supervisor.lifecycle.ending.exits import end_of
 from supervisor.lifecycle.offers.choosing import NoOffer, choose, queue
 from supervisor.lifecycle.phases.placing import wait
-from supervisor.wording.sentences.run import status_text
+from supervisor.wording.run import status_text
 from tests.lifecycle.sample_runs import NOW, attempt, run_in
 
 SHAPES, ZONES = ("l4", "t4"), ("a", "b")

@@ -6,12 +6,11 @@ from dataclasses import replace
 
 from supervisor.domain.actions import Launch
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines.placement import OfferKey, ZoneRecord, offer_key
-from supervisor.domain.observation import Absent, Observation
+from supervisor.domain.machines import OfferKey, ZoneRecord, offer_key
+from supervisor.domain.observation import Absent, Observation, World
 from supervisor.domain.policies import Knobs, Policy
-from supervisor.domain.run import Run
+from supervisor.domain.run import Run, Waiting
 from supervisor.domain.status import Status
-from supervisor.domain.world import World
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.decision import Decision
 from supervisor.lifecycle.phases.probing import HELD_S, PROBES, paced
@@ -27,7 +26,7 @@ READ = Observation(stop=Absent(), baton=Absent())
 def waiting(key: int) -> Run:
     return run_in(
         Status.WAITING, key=key, run_id=f"run-{key}", provider="local", policy=Policy(), cause=Cause.NO_CAPACITY,
-        waiting_since=NOW - 600, next_at=NOW - 1,
+        waiting=Waiting(since=NOW - 600), next_at=NOW - 1,
     )  # fmt: skip
 
 

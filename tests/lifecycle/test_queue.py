@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from hypothesis import given, settings
 
-from supervisor.domain.machines.placement import Offer, ZoneRecord, offer_key
+from supervisor.domain.machines import Offer, ZoneRecord, offer_key
+from supervisor.domain.observation import World
 from supervisor.domain.run import Run
-from supervisor.domain.world import World
 from supervisor.lifecycle.offers.choosing import choose, ladder, queue
 from tests.lifecycle.strategies import NOW
 from tests.lifecycle.test_placement import choices

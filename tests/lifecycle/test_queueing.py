@@ -8,18 +8,16 @@ from dataclasses import replace
 
 from supervisor.domain.actions import Launch
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines.placement import ZoneRecord, offer_key
-from supervisor.domain.machines.room import Room
-from supervisor.domain.observation import NOT_READ, Absent, CreateFailed, Observation, Seen
+from supervisor.domain.machines import Room, ZoneRecord, offer_key
+from supervisor.domain.observation import NOT_READ, Absent, CreateFailed, Observation, Seen, World
 from supervisor.domain.policies import Knobs, Limits, Policy
-from supervisor.domain.run import Refusal, Run
+from supervisor.domain.run import Refusal, Run, Waiting
 from supervisor.domain.status import Status
-from supervisor.domain.world import World
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.decision import Decision
 from supervisor.lifecycle.ending.ending import End, end_attempt
 from supervisor.lifecycle.offers.queueing import with_turns
-from supervisor.wording.sentences.run import next_action, status_text
+from supervisor.wording.run import next_action, status_text
 from tests.lifecycle.sample_runs import NOW, attempt, run_in
 from tests.lifecycle.worlds import ZONES, offers
 
@@ -137,7 +135,7 @@ def test_a_full_computer_teaches_nothing_of_its_zones() -> None:
 
 
 def test_a_wait_in_line_has_no_limit_and_a_stock_out_after_it_has_its_whole_limit() -> None:
-    long_ago = {"cause": Cause.QUEUED, "waiting_since": NOW - 90_000, "status": Status.WAITING}
+    long_ago = {"cause": Cause.QUEUED, "waiting": Waiting(since=NOW - 90_000), "status": Status.WAITING}
     run = pending(1, policy=Policy(limits=Limits(wait_for_capacity_s=3600.0)))
     run = replace(run, **long_ago)  # type: ignore[arg-type]
     assert decided([run], Room(machines=0))[0].run.status == Status.WAITING
@@ -146,7 +144,7 @@ def test_a_wait_in_line_has_no_limit_and_a_stock_out_after_it_has_its_whole_limi
         for o in offers(("small", "big"))
     }
     out = decided([run], Room(machines=1), zones=none_left)[0].run
-    assert (out.cause, out.waiting_since, out.next_at) == (Cause.NO_CAPACITY, NOW, NOW + 100)
+    assert (out.cause, out.waiting.since, out.next_at) == (Cause.NO_CAPACITY, NOW, NOW + 100)
 
 
 def test_turns_in_line_between_stock_outs_do_not_begin_the_limit_of_the_wait_anew() -> None:
@@ -172,10 +170,14 @@ def test_turns_in_line_between_stock_outs_do_not_begin_the_limit_of_the_wait_ane
 
 
 def test_what_was_asked_of_the_platform_after_a_turn_in_line_counts_to_the_limit_of_the_wait() -> None:
-    queued = {"cause": Cause.QUEUED, "waiting_since": NOW - 9000, "waited_s": 50.0, "status": Status.WAITING}
+    queued = {
+        "cause": Cause.QUEUED,
+        "waiting": Waiting(since=NOW - 9000, before_s=50.0),
+        "status": Status.WAITING,
+    }
     run = replace(pending(1), **queued)  # type: ignore[arg-type]
     asking = decided([run], Room(machines=1))[0].run
-    assert (asking.status, asking.waiting_since, asking.cause) == (Status.LAUNCHING, NOW - 50.0, None)
+    assert (asking.status, asking.waiting.since, asking.cause) == (Status.LAUNCHING, NOW - 50.0, None)
 
 
 def test_a_recovering_run_looks_first_whether_its_work_is_done() -> None:

@@ -8,11 +8,10 @@ import pytest
 
 from supervisor.domain.actions import Launch
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines.placement import Offer
-from supervisor.domain.observation import Absent, CreateFailed, Observation, Seen
+from supervisor.domain.machines import Offer
+from supervisor.domain.observation import Absent, CreateFailed, Observation, Seen, World
 from supervisor.domain.policies import Knobs
 from supervisor.domain.status import Status
-from supervisor.domain.world import World
 from supervisor.lifecycle.decide import decide
 from tests.lifecycle.sample_runs import NOW, open_try, run_in
 

@@ -6,12 +6,11 @@ from dataclasses import replace
 
 from supervisor.contract.heartbeat import Beat
 from supervisor.domain.events import EventKind
-from supervisor.domain.machines.machine import Machine, MachineState
-from supervisor.domain.observation import Observation, Seen
+from supervisor.domain.machines import Machine, MachineState
+from supervisor.domain.observation import BEATS, MACHINES, Observation, Seen, World
 from supervisor.domain.policies import Knobs
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
-from supervisor.domain.world import BEATS, MACHINES, World
 from supervisor.lifecycle.decide import decide
 from tests.lifecycle.sample_runs import NOW, attempt, open_try, run_in
 

@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 
 from supervisor.contract.heartbeat import MAX_PRUNED, Beat, Exit, Pruned
 from supervisor.domain.events import Event, EventKind
-from supervisor.domain.machines.machine import Machine, MachineState
-from supervisor.domain.observation import BATON, Observation, Seen
+from supervisor.domain.machines import Machine, MachineState
+from supervisor.domain.observation import BATON, BEATS, MACHINES, Observation, Seen, World
 from supervisor.domain.policies import Knobs
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
-from supervisor.domain.world import BEATS, MACHINES, World
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.living.checkpoints import PAUSE_S
 from tests.lifecycle.sample_runs import NOW, attempt, open_try, run_in

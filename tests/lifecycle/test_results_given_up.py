@@ -9,9 +9,9 @@ from supervisor.contract.heartbeat import Beat
 from supervisor.domain.attempt import Attempt, Retiring
 from supervisor.domain.causes import Cause
 from supervisor.domain.events import EventKind
-from supervisor.domain.machines.machine import Machine, MachineState
+from supervisor.domain.machines import Machine, MachineState
 from supervisor.domain.observation import Absent, Observation, Seen, Unknown
-from supervisor.domain.run import StopRequest
+from supervisor.domain.run import Person, StopRequest
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.living.checkpoints import begun_from_nothing
@@ -24,8 +24,8 @@ STOP = StopRequest("ann", NOW)
 
 
 def test_a_stop_of_unverified_results_says_what_is_lost() -> None:
-    stopping = look(finishing(stop=STOP, needs_person="asked"), Seen(Baton("s", 1, done=DONE))).run
-    assert (stopping.status, stopping.needs_person) == (Status.STOPPING, "")
+    stopping = look(finishing(stop=STOP, person=Person(why="asked")), Seen(Baton("s", 1, done=DONE))).run
+    assert (stopping.status, stopping.person.why) == (Status.STOPPING, "")
     assert stopping.detail.startswith("results not verified: a.txt is missing")
     held = look(stopping, Seen(Baton("s", 1, done=DONE))).run
     assert held.status == Status.STOPPING  # the work is not called done a second time
@@ -38,10 +38,10 @@ def test_a_stop_of_unverified_results_says_what_is_lost() -> None:
 def test_a_torn_baton_asks_a_person_once_and_is_forgotten_when_mended() -> None:
     asked = look(finishing(), TORN)
     assert [event.kind for event in asked.events] == [EventKind.NEEDS_PERSON]
-    assert "put back an earlier version of runs/digits-7/baton.json" in asked.run.needs_person
+    assert "put back an earlier version of runs/digits-7/baton.json" in asked.run.person.why
     assert look(asked.run, TORN).events == ()
     mended = look(asked.run, Seen(Baton("s", 1))).run
-    assert (mended.needs_person, mended.needs_person_at, mended.hold) == ("", None, "")
+    assert (mended.person.why, mended.person.since, mended.hold) == ("", None, "")
 
 
 def test_a_torn_baton_does_not_hold_up_a_stop() -> None:
@@ -53,14 +53,14 @@ def test_a_torn_baton_does_not_hold_up_a_stop() -> None:
 
 
 def test_a_deleted_baton_is_named_at_once_and_a_stop_still_ends() -> None:
-    assert look(finishing(), Absent()).run.needs_person == "the baton of this run is gone from the store"
+    assert look(finishing(), Absent()).run.person.why == "the baton of this run is gone from the store"
     late = run_in(Status.STOPPING, attempt=attempt(), stop=STOP, status_since=NOW - H)
     assert look(late, Absent()).run.live_attempt is None
 
 
 def test_the_last_word_of_a_slow_upload_is_shown() -> None:
     slow = finishing(status_since=NOW - 2 * H, pulse=pulse("finishing", message="uploading 3 of 9"))
-    assert "last word: uploading 3 of 9" in look(slow, Seen(Baton("s", 1))).run.needs_person
+    assert "last word: uploading 3 of 9" in look(slow, Seen(Baton("s", 1))).run.person.why
 
 
 def test_a_machine_is_named_as_soon_as_the_listing_names_it() -> None:

@@ -13,11 +13,11 @@ import pytest
 from supervisor.contract.beat_telemetry import Gpus, Telemetry, encode
 from supervisor.domain.attempt import Attempt, Retiring
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines.machine import MachineRef
+from supervisor.domain.machines import MachineRef
 from supervisor.domain.policies import Limits, Policy
-from supervisor.domain.run import Counters, Run
+from supervisor.domain.run import Counters, Run, Waiting
 from supervisor.domain.status import Status
-from supervisor.wording.sentences.run import next_action, status_text
+from supervisor.wording.run import next_action, status_text
 from tests.lifecycle.sample_runs import (
     MIN,
     NOW,
@@ -53,7 +53,7 @@ def waiting(cause: Cause, detail: str = "", **fields: object) -> Run:
         zones=ZONES, shapes=("g2-standard-8",), limits=Limits(wait_for_capacity_s=11 * H + 50 * MIN)
     )
     run = run_in(
-        Status.WAITING, cause=cause, detail=detail, policy=policy, waiting_since=since, next_at=NOW + 200,
+        Status.WAITING, cause=cause, detail=detail, policy=policy, waiting=Waiting(since=since), next_at=NOW + 200,
         try_=failed_try(cause, 6), attempt=None,
     )  # fmt: skip
     return replace(run, **fields)

@@ -14,14 +14,14 @@ from supervisor.contract.beat_telemetry import Gpus, Telemetry, encode
 from supervisor.contract.heartbeat import PHASES, Exit
 from supervisor.domain.attempt import Attempt, Pulse, Retiring, Try
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines.placement import Placement
+from supervisor.domain.machines import Placement
 from supervisor.domain.policies import Limits, Policy
-from supervisor.domain.run import Counters, Outcome, Run, StopRequest
+from supervisor.domain.run import Counters, Money, Outcome, Person, Run, StopRequest, Waiting
 from supervisor.domain.status import Status
+from supervisor.wording import attempt as sentences_attempt
 from supervisor.wording import figures
-from supervisor.wording.sentences import attempt as sentences_attempt
-from supervisor.wording.sentences import run as sentences
-from supervisor.wording.sentences.run import next_action, status_text
+from supervisor.wording import run as sentences
+from supervisor.wording.run import next_action, status_text
 
 NOW = 1_763_726_400.0
 # Words of platforms and programs: any length, line breaks, quotes, but not the word the test looks for.
@@ -63,12 +63,13 @@ runs = st.builds(
     hold=words, next_at=st.none() | times, try_=st.none() | tries, attempt=st.none() | attempts,
     pulse=st.none() | pulses, retiring=st.lists(retiring, max_size=2).map(tuple),
     counters=st.builds(Counters, st.integers(0, 99), st.integers(0, 99), st.integers(0, 99)),
-    checkpoint_step=maybe_step, reported=st.booleans(), waiting_since=st.none() | times, avoid_zone=st.just("") | names,
+    checkpoint_step=maybe_step, reported=st.booleans(), waiting=st.builds(Waiting, st.none() | times),
+    avoid_zone=st.just("") | names,
     stop=st.none() | st.builds(StopRequest, words, times, st.sampled_from(Cause), st.sampled_from(["api", "marker"])),
     outcome=st.none() | st.builds(Outcome, st.just("0"), st.integers(0, 9), st.integers(0, 10**15), times, maybe_step,
                                   st.lists(words, max_size=3).map(tuple)),
-    needs_person=words, kept_until=st.none() | times, cost_usd=st.floats(0, 1e6), on_demand_usd=st.floats(0, 1e6),
-    cost_known=st.booleans(),
+    person=st.builds(Person, words), kept_until=st.none() | times,
+    money=st.builds(Money, st.floats(0, 1e6), st.floats(0, 1e6), st.booleans()),
 )  # fmt: skip
 
 
@@ -94,7 +95,7 @@ def test_any_run_has_a_whole_sentence_and_a_next_action(run: Run, live_age_s: fl
 @given(run=runs)
 @settings(max_examples=150, deadline=None)
 def test_what_a_person_must_do_is_never_cut_off(run: Run):
-    needy = replace(run, needs_person="x" * 130, hold="y" * 100)
+    needy = replace(run, person=replace(run.person, why="x" * 130), hold="y" * 100)
     text = status_text(needy, NOW)
     assert ("x" * 130 in text) is not run.terminal
     assert ("y" * 100 in text) is not run.terminal

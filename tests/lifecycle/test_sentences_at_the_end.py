@@ -13,10 +13,10 @@ import pytest
 from supervisor.contract.heartbeat import Exit
 from supervisor.domain.attempt import Retiring
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines.machine import MachineRef
-from supervisor.domain.run import Approval, Counters, Outcome, StopRequest
+from supervisor.domain.machines import MachineRef
+from supervisor.domain.run import Approval, Counters, Money, Outcome, Person, StopRequest
 from supervisor.domain.status import Status
-from supervisor.wording.sentences.run import next_action, status_text
+from supervisor.wording.run import next_action, status_text
 from tests.lifecycle.sample_runs import (
     MIN,
     NOW,
@@ -99,20 +99,22 @@ def test_finishing_says_what_is_awaited():
 
 def test_a_person_who_has_given_the_results_up_is_not_asked_again():
     given_up = Approval("ops", NOW, "m-1", "none", accept_loss="of no use")
-    run = run_in(Status.FINISHING, attempt=attempt(), needs_person="2 of 3 files differ", approval=given_up)
+    run = run_in(
+        Status.FINISHING, attempt=attempt(), person=Person(why="2 of 3 files differ"), approval=given_up
+    )
     assert status_text(run, NOW) == (
         "ops has given the results up; the machine bills $0.50/h. Next: failed on the coming tick."
     )
 
 
 def test_what_is_cut_off_ends_in_its_dots_alone():
-    text = status_text(run_in(Status.FINISHING, attempt=attempt(), needs_person="x" * 200), NOW)
+    text = status_text(run_in(Status.FINISHING, attempt=attempt(), person=Person(why="x" * 200)), NOW)
     assert text.endswith("xx…")
 
 
 def test_finishing_that_needs_a_person_says_so_and_what_it_costs():
     run = run_in(
-        Status.FINISHING, attempt=attempt(), needs_person="2 of 3 result files differ from the manifest"
+        Status.FINISHING, attempt=attempt(), person=Person(why="2 of 3 result files differ from the manifest")
     )
     text = status_text(run, NOW)
     assert "the machine bills $0.50/h" in text
@@ -123,7 +125,8 @@ def test_finishing_that_needs_a_person_says_so_and_what_it_costs():
 
 def test_completed_sums_up():
     run = run_in(
-        Status.COMPLETED, generation_at=NOW - 9 * H - 41 * MIN, status_since=NOW, cost_usd=6.12, on_demand_usd=18.4,
+        Status.COMPLETED, generation_at=NOW - 9 * H - 41 * MIN, status_since=NOW,
+        money=Money(cost_usd=6.12, on_demand_usd=18.4),
         counters=Counters(attempts=4, preemptions=3), attempt=ended(Cause.FINISHED, 60),
         outcome=Outcome("0" * 64, 3, 1, NOW, 50000),
     )  # fmt: skip
@@ -137,7 +140,11 @@ def test_completed_sums_up():
 def test_partial_lists_what_is_missing_and_offers_a_resume():
     outcome = Outcome("0" * 64, 3, 1, NOW, 50000, missing=("metrics.json (0 of 1)", "step 40 of 50"))
     run = run_in(
-        Status.PARTIAL, outcome=outcome, counters=Counters(attempts=1), cost_known=False, status_since=NOW
+        Status.PARTIAL,
+        outcome=outcome,
+        counters=Counters(attempts=1),
+        money=Money(all_known=False),
+        status_since=NOW,
     )
     assert status_text(run, NOW) == (
         "Finished after 4 s (1 attempt), all uploads verified, but missing: metrics.json (0 of 1), step 40 of 50. "
@@ -147,7 +154,7 @@ def test_partial_lists_what_is_missing_and_offers_a_resume():
 
 def test_failed_with_an_error_of_the_command_quotes_its_last_words():
     end = ended(Cause.USER_ERROR, 60, exit=Exit(1, None, False, 40.0, "KeyError: 'loss'"))
-    run = run_in(Status.FAILED, cause=Cause.USER_ERROR, attempt=end, cost_usd=0.07)
+    run = run_in(Status.FAILED, cause=Cause.USER_ERROR, attempt=end, money=Money(cost_usd=0.07))
     assert status_text(run, NOW) == (
         "The command exited with code 1 after 40 s: `KeyError: 'loss'`. "
         "Not tried again: the same code would fail again. Last checkpoint: none. Cost $0.07. "
@@ -197,7 +204,10 @@ def test_failed_without_progress_names_the_checkpoint_and_the_cause():
 def test_stopped_by_a_marker():
     at = datetime(2025, 11, 21, 3, 12, tzinfo=UTC).timestamp()
     run = run_in(
-        Status.STOPPED, stop=StopRequest("marker", at, source="marker"), checkpoint_step=8400, cost_usd=0.004
+        Status.STOPPED,
+        stop=StopRequest("marker", at, source="marker"),
+        checkpoint_step=8400,
+        money=Money(cost_usd=0.004),
     )
     assert status_text(run, NOW) == (
         "Stopped by a .stop marker at 03:12 UTC. Cost <$0.01. "

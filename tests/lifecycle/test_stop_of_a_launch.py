@@ -8,15 +8,13 @@ from dataclasses import replace
 import pytest
 
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines.machine import Machine, MachineState
-from supervisor.domain.machines.placement import offer_key
-from supervisor.domain.observation import NOT_READ, Absent, CreateFailed, Observation, Seen
+from supervisor.domain.machines import Machine, MachineState, offer_key
+from supervisor.domain.observation import NOT_READ, Absent, CreateFailed, Observation, Seen, World
 from supervisor.domain.policies import Knobs
 from supervisor.domain.run import StopRequest
 from supervisor.domain.status import Status
-from supervisor.domain.world import World
 from supervisor.lifecycle.decide import decide
-from supervisor.wording.sentences.run import status_text
+from supervisor.wording.run import status_text
 from tests.lifecycle.sample_runs import NOW, open_try, run_in
 
 WORLD = World(Knobs("the-supervisor"))

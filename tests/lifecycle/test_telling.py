@@ -9,16 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.contract.beat_telemetry import Disk, Telemetry, encode
-from supervisor.domain.announcements import announced
 from supervisor.domain.causes import Cause
-from supervisor.domain.events import Event, EventKind
-from supervisor.domain.machines.figures import disks_of, disks_told, roomy, share_pct
+from supervisor.domain.events import Event, EventKind, announced
+from supervisor.domain.figures import disks_of, disks_told, roomy, share_pct
 from supervisor.domain.policies import Limits, Policy
-from supervisor.domain.run import Run, StopRequest
+from supervisor.domain.run import Person, Run, StopRequest
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decision import Decision, tell
 from supervisor.lifecycle.events.telling import next_reminder_at, with_telling
-from supervisor.wording.sentences.run import status_text
+from supervisor.wording.run import status_text
 from tests.lifecycle.sample_runs import NOW, H, attempt, pulse, run_in
 
 KINDS = EventKind
@@ -35,7 +34,7 @@ def spending(cost: float, **fields: object) -> Run:
     return run_in(
         Status.RUNNING,
         attempt=live,
-        **{"policy": Policy(limits=Limits(budget_usd=10.0)), "budget_from_usd": 0.0, **fields},
+        **{"policy": Policy(limits=Limits(budget_usd=10.0)), **fields},
     )
 
 
@@ -158,7 +157,7 @@ def test_a_disk_without_room_for_a_checkpoint_is_told_whatever_its_share(
 def unverified(**fields: object) -> Run:
     return run_in(
         Status.FINISHING,
-        **{"attempt": attempt(), "needs_person": "upload failed", "needs_person_at": NOW - 901, **fields},
+        **{"attempt": attempt(), "person": Person(why="upload failed", since=NOW - 901), **fields},
     )
 
 
@@ -174,8 +173,13 @@ def test_a_machine_that_waits_is_reminded_of_with_its_sum() -> None:
     [
         unverified(attempt=attempt(price_usd_per_h=0.0)),
         unverified(attempt=None),
-        unverified(needs_person="", needs_person_at=None),
-        run_in(Status.WAITING, needs_person="the baton is torn", needs_person_at=NOW - 7200),
+        unverified(
+            person=Person(why="", since=None),
+        ),
+        run_in(
+            Status.WAITING,
+            person=Person(why="the baton is torn", since=NOW - 7200),
+        ),
     ],
 )
 def test_where_nothing_is_billed_nobody_is_reminded(run: Run) -> None:

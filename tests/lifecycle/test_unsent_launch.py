@@ -7,11 +7,10 @@ import pytest
 from supervisor.contract.baton import Baton, Next
 from supervisor.domain.actions import Launch
 from supervisor.domain.causes import Cause
-from supervisor.domain.observation import Absent, Observation, Part, Seen, Unknown
+from supervisor.domain.observation import Absent, Observation, Part, Seen, Unknown, World
 from supervisor.domain.policies import Knobs
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
-from supervisor.domain.world import World
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.decision import Decision
 from tests.lifecycle.sample_runs import NOW, open_try, run_in

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from supervisor.contract.heartbeat import Beat
 from supervisor.domain.attempt import Attempt
-from supervisor.domain.machines.machine import Machine, MachineState
-from supervisor.domain.observation import Absent, Observation, Seen
+from supervisor.domain.machines import Machine, MachineState
+from supervisor.domain.observation import BEATS, Absent, Observation, Seen, World
 from supervisor.domain.policies import Knobs
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
-from supervisor.domain.world import BEATS, World
 from supervisor.lifecycle.decide import decide
 from supervisor.storage.rows.rows import attempt_doc, read_attempt
 from tests.lifecycle.sample_runs import NOW, attempt, open_try, run_in

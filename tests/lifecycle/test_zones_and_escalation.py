@@ -7,12 +7,11 @@ from dataclasses import replace
 import pytest
 
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines.placement import Offer, Placement, ZoneRecord, offer_key
-from supervisor.domain.observation import CreateFailed
+from supervisor.domain.machines import Offer, Placement, ZoneRecord, offer_key
+from supervisor.domain.observation import CreateFailed, World
 from supervisor.domain.policies import Knobs, Limits, Policy
 from supervisor.domain.run import Counters, Run
 from supervisor.domain.status import Status
-from supervisor.domain.world import World
 from supervisor.lifecycle.offers import choosing
 from supervisor.lifecycle.offers.choosing import (
     LOST_KEPT,

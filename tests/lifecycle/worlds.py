@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from supervisor.domain.machines.placement import Offer, Placement, ZoneRecord, offer_key
-from supervisor.domain.observation import Unknown
+from supervisor.domain.machines import Offer, Placement, ZoneRecord, offer_key
+from supervisor.domain.observation import BEATS, MACHINES, Unknown, World, machines_in
 from supervisor.domain.policies import Knobs
-from supervisor.domain.world import BEATS, MACHINES, World, machines_in
 
 NOW = 1_000_000.0
 IMAGE = "team/train:nightly"

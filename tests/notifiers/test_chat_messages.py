@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.domain.announcements import KINDS
-from supervisor.notifiers import chat, discord, slack
+from supervisor.domain.events import KINDS
+from supervisor.notifiers import forms
 from supervisor.ports.notifier import Notification
 
 COST = {"cost_usd": 41.7, "budget_usd": 120.0, "budget_from_usd": 0.0, "attempt": 9, "cost_known": True}
@@ -51,7 +51,7 @@ PREEMPTED = note(
 
 
 def slack_text(batch: Sequence[Notification], run_page: str = "") -> str:
-    blocks = json.loads(slack.body(batch, run_page))["blocks"]
+    blocks = json.loads(forms.slack_body(batch, run_page))["blocks"]
     return "\n".join(
         block["text"]["text"] if "text" in block else block["elements"][0]["text"] for block in blocks
     )
@@ -151,21 +151,21 @@ def _more_than_text(text: str, run_page: str) -> list[str]:
 
 @given(st.lists(NOTIFICATIONS, min_size=1, max_size=12), st.sampled_from(["", "https://spot.example/runs/"]))
 def test_no_name_or_text_is_more_than_text_in_slack(batch: list[Notification], run_page: str) -> None:
-    message = slack.body(batch, run_page)
+    message = forms.slack_body(batch, run_page)
     assert problems(message, run_page) == []
     message.encode()
 
 
 def test_a_text_that_is_not_escaped_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     batch = [note("failed", "<!channel>")]
-    assert problems(slack.body(batch), "") == []
-    monkeypatch.setattr(slack, "_ESCAPES", {})
-    assert "markup" in problems(slack.body(batch), "")
+    assert problems(forms.slack_body(batch), "") == []
+    monkeypatch.setattr(forms, "_ESCAPES", {})
+    assert "markup" in problems(forms.slack_body(batch), "")
 
 
 @given(st.text(), st.integers(1, 40))
 def test_an_escaped_text_is_the_text_or_its_beginning(text: str, limit: int) -> None:
-    shown = slack.escaped(text, limit)
+    shown = forms.escaped(text, limit)
     assert len(shown.encode("utf-16-le")) // 2 <= limit
     back = html.unescape(shown) if "&" in text else shown.replace("&lt;", "<").replace("&gt;", ">")
     if "&" not in text:
@@ -174,12 +174,12 @@ def test_an_escaped_text_is_the_text_or_its_beginning(text: str, limit: int) -> 
 
 def test_a_full_message_holds_what_slack_takes() -> None:
     hostile = [note("failed", text * 50, "r" * 63) for text in HOSTILE for _ in range(20)]
-    assert problems(slack.body(hostile), "") == []
+    assert problems(forms.slack_body(hostile), "") == []
 
 
 @given(st.lists(NOTIFICATIONS, min_size=1, max_size=12))
 def test_discord_gets_what_it_takes_and_nobody_is_pinged(batch: list[Notification]) -> None:
-    message = discord.body(batch)
+    message = forms.discord_body(batch)
     message.encode()
     told = json.loads(message)
     assert told["allowed_mentions"] == {"parse": []}
@@ -190,10 +190,13 @@ def test_discord_gets_what_it_takes_and_nobody_is_pinged(batch: list[Notificatio
 
 def test_discord_links_to_the_run_that_a_message_is_about() -> None:
     page = "https://spot.example/ui/runs/"
-    assert json.loads(discord.body([PREEMPTED], page))["content"].endswith(f" <{page}llm-a>")
-    for unlinked in (discord.body([PREEMPTED]), discord.body([note("patrol", "All is well.", "")], page)):
+    assert json.loads(forms.discord_body([PREEMPTED], page))["content"].endswith(f" <{page}llm-a>")
+    for unlinked in (
+        forms.discord_body([PREEMPTED]),
+        forms.discord_body([note("patrol", "All is well.", "")], page),
+    ):
         assert "<" not in json.loads(unlinked)["content"]
-    long = json.loads(discord.body([note("failed", "x" * 9000)], "https://" + "a" * 200))["content"]
+    long = json.loads(forms.discord_body([note("failed", "x" * 9000)], "https://" + "a" * 200))["content"]
     assert len(long) <= 2000
     assert long.endswith("llm-a>")
 
@@ -205,12 +208,12 @@ def test_discord_tells_each_of_fifty() -> None:
         )
         for n in range(50)
     ]
-    [embed] = json.loads(discord.body(batch))["embeds"]
+    [embed] = json.loads(forms.discord_body(batch))["embeds"]
     assert all(f" run-{n} " in embed["description"] for n in range(50))
     assert "more" not in embed["description"]
 
 
 def test_every_kind_has_a_sign() -> None:
     for kind in KINDS.values():
-        shown = chat.sign(note(kind.name, "x"))
-        assert (shown == chat.URGENT) == kind.urgent, kind.name
+        shown = forms.sign(note(kind.name, "x"))
+        assert (shown == forms.URGENT) == kind.urgent, kind.name

@@ -12,8 +12,7 @@ import pytest
 
 from supervisor.notifiers.guard import NOT_PUBLIC, URL_MAX, Guard, NoSuchHost, Refused, is_literal, is_public
 from supervisor.notifiers.webhook import WebhookCourier
-from supervisor.ports.endpoints import Form
-from supervisor.ports.notifier import DeliveryFailed, Notification, Target
+from supervisor.ports.notifier import DeliveryFailed, Form, Notification, Target
 from tests.cloud.web import Request, Response, WebServer
 
 TOLD = Notification(7, 3, "digits-7", "failed", "It failed.", 1_800_000_000.0, {})

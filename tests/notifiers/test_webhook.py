@@ -16,10 +16,9 @@ import pytest
 from standardwebhooks import Webhook
 from standardwebhooks.webhooks import WebhookVerificationError
 
-from supervisor.notifiers import posting, webhook
+from supervisor.notifiers import webhook
 from supervisor.notifiers.webhook import WebhookCourier, WebhookNotifier
-from supervisor.ports.endpoints import Form
-from supervisor.ports.notifier import DeliveryFailed, Notification, Target
+from supervisor.ports.notifier import DeliveryFailed, Form, Notification, Target
 from tests.cloud.web import Request, Response, WebServer
 
 TOLD = Notification(
@@ -162,13 +161,13 @@ def test_of_an_answer_without_end_no_more_is_read() -> None:
         read = 0
 
         def iter_raw(self) -> Iterator[bytes]:
-            while self.read < 100 * posting.ANSWER_BYTES:
+            while self.read < 100 * webhook.ANSWER_BYTES:
                 self.read += 1000
                 yield b"y" * 1000
 
     endless = Endless()
-    assert posting._beginning(endless, 60.0) == b"y" * posting.ANSWER_BYTES
-    assert endless.read < posting.ANSWER_BYTES + 1000
+    assert webhook._beginning(endless, 60.0) == b"y" * webhook.ANSWER_BYTES
+    assert endless.read < webhook.ANSWER_BYTES + 1000
 
 
 def test_a_refused_connection_says_so_and_no_more() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.contract.stores import errors
+from supervisor.contract.stores import promise
 from supervisor.contract.stores.folder import FolderStore
 from supervisor.objectstores.filesystem import FilesystemStore
 from supervisor.ports import objectstore as port
@@ -20,7 +20,7 @@ def test_supervisor_and_agent_see_each_others_objects(tmp_path: Path) -> None:
     assert page.objects == (port.ObjectInfo("beats/a", 2, beat.generation, beat.updated, {"beat": "{}"}),)
     assert store.url == beside_the_training.url == FilesystemStore.at(store.url).url
     assert store.delete("beats/a", beat.generation)
-    with pytest.raises(errors.PreconditionFailed):
+    with pytest.raises(promise.PreconditionFailed):
         beside_the_training.put("beats/a", b"{}", beat.generation)
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.contract.stores import durable, sidecars
-from supervisor.contract.stores.errors import ABSENT, ObjectMissing, PreconditionFailed, StoreUnavailable
+from supervisor.contract.stores import durable
 from supervisor.contract.stores.folder import FolderStore
+from supervisor.contract.stores.promise import ABSENT, ObjectMissing, PreconditionFailed, StoreUnavailable
 
 
 @pytest.fixture
@@ -182,7 +182,7 @@ def test_a_listing_in_which_nothing_moved_reads_no_metadata(
 
 
 def test_what_is_remembered_is_bounded(store: FolderStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sidecars, "MAX_REMEMBERED", 10)
+    monkeypatch.setattr(durable, "MAX_REMEMBERED", 10)
     for n in range(30):
         store.put(f"beats/{n:02d}", b"", metadata={"n": str(n)})
     for _ in range(2):

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from supervisor.contract.stores import walking
-from supervisor.contract.stores.errors import StoreFull, StoreUnavailable
+from supervisor.contract.stores import durable
 from supervisor.contract.stores.folder import FolderStore
+from supervisor.contract.stores.promise import StoreFull, StoreUnavailable
 
 
 @pytest.fixture
@@ -190,7 +190,7 @@ def test_a_name_hidden_from_one_scan_is_found_by_the_next(
     monkeypatch.setattr(os, "scandir", Hiding)
     for _ in range(5):
         assert len(keys(store, "beats/")) == 5
-    monkeypatch.setattr(walking, "_SCANS", 1)
+    monkeypatch.setattr(durable, "_SCANS", 1)
     assert len(keys(store, "beats/")) == 4, "the test hides nothing"
 
 

@@ -15,8 +15,9 @@ from unittest.mock import patch
 
 import pytest
 
-from supervisor.objectstores.gcs import reading as gcs_reading
+from supervisor.contract.stores import bucket
 from supervisor.objectstores.gcs import session as gcs_session
+from supervisor.objectstores.gcs import transfer as gcs_reading
 from supervisor.objectstores.gcs.store import GcsStore
 from supervisor.ports.objectstore import ABSENT, ObjectMissing, StoreUnavailable
 from tests.cloud.storage import StorageFake
@@ -140,7 +141,7 @@ def test_a_listing_without_the_stores_time_is_none(
         raise ValueError("no date")
 
     assert parsedate_to_datetime("Fri, 20 Nov 2026 00:00:00 GMT").timestamp() > 0
-    monkeypatch.setattr(gcs_reading, "parsedate_to_datetime", no_date)
+    monkeypatch.setattr(bucket, "parsedate_to_datetime", no_date)
     with pytest.raises(StoreUnavailable, match="listing cannot be read"):
         list(store.pages(""))
 

@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from supervisor.objectstores.gcs import reading as gcs_reading
 from supervisor.objectstores.gcs import store as gcs
-from supervisor.objectstores.gcs.asking import Answered
-from supervisor.objectstores.gcs.reading import Download
+from supervisor.objectstores.gcs import transfer as gcs_reading
+from supervisor.objectstores.gcs.session import Answered
 from supervisor.objectstores.gcs.store import GcsStore
-from supervisor.objectstores.gcs.upload import PIECE_BYTES
+from supervisor.objectstores.gcs.transfer import PIECE_BYTES, Download
 from supervisor.ports.objectstore import ABSENT, PreconditionFailed, StoreUnavailable
 from tests.cloud.storage import StorageFake
 from tests.cloud.storage_troubles import spoilt

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.objectstores.gcs import asking as gcs_asking
+from supervisor.objectstores.gcs import session as gcs_asking
 from supervisor.objectstores.gcs.store import GcsStore
 from supervisor.ports.objectstore import ABSENT, ObjectMissing, PreconditionFailed, StoreUnavailable
 from tests.cloud.metadata import MetadataFake

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.machinefolder import processes
+from supervisor.machinefolder.folders import Folder
+from supervisor.machinefolder.papers import write_json
+from supervisor.machinefolder.processes import Identity, Process
+from supervisor.machinefolder.starting import Agents
 from supervisor.ports.provider import HeldByOurs, LaunchRequest, NoCapacity, ProviderUnavailable
-from supervisor.providers.local import processes
-from supervisor.providers.local.folders import Folder
 from supervisor.providers.local.nvidia_smi import Holder, NvidiaSmi, Reading
-from supervisor.providers.local.papers import write_json
-from supervisor.providers.local.processes import Identity, Process
-from supervisor.providers.local.starting import Agents
 from tests.contracts.provider_subject import ref
 from tests.fakes.provider import offers_in
 from tests.providers.local_machines import ZONES, LocalSubject
@@ -29,7 +29,7 @@ from tests.providers.stub_cards import uuid
 GPUS = {"l4": 1, "l4x2": 2}
 CARDS = 2
 STRANGER = 2**22 + 1  # no pid of this computer
-LOCAL = "supervisor.providers.local"
+MACHINES = "supervisor.machinefolder"
 
 
 class Killed(BaseException):
@@ -181,13 +181,13 @@ def cards_world() -> Iterator[World]:
         world = World(Path(folder))
         table = type("TableHere", (Table,), {"world": world})
         patch.setattr(processes, "Table", table)
-        patch.setattr(f"{LOCAL}.sighting.Table", table)
+        patch.setattr(f"{MACHINES}.sighting.Table", table)
         patch.setattr(processes, "find", lambda identity, boot: world.find(identity))
         patch.setattr(processes, "send", lambda process, number: world.kill(process))
         patch.setattr(processes, "POLL_S", 0.0)
-        patch.setattr(f"{LOCAL}.provider.START_WAIT_S", 0.0)
-        patch.setattr(f"{LOCAL}.papers.sync_folder", lambda path: None)
-        patch.setattr(f"{LOCAL}.folders.sync_folder", lambda path: None)
+        patch.setattr(f"{MACHINES}.provider.START_WAIT_S", 0.0)
+        patch.setattr(f"{MACHINES}.papers.sync_folder", lambda path: None)
+        patch.setattr(f"{MACHINES}.folders.sync_folder", lambda path: None)
         patch.setattr("os.fsync", lambda descriptor: None)
         patch.setattr(Agents, "start", lambda self, folder, references: world.start(self, folder))
         patch.setattr(Agents, "lives", lambda agents, folder: world.lives(agents, folder))  # noqa: PLW0108 - a method

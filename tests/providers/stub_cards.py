@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -31,6 +32,11 @@ class StubCards:
         tool.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S -E "{folder / "stub.py"}" "$@"\n')
         tool.chmod(0o755)
         self.answers()
+
+    @property
+    def path(self) -> str:
+        """The PATH of a supervisor that shall find these cards."""
+        return f"{self.folder}{os.pathsep}{os.environ['PATH']}"
 
     def answers(self, **how: Any) -> None:
         """From now on; `fail`, `hang` and `lost` as the stub has them."""

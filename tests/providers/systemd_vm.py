@@ -21,6 +21,7 @@ from tests.cloud.vm import RunningVm
 from tests.cloud.vm_scene import STUBS
 
 SYSTEMD = "/usr/lib/systemd/systemd"
+CHECKOUT = Path(__file__).parents[2]  # with the stubs, and most often the Python that runs them
 # Where a systemd keeps its services' groups. It must have a group of its own in each of them: two systemd in one group
 # take each other's services for theirs, and end them.
 GROUPS = [path for path in map(Path, ("/sys/fs/cgroup/systemd", "/sys/fs/cgroup/unified")) if path.is_dir()]
@@ -50,7 +51,9 @@ else
     mount -t cgroup2 cgroup2 /sys/fs/cgroup
 fi
 mount --bind "$FOLDER" /run/keep
+mkdir /run/keep-checkout && mount --bind "$CHECKOUT" /run/keep-checkout
 mount -t tmpfs -o noexec tmpfs /tmp
+case "$CHECKOUT" in /tmp/*) mkdir -p "$CHECKOUT" && mount --move /run/keep-checkout "$CHECKOUT" ;; esac
 mount -o remount,bind,ro /
 mkdir -p "$FOLDER"
 mount --move /run/keep "$FOLDER"
@@ -105,6 +108,7 @@ class SystemdVm(RunningVm):
         self.group = f"spot-test-{os.getpid()}-{self.machine_id}"
         environment = {
             vm_processes.MARKER: str(self.folder), "FOLDER": str(self.folder), "INNER": INNER, "SYSTEMD": SYSTEMD,
+            "CHECKOUT": str(CHECKOUT),
             "SPOT_GROUP": self.group, "SPOT_GROUPS": " ".join(map(str, GROUPS)), "PATH": os.environ["PATH"],
         }  # fmt: skip
         return subprocess.Popen(

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from supervisor.domain.machines.machine import Machine
-from supervisor.providers.local import processes
-from supervisor.providers.local.folders import Folder
-from supervisor.providers.local.lookout import Lookout
-from supervisor.providers.local.papers import Unreadable
-from supervisor.providers.local.processes import Identity, Process, Table
+from supervisor.domain.machines import Machine
+from supervisor.machinefolder import processes
+from supervisor.machinefolder.folders import Folder
+from supervisor.machinefolder.lookout import Lookout
+from supervisor.machinefolder.papers import Unreadable
+from supervisor.machinefolder.processes import Identity, Process, Table
+from supervisor.machinefolder.sighting import Sight
 from supervisor.providers.local.provider import LocalProvider
-from supervisor.providers.local.sighting import Sight
 from tests.providers import test_local_folders, test_local_machines
 from tests.providers.local_machines import LocalSubject
 

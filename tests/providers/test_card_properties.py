@@ -8,11 +8,11 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from supervisor.domain.machines.machine import MachineState
+from supervisor.domain.machines import MachineState
+from supervisor.machinefolder.lookout import Seen
 from supervisor.providers.local import cards as cards_module
 from supervisor.providers.local.cards import Cards
-from supervisor.providers.local.lookout import Seen
-from supervisor.providers.local.room import Room
+from supervisor.providers.local.provider import Room
 from tests.providers.cards_world import World, cards_world
 
 NUMBERS = st.integers(0, 3)

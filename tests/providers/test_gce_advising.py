@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from supervisor.domain.findings import WARN, Finding
-from supervisor.domain.machines.placement import Offer, Placement
+from supervisor.domain.machines import Offer, Placement
 from supervisor.ports.objectstore import StoreUnavailable
 from supervisor.ports.platform import PlanQuestion
 from supervisor.ports.provider import ProviderUnavailable

@@ -17,8 +17,7 @@ from google.oauth2.credentials import Credentials as UserCredentials
 from supervisor.objectstores.gcs.store import GcsStore
 from supervisor.ports.objectstore import StoreUnavailable
 from supervisor.providers.gce.calls.clients import API_VERSION, Compute
-from supervisor.providers.gce.calls.errors import ApiError
-from supervisor.providers.gce.calls.retry import Retry
+from supervisor.providers.gce.calls.errors import ApiError, Retry
 from supervisor.providers.gce.calls.speaking import spoken
 from supervisor.providers.gce.config import GceConfig
 from tests.cloud.compute import ComputeFake
@@ -51,7 +50,7 @@ def test_a_provider_that_is_made_has_loaded_nothing_and_a_listing_needs_no_big_p
             f"""
             import sys
             from pathlib import Path
-            from supervisor.domain.machines.machine import MachineRef
+            from supervisor.domain.machines import MachineRef
             from supervisor.objectstores.filesystem import FilesystemStore
             from supervisor.providers.gce.config import GceConfig, Shape, offers
             from supervisor.providers.gce.provider import GceProvider
@@ -99,7 +98,7 @@ def test_a_package_that_is_laid_out_in_another_way_is_loaded_as_a_whole() -> Non
             from google.oauth2.credentials import Credentials
             from supervisor.providers.gce.calls.clients import Compute
             from supervisor.providers.gce.config import GceConfig
-            from supervisor.providers.gce.calls.retry import Retry
+            from supervisor.providers.gce.calls.errors import Retry
             config = GceConfig("p", ("us-east1-c",), {{}}, endpoint={compute.url!r})
             clients = Compute(config, Retry(), lambda: Credentials(token="a-token"))
             print(clients.get("us-east1-c", "vm-00000")["name"], clients.get("us-east1-c", "nobody"), Moved.looks)

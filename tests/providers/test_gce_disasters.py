@@ -11,7 +11,7 @@ import pytest
 from supervisor.domain.causes import Cause
 from supervisor.ports.provider import MachineMissing, NotSupported, ProviderUnavailable
 from supervisor.providers.gce.config import offers
-from supervisor.providers.gce.machines.disasters import GceDisasters
+from supervisor.providers.gce.machines.releasing import GceDisasters
 from tests.contracts.platform_stages import GceStage
 from tests.contracts.provider_subject import ref
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines.machine import Machine, MachineState
+from supervisor.domain.machines import Machine, MachineState
 from supervisor.ports.provider import LaunchRequest, ProviderUnavailable
 from supervisor.reconciler.observing.readers import look_up
 from tests.contracts.provider_subject import ref

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.domain.machines.machine import MachineRef
+from supervisor.domain.machines import MachineRef
 from supervisor.ports.provider import LaunchFailed, ProviderUnavailable
 from supervisor.providers.gce.machines import history as history_file
 from tests.contracts.platform_stages import GceStage

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from supervisor.api.shapes.run_spec import COMMAND_MAX_BYTES
-from supervisor.domain.machines.placement import Placement
+from supervisor.domain.machines import Placement
 from supervisor.ports.provider import LaunchRejected, LaunchRequest
 from supervisor.providers.gce.config import DataDisk, GceConfig, NewDisk, Shape, offers, parse_shape
 from supervisor.providers.gce.machines.instance import Parcel, bucket_and_prefix, build, startup_script

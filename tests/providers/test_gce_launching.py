@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.contract import runfiles
-from supervisor.domain.machines.machine import MachineState
+from supervisor.domain.machines import MachineState
 from supervisor.ports.provider import (
     LaunchRejected,
     NoCapacity,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.domain.machines.machine import MachineState
+from supervisor.domain.machines import MachineState
 from supervisor.ports.provider import ProviderUnavailable
 from supervisor.providers.gce.machines.machine import STATES, machine_of
 from tests.cloud.discovery import DOCUMENTS

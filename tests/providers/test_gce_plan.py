@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from supervisor.domain.access.callers import LOCAL
+from supervisor.domain.callers import LOCAL
 from supervisor.domain.errors import DataElsewhere
-from supervisor.domain.world import World
+from supervisor.domain.observation import World
 from supervisor.lifecycle.offers.choosing import queue
 from supervisor.lifecycle.phases.placing import next_try
 from supervisor.objectstores.gcs.store import GcsStore
 from supervisor.ports.provider import ImageHidden, ImageMissing, ProviderUnavailable
 from supervisor.providers.gce.advice.data_places import DataPlaces
 from supervisor.providers.gce.calls.clients import Compute
-from supervisor.providers.gce.calls.retry import Retry
+from supervisor.providers.gce.calls.errors import Retry
 from supervisor.providers.gce.config import GceConfig, offers, parse_shape
 from supervisor.providers.gce.platform import GcePlatform
 from supervisor.providers.gce.prices.pricing import Pricing

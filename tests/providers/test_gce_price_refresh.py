@@ -13,7 +13,7 @@ from google.oauth2.credentials import Credentials
 from supervisor.domain.findings import OK, WARN
 from supervisor.ports.provider import ProviderUnavailable
 from supervisor.providers.gce.calls.clients import Compute
-from supervisor.providers.gce.calls.retry import Retry
+from supervisor.providers.gce.calls.errors import Retry
 from supervisor.providers.gce.config import GceConfig, offers, parse_shape
 from supervisor.providers.gce.prices.pricebook import Pricebook
 from supervisor.providers.gce.prices.pricing import FILE, Pricing, finding

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from supervisor.images.image_registry import Registries, parse
+from supervisor.images.registry import Registries, parse
 from supervisor.ports.provider import ImageHidden, ImageMissing, ProviderUnavailable
 from tests.cloud.registry import RegistryFake
 from tests.cloud.web import Hang, Reset, Response

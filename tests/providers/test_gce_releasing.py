@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.domain.machines.machine import MachineListing, MachineRef, MachineState
+from supervisor.domain.machines import MachineListing, MachineRef, MachineState
 from supervisor.ports.provider import NotSupported, ProviderUnavailable
 from supervisor.providers.gce.calls.errors import ApiError
-from supervisor.providers.gce.machines.listing import Found
+from supervisor.providers.gce.machines.machine import Found
 from supervisor.providers.gce.machines.releasing import CONFIRMED_PER_TICK, Releaser
 from tests.contracts.provider_subject import ref
 from tests.providers.gce_subject import GceSubject

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines.machine import Machine, MachineListing
+from supervisor.domain.machines import Machine, MachineListing
 from supervisor.ports.provider import LaunchFailed, LaunchRequest, ProviderUnavailable
 from tests.cloud.web import Reset
 from tests.contracts.provider_subject import ref

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import requests
 
-from supervisor.telemetry import google_recording
+from supervisor.telemetry import recording
 from tests.cloud.web import Request, Reset, Response, WebServer
 
 SECRET = "hf_" + "a1B2" * 9
@@ -23,10 +23,10 @@ class Wire:
     def __init__(self, folder: Path) -> None:
         self.answer: Response | None = Response(200, {"name": "one", "labels": {"deep": [[[[["kept"]]]]]}})
         self.server, self.path = WebServer(self._answer), folder / "recording.jsonl"
-        google_recording.begin(self.path)
+        recording.begin(self.path)
         self.session = requests.Session()
         self.session.trust_env = False
-        self.session.mount("http://", google_recording.adapter(pool_maxsize=2))
+        self.session.mount("http://", recording.adapter(pool_maxsize=2))
 
     def _answer(self, request: Request) -> Response:
         if self.answer is None:
@@ -43,7 +43,7 @@ class Wire:
 
 @pytest.fixture
 def wire(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Wire]:
-    monkeypatch.setattr(google_recording, "_recorder", None)
+    monkeypatch.setattr(recording, "_recorder", None)
     made = Wire(tmp_path)
     yield made
     made.close()
@@ -116,21 +116,21 @@ def test_a_recording_that_cannot_go_on_costs_no_exchange(wire: Wire, monkeypatch
     def full(file: int, data: bytes) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("supervisor.telemetry.google_recording.os.write", full)
+    monkeypatch.setattr("supervisor.telemetry.recording.os.write", full)
     for _ in range(2):
         assert wire.session.get(wire.server.url + "/x").status_code == 200
     assert wire.path.read_text() == ""
 
 
 def test_it_is_never_written_through_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(google_recording, "_recorder", None)
+    monkeypatch.setattr(recording, "_recorder", None)
     link = tmp_path / "recording.jsonl"
     link.symlink_to(tmp_path / "other")
     with pytest.raises(OSError, match="symbolic links"):
-        google_recording.begin(link)
+        recording.begin(link)
     assert not (tmp_path / "other").exists()
 
 
 def test_without_the_setting_sessions_are_the_plain_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(google_recording, "_recorder", None)
-    assert type(google_recording.adapter(pool_maxsize=2)) is requests.adapters.HTTPAdapter
+    monkeypatch.setattr(recording, "_recorder", None)
+    assert type(recording.adapter(pool_maxsize=2)) is requests.adapters.HTTPAdapter

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.providers.local import processes
-from supervisor.providers.local.folders import Folder
-from supervisor.providers.local.papers import write_json
-from supervisor.providers.local.sighting import Sight
+from supervisor.machinefolder import processes
+from supervisor.machinefolder.folders import Folder
+from supervisor.machinefolder.papers import write_json
+from supervisor.machinefolder.sighting import Sight
 from tests.fakes.clock import FakeClock
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.domain.machines.machine import MachineState
-from supervisor.domain.machines.room import Room
+from supervisor.domain.machines import MachineState, Room
+from supervisor.machinefolder.folders import KEPT, Folders
+from supervisor.machinefolder.papers import Unreadable
 from supervisor.ports.provider import (
     HeldByOurs,
     LaunchRejected,
@@ -18,8 +19,6 @@ from supervisor.ports.provider import (
     NoCapacity,
     ProviderUnavailable,
 )
-from supervisor.providers.local.folders import KEPT, Folders
-from supervisor.providers.local.papers import Unreadable
 from tests.contracts.provider_subject import ref
 from tests.fakes.clock import FakeClock
 from tests.providers.local_machines import LocalSubject, alive
@@ -178,22 +177,25 @@ def test_old_folders_are_put_away_and_only_the_last_hundred_kept(local: LocalSub
 
 
 def test_a_set_of_machines_has_one_name_wherever_it_is_moved(tmp_path: Path) -> None:
-    name = Folders(tmp_path / "data").scope()
-    assert Folders(tmp_path / "data").scope() == name
+    name = Folders(tmp_path / "data", "local").scope()
+    assert Folders(tmp_path / "data", "local").scope() == name
     (tmp_path / "data").rename(tmp_path / "moved")
-    assert Folders(tmp_path / "moved").scope() == name
-    assert Folders(tmp_path / "other").scope() != name
+    assert Folders(tmp_path / "moved", "local").scope() == name
+    assert Folders(tmp_path / "other", "local").scope() != name
 
 
 def test_an_empty_folder_takes_over_the_name_that_its_runs_know(tmp_path: Path) -> None:
-    assert Folders(tmp_path / "data").scope(lambda: "0a1b2c3d4e5f") == "0a1b2c3d4e5f"
+    assert Folders(tmp_path / "data", "local").scope(lambda: "0a1b2c3d4e5f") == "0a1b2c3d4e5f"
     asked: list[str] = []
-    assert Folders(tmp_path / "data").scope(lambda: asked.append("?") or "ffffffffffff") == "0a1b2c3d4e5f"
+    assert (
+        Folders(tmp_path / "data", "local").scope(lambda: asked.append("?") or "ffffffffffff")
+        == "0a1b2c3d4e5f"
+    )
     assert asked == [], "once named, it keeps its name, and nobody is asked"
 
 
 def test_a_lost_name_is_not_made_up_again_beside_machines(tmp_path: Path) -> None:
-    folders = Folders(tmp_path)
+    folders = Folders(tmp_path, "local")
     folders.scope()
     (tmp_path / "machines" / "spot-0a1b2c3d-a1-t1").mkdir()
     paper = tmp_path / "local" / "scope.json"

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from supervisor.machinefolder.starting import Agents
 from supervisor.ports.provider import HeldByOurs, ProviderUnavailable
-from supervisor.providers.local.starting import Agents
 from tests.contracts.provider_subject import ref
 from tests.providers.gpu_house import given, visible, wants
 from tests.providers.local_machines import LocalSubject
@@ -159,8 +159,8 @@ def test_an_agent_that_was_just_started_has_its_card_though_nobody_sees_it_yet(
     first = wants(house, "first", wait_for="go")
     # Over before the house looks for processes to end, by this very mark.
     with monkeypatch.context() as patch:
-        patch.setattr("supervisor.providers.local.provider.START_WAIT_S", 0.0)
-        patch.setattr("supervisor.providers.local.processes.MARKER", b"NOBODY_CARRIES_THIS=")
+        patch.setattr("supervisor.machinefolder.provider.START_WAIT_S", 0.0)
+        patch.setattr("supervisor.machinefolder.processes.MARKER", b"NOBODY_CARRIES_THIS=")
         with pytest.raises(ProviderUnavailable, match="is being started once more"):
             house.provider.launch(first)
         with pytest.raises(HeldByOurs, match=f"GPU 0 is with machine {first.name}"):

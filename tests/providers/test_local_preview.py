@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.providers.local.platform import LocalPlatform
+from supervisor.providers.local.provider import LocalPlatform
 from tests.providers.local_machines import LocalSubject
 
 

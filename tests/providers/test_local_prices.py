@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.domain.machines.placement import Offer, Placement
+from supervisor.domain.machines import Offer, Placement
 from supervisor.ports.provider import NotSupported
-from supervisor.providers.local.platform import LocalPlatform
-from supervisor.providers.local.provider import LocalProvider
+from supervisor.providers.local.provider import LocalPlatform, LocalProvider
 from supervisor.reconciler.system_clock import SystemClock
 
 

@@ -3,14 +3,15 @@
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from supervisor.providers.local import processes
-from supervisor.providers.local.processes import Identity, Table
+from supervisor.machinefolder import processes
+from supervisor.machinefolder.processes import Identity, Table
 from tests.providers.local_machines import alive, bystander
 from tests.waiting import wait_for
 
@@ -120,3 +121,40 @@ def test_everything_dies_though_it_forks_while_it_is_killed(tmp_path: Path) -> N
         left = processes.kill_all(lambda: Table().members(tmp_path, None), None, 30.0)
     assert list(left) == []
     assert not alive(child.pid)
+
+
+def test_nobody_else_is_killed_before_each_thread_of_the_agent_stands_still(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy computer a stop takes its time; the agent would see its training die and tell of a failure."""
+    threads = (
+        "import threading, time\nfor _ in range(4): threading.Thread(target=time.sleep, args=(60,)).start()"
+    )
+    environment = {"SPOT_MACHINE_DIR": str(tmp_path)}
+    standing: list[bool] = []
+    sent: list[tuple[int, int]] = []
+    plain, stands = processes.send, processes._stands_still
+    with (
+        bystander([sys.executable, "-c", threads], env=environment) as lead,
+        bystander(env=environment) as other,
+    ):
+        wait_for(lambda: len(os.listdir(f"/proc/{lead.pid}/task")) == 5, what="its threads")
+        started = processes.read(lead.pid)
+        assert started is not None
+        agent = processes.Identity(lead.pid, started.start_ticks, processes.boot_id())
+        assert not stands(started)
+
+        def send(process: processes.Process, number: int) -> None:
+            sent.append((process.pid, number))
+            standing.append(stands(started))
+            if (process.pid, number) != (lead.pid, signal.SIGSTOP) or len(
+                sent
+            ) > 2:  # the first two stops are slow
+                plain(process, number)
+
+        monkeypatch.setattr(processes, "send", send)
+        assert list(processes.kill_all(lambda: Table().members(tmp_path, agent), agent, 30.0)) == []
+        killed = sent.index((other.pid, signal.SIGKILL))
+        assert sent[:killed] == [(lead.pid, signal.SIGSTOP)] * killed
+        assert killed >= 3
+        assert standing[killed]

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.ports.provider import LaunchRejected
-from supervisor.providers.local.secrets import (
+from supervisor.machinefolder.secrets import (
     FILE_BYTES,
     SecretUnreadable,
     problem,
@@ -16,6 +15,7 @@ from supervisor.providers.local.secrets import (
     variables,
     without_secrets,
 )
+from supervisor.ports.provider import LaunchRejected
 from tests.contracts.provider_subject import ref
 from tests.providers.local_machines import LocalSubject
 from tests.waiting import wait_for

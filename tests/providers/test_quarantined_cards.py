@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.agent.machine.machinefolder import MachineFolder
-from supervisor.domain.machines.machine import Machine
+from supervisor.agent.machine.folder import MachineFolder
+from supervisor.domain.machines import Machine
 from supervisor.ports.provider import HeldByOurs, LaunchRequest, NoCapacity, ProviderUnavailable
 from tests.contracts.provider_subject import ref
 from tests.providers.gpu_house import given, wants

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from supervisor.domain.events import Event, EventKind
-from supervisor.ports.endpoints import Endpoint, Form, Secret
+from supervisor.ports.notifier import Endpoint, Form, Secret
 from supervisor.ports.store import Lease
 from supervisor.reconciler.delivering.announcer import LEASE
 from supervisor.reconciler.delivering.delivering import Delivering

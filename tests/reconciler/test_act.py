@@ -13,7 +13,7 @@ import pytest
 
 from supervisor.contract import runfiles
 from supervisor.domain.actions import PinImage, Release, WriteStopMarker
-from supervisor.domain.machines.machine import MachineRef
+from supervisor.domain.machines import MachineRef
 from supervisor.domain.run import Run, StopRequest
 from supervisor.domain.status import Status
 from supervisor.ports.objectstore import ObjectMissing
@@ -21,7 +21,7 @@ from supervisor.ports.provider import ProviderUnavailable, StillLooking
 from supervisor.ports.store import Lease
 from supervisor.reconciler.acting.act import Actor
 from supervisor.reconciler.acting.outcomes import Outcomes
-from supervisor.reconciler.event_wake import EventWake
+from supervisor.reconciler.system_clock import EventWake
 from tests.fakes.clock import FakeClock
 from tests.fakes.objectstore import MemoryStore
 from tests.lifecycle.sample_runs import run_in

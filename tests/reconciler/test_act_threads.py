@@ -9,17 +9,19 @@ from typing import Any
 
 import pytest
 
-from supervisor.domain.actions import KeepEvidence, Launch, PinImage, Release
+from supervisor.domain.actions import AskAgentToStop, KeepEvidence, Launch, PinImage, Release
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines.machine import MachineRef
+from supervisor.domain.machines import MachineRef
 from supervisor.domain.status import Status
 from supervisor.ports.store import Lease
 from supervisor.reconciler.acting.act import Actor
 from supervisor.reconciler.acting.outcomes import Outcomes
-from supervisor.reconciler.event_wake import EventWake
+from supervisor.reconciler.system_clock import EventWake
+from supervisor.telemetry import logs as telemetry
 from tests.fakes.clock import FakeClock
 from tests.fakes.objectstore import MemoryStore
 from tests.lifecycle.sample_runs import failed_try, run_in
+from tests.waiting import wait_for
 
 LEASE = Lease("cell", "me", 1, float("inf"))
 MANY = 40
@@ -57,3 +59,54 @@ def test_each_has_its_own(kind: type) -> None:
     actor = made(SimpleNamespace(), SimpleNamespace())
     assert actor._apart[kind] is not actor._pool
     actor.close()
+
+
+def test_a_provider_that_hangs_keeps_nothing_of_another_waiting() -> None:
+    """Launches, pins, releases and asked agents of the one fill its own threads; the other's go on."""
+    hangs, reached = threading.Event(), threading.Event()
+    seen: list[str] = []
+
+    def wait(*_: object) -> Any:
+        return hangs.wait(60) and None
+
+    def release(ref: MachineRef) -> None:
+        seen.append("release")
+        reached.set()
+
+    traits = SimpleNamespace(launches_at_once=2)
+    slow: Any = SimpleNamespace(release=wait, pin=wait, ask_to_stop=wait, traits=traits)
+    quick: Any = SimpleNamespace(release=release, pin=lambda image: seen.append("pin") or "", traits=traits)
+    nothing: Any = None
+    actor = Actor(
+        nothing, MemoryStore(), {"slow": slow, "quick": quick}, Outcomes(), FakeClock(), EventWake(), nothing,
+        lambda run_id: None, threads=2,
+    )  # fmt: skip
+    run = run_in(Status.RUNNING)
+    for number in range(MANY):
+        one = replace(run, key=number + 1, provider="slow")
+        ref = MachineRef("slow", "a", f"m-{number}")
+        actor.submit(one, PinImage(f"image {number}", "image"), LEASE)
+        actor.submit(one, AskAgentToStop(ref), LEASE)
+        actor.submit(None, Release(ref, "1.1.1", "leaked"), LEASE)
+    actor.submit(replace(run, provider="quick"), PinImage("image", "image"), LEASE)
+    actor.submit(None, Release(MachineRef("quick", "a", "m"), "1.1.1", "leaked"), LEASE)
+    try:
+        assert reached.wait(30)
+        wait_for(lambda: set(seen) == {"release", "pin"}, what="the other's pin")
+    finally:
+        hangs.set()
+        actor.close()
+
+
+def test_a_machine_of_a_provider_that_is_not_in_the_settings_is_asked_for_in_vain(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    actor = made(SimpleNamespace(), SimpleNamespace())
+    actor.submit(None, Release(MachineRef("gone", "a", "m"), "1.1.1", "leaked"), LEASE)
+    wait_for(actor.idle, what="the release to be given up")
+    actor.close()
+    [record] = caplog.records
+    assert (record.getMessage(), getattr(record, telemetry.ERROR)) == (
+        "action not done",
+        "provider gone is not in the settings",
+    )

@@ -8,15 +8,14 @@ from dataclasses import replace
 import pytest
 
 from supervisor.domain.events import Event, EventKind
-from supervisor.lifecycle.retrying import (
+from supervisor.lifecycle.events.delivering import (
     GIVE_UP_ENDPOINT_S,
     MOST_TRIES,
     PAUSES_S,
     failed_too_long,
     next_try_at,
 )
-from supervisor.ports.endpoints import SETTINGS_ID, Endpoint, Form
-from supervisor.ports.notifier import DeliveryFailed, Notification, Target
+from supervisor.ports.notifier import SETTINGS_ID, DeliveryFailed, Endpoint, Form, Notification, Target
 from supervisor.reconciler.delivering import announcer as announcing
 from supervisor.reconciler.delivering.announcer import LEASE, Announcer
 from supervisor.reconciler.delivering.delivering import Delivering

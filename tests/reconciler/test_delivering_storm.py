@@ -16,8 +16,7 @@ import pytest
 from supervisor.domain.events import Event, EventKind
 from supervisor.notifiers.guard import Guard
 from supervisor.notifiers.webhook import WebhookCourier
-from supervisor.ports.endpoints import Delivery
-from supervisor.ports.notifier import DeliveryFailed, Notification, Target
+from supervisor.ports.notifier import Delivery, DeliveryFailed, Notification, Target
 from supervisor.reconciler.delivering import turns
 from supervisor.reconciler.delivering.delivering import Delivering
 from supervisor.reconciler.system_clock import SystemClock

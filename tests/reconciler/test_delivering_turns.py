@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from supervisor.domain.events import EventKind
-from supervisor.ports.endpoints import Settled
-from supervisor.ports.notifier import DeliveryFailed, Notification, Target
+from supervisor.ports.notifier import DeliveryFailed, Notification, Settled, Target
 from supervisor.ports.store import StoreDown
 from supervisor.reconciler.delivering.delivering import CREW, Delivering
 from supervisor.reconciler.delivering.turns import EACH, Batch, Line, Turns

@@ -22,7 +22,7 @@ from supervisor.ports.store import Lease, StoreDown
 from supervisor.reconciler.acting import evidence
 from supervisor.reconciler.acting.act import Actor
 from supervisor.reconciler.acting.outcomes import Outcomes
-from supervisor.reconciler.event_wake import EventWake
+from supervisor.reconciler.system_clock import EventWake
 from tests.fakes.clock import FakeClock
 from tests.fakes.objectstore import MemoryStore
 from tests.lifecycle.sample_runs import attempt, ended, pulse, run_in

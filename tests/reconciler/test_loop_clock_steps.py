@@ -15,8 +15,8 @@ import apscheduler.triggers.interval
 import pytest
 
 from supervisor.ports.store import Lease
-from supervisor.reconciler.event_wake import EventWake
 from supervisor.reconciler.loop import Loop
+from supervisor.reconciler.system_clock import EventWake
 from tests.waiting import wait_for
 
 HOUR_S = 3600.0

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from supervisor.ports.store import Lease
-from supervisor.reconciler.event_wake import EventWake
 from supervisor.reconciler.loop import Loop
-from supervisor.reconciler.system_clock import SystemClock
+from supervisor.reconciler.system_clock import EventWake, SystemClock
 
 
 class LongTick:

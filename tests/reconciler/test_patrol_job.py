@@ -9,9 +9,8 @@ import pytest
 
 from supervisor.ports.store import Lease, StoreDown
 from supervisor.reconciler import loop as loops
-from supervisor.reconciler.event_wake import EventWake
 from supervisor.reconciler.loop import Loop
-from supervisor.reconciler.system_clock import SystemClock
+from supervisor.reconciler.system_clock import EventWake, SystemClock
 from tests.waiting import wait_for
 
 

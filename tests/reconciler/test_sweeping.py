@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from supervisor.domain.machines.machine import Machine, MachineListing, MachineState
+from supervisor.domain.events import EventKind
+from supervisor.domain.machines import Machine, MachineListing, MachineState
 from supervisor.ports.store import Lease
 from supervisor.reconciler.acting.sweeping import Sweeper
 from tests.reconciler.test_tick import Bench
@@ -51,6 +52,20 @@ def test_only_machines_of_ours_are_asked_about() -> None:
         machine("theirs", "another"), machine("mine"), led_elsewhere=lambda run_id: bool(asked.append(run_id))
     )
     assert asked == ["mine"]
+
+
+def test_too_many_at_one_provider_are_told_once_whatever_the_others_have() -> None:
+    many = tuple(machine(f"lost-{number}") for number in range(9))
+    snapshot: Any = SimpleNamespace(listings={"a": MachineListing(many), "b": MachineListing(())})
+    sweeper = Sweeper("me")
+    events = [
+        event
+        for _ in range(3)
+        for event in sweeper.sweep(
+            snapshot, [], SimpleNamespace(), lease=LEASE, now=NOW, led_elsewhere=lambda run_id: False
+        )  # type: ignore[call-overload]
+    ]
+    assert [event.kind for event in events] == [EventKind.SWEEP_REFUSED]
 
 
 @pytest.fixture

@@ -11,14 +11,14 @@ import pytest
 
 from supervisor.domain.attempt import Attempt, Retiring
 from supervisor.domain.events import Event, EventKind
+from supervisor.domain.observation import BEATS, MACHINES
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
-from supervisor.domain.world import BEATS, MACHINES
 from supervisor.lifecycle.offers.breaker import Breaker
 from supervisor.reconciler import gauges
 from supervisor.reconciler.tally import Tally
 from supervisor.telemetry import metrics
-from supervisor.telemetry.counting import Counter
+from supervisor.telemetry.metrics import Counter
 from tests.fakes.clock import FakeClock
 from tests.lifecycle.sample_runs import NOW, attempt, run_in
 

@@ -9,12 +9,10 @@ from datetime import UTC, datetime
 
 from supervisor.contract import runfiles
 from supervisor.contract.heartbeat import Exit
-from supervisor.domain.access.callers import Caller
+from supervisor.domain.callers import Caller
 from supervisor.services.runs.altering import alter
-from supervisor.services.runs.approve import ApproveRequest, approve
-from supervisor.services.runs.pulled import note_pull
+from supervisor.services.runs.asking import ApproveRequest, approve, note_pull, stop
 from supervisor.services.runs.resume import Wish, resume
-from supervisor.services.runs.stop import stop
 from supervisor.services.runs.submit import SubmitRequest, submit
 from tests.scenarios.script import Line, ScenarioError, seconds, yes
 from tests.scenarios.sim_plan import Plan

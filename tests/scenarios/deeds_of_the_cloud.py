@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from supervisor.contract.identifiers import machine_name
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines.machine import Machine, MachineRef, MachineState
+from supervisor.domain.machines import Machine, MachineRef, MachineState
 from supervisor.domain.policies import Knobs
 from supervisor.ports.provider import (
     ImageHidden,

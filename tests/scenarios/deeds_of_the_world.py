@@ -9,7 +9,7 @@ from dataclasses import replace
 from supervisor.contract import baton as batons
 from supervisor.contract import heartbeat, runfiles
 from supervisor.contract.heartbeat import Beat
-from supervisor.services.runs.stop import stop
+from supervisor.services.runs.asking import stop
 from tests.scenarios.deeds_of_people import ACTOR, exit_of
 from tests.scenarios.doors import SupervisorDied
 from tests.scenarios.script import Line, ScenarioError, choose, seconds

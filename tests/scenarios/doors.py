@@ -12,21 +12,13 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from dataclasses import replace
 
-from supervisor.contract.stores import errors as agents
-from supervisor.domain.machines.machine import Machine, MachineListing, MachineState
-from supervisor.ports.objectstore import ObjectMissing, Page, PreconditionFailed, StoreFull, StoreUnavailable
+from supervisor.domain.machines import Machine, MachineListing, MachineState
+from supervisor.ports.objectstore import Page, StoreUnavailable
 from supervisor.ports.provider import LaunchRequest
 from supervisor.ports.store import StoreDown
 from tests.fakes.clock import FakeClock
 from tests.fakes.objectstore import MemoryStore
 from tests.fakes.provider import FakeProvider
-
-AGENTS_WORD = {
-    ObjectMissing: agents.ObjectMissing,
-    PreconditionFailed: agents.PreconditionFailed,
-    StoreFull: agents.StoreFull,
-    StoreUnavailable: agents.StoreUnavailable,
-}
 
 
 class SupervisorDied(BaseException):
@@ -69,18 +61,7 @@ class StoreDoor:
 
 
 class AgentsDoor(StoreDoor):
-    """The same in the agent's words: it cannot import the ports, and its errors are its own."""
-
-    def __getattr__(self, method: str):
-        deed = super().__getattr__(method)
-
-        def call(*args, **kwargs):
-            try:
-                return deed(*args, **kwargs)
-            except tuple(AGENTS_WORD) as error:
-                raise AGENTS_WORD[type(error)](str(error)) from None
-
-        return call
+    """The same for the agents: shut and counted apart."""
 
 
 class StagedProvider(FakeProvider):

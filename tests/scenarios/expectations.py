@@ -13,11 +13,10 @@ from supervisor.contract import runfiles
 from supervisor.contract.baton import Baton
 from supervisor.domain.attempt import Attempt
 from supervisor.domain.events import EventKind
-from supervisor.domain.run import Run
-from supervisor.domain.spending import run_cost_usd
+from supervisor.domain.run import Run, run_cost_usd
 from supervisor.lifecycle.ending.ending import newest_checkpoint
 from supervisor.ports.objectstore import ObjectMissing
-from supervisor.wording.sentences.run import status_text
+from supervisor.wording.run import status_text
 from tests.scenarios.script import Line, Option, ScenarioError, seconds
 from tests.scenarios.stage import Stage
 
@@ -116,7 +115,7 @@ FACTS: dict[str, Callable[[Story], object]] = {
     "evidence": lambda s: next((a.evidence for a in reversed(s.attempts) if a.cause is not None), ""),
     "sentence": lambda s: status_text(s.run, s.now),
     "told": lambda s: "\n".join(one.event.text for one in s.stage.rows.events(s.run.run_id, 0, 100_000)),
-    "needs_person": lambda s: s.run.needs_person or "no",
+    "needs_person": lambda s: s.run.person.why or "no",
     "kept": lambda s: "yes" if s.run.kept_until is not None else "no",
     "results": lambda s: s.run.outcome.files if s.run.outcome is not None else "none",
     "missing": lambda s: _comma(s.run.outcome.missing) if s.run.outcome is not None else "",
@@ -125,7 +124,7 @@ FACTS: dict[str, Callable[[Story], object]] = {
     "beat": lambda s: _has(s.stage, runfiles.beat(s.run.run_id)),
     "boot_beat": lambda s: _has(s.stage, runfiles.boot_beat(s.run.run_id)),
     "image": lambda s: s.stage.provider.launches[-1].image or "none",
-    "digest": lambda s: s.run.image_digest or "none",
+    "digest": lambda s: s.run.image.digest or "none",
     "markets": lambda s: _comma("spot" if a.placement.spot else "on-demand" for a in s.attempts),
     "manifest": lambda s: _has(s.stage, runfiles.manifest(s.run.run_id)),
     "stray": lambda s: _has(s.stage, runfiles.checkpoint(s.run.run_id, 999, 1) + "model.pt"),

@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from supervisor.agent.life.claim import left_word
+from supervisor.agent.store.reach import left_word
 from supervisor.contract import baton as rules
 from supervisor.contract import heartbeat
 from supervisor.contract.baton import BatonRefused
 from supervisor.contract.heartbeat import Exit
-from supervisor.contract.stores.errors import StoreUnavailable
+from supervisor.contract.stores.promise import StoreUnavailable
 from supervisor.ports.provider import LaunchRequest
 from tests.scenarios.sim_beats import Mouth
 from tests.scenarios.sim_files import Files

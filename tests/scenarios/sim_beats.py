@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from supervisor.agent.life.claim import left_word, superseded
-from supervisor.agent.store.reach import fresh_marker
+from supervisor.agent.store.reach import fresh_marker, left_word, superseded
 from supervisor.contract import baton as rules
 from supervisor.contract import beat_telemetry, heartbeat, runfiles
 from supervisor.contract.heartbeat import Beat
 from supervisor.contract.recent_points import EVERY_S, RecentPoint, RecentPoints
-from supervisor.contract.stores.errors import ABSENT, ObjectMissing, PreconditionFailed, StoreUnavailable
+from supervisor.contract.stores.promise import ABSENT, ObjectMissing, PreconditionFailed, StoreUnavailable
 from tests.scenarios.sim_plan import NEVER, NotReached
 
 if TYPE_CHECKING:

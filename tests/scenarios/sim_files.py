@@ -8,12 +8,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 
-from supervisor.agent.store.batonio import BatonKeeper
+from supervisor.agent.store.reach import BatonKeeper
 from supervisor.contract import baton as rules
 from supervisor.contract import runfiles
 from supervisor.contract.baton import Baton, Done, FileEntry, Pointer
 from supervisor.contract.heartbeat import MAX_PRUNED, Pruned
-from supervisor.contract.stores.errors import ObjectMissing
+from supervisor.contract.stores.promise import ObjectMissing
 from tests.scenarios.doors import StoreDoor
 
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 import itertools
 import logging
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from supervisor.domain.machines.machine import Machine, MachineState
+from supervisor.domain.machines import Machine, MachineState
 from supervisor.domain.policies import Knobs
 from supervisor.domain.status import Status
 from supervisor.ports.provider import LaunchRequest
@@ -141,11 +143,11 @@ class Stage:
         self.rows = DatabaseDoor(self._database)
         self.provider.dies = ""
         self.own_clock = SteadyClock(self.clock, self.settings.poll)
-        providers, later, outcomes = {self.provider.name: self.provider}, Later(), Outcomes()
+        providers, later, outcomes = self.providers(), Later(), Outcomes()
         knobs, poll_s = self.knobs_of(self.rows.supervisor_id), self.settings.poll
         inbox = BeatInbox(self.rows, self.own_clock, self.wake, knobs.beat_push_s)
         paces = Paces(self.objects.url, None, knobs.beat_push_s, knobs.beat_store_s, 300.0, 7200.0, 10.0, 8.0)
-        cells, platform = {self.provider.name: CELL}, FakePlatform()
+        cells, platform = dict.fromkeys(providers, CELL), FakePlatform()
         self.parts = Parts(
             self.rows, self.own_door, self.own_clock, self.wake, providers, cells, knobs, platform
         )
@@ -157,7 +159,7 @@ class Stage:
             readers=Readers(self.own_door, providers, executor=AtOnce()),
             actor=Actor(
                 self.rows, self.own_door, providers, outcomes, self.own_clock, self.wake, paces, inbox.forget,
-                executor=later,
+                **self.acting(later),
             ),
             outcomes=outcomes,
             sampler=Sampler(self.rows),
@@ -168,6 +170,13 @@ class Stage:
         lease = self.take_lease(f"supervisor-{next(self._lives)}")
         self.supervisor = Supervisor(tick, inbox, later, lease)
         self.next_tick = self.clock.monotonic()
+
+    def providers(self) -> Mapping[str, Any]:
+        return {self.provider.name: self.provider}
+
+    def acting(self, later: Later) -> dict[str, Any]:
+        """Where actions run."""
+        return {"executor": later}
 
     def take_lease(self, owner: str) -> Lease:
         lease = self._database.take_lease(CELL, owner, FOREVER_S, self.clock.monotonic(), alone=True)
@@ -245,25 +254,26 @@ class Stage:
 
     # --- the world ------------------------------------------------------------------------------------------------
 
-    def _born(self, request: LaunchRequest, machine: Machine) -> None:
+    def _born(self, request: LaunchRequest, machine: Machine, provider: StagedProvider | None = None) -> None:
         """A machine comes up, and an agent on it."""
+        of = provider or self.provider
         plan = self.plans.setdefault(request.run_id, Plan())
         name, machine_id = request.name, machine.machine_id
         reach = Reach(
             objects=self.agents_door,
             monotonic=self.clock.monotonic,
             push=self._push,
-            machine=lambda: self.provider.inside(name) if self.provider.lives(name, machine_id) else None,
-            leave_machine=lambda after: self._left(name, after),
+            machine=lambda: of.inside(name) if of.lives(name, machine_id) else None,
+            leave_machine=lambda after: self._left(of, name, after),
         )
-        up_at = self.clock.monotonic() + self.provider.boot_s
+        up_at = self.clock.monotonic() + of.boot_s
         self.agents.append(SimAgent(request, machine_id, up_at, plan, reach))
 
-    def _left(self, name: str, after: str) -> None:
+    def _left(self, provider: StagedProvider, name: str, after: str) -> None:
         if after == "gone":
-            self.provider.lose(name)
+            provider.lose(name)
         elif after == "ended":
-            self.provider.end(name)
+            provider.end(name)
 
     def _push(self, run_id: str, raw: bytes) -> object:
         if self.supervisor is None or self.rows.away:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from supervisor.domain.announcements import announced
 from supervisor.domain.causes import Cause
+from supervisor.domain.events import announced
 from tests.scenarios.stage import Stage
 
 ENDS = {"preempted", "stalled", "attempt_ended"}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.lifecycle.offers.breaker import Breaker
-from supervisor.lifecycle.sweeping.sweep import SweepPlan
+from supervisor.lifecycle.sweeping import SweepPlan
 from tests.scenarios.play import play
 
 HERE = Path(__file__).parent
@@ -66,7 +66,7 @@ def no_word_of_the_boot(*_: object) -> None:
     [
         ("rules/running-platform-says-so", "supervisor.lifecycle.ending.ending._avoid", nobody_is_avoided),
         ("limits/breaker", "supervisor.reconciler.observing.worldview.breakers.admit", every_end_is_let_through),
-        ("today/G-self-delete-fails", "supervisor.reconciler.acting.sweeping.sweep.plan", nothing_is_swept),
+        ("today/G-self-delete-fails", "supervisor.reconciler.acting.sweeping.sweeping.plan", nothing_is_swept),
         ("limits/marker-while-booting", "supervisor.lifecycle.phases.launching.heed_marker", marker_is_not_heeded),
         ("limits/store-back-agents-slow",
          "supervisor.lifecycle.living.liveness.watched_since", silence_since_the_last_beat),

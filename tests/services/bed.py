@@ -11,23 +11,24 @@ from typing import Any
 
 import httpx
 
-from supervisor.api.app import create_app
+from supervisor.api.server import create_app
 from supervisor.api.wire.deps import Services, assemble
 from supervisor.contract.heartbeat import Beat
 from supervisor.contract.identifiers import nonce_hash
 from supervisor.domain.attempt import Attempt, Pulse, Retiring, Try
-from supervisor.domain.machines.placement import Placement
+from supervisor.domain.machines import Placement
 from supervisor.domain.policies import Knobs
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.ports.store import Change, Store
 from supervisor.services.doctor.doctor import Surroundings
-from supervisor.services.machines.gpus import Gpus
+from supervisor.services.machines.machines import Gpus
 from supervisor.services.parts import Defaults, Parts
 from supervisor.services.reading.health import LoopStatus
+from supervisor.services.runs.changing import Judged
 from supervisor.services.runs.dev import Dev
 from supervisor.services.runs.heartbeat import BeatInbox
-from supervisor.services.runs.resume import Resumed, Wish, resume
+from supervisor.services.runs.resume import Wish, resume
 from supervisor.services.runs.submit import Reply, SubmitRequest, submit
 from tests.fakes.callers import MEMBER
 from tests.fakes.cards import FakeCards
@@ -61,7 +62,7 @@ class Bed:
     def submit(self, run_id: str | None = None, spec: Mapping[str, Any] = COMMAND, **more: Any) -> Reply:
         return submit(self.parts, SubmitRequest(spec, run_id, **more), MEMBER)
 
-    def resume(self, run_id: str, spec: Mapping[str, Any] | None = None, **more: Any) -> Resumed:
+    def resume(self, run_id: str, spec: Mapping[str, Any] | None = None, **more: Any) -> Judged:
         wish = Wish(spec, more.get("replace_spec", False), more.get("rerun", False), MEMBER)
         return resume(self.parts, run_id, wish)
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from supervisor.domain.access.callers import Caller
+from supervisor.domain.callers import Caller
 from supervisor.domain.errors import TooManyActiveRuns
 from supervisor.domain.status import Status
 from supervisor.ports.store import RunFilter
@@ -52,6 +53,24 @@ def test_who_has_room_again_goes_on(bed: Bed) -> None:
         foretell(bed.parts, SubmitRequest(COMMAND, "run-0"), LIMITED, bed.clock.now())
     assert bed.run("run-0").generation == 1
     assert resume(bed.parts, "run-0", Wish(None, False, False, MEMBER)).changed  # without a limit
+
+
+def test_two_who_begin_the_last_run_at_once_are_not_too_many(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, plain, others = replace(MEMBER, max_active_runs=1), bed.store.begin, ["a click"]
+    wish = Wish(None, replace_spec=False, rerun=False, caller=one)
+    assert begin(bed, "run-0", one)
+    bed.change("run-0", status=Status.STOPPED)
+
+    def later(now: float) -> Any:
+        if others and others.pop():
+            assert resume(bed.parts, "run-0", wish).changed
+        return plain(now)
+
+    monkeypatch.setattr(bed.store, "begin", later)
+    assert not resume(bed.parts, "run-0", wish).changed
+    assert bed.run("run-0").generation == 2
 
 
 def test_a_refused_key_is_not_used_up(bed: Bed) -> None:

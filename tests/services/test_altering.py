@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.domain.access.callers import Caller
+from supervisor.domain.callers import Caller
 from supervisor.domain.errors import (
     InvalidRequest,
     Unavailable,
@@ -20,7 +20,7 @@ from supervisor.domain.events import Event
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.ports.store import Change
-from supervisor.services.runs import altering
+from supervisor.services.runs import altering, changing
 from supervisor.services.runs.altering import Altered, alter, merged
 from tests.services.bed import COMMAND, Bed
 
@@ -93,7 +93,7 @@ def test_a_change_that_overwrites_would_be_seen(bed: Bed, monkeypatch: pytest.Mo
     def overwriting(before: Run, after: Run, events: tuple[Event, ...]) -> Change:
         return Change(bed.run(before.run_id), after, events)
 
-    monkeypatch.setattr(altering, "Change", overwriting)
+    monkeypatch.setattr(changing, "Change", overwriting)
     with pytest.raises((AssertionError, pytest.fail.Exception)):
         check_races(bed, monkeypatch)
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.domain.attempt import Attempt, Try
-from supervisor.domain.machines.placement import Placement
+from supervisor.domain.machines import Placement
 from supervisor.domain.status import Status
 from supervisor.services.views.attempt_view import attempts_json
 from supervisor.services.views.run_view import Json

@@ -44,7 +44,9 @@ def test_the_page_of_settings_has_the_same_figures() -> None:
 
 def doctor(bed: Bed, tmp_path: Path, pushed: bool) -> list[dict[str, str]]:
     cloud = Finding("identity", "ok", "worker@p", group="google")
-    around = Surroundings(tmp_path, None, checks=lambda: [Check(cloud.name, lambda: [cloud])], pushed=pushed)
+    groups = {"google": "Google Cloud"} if bed.objects.url.startswith("gs:") else {}
+    checks = [Check(cloud.name, lambda: [cloud])]
+    around = Surroundings(tmp_path, None, checks=lambda: checks, pushed=pushed, groups=groups)
     found: list[dict[str, str]] = examine(bed.parts, around, lambda: bed.loop)["checks"]
     return found
 
@@ -70,7 +72,7 @@ def test_a_bucket_that_cannot_be_used_is_left_to_those_who_know_google(bed: Bed,
     bed.objects.fail_writes = True
     told = {check["name"]: check for check in doctor(bed, tmp_path, pushed=False)}["objects"]
     assert told["result"] == "fail"
-    assert told["fix"] == "see the lines about Google below"
+    assert told["fix"] == "see the lines about Google Cloud below"
 
 
 def test_a_store_that_ignores_conditions_is_found_out(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from supervisor.domain.errors import CellFixed, InvalidRequest, UnknownPrice
-from supervisor.domain.machines.placement import Offer, Placement
+from supervisor.domain.machines import Offer, Placement
 from supervisor.ports.platform import Account
 from supervisor.providers.gce.traits import TRAITS
 from supervisor.services.parts import Defaults
@@ -163,7 +163,7 @@ def test_a_run_shows_its_image_and_whether_it_is_pinned(cloud: Bed) -> None:
     shown = {"name": IMAGE["image"], "digest": None, "pinned": False, "follow_tag": True}
     assert run_json(run, now, {})["image"] == shown
     digest = "europe-docker.example.org/p/train@sha256:" + "ab" * 32
-    assert run_json(replace(run, image_digest=digest), now, {})["image"] == {
+    assert run_json(replace(run, image=replace(run.image, digest=digest)), now, {})["image"] == {
         **shown, "digest": digest, "pinned": True,
     }  # fmt: skip
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from supervisor.api.shapes.runs import attempts as schemas_evidence
+from supervisor.api.shapes import attempts as schemas_evidence
 from supervisor.contract import runfiles
 from supervisor.domain.errors import EvidenceNotFound, FilesPurged, NotFound, Unavailable
 from supervisor.ports.provider import MachineMissing, ProviderUnavailable
-from supervisor.services.reading.console import show_console
+from supervisor.services.reading.evidence import show_console
 from tests.services.bed import Bed, Client
 
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from supervisor.api.shapes.runs import attempts as schemas_evidence
+from supervisor.api.shapes import attempts as schemas_evidence
 from supervisor.contract import runfiles
 from supervisor.ports.platform import ConsolePart
 from supervisor.ports.provider import NotSupported, ProviderUnavailable
+from supervisor.providers.gce.traits import TRAITS
 from tests.services.bed import Bed, Client
 
 NAME = "digits-7"
@@ -117,6 +118,7 @@ def test_it_is_asked_from_when_the_machine_was_asked_for_or_since_then(
 def test_a_place_without_a_log_service_and_one_that_has_nothing(run: Bed) -> None:
     assert ask(run, "source=cloud_logging", 409)["code"] == "NOT_SUPPORTED"
     run.platform.archives["m-a1"] = b""
+    run.provider.traits = replace(run.provider.traits, log_keeps=TRAITS.log_keeps)
     told = ask(run, "source=cloud_logging", 404)
     assert told["code"] == "EVIDENCE_NOT_FOUND"
     assert "gce_serial_logging" in told["detail"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from supervisor.contract import runfiles
+from supervisor.domain.run import Money
 from supervisor.ports.store import RunFilter
-from supervisor.services.files.stored import GIB
-from supervisor.services.reading.cost import cost_page, run_cost
+from supervisor.services.reading.cost import GIB, cost_page, run_cost
 from supervisor.services.views.run_view import Json
 from tests.services.bed import Bed
 
@@ -68,7 +68,10 @@ def test_what_has_no_price_is_null_and_what_is_partly_known_is_a_lower_bound(bed
     bed.change(RUN, attempt=replace(run.attempt, price_usd_per_h=None, on_demand_usd_per_h=None))
     told = one(bed)
     assert (told["cost_usd"], told["lower_bound"], told["usd_per_h"]) == (None, True, None)
-    bed.change(RUN, cost_usd=2.0, cost_known=False)
+    bed.change(
+        RUN,
+        money=Money(cost_usd=2.0, all_known=False),
+    )
     told = one(bed)
     assert (told["cost_usd"], told["lower_bound"]) == (2.0, True)
     assert told["usd_per_h"] is None

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from supervisor.api.shapes.system import health as schemas_health
-from supervisor.domain.machines.machine import MachineRef
+from supervisor.api.shapes import health as schemas_health
+from supervisor.domain.machines import MachineRef
 from supervisor.ports.provider import MachineMissing, NotSupported, ProviderUnavailable
 from supervisor.providers.gce.traits import TRAITS
 from supervisor.services.runs.dev import Dev

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.api.shapes.runs.attempts import RunFacts
+from supervisor.api.shapes.attempts import RunFacts
 from supervisor.contract import runfiles
 from supervisor.domain.causes import Cause
 from supervisor.domain.errors import NotFound

@@ -11,7 +11,7 @@ import pytest
 from supervisor.contract import baton as batons
 from supervisor.contract import runfiles
 from supervisor.contract.baton import Baton, Done, FileEntry, Pointer
-from supervisor.contract.savedresults import LeftOut, SavedFile, SavedResults, encode, manifest_sha256
+from supervisor.contract.runfiles import LeftOut, SavedFile, SavedResults, encode_saved, manifest_sha256
 from supervisor.domain.errors import FileChanged, FileUnknown, RangeRefused, Unavailable
 from supervisor.domain.run import Outcome, Run
 from supervisor.domain.status import Status
@@ -291,7 +291,7 @@ def saved(bed: Bed, content: bytes, left_out: tuple[LeftOut, ...] = ()) -> FileE
     file = entry("a\udcff.csv", content)
     manifest = SavedResults(2, 120, (SavedFile(file.name, file.size, file.sha256, key),), (), left_out)
     name = runfiles.saved_result(ID, "1.2.1", 4, "manifest.json")
-    bed.objects.put(name, encode(manifest))
+    bed.objects.put(name, encode_saved(manifest))
     return FileEntry(name, 0, "")
 
 
@@ -329,7 +329,7 @@ def test_a_manifest_names_no_object_of_another_run(bed: Bed) -> None:
     up = runfiles.saved_results(ID) + "1.2.1/1-/../../../../../another/baton.json"
     files = (SavedFile("theirs", 20, "", theirs), SavedFile("up", 20, "", up))
     name = runfiles.saved_result(ID, "1.2.1", 4, "manifest.json")
-    raw = encode(SavedResults(2, 120, files))
+    raw = encode_saved(SavedResults(2, 120, files))
     bed.objects.put(name, raw)
     write_baton(bed, last=FileEntry(name, len(raw), ""))
     assert list_files(bed.objects, bed.run(ID), ["results"])["files"] == []

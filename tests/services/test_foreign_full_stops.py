@@ -17,24 +17,22 @@ from sqlalchemy import exc
 from supervisor.contract import bundle
 from supervisor.contract.bundle import BundleRefused, Member, Tree
 from supervisor.domain.errors import Unavailable
-from supervisor.images.image_registry import Registries
-from supervisor.notifiers.posting import Answered
-from supervisor.notifiers.webhook import WebhookCourier
-from supervisor.objectstores.gcs.asking import Refused, unavailable
+from supervisor.domain.texts import clause
+from supervisor.images.registry import Registries
+from supervisor.notifiers.webhook import Answered, WebhookCourier
+from supervisor.objectstores.gcs.session import Refused, unavailable
 from supervisor.objectstores.gcs.store import GcsStore
 from supervisor.ports.notifier import DeliveryFailed
 from supervisor.ports.objectstore import StoreUnavailable
 from supervisor.ports.provider import ProviderUnavailable
 from supervisor.ports.store import StoreDown
 from supervisor.providers.gce.calls.clients import Compute
-from supervisor.providers.gce.calls.errors import ApiError, clear_answers, of_codes, of_request
-from supervisor.providers.gce.calls.retry import Retry
+from supervisor.providers.gce.calls.errors import ApiError, Retry, clear_answers, of_codes, of_request
 from supervisor.providers.gce.calls.speaking import refused, spoken
 from supervisor.providers.gce.config import GceConfig
 from supervisor.providers.local.nvidia_smi import CardsUnread, NvidiaSmi
 from supervisor.storage.engine import database
 from supervisor.wiring import bootstrap
-from supervisor.wording.figures import clause
 from tests.providers.stub_cards import StubCards
 
 NOT_FOUND = "Your default credentials were not found. To set them up, see https://h/x."

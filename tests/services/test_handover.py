@@ -12,7 +12,7 @@ from supervisor.contract.heartbeat import encode
 from supervisor.domain.errors import Unavailable
 from supervisor.domain.status import Status
 from supervisor.ports.store import Lease, PushedBeat, StoreDown
-from supervisor.reconciler.event_wake import EventWake
+from supervisor.reconciler.system_clock import EventWake
 from supervisor.services.runs import handover as module
 from supervisor.services.runs.handover import FORGET_S, USEFUL_S, Handover
 from supervisor.services.runs.heartbeat import Answer, BeatInbox

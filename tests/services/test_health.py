@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.domain.errors import Conflict, DevRefused, InvalidRequest, NotFound, SchemaMismatch
-from supervisor.domain.machines.machine import MachineState
+from supervisor.domain.machines import MachineState
 from supervisor.ports.provider import LaunchRequest, ProviderUnavailable
 from supervisor.ports.store import RunFilter, StoreDown
 from supervisor.services.doctor.doctor import Surroundings, examine

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from supervisor.domain.access import callers
-from supervisor.domain.access.callers import LOCAL, Caller, Scope, Token
+from supervisor.domain import callers
+from supervisor.domain.callers import LOCAL, Caller, Scope, Token
 from supervisor.domain.errors import Unauthorized
 from supervisor.domain.events import EventKind
 from supervisor.ports.store import StoreDown
@@ -215,7 +215,7 @@ def test_memory_is_bounded(quick: Desk, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(module, "MOST_KEPT", 3)
     for number in range(10):
         quick.ask(quick.make(f"n{number}"))
-    assert len(quick.identity._known) <= 3
+    assert len(quick.identity._entries) <= 3
 
 
 def test_the_last_use_is_written_later_and_survives_a_database_that_is_away(desk: Desk) -> None:

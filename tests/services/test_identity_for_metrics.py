@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from supervisor.api.wire.deps import with_tokens
-from supervisor.domain.access.callers import Scope
+from supervisor.domain.callers import Scope
 from supervisor.domain.errors import Unauthorized
 from supervisor.ports.store import StoreDown
 from supervisor.services.access import identity as module

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
 import httpx
 import pytest
 import sqlalchemy as sa
 
-from supervisor.domain.run import Outcome
+from supervisor.domain.run import Outcome, Person
 from supervisor.domain.status import Status
 from supervisor.ports.objectstore import StoreUnavailable
 from supervisor.ports.store import KeptAnswer, KeyHeld
 from supervisor.storage.engine.statements import Statement
-from supervisor.storage.rows import keys
+from supervisor.storage.rows import access
 from supervisor.storage.store import open_store
 from tests.api.test_owners import ask, people
 from tests.services.bed import COMMAND, Bed, Client
@@ -83,7 +83,7 @@ def test_a_repeated_approval_is_answered_when_nothing_awaits_it_any_more(
 ) -> None:
     outcome = Outcome("ab" * 32, 3, 33, any_bed.clock.now(), 100)
     any_bed.train("a-1")
-    any_bed.change("a-1", status=Status.AWAITING_TEARDOWN, outcome=outcome, needs_person="look")
+    any_bed.change("a-1", status=Status.AWAITING_TEARDOWN, outcome=outcome, person=Person(why="look"))
     body = {"machine_id": "id-1", "results_sha256": "ab" * 32}
     first = keyed(client, f"{RUN}/approve", body=body)
     any_bed.change("a-1", status=Status.COMPLETED)
@@ -107,11 +107,11 @@ def test_no_answer_is_made_with_a_second_connection(
 ) -> None:
     """On Postgres as many requests at once as there are connections would wait for each other."""
     database = any_bed.store.database  # type: ignore[attr-defined]
-    writing, reading, open_ones = database.writing, database.reading, []
+    writing, reading, open_ones = database.writing_as, database.reading, []
 
     @contextmanager
-    def writes() -> Iterator[object]:
-        with writing() as session:
+    def writes(made: Callable[[object], object]) -> Iterator[object]:
+        with writing(made) as session:
             open_ones.append(session)
             yield session
             open_ones.pop()
@@ -120,7 +120,7 @@ def test_no_answer_is_made_with_a_second_connection(
         assert not open_ones
         return reading()
 
-    monkeypatch.setattr(database, "writing", writes)
+    monkeypatch.setattr(database, "writing_as", writes)
     monkeypatch.setattr(database, "reading", reads)
     assert keyed(client, f"{RUN}/stop").status_code == 202
     any_bed.end("a-1")
@@ -128,7 +128,7 @@ def test_no_answer_is_made_with_a_second_connection(
     assert keyed(client, f"{RUN}/resume", body={"replace_spec": False}).status_code == 202
     any_bed.train("a-1")
     outcome = Outcome("ab" * 32, 3, 33, any_bed.clock.now(), 100)
-    any_bed.change("a-1", status=Status.AWAITING_TEARDOWN, outcome=outcome, needs_person="look")
+    any_bed.change("a-1", status=Status.AWAITING_TEARDOWN, outcome=outcome, person=Person(why="look"))
     body = {"machine_id": any_bed.run("a-1").attempt.machine_id, "results_sha256": "ab" * 32}  # type: ignore[union-attr]
     assert keyed(client, f"{RUN}/approve", body=body).status_code == 202
     assert keyed(client, "/v1/runs", body={"run_id": "a-9", "spec": COMMAND}).status_code == 201
@@ -187,17 +187,17 @@ def test_who_waits_for_one_that_does_not_end_is_told_to_come_again(postgres_data
         store.database.writing() as first,
         store.database.writing() as second,
     ):
-        assert keys.take(first, "s", "k", "print", 0.0) is None
+        assert access.take_key(first, "s", "k", "print", 0.0) is None
         second.run(Statement(lambda _: sa.text("SET LOCAL lock_timeout = '50ms'")), {})
         with pytest.raises(KeyHeld):
-            keys.take(second, "s", "k", "print", 0.0)
+            access.take_key(second, "s", "k", "print", 0.0)
 
 
 def test_that_is_a_conflict_with_a_pause(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     def held(*_: object) -> None:
         raise KeyHeld
 
-    monkeypatch.setattr(keys, "take", held)
+    monkeypatch.setattr(access, "take_key", held)
     answer = keyed(client, f"{RUN}/stop")
     assert (answer.status_code, answer.json()["code"]) == (409, "IDEMPOTENCY_KEY_IN_FLIGHT")
     assert answer.headers["retry-after"] == "1"

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from supervisor.api.shapes.system import machines as schemas_machines
+from supervisor.api.shapes import machines as schemas_machines
 from supervisor.domain.errors import Unavailable
-from supervisor.domain.machines.machine import Machine, MachineState
+from supervisor.domain.machines import Machine, MachineState
 from supervisor.domain.status import Status
 from supervisor.ports.platform import Account
 from supervisor.ports.provider import ProviderUnavailable
@@ -57,6 +57,7 @@ def test_a_machine_that_serves_is_joined_with_its_run_by_labels(training: Bed) -
     assert told["summary"] == {"ours": 1, "foreign": 0, "usd_per_h": 0.1, "unpriced": 0}
     assert told["account"] == {
         "provider": "local", "name": "fake-project", "number": "123456789", "console_url": None,
+        "noun": None, "tool": None, "compare": None,
     }  # fmt: skip
     assert told["runs"] == [
         {"run_id": "digits-7", "status": "running", "usd_per_h": 0.1, "machines": ["m-a1"], "kept": False}

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from supervisor.domain.access.callers import Caller
+from supervisor.domain.callers import Caller
 from supervisor.domain.errors import CountDiffers, CursorInvalid, InvalidRequest
 from supervisor.domain.run import StopRequest
 from supervisor.domain.status import Status

@@ -17,7 +17,7 @@ from supervisor.domain.errors import (
     SpotError,
     Unavailable,
 )
-from supervisor.domain.machines.placement import ZoneRecord
+from supervisor.domain.machines import ZoneRecord
 from supervisor.domain.run import StopRequest
 from supervisor.domain.status import Status
 from supervisor.ports.platform import PriceTold

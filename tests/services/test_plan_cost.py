@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from supervisor.domain.machines.placement import Offer, Placement
+from supervisor.domain.machines import Offer, Placement
 from supervisor.domain.policies import Limits
 from supervisor.services.plan.plan_view import cost_json
 

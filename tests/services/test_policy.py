@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from supervisor.domain.errors import InvalidRequest, InvalidTimeouts, UnknownPrice
-from supervisor.domain.machines.placement import Offer, Placement
+from supervisor.domain.machines import Offer, Placement
 from supervisor.domain.policies import Limits, ResultRule, StallLimits
 from supervisor.providers.gce import traits as gce
 from supervisor.providers.local import traits as local

@@ -9,8 +9,7 @@ import pytest
 from supervisor.domain.errors import NotFound, PullMismatch, PullRequired
 from supervisor.domain.run import Outcome
 from supervisor.domain.status import Status
-from supervisor.services.runs.approve import ApproveRequest, approve
-from supervisor.services.runs.pulled import note_pull
+from supervisor.services.runs.asking import ApproveRequest, approve, note_pull
 from tests.fakes.callers import OPS
 from tests.services.bed import Bed
 

@@ -18,8 +18,8 @@ from supervisor.domain.errors import (
     StopNewer,
     Unavailable,
 )
-from supervisor.domain.machines.machine import MachineRef
-from supervisor.domain.run import Approval, Counters, Outcome, StopRequest
+from supervisor.domain.machines import MachineRef
+from supervisor.domain.run import Approval, Counters, Image, Money, Outcome, Person, StopRequest
 from supervisor.domain.status import Status
 from supervisor.ports.objectstore import ObjectMissing
 from tests.services.bed import COMMAND, Bed
@@ -43,11 +43,11 @@ def test_a_new_generation_begins_its_budgets_anew_and_keeps_the_totals(bed: Bed)
     bed.change(
         "digits-7",
         counters=Counters(4, 9, 2, 3, 1, 2, 2, (1.0,)),
-        cost_usd=2.5,
+        money=Money(cost_usd=2.5),
         training_s=99.0,
         detail="old",
         hold="old",
-        needs_person="old",
+        person=Person(why="old"),
         avoid_zone="local-a",
         kept_until=bed.clock.now() + 500,
         approval=Approval("local", 1.0, "id-1", "ff"),
@@ -67,7 +67,7 @@ def test_a_new_generation_begins_its_budgets_anew_and_keeps_the_totals(bed: Bed)
         cause=None,
         detail="",
         hold="",
-        needs_person="",
+        person=replace(before.person, why=""),
         avoid_zone="",
         kept_until=None,
         approval=None,
@@ -75,7 +75,7 @@ def test_a_new_generation_begins_its_budgets_anew_and_keeps_the_totals(bed: Bed)
         stop=None,
         settled=False,
         training_s=0.0,
-        budget_from_usd=2.5,
+        money=replace(before.money, budget_from_usd=2.5),
         counters=Counters(4, 9, 2),
         no_progress_base=100,
         retiring=tuple(replace(item, until=bed.clock.now()) for item in before.retiring),
@@ -95,10 +95,15 @@ def test_only_an_image_that_did_not_serve_is_looked_up_again(
     bed: Bed, cause: Cause, detail: str, kept: str
 ) -> None:
     stopped(bed)
-    bed.change("digits-7", cause=cause, detail=detail, image_digest="train@sha256:1", pinned_for="train:1")
+    bed.change(
+        "digits-7",
+        cause=cause,
+        detail=detail,
+        image=Image(digest="train@sha256:1", pinned_for="train:1"),
+    )
     bed.resume("digits-7")
     after = bed.run("digits-7")
-    assert (after.image_digest, after.pinned_for) == (kept, "train:1" if kept else "")
+    assert (after.image.digest, after.image.pinned_for) == (kept, "train:1" if kept else "")
 
 
 def test_the_machine_of_a_run_that_was_not_settled_stays_on_the_way_out(bed: Bed) -> None:

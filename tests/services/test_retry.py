@@ -9,11 +9,11 @@ import pytest
 
 from supervisor.domain.causes import FOR_A_PERSON, Cause
 from supervisor.domain.errors import InvalidRequest, NothingToRetry
-from supervisor.domain.machines.placement import ZoneRecord, offer_key
-from supervisor.domain.run import Refusal
+from supervisor.domain.machines import ZoneRecord, offer_key
+from supervisor.domain.run import Person, Refusal, Waiting
 from supervisor.domain.status import Status
 from supervisor.lifecycle.events.patrol import problem
-from supervisor.services.runs.retry import retry
+from supervisor.services.runs.asking import retry
 from supervisor.services.runs.submit import SubmitRequest, submit
 from tests.scenarios.deeds_of_people import ACTOR
 from tests.services.bed import COMMAND, Bed
@@ -27,7 +27,12 @@ def waits(bed: Bed, cause: Cause = Cause.QUOTA) -> float:
             "local cell", offer_key(offer.placement), ZoneRecord(2, now + 600, cause, "no room")
         )
     bed.change(
-        "digits-7", status=Status.WAITING, cause=cause, detail="no room", waiting_since=now, next_at=now + 600
+        "digits-7",
+        status=Status.WAITING,
+        cause=cause,
+        detail="no room",
+        waiting=Waiting(since=now),
+        next_at=now + 600,
     )
     return now
 
@@ -52,7 +57,7 @@ def test_a_waiting_run_is_due_now_and_its_zones_are_asked_again(bed: Bed) -> Non
 def test_what_waits_for_nothing_is_refused_with_what_helps(bed: Bed, status: Status, words: str) -> None:
     bed.submit("digits-7")
     bed.train("digits-7")
-    bed.change("digits-7", status=status, needs_person="1 file" if status == Status.FINISHING else "")
+    bed.change("digits-7", status=status, person=Person(why="1 file" if status == Status.FINISHING else ""))
     with pytest.raises(NothingToRetry, match=words):
         retry(bed.parts, "digits-7", ACTOR)
 

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from supervisor.domain.status import Status
-from supervisor.ports.listing import Step
-from supervisor.ports.store import RunFilter
+from supervisor.ports.store import RunFilter, Step
 from supervisor.services.reading import queries
 from supervisor.services.reading.queries import Sparklines, points_of
 from tests.services.bed import Bed

@@ -11,8 +11,7 @@ from supervisor.domain.attempt import Try
 from supervisor.domain.errors import NotFound
 from supervisor.domain.run import Run
 from supervisor.ports.provider import LaunchRejected
-from supervisor.services.plan.plan import Preview, nothing_sent
-from supervisor.services.plan.spec_view import show_launch, show_spec
+from supervisor.services.plan.plan import Preview, nothing_sent, show_launch, show_spec
 from supervisor.services.reading.evidence import show_facts
 from supervisor.services.runs.policy import Spec
 from tests.services.bed import Bed

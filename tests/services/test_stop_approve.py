@@ -7,13 +7,12 @@ from contextlib import contextmanager
 
 import pytest
 
-from supervisor.domain.access.callers import Caller
+from supervisor.domain.callers import Caller
 from supervisor.domain.errors import ApprovalMismatch, NotFound, NothingToApprove
-from supervisor.domain.run import Outcome
+from supervisor.domain.run import Outcome, Person
 from supervisor.domain.status import Status
 from supervisor.ports.store import Transaction
-from supervisor.services.runs.approve import ApproveRequest, approve
-from supervisor.services.runs.stop import stop
+from supervisor.services.runs.asking import ApproveRequest, approve, stop
 from tests.fakes.callers import OPS
 from tests.services.bed import Bed
 
@@ -127,7 +126,7 @@ def test_nothing_awaits_an_approval(bed: Bed, status: Status) -> None:
 def test_unverified_results_can_only_be_given_up_with_a_reason(bed: Bed) -> None:
     bed.submit("digits-7")
     bed.train("digits-7")
-    bed.change("digits-7", status=Status.FINISHING, needs_person="results differ from their manifest")
+    bed.change("digits-7", status=Status.FINISHING, person=Person(why="results differ from their manifest"))
     with pytest.raises(NothingToApprove, match="accept_loss"):
         approve(bed.parts, "digits-7", ApproveRequest("id-1"), OPS)
     with pytest.raises(ApprovalMismatch):

@@ -22,7 +22,8 @@ from supervisor.domain.errors import (
 from supervisor.domain.run import StopRequest
 from supervisor.domain.status import Status
 from supervisor.ports.store import KeptAnswer
-from supervisor.services.runs.submit import key_scope
+from supervisor.services.runs.keys import scope_of
+from supervisor.services.runs.submit import SCOPE
 from tests.fakes.callers import MEMBER
 from tests.services.bed import COMMAND, Bed, body
 
@@ -175,9 +176,9 @@ def test_a_key_with_another_body_is_refused(bed: Bed) -> None:
 def test_a_key_whose_first_request_is_not_answered_yet(bed: Bed) -> None:
     bed.submit(key="k1")
     with bed.store.begin(bed.clock.now()) as tx:
-        kept = tx.take_key(key_scope(MEMBER), "k1", "", bed.clock.now())
+        kept = tx.take_key(scope_of(MEMBER, SCOPE), "k1", "", bed.clock.now())
         assert kept is not None
-        tx.keep_answer(key_scope(MEMBER), "k1", KeptAnswer(kept.fingerprint, 0, "", ""))
+        tx.keep_answer(scope_of(MEMBER, SCOPE), "k1", KeptAnswer(kept.fingerprint, 0, "", ""))
     with pytest.raises(KeyInFlight):
         bed.submit(key="k1")
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from supervisor.api.shapes.runs.beats import ShownRun
-from supervisor.api.shapes.runs.beats import Telemetry as Shape
+from supervisor.api.shapes.beats import ShownRun
+from supervisor.api.shapes.beats import Telemetry as Shape
 from supervisor.contract.beat_telemetry import Cgroup, Disk, Gpus, Telemetry, as_told, decode
 from supervisor.contract.beat_telemetry import encode as encode_telemetry
 from supervisor.contract.heartbeat import encode

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.domain.access import callers
-from supervisor.domain.access.callers import LOCAL, Caller, Scope, Token
+from supervisor.domain import callers
+from supervisor.domain.callers import LOCAL, Caller, Scope, Token
 from supervisor.domain.errors import Conflict, InvalidRequest, SettingsRefused, TokenNotFound
 from supervisor.services.access import tokens as service
 from supervisor.services.access.tokens import TokenWish, create, ensure, listing, revoke

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor.api.shapes.runs import beats as schemas_telemetry
-from supervisor.api.shapes.system import health as schemas_health
+from supervisor.api.shapes import beats as schemas_telemetry
+from supervisor.api.shapes import health as schemas_health
 from supervisor.ports.platform import Account
 from tests.services.bed import Bed, Client
 

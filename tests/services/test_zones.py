@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from supervisor.domain.access.callers import LOCAL, Caller, Scope
-from supervisor.domain.machines.placement import ZoneRecord
+from supervisor.domain.callers import LOCAL, Caller, Scope
+from supervisor.domain.machines import ZoneRecord
 from supervisor.domain.status import Status
 from supervisor.services.reading.offers import zones_json
 from supervisor.services.views import rfc3339

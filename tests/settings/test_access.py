@@ -3,15 +3,13 @@
 import pytest
 
 from supervisor.domain.errors import SettingsRefused
-from supervisor.settings import loading as settings
 from supervisor.settings.access import NO_TOKENS, own_names, run_page
 from supervisor.settings.loading import Settings
+from supervisor.wiring import settings as wired
 
 
 def load(**environ: str) -> Settings:
-    return settings.load(
-        {}, {"HOME": "/home/x", **{f"SPOT_{name}": value for name, value in environ.items()}}
-    )
+    return wired.load({}, {"HOME": "/home/x", **{f"SPOT_{name}": value for name, value in environ.items()}})
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.10", "::1", "localhost"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import base64
 import gzip
 import importlib.util
@@ -18,43 +19,59 @@ from supervisor.domain.errors import SettingsRefused
 from supervisor.ports.objectstore import StoreUnavailable
 from supervisor.ports.provider import LaunchRequest, ProviderUnavailable
 from supervisor.providers.gce import config as gce
+from supervisor.providers.gce import make
 from supervisor.providers.gce.machines import instance
+from supervisor.providers.gce.settings import GceSettings
+from supervisor.providers.local.traits import TRAITS as LOCAL
 from supervisor.reconciler.system_clock import SystemClock
 from supervisor.settings import loading as settings
-from supervisor.settings.gce import GceSettings
 from supervisor.wiring import adapters
+from supervisor.wiring import settings as wired
+from supervisor.wiring.stores import open_store
 from tests.settings.test_gce_settings import GOOD
 
+# What the list of providers knows of each kind; all of it together takes a few milliseconds.
+LIGHT = {f"supervisor.providers.gce{part}" for part in ("", ".make", ".settings", ".traits")}
 LOCAL_START = """
 import sys
 import supervisor.wiring.bootstrap
-from supervisor.settings import loading as settings
-assert settings.load(environ={"HOME": "/h"}).provider == "local"
+from supervisor.wiring import settings as wired
+assert wired.load(environ={"HOME": "/h"}).provider == "local"
 print(sorted(name for name in sys.modules
 if name.split(".")[0] == "google" or name.startswith("supervisor.providers.gce")))
 """
 
 GOOGLE_START = """
 import sys
-from supervisor.settings import loading as settings
 from supervisor.wiring import adapters
+from supervisor.wiring import settings as wired
 from supervisor.reconciler.system_clock import SystemClock
-found = adapters.choose(settings.load(environ={environ!r}), None, SystemClock())
-print(found.provider.name, found.scope, found.objects.url, found.provider.traits.launches_at_once, found.server_file)
+found = adapters.choose(wired.load(environ={environ!r}), None, SystemClock())
+lone = found.lone
+print(lone.provider.name, lone.scope, found.objects.url, lone.provider.traits.launches_at_once, lone.server_file)
 print(any(name.startswith("google.cloud.compute_v1") for name in sys.modules), "google.cloud.storage" in sys.modules)
 found.close()
 """
 
 
 def load(**environ: str) -> settings.Settings:
-    return settings.load(environ={"HOME": "/h", **GOOD, **environ})
+    return wired.load(environ={"HOME": "/h", **GOOD, **environ})
+
+
+def config_of(known: settings.Settings) -> Any:
+    """What the provider is made of."""
+    ground = adapters.ground_of(
+        known, "gce", stored=open_store(known, None), agent=Path("/agent.pyz"), clock=SystemClock(),
+        store=None, closing=threading.Event(),
+    )  # fmt: skip
+    return make.config_of("gce", known.sections["gce"].values, ground)
 
 
 def test_a_supervisor_of_local_machines_loads_nothing_of_google_s() -> None:
     told = subprocess.run(
         [sys.executable, "-c", LOCAL_START], capture_output=True, text=True, check=True, timeout=60
     )
-    assert told.stdout.strip() == "[]"
+    assert set(ast.literal_eval(told.stdout)) <= LIGHT
 
 
 def test_choosing_google_imports_no_slow_client_and_asks_nobody() -> None:
@@ -68,7 +85,7 @@ def test_choosing_google_imports_no_slow_client_and_asks_nobody() -> None:
     ]
 
 
-@pytest.mark.parametrize("missing", adapters.GOOGLE_PACKAGES)
+@pytest.mark.parametrize("missing", make.PACKAGES)
 def test_a_missing_package_is_refused_with_the_command_that_installs_it(
     monkeypatch: pytest.MonkeyPatch, missing: str
 ) -> None:
@@ -77,7 +94,7 @@ def test_a_missing_package_is_refused_with_the_command_that_installs_it(
             raise ModuleNotFoundError(name)  # as for a part of a package that is not there
         return importlib.util.find_spec(name)
 
-    monkeypatch.setattr(adapters, "find_spec", find)
+    monkeypatch.setattr(make, "find_spec", find)
     with pytest.raises(SettingsRefused) as refused:
         adapters.choose(load(), None, None)  # type: ignore[arg-type]
     assert missing in refused.value.detail
@@ -85,7 +102,7 @@ def test_a_missing_package_is_refused_with_the_command_that_installs_it(
 
 
 def test_every_setting_of_google_s_reaches_the_machines() -> None:
-    config = adapters.gce_config(
+    config = config_of(
         load(
             SPOT_GCE_DATA_DISK="d", SPOT_GCE_DATA_DISK_ZONE="us-east1-b", SPOT_GCE_NOTICE_S="120",
             SPOT_GCE_EXTERNAL_IP="no", SPOT_GCE_PRICES="t4=0.25/0.75", SPOT_PUBLIC_URL="https://spot.example.org",
@@ -101,14 +118,14 @@ def test_every_setting_of_google_s_reaches_the_machines() -> None:
 
 
 def test_a_new_disk_with_each_machine_and_a_shared_one_reach_the_machines() -> None:
-    config = adapters.gce_config(load(SPOT_GCE_DATA_DISK="new", SPOT_GCE_DATA_DISK_GB="50"))
+    config = config_of(load(SPOT_GCE_DATA_DISK="new", SPOT_GCE_DATA_DISK_GB="50"))
     assert config.data_disk is None
     assert (config.new_disk.gb, config.new_disk.kind, config.new_disk.mount) == (
         50,
         "pd-balanced",
         "/mnt/disks/data",
     )
-    config = adapters.gce_config(
+    config = config_of(
         load(
             SPOT_GCE_DATA_DISK="d", SPOT_GCE_DATA_DISK_ZONE="us-east1-b", SPOT_GCE_DATA_DISK_READ_ONLY="true"
         )
@@ -161,7 +178,7 @@ OF_A_NEW_DISK = {"SPOT_GCE_DATA_DISK_GB": "50", "SPOT_GCE_DATA_DISK_TYPE": "pd-s
 def outcome(**environ: str) -> tuple[Any, ...]:
     """All that the provider makes of the settings: machine, offers, addresses, and whether advice is asked for."""
     disk = {"SPOT_GCE_DATA_DISK": "d", "SPOT_GCE_DATA_DISK_ZONE": "us-east1-b"}
-    config = adapters.gce_config(load(**({} if "SPOT_GCE_ZONES" in environ else disk) | environ))
+    config = config_of(load(**({} if "SPOT_GCE_ZONES" in environ else disk) | environ))
     offered = gce.offers(config)
     request = LaunchRequest(
         name="spot-1-a1-t1", placement=offered[0].placement, run_id="r", launch_id="1.1.1", request_id="x",
@@ -178,9 +195,8 @@ def outcome(**environ: str) -> tuple[Any, ...]:
 def test_each_setting_changes_what_it_names() -> None:
     """One that is read and goes nowhere would be a promise that nobody keeps."""
     given = {field.name for field in fields(GceSettings)} - {
-        "default_image",
-        "cloud_build_endpoint",
-    }  # the spec's, and the user's own computer's
+        "cloud_build_endpoint"
+    }  # the user's own computer's
     assert given <= {name.removeprefix("SPOT_").lower() for name in (*OTHER, *OF_A_NEW_DISK)}
     before, before_new = outcome(), outcome(**NEW_DISK)
     same = [name for name, value in OTHER.items() if outcome(**{name: value}) == before]
@@ -202,15 +218,15 @@ def test_warming_up_says_nothing_of_what_does_not_work_yet(monkeypatch: pytest.M
 
 def test_the_end_of_the_process_ends_every_wait_for_google() -> None:
     closing = threading.Event()
-    adapters.pause(0.0, closing)
+    make.pause(0.0, closing)
     closing.set()
     with pytest.raises(ProviderUnavailable, match="closing"):
-        adapters.pause(3600.0, closing)
+        make.pause(3600.0, closing)
 
 
 def test_a_shape_that_google_cannot_mean_is_refused_by_its_name() -> None:
     with pytest.raises(SettingsRefused, match="gce_shapes: l4: g2-standard-8 brings 1 cards of its own"):
-        adapters.gce_config(load(SPOT_GCE_SHAPES="l4=g2-standard-8+1xnvidia-l4"))
+        config_of(load(SPOT_GCE_SHAPES="l4=g2-standard-8+1xnvidia-l4"))
 
 
 def test_one_bucket_has_one_spelling() -> None:
@@ -221,14 +237,14 @@ def test_one_bucket_has_one_spelling() -> None:
 @pytest.mark.parametrize("host", ["http://127.0.0.1:9", "127.0.0.1:9"])
 def test_machines_are_told_of_another_storage(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", host)
-    assert adapters.gce_config(load()).storage_endpoint == "http://127.0.0.1:9"
+    assert config_of(load()).storage_endpoint == "http://127.0.0.1:9"
     monkeypatch.delenv("STORAGE_EMULATOR_HOST")
-    assert adapters.gce_config(load()).storage_endpoint == ""
+    assert config_of(load()).storage_endpoint == ""
 
 
 def test_the_folder_of_a_local_supervisor_stays_as_it_was(tmp_path: Path) -> None:
-    known = settings.load(environ={"HOME": str(tmp_path)})
-    assert settings.agent_paces(known, known.provider)["log_chunk_s"] == 1.0
-    assert settings.gpu_timeout_s(known, known.provider) == 0.0
+    known = wired.load(environ={"HOME": str(tmp_path)})
+    assert settings.agent_paces(known, LOCAL)["log_chunk_s"] == 1.0
+    assert settings.gpu_timeout_s(known, LOCAL) == 0.0
     assert settings.public_host(known) == ""
     assert settings.public_host(load(SPOT_PUBLIC_URL="https://Spot.Example.org:8443/x")) == "spot.example.org"

@@ -7,17 +7,18 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from supervisor.cli.server.config import config
+from supervisor.cli.server.server import config
 from supervisor.domain.errors import SettingsRefused
-from supervisor.ports.endpoints import Form
+from supervisor.ports.notifier import Form
 from supervisor.settings import loading as settings
 from supervisor.wiring import adapters, outlets
+from supervisor.wiring import settings as wired
 
 URL = "https://discord.com/api/webhooks/1/hunter2"
 
 
 def load(**environ: str) -> settings.Settings:
-    return settings.load(environ={"HOME": "/h", **environ})
+    return wired.load(environ={"HOME": "/h", **environ})
 
 
 @pytest.mark.parametrize(

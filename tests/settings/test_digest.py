@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.settings import loading as settings
-from supervisor.settings.digest import digest
+from supervisor.wiring import settings as wired
+from supervisor.wiring.settings import digest
 
 
 def of(tmp_path: Path, **environ: str) -> str:
     given = {"SPOT_DATA_DIR": str(tmp_path), **environ}
-    return digest(settings.load({}, given))
+    return digest(wired.load({}, given))
 
 
 def test_another_setting_is_another_hash(tmp_path: Path) -> None:

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from supervisor.domain.errors import SettingsRefused
-from supervisor.settings import gce as settings_gce
+from supervisor.providers.gce import settings as settings_gce
+from supervisor.providers.gce.traits import TRAITS
 from supervisor.settings import loading as settings
+from supervisor.wiring import settings as wired
 
 GOOD = {
     "SPOT_PROVIDER": "gce",
@@ -20,20 +22,20 @@ GOOD = {
 
 
 def load(**environ: str) -> settings.Settings:
-    return settings.load(environ={"HOME": "/h", **GOOD, **environ})
+    return wired.load(environ={"HOME": "/h", **GOOD, **environ})
 
 
 def without(name: str) -> settings.Settings:
-    return settings.load(environ={"HOME": "/h", **{key: value for key, value in GOOD.items() if key != name}})
+    return wired.load(environ={"HOME": "/h", **{key: value for key, value in GOOD.items() if key != name}})
 
 
 def test_a_supervisor_on_google_cloud_needs_four_settings() -> None:
     known = load()
     assert known.provider == "gce"
-    assert known.gce_shapes == {"t4": "n1-standard-8+1xnvidia-tesla-t4", "l4": "g2-standard-8"}
-    assert (known.gce_external_ip, known.gce_notice_s, known.public_url) == (True, 0, "")
-    assert settings.gpu_timeout_s(known, known.provider) == 1200.0
-    assert settings.agent_paces(known, known.provider)["log_chunk_s"] == 300.0
+    assert known.value("gce_shapes") == {"t4": "n1-standard-8+1xnvidia-tesla-t4", "l4": "g2-standard-8"}
+    assert (known.value("gce_external_ip"), known.value("gce_notice_s"), known.public_url) == (True, 0, "")
+    assert settings.gpu_timeout_s(known, TRAITS) == 1200.0
+    assert settings.agent_paces(known, TRAITS)["log_chunk_s"] == 300.0
 
 
 def test_a_file_says_the_same(tmp_path: Path) -> None:
@@ -44,9 +46,9 @@ def test_a_file_says_the_same(tmp_path: Path) -> None:
         '[gce_shapes]\nt4 = "n1-standard-8+1xnvidia-tesla-t4"\nl4 = "g2-standard-8"\n'
         "[gce_prices]\nt4 = [0.25, 0.75]\n"
     )
-    known = settings.load(environ={"HOME": "/h"}, file=file)
-    assert known.gce_shapes == load().gce_shapes
-    assert (known.gce_external_ip, known.gce_prices) == (False, {"t4": (0.25, 0.75)})
+    known = wired.load(environ={"HOME": "/h"}, file=file)
+    assert known.value("gce_shapes") == load().value("gce_shapes")
+    assert (known.value("gce_external_ip"), known.value("gce_prices")) == (False, {"t4": (0.25, 0.75)})
 
 
 @pytest.mark.parametrize("name", ["SPOT_GCE_PROJECT", "SPOT_GCE_ZONES", "SPOT_GCE_SHAPES"])
@@ -119,7 +121,7 @@ def test_accepted(environ: dict[str, str]) -> None:
 
 
 def test_a_project_without_its_provider_is_told() -> None:
-    known = settings.load(environ={"HOME": "/h", "SPOT_GCE_PROJECT": "my-project"})
+    known = wired.load(environ={"HOME": "/h", "SPOT_GCE_PROJECT": "my-project"})
     (warning,) = known.warnings
     assert warning.startswith("gce_project = my-project has no effect, because provider = local")
 
@@ -128,4 +130,4 @@ def test_without_the_rule_the_disk_would_lie_where_no_machine_is(monkeypatch: py
     """The broken variant."""
     monkeypatch.setattr(settings_gce, "_check_disk", lambda s: None)
     known = load(SPOT_GCE_DATA_DISK="d", SPOT_GCE_DATA_DISK_ZONE="us-east1-d")
-    assert known.gce_data_disk_zone not in known.gce_zones
+    assert known.value("gce_data_disk_zone") not in known.value("gce_zones")

@@ -2,10 +2,10 @@
 
 import pytest
 
-from supervisor.domain import timeouts
+from supervisor.domain import policies
 from supervisor.domain.errors import InvalidTimeouts
 from supervisor.domain.policies import StallLimits
-from supervisor.settings import loading as settings
+from supervisor.wiring import settings as wired
 
 CASES = [
     ({"SPOT_SILENCE_S": "179"}, ("silence_s = 179", "180")),
@@ -29,25 +29,25 @@ LAST_ALLOWED = [
 @pytest.mark.parametrize(("environ", "numbers"), CASES)
 def test_refused_with_both_numbers(environ: dict[str, str], numbers: tuple[str, str]) -> None:
     with pytest.raises(InvalidTimeouts) as refused:
-        settings.load(environ={"HOME": "/h", **environ})
+        wired.load(environ={"HOME": "/h", **environ})
     assert all(number in refused.value.detail for number in numbers), refused.value.detail
     assert refused.value.code == "INVALID_TIMEOUTS"
 
 
 @pytest.mark.parametrize("environ", LAST_ALLOWED)
 def test_the_bound_itself_is_allowed(environ: dict[str, str]) -> None:
-    settings.load(environ={"HOME": "/h", **environ})
+    wired.load(environ={"HOME": "/h", **environ})
 
 
 def test_a_run_s_own_limits_are_named_by_their_place_in_the_spec() -> None:
     with pytest.raises(
         InvalidTimeouts, match=r"^stall\.boot_timeout_s = 600 is shorter than gpu_timeout_s \+ 300 = 1500 s"
     ):
-        timeouts.check_stall(StallLimits(boot_timeout_s=600.0), beat_store_s=60.0, gpu_timeout_s=1200.0)
+        policies.check_stall(StallLimits(boot_timeout_s=600.0), beat_store_s=60.0, gpu_timeout_s=1200.0)
 
 
 def test_without_the_rule_the_pair_would_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """The broken variant: a rule that looks away lets a booting VM be taken for dead."""
-    monkeypatch.setattr(timeouts, "check_stall", lambda *args, **kwargs: None)
-    known = settings.load(environ={"HOME": "/h", "SPOT_BOOT_TIMEOUT_S": "600"})
+    monkeypatch.setattr(policies, "check_stall", lambda *args, **kwargs: None)
+    known = wired.load(environ={"HOME": "/h", "SPOT_BOOT_TIMEOUT_S": "600"})
     assert known.boot_timeout_s < known.gpu_timeout_s

@@ -7,13 +7,21 @@ import pytest
 
 from supervisor.domain.errors import SettingsRefused
 from supervisor.domain.policies import Knobs, StallLimits
+from supervisor.providers.gce import traits as gce
+from supervisor.providers.local import traits as local
+from supervisor.providers.local.settings import offers
 from supervisor.settings import loading as settings
+from supervisor.wiring import settings as wired
 
 HOME = {"HOME": "/home/someone"}
 
 
+def local_offers(known):
+    return offers("local", known.kinds["local"])
+
+
 def load(environ=None, **rest):
-    return settings.load(environ={**HOME, **(environ or {})}, **rest)
+    return wired.load(environ={**HOME, **(environ or {})}, **rest)
 
 
 def test_defaults_need_nothing() -> None:
@@ -22,7 +30,7 @@ def test_defaults_need_nothing() -> None:
     assert known.database_url == "sqlite:////home/someone/.local/state/spot-supervisor/supervisor.db"
     assert known.store_url == "file:///home/someone/.local/state/spot-supervisor/objects"
     assert (known.host, known.port, known.poll_interval_s) == ("127.0.0.1", 8787, 30.0)
-    assert set(known.origins) == set(settings.FIELDS)
+    assert set(known.origins) == set(known.flat)
     assert set(known.origins.values()) == {"default"}
     assert known.warnings == ()
 
@@ -131,10 +139,10 @@ def test_zones_shapes_capacity_and_prices_make_the_offers() -> None:
             "SPOT_LOCAL_PRICES": "big=0.5/2",
         }
     )
-    assert known.local_capacity == {"z-1": 0, "z-2": 2}
+    assert known.value("local_capacity") == {"z-1": 0, "z-2": 2}
     offers = [
         (o.placement.spot, o.placement.shape, o.placement.zone, o.price_usd_per_h)
-        for o in settings.offers(known)
+        for o in local_offers(known)
     ]
     assert offers == [
         (True, "big", "z-1", 0.5), (True, "big", "z-2", 0.5), (True, "small", "z-1", 0.0), (True, "small", "z-2", 0.0),
@@ -153,8 +161,8 @@ def test_tables_of_the_file_mean_the_same_as_the_text_of_the_environment(tmp_pat
     by_text = load(
         {"SPOT_LOCAL_ZONES": "a,b", "SPOT_LOCAL_CAPACITY": "a=1", "SPOT_LOCAL_PRICES": "cpu=0.1/0.3"}
     )
-    assert settings.offers(by_file) == settings.offers(by_text)
-    assert by_file.local_capacity == by_text.local_capacity == {"a": 1}
+    assert local_offers(by_file) == local_offers(by_text)
+    assert by_file.value("local_capacity") == by_text.value("local_capacity") == {"a": 1}
 
 
 def test_settings_without_values_equal_the_defaults_of_the_domain() -> None:
@@ -177,11 +185,11 @@ def test_each_knob_reaches_the_decisions() -> None:
 
 
 def test_the_log_pace_is_fast_on_this_computer_unless_somebody_chose_one() -> None:
-    assert settings.agent_paces(load(), "local")["log_chunk_s"] == 1.0
-    assert settings.agent_paces(load(), "gce")["log_chunk_s"] == 300.0
-    assert settings.agent_paces(load({"SPOT_LOG_CHUNK_S": "20"}), "local")["log_chunk_s"] == 20.0
+    assert settings.agent_paces(load(), local.TRAITS)["log_chunk_s"] == 1.0
+    assert settings.agent_paces(load(), gce.TRAITS)["log_chunk_s"] == 300.0
+    assert settings.agent_paces(load({"SPOT_LOG_CHUNK_S": "20"}), local.TRAITS)["log_chunk_s"] == 20.0
 
 
 def test_this_computer_waits_for_no_gpu() -> None:
-    assert settings.gpu_timeout_s(load(), "local") == 0.0
-    assert settings.gpu_timeout_s(load(), "gce") == 1200.0
+    assert settings.gpu_timeout_s(load(), local.TRAITS) == 0.0
+    assert settings.gpu_timeout_s(load(), gce.TRAITS) == 1200.0

@@ -8,10 +8,11 @@ import pytest
 
 from supervisor.domain.errors import SettingsRefused
 from supervisor.settings import loading as settings
+from supervisor.wiring import settings as wired
 
 
 def load(environ: dict[str, str], file: Path | None = None) -> settings.Settings:
-    return settings.load(environ={"HOME": "/nowhere", **environ}, file=file)
+    return wired.load(environ={"HOME": "/nowhere", **environ}, file=file)
 
 
 def test_text_and_table_mean_the_same(tmp_path: Path) -> None:
@@ -20,8 +21,8 @@ def test_text_and_table_mean_the_same(tmp_path: Path) -> None:
         'local_shapes = ["l4", "l4x2", "cpu"]\n[local_gpus]\nl4 = 1\nl4x2 = 2\n', encoding="utf-8"
     )
     by_text = load({"SPOT_LOCAL_SHAPES": "l4,l4x2,cpu", "SPOT_LOCAL_GPUS": "l4=1,l4x2=2"})
-    assert load({}, file).local_gpus == by_text.local_gpus == {"l4": 1, "l4x2": 2}
-    assert load({}).local_gpus == {}
+    assert load({}, file).value("local_gpus") == by_text.value("local_gpus") == {"l4": 1, "l4x2": 2}
+    assert load({}).value("local_gpus") == {}
 
 
 def test_a_shape_that_is_not_offered_is_refused() -> None:

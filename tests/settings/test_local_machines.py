@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from supervisor.domain.errors import SettingsRefused
-from supervisor.providers.local import carrying
-from supervisor.providers.local.carrying import carries
-from supervisor.wiring.adapters import most_machines
+from supervisor.machinefolder import room
+from supervisor.machinefolder.room import carries
+from supervisor.providers.local.settings import most_machines
 from supervisor.wiring.surroundings import settings_lines
 from tests.settings.test_layers import load
 
@@ -21,7 +21,7 @@ NO_CARDS = Path("/none")
 def _sixteen_cores_and_eight_gib(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(16)))
     monkeypatch.setattr(os, "sysconf", {"SC_PHYS_PAGES": 8 * 2**20, "SC_PAGE_SIZE": 4096}.__getitem__)
-    monkeypatch.setattr(carrying, "CGROUP", tmp_path)
+    monkeypatch.setattr(room, "CGROUP", tmp_path)
 
 
 def test_one_for_each_core_or_for_each_two_gib_whichever_is_less(tmp_path: Path) -> None:
@@ -43,11 +43,15 @@ def test_one_for_each_gpu_unless_shapes_say_who_has_them(tmp_path: Path) -> None
     assert carries({"cpu": 0, "l4": 1}, cards)[0] == 16, "its cards are counted one by one"
 
 
+def values(environ):
+    return load(environ).kinds["local"]
+
+
 def test_what_the_settings_say_wins() -> None:
-    assert most_machines(load({"SPOT_LOCAL_MACHINES": "3"})) == (3, "local_machines")
+    assert most_machines(values({"SPOT_LOCAL_MACHINES": "3"})) == (3, "local_machines")
     every = {"SPOT_LOCAL_ZONES": "a,b", "SPOT_LOCAL_CAPACITY": "a=1,b=2"}
-    assert most_machines(load(every)) == (None, "local_capacity")
-    assert most_machines(load({**every, "SPOT_LOCAL_CAPACITY": "a=1"}))[0] == most_machines(load({}))[0]
+    assert most_machines(values(every)) == (None, "local_capacity")
+    assert most_machines(values({**every, "SPOT_LOCAL_CAPACITY": "a=1"}))[0] == most_machines(values({}))[0]
     with pytest.raises(SettingsRefused, match="local_machines"):
         load({"SPOT_LOCAL_MACHINES": "-1"})
 

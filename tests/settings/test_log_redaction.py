@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from supervisor.telemetry import logs as redaction
 from supervisor.telemetry import logs as telemetry
-from supervisor.telemetry import redaction as telemetry_redaction
-from supervisor.telemetry.redaction import DOTS, hidden, hidden_field, is_secret
+from supervisor.telemetry.logs import DOTS, hidden, hidden_field, is_secret
 
 ALNUM = "abcdefghijkLMNOPQRSTUVWxyz0123456789"
 CORE = st.text(ALNUM, min_size=32, max_size=48)  # so long that chance never writes it
@@ -126,12 +126,12 @@ def test_without_the_rules_each_of_these_would_be_seen(
     assert (core in line.text) != (place is in_arguments_that_do_not_fit)  # that one tells no values at all
 
 
-@pytest.mark.parametrize("number", range(len(telemetry_redaction._RULES)))
+@pytest.mark.parametrize("number", range(len(redaction._RULES)))
 def test_each_rule_is_needed(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     core = "abcdefgh0123456789ABCDEFGH0123456789"
     assert all(core not in hidden(say(core)) for say in SAID)
-    rules = telemetry_redaction._RULES
-    monkeypatch.setattr(telemetry_redaction, "_RULES", rules[:number] + rules[number + 1 :])
+    rules = redaction._RULES
+    monkeypatch.setattr(redaction, "_RULES", rules[:number] + rules[number + 1 :])
     assert any(core in hidden(say(core)) for say in SAID)
 
 
@@ -141,7 +141,7 @@ def test_ordinary_text_stays_as_it_is(text: str) -> None:
 
 
 WORDS = st.text("abcdefghijklmnopqrstuvwxyz0123456789 .,:=/()[]{}'\"%&?", max_size=200).filter(
-    lambda text: not any(word in text for words, _ in telemetry_redaction._RULES for word in words)
+    lambda text: not any(word in text for words, _ in redaction._RULES for word in words)
 )
 
 
@@ -153,8 +153,8 @@ def test_text_without_any_of_the_words_is_never_touched(text: str) -> None:
 def test_what_the_process_knows_as_its_own_is_hidden_wherever_it_stands(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(telemetry_redaction, "_own", ())
-    telemetry_redaction.hide("https://example.org/tell", "two words", "file:/etc/secret", "", "short")
+    monkeypatch.setattr(redaction, "_own", ())
+    redaction.hide("https://example.org/tell", "two words", "file:/etc/secret", "", "short")
     line = Line("plain")
     in_an_exception(line, "POST https://example.org/tell with two words")
     assert not any(own in line.text for own in ("example.org", "two words"))
@@ -186,15 +186,15 @@ def test_what_cannot_be_told_costs_no_line() -> None:
     line.log.info("here", extra={"thing": Shy(), "endless": endless})
     told = json.loads(line.text)
     assert told["thing"] == "(RuntimeError in telling a Shy)"
-    assert str(told["endless"]).count("[") == telemetry_redaction.DEEPEST
+    assert str(told["endless"]).count("[") == redaction.DEEPEST
 
 
 def test_half_a_secret_at_the_cut_is_not_told() -> None:
     core = "abcdefgh0123456789" * 4
     for ahead in range(0, len(core) + 8, 5):
-        text = "x " * ((telemetry_redaction.LINE_MAX - ahead) // 2) + f"sup_{core}"
+        text = "x " * ((redaction.LINE_MAX - ahead) // 2) + f"sup_{core}"
         assert core[:8] not in hidden(text)
-    assert len(hidden("word " * telemetry_redaction.LINE_MAX)) <= telemetry_redaction.LINE_MAX
+    assert len(hidden("word " * redaction.LINE_MAX)) <= redaction.LINE_MAX
 
 
 def attacks() -> Iterator[str]:
@@ -202,8 +202,8 @@ def attacks() -> Iterator[str]:
         "TOKEN=", "token='", '"token":"', "://a:", "https://", "sk-", "bearer ", "-----BEGIN ", '_key=\\"', "xoxb-",
         "token= ", "token\\\\\\ ", "authorization ", "a&sig=", "PRIVATE KEY-----",
     ):  # fmt: skip
-        yield part * (2 * telemetry_redaction.LINE_MAX // len(part))
-    yield "https://a?" + "&=" * telemetry_redaction.LINE_MAX
+        yield part * (2 * redaction.LINE_MAX // len(part))
+    yield "https://a?" + "&=" * redaction.LINE_MAX
 
 
 def test_no_text_takes_long() -> None:

@@ -7,6 +7,7 @@ import pytest
 from supervisor.domain.errors import InvalidTimeouts, SettingsRefused
 from supervisor.settings import loading as settings
 from supervisor.settings.env import file as settings_env_file
+from supervisor.wiring import settings as wired
 
 # Every key of the older runner, with a value that it accepts.
 ALL_KEYS = {
@@ -57,7 +58,7 @@ MAPPED = {
 def load(tmp_path: Path, text: str) -> settings.Settings:
     env_file = tmp_path / "runner.env"
     env_file.write_text(text, encoding="utf-8")
-    return settings.load(environ={"HOME": "/h"}, env_file=env_file)
+    return wired.load(environ={"HOME": "/h"}, env_file=env_file)
 
 
 @pytest.mark.parametrize("key", [key for key in ALL_KEYS if key != "PROJECT"])
@@ -72,7 +73,7 @@ def test_every_key_is_mapped_or_left_out_with_its_reason(key: str, tmp_path: Pat
     if key in MAPPED:
         setting, expected = MAPPED[key]
         assert entry.setting == setting
-        assert getattr(known, setting) == expected
+        assert known.value(setting) == expected
         assert known.origins[setting].endswith(f"runner.env {key}")
         assert known.warnings == ()
     else:
@@ -96,7 +97,7 @@ def test_a_whole_file(tmp_path: Path) -> None:
         tmp_path, "".join(f"{k}={v if v.startswith('(') else repr(v)}\n" for k, v in ALL_KEYS.items())
     )
     mapped = MAPPED | CLOUD
-    assert {setting: getattr(known, setting) for setting, _ in mapped.values()} == dict(mapped.values())
+    assert {setting: known.value(setting) for setting, _ in mapped.values()} == dict(mapped.values())
     assert known.boot_timeout_s == 1500.0
     assert known.provider == "gce"
     assert len(known.warnings) == len(ALL_KEYS) - len(mapped)
@@ -225,20 +226,24 @@ def test_keys_further_up_are_filled_in_and_nothing_else_is() -> None:
 def test_a_disk_for_each_run_is_made_as_the_older_runner_did(tmp_path: Path) -> None:
     file = "PROJECT=p\nBUCKET=my-bucket\nDATA_DISK_ENABLED=true\nDATA_DISK_NAME=\n"
     known = load(tmp_path, file)
-    assert (known.gce_data_disk, known.gce_data_disk_zone, known.gce_data_disk_gb) == ("new", "", 500)
+    assert (
+        known.value("gce_data_disk"),
+        known.value("gce_data_disk_zone"),
+        known.value("gce_data_disk_gb"),
+    ) == ("new", "", 500)
     assert known.warnings == ()
     known = load(
         tmp_path, file + "DATA_DISK_SIZE_GB=200GB\nDATA_DISK_TYPE=pd-ssd\nDATA_DISK_MOUNT_PATH=/data\n"
     )
-    assert (known.gce_data_disk_gb, known.gce_data_disk_type) == (200, "pd-ssd")
-    assert known.gce_data_disk_mount == "/data"
+    assert (known.value("gce_data_disk_gb"), known.value("gce_data_disk_type")) == (200, "pd-ssd")
+    assert known.value("gce_data_disk_mount") == "/data"
 
 
 def test_our_own_variables_in_a_file_count_as_in_the_environment(tmp_path: Path) -> None:
     known = load(
         tmp_path, "PROJECT=p\nBUCKET=my-bucket\nSPOT_POLL_INTERVAL_S=45\nSPOT_GCE_PROJECT=${PROJECT}-2\n"
     )
-    assert (known.poll_interval_s, known.gce_project) == (45, "p-2")
+    assert (known.poll_interval_s, known.value("gce_project")) == (45, "p-2")
     assert known.origins["poll_interval_s"].endswith(" SPOT_POLL_INTERVAL_S")
     assert "env-file" in known.origins["poll_interval_s"]
     assert known.warnings == ()
@@ -254,5 +259,5 @@ def test_a_misspelt_variable_of_ours_in_a_file_is_refused(tmp_path: Path) -> Non
 def test_a_mark_in_front_of_the_file_does_not_hide_its_first_key(tmp_path: Path) -> None:
     file = tmp_path / "old.env"
     file.write_bytes(b"\xef\xbb\xbfLOG_LEVEL=DEBUG\r\n")
-    known = settings.load({}, environ={}, env_file=str(file))
+    known = wired.load({}, environ={}, env_file=str(file))
     assert (known.log_level.upper(), known.warnings) == ("DEBUG", ())

@@ -8,6 +8,7 @@ import pytest
 
 from supervisor.domain.errors import SettingsRefused
 from supervisor.settings import loading as settings
+from supervisor.wiring import settings as wired
 
 # The values that the older runner's notes and wrapper scripts used.
 REAL = """
@@ -36,19 +37,19 @@ SHORT = "PROJECT=my-project\nBUCKET=my-bucket\n"
 def load(tmp_path: Path, text: str, environ: dict[str, str] | None = None) -> settings.Settings:
     env_file = tmp_path / "rav_spot.env"
     env_file.write_text(text, encoding="utf-8")
-    return settings.load(environ={"HOME": "/h", **(environ or {})}, env_file=env_file)
+    return wired.load(environ={"HOME": "/h", **(environ or {})}, env_file=env_file)
 
 
 def test_the_real_file(tmp_path: Path) -> None:
     known = load(tmp_path, REAL)
-    assert (known.provider, known.gce_project) == ("gce", "rav-ai-488706")
+    assert (known.provider, known.value("gce_project")) == ("gce", "rav-ai-488706")
     assert known.store_url == "gs://rav-ai-train-artifacts"
-    assert known.gce_zones == ("us-east1-c", "us-east1-b", "us-east1-d")
-    assert known.gce_shapes == {"t4": "n1-standard-8+1xnvidia-tesla-t4"}
-    assert known.gce_service_account == "rav-spot@rav-ai-488706.iam.gserviceaccount.com"
+    assert known.value("gce_zones") == ("us-east1-c", "us-east1-b", "us-east1-d")
+    assert known.value("gce_shapes") == {"t4": "n1-standard-8+1xnvidia-tesla-t4"}
+    assert known.value("gce_service_account") == "rav-spot@rav-ai-488706.iam.gserviceaccount.com"
     assert known.default_image == "us-east1-docker.pkg.dev/rav-ai-488706/rav/trainer:latest"
-    assert (known.gce_boot_disk_gb, known.gce_boot_disk_type) == (100, "pd-ssd")
-    assert known.gce_data_disk == "", "it was not enabled"
+    assert (known.value("gce_boot_disk_gb"), known.value("gce_boot_disk_type")) == (100, "pd-ssd")
+    assert known.value("gce_data_disk") == "", "it was not enabled"
     assert (known.gpu_timeout_s, known.boot_timeout_s, known.max_attempts) == (1200.0, 1500.0, 11)
     assert known.origins["gce_zones"].endswith("rav_spot.env ZONE, FALLBACK_ZONES")
     assert [warning.split()[3] for warning in known.warnings] == ["REGION"]
@@ -56,12 +57,12 @@ def test_the_real_file(tmp_path: Path) -> None:
 
 def test_what_the_file_leaves_out_is_what_the_older_scripts_filled_in(tmp_path: Path) -> None:
     known = load(tmp_path, SHORT)
-    assert known.gce_zones == ("us-east1-c", "us-east1-b", "us-east1-d")
-    assert known.gce_shapes == {"t4": "n1-standard-8+1xnvidia-tesla-t4"}
+    assert known.value("gce_zones") == ("us-east1-c", "us-east1-b", "us-east1-d")
+    assert known.value("gce_shapes") == {"t4": "n1-standard-8+1xnvidia-tesla-t4"}
 
 
 def test_another_region_has_no_fallbacks_in_the_old_one(tmp_path: Path) -> None:
-    assert load(tmp_path, SHORT + "ZONE=europe-west4-a\n").gce_zones == ("europe-west4-a",)
+    assert load(tmp_path, SHORT + "ZONE=europe-west4-a\n").value("gce_zones") == ("europe-west4-a",)
 
 
 @pytest.mark.parametrize(
@@ -76,14 +77,14 @@ def test_a_machine_that_brings_its_cards_gets_no_others(
     tmp_path: Path, machine: str, gpu: str, shapes: dict[str, str]
 ) -> None:
     given = f"GPU_TYPE={gpu}\n" if gpu else ""
-    assert load(tmp_path, SHORT + f"MACHINE_TYPE={machine}\n{given}").gce_shapes == shapes
+    assert load(tmp_path, SHORT + f"MACHINE_TYPE={machine}\n{given}").value("gce_shapes") == shapes
 
 
 def test_a_data_disk_pins_the_zone_it_lies_in(tmp_path: Path) -> None:
     disk = "ZONE=us-east1-d\nDATA_DISK_ENABLED=true\nDATA_DISK_NAME=rav-data\nDATA_DISK_MOUNT_PATH=/mnt/disks/x\n"
     known = load(tmp_path, SHORT + disk)
-    assert (known.gce_data_disk, known.gce_data_disk_zone) == ("rav-data", "us-east1-d")
-    assert known.gce_data_disk_mount == "/mnt/disks/x"
+    assert (known.value("gce_data_disk"), known.value("gce_data_disk_zone")) == ("rav-data", "us-east1-d")
+    assert known.value("gce_data_disk_mount") == "/mnt/disks/x"
 
 
 def test_a_file_without_a_bucket_is_refused_with_the_form_that_is_needed(tmp_path: Path) -> None:
@@ -101,4 +102,4 @@ def test_what_cannot_be_read_is_refused_with_its_line(tmp_path: Path, line: str)
 
 def test_what_the_environment_says_wins(tmp_path: Path) -> None:
     known = load(tmp_path, REAL, {"SPOT_GCE_ZONES": "us-central1-a", "SPOT_DEFAULT_IMAGE": "r/i:2"})
-    assert (known.gce_zones, known.default_image) == (("us-central1-a",), "r/i:2")
+    assert (known.value("gce_zones"), known.default_image) == (("us-central1-a",), "r/i:2")

@@ -6,10 +6,11 @@ import pytest
 
 from supervisor.domain.errors import SettingsRefused
 from supervisor.settings import loading as settings
+from supervisor.wiring import settings as wired
 
 
 def load(tmp_path: Path, **environ: str) -> settings.Settings:
-    return settings.load(environ={"HOME": str(tmp_path), **environ})
+    return wired.load(environ={"HOME": str(tmp_path), **environ})
 
 
 def test_there_is_a_limit_unless_it_is_taken_away(tmp_path: Path) -> None:

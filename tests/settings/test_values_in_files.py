@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.domain.errors import SettingsRefused
-from supervisor.settings.loading import load
+from supervisor.wiring.settings import load
 
 URL = "postgresql://spot:pa55word@db/spot"
 

@@ -8,13 +8,13 @@ import pytest
 
 from supervisor.ports.platform import Account
 from supervisor.ports.provider import ProviderUnavailable
-from supervisor.wiring import adapters
+from supervisor.providers.gce import make
 from tests.fakes.platform import FakePlatform
 
 
 def told(caplog: pytest.LogCaptureFixture, platform: FakePlatform) -> list[tuple[str, str]]:
     caplog.set_level(logging.INFO)
-    adapters._tell_whose(platform)
+    make.tell_whose(platform)
     return [
         (record.project, record.project_number)  # type: ignore[attr-defined]
         for record in caplog.records

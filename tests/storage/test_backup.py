@@ -12,7 +12,7 @@ import pytest
 from supervisor.domain.errors import SettingsRefused
 from supervisor.domain.events import Event, EventKind
 from supervisor.ports.store import StoreDown
-from supervisor.storage.engine import backup
+from supervisor.storage.engine import schema
 from supervisor.storage.store import open_store
 
 
@@ -35,7 +35,7 @@ def test_a_copy_made_in_mid_writing_opens_as_a_whole_store(tmp_path: Path) -> No
     writer.start()
     try:
         assert begun.wait(30)
-        size_bytes = backup.copy_to(url(source), target)
+        size_bytes = schema.copy_to(url(source), target)
     finally:
         ending.set()
         writer.join()
@@ -58,7 +58,7 @@ def test_nothing_is_replaced(tmp_path: Path) -> None:
     open_store(url(tmp_path / "a.db"), migrate=True).close()
     (tmp_path / "copy.db").write_text("precious")
     with pytest.raises(SettingsRefused, match="is there already"):
-        backup.copy_to(url(tmp_path / "a.db"), tmp_path / "copy.db")
+        schema.copy_to(url(tmp_path / "a.db"), tmp_path / "copy.db")
     assert (tmp_path / "copy.db").read_text() == "precious"
 
 
@@ -66,22 +66,22 @@ def test_what_comes_while_the_copy_is_made_is_not_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     open_store(url(tmp_path / "a.db"), migrate=True).close()
-    copied = backup._copy
+    copied = schema._copy
 
     def slow(source: Path, draft: Path) -> None:
         copied(source, draft)
         (tmp_path / "copy.db").write_text("precious")
 
-    monkeypatch.setattr(backup, "_copy", slow)
+    monkeypatch.setattr(schema, "_copy", slow)
     with pytest.raises(FileExistsError):
-        backup.copy_to(url(tmp_path / "a.db"), tmp_path / "copy.db")
+        schema.copy_to(url(tmp_path / "a.db"), tmp_path / "copy.db")
     assert (tmp_path / "copy.db").read_text() == "precious"
     assert [path for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
 def test_postgres_has_its_own_tool(tmp_path: Path) -> None:
     with pytest.raises(SettingsRefused, match="pg_dump") as refused:
-        backup.copy_to("postgresql://spot:pa55word@db/spot", tmp_path / "copy.db")
+        schema.copy_to("postgresql://spot:pa55word@db/spot", tmp_path / "copy.db")
     assert "pa55word" not in refused.value.detail
 
 
@@ -99,5 +99,5 @@ def test_a_damaged_database_or_none_gives_no_copy(tmp_path: Path) -> None:
     damaged.write_bytes(content)
     for source in (damaged, subtly, tmp_path / "none.db"):
         with pytest.raises(StoreDown):
-            backup.copy_to(url(source), tmp_path / "copy.db")
+            schema.copy_to(url(source), tmp_path / "copy.db")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["damaged.db", "subtly.db"]

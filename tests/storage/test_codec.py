@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 import pytest
 
 from supervisor.domain.attempt import Attempt, Pulse, Try
-from supervisor.domain.machines.placement import Placement
-from supervisor.domain.run import Counters, Run
+from supervisor.domain.machines import Placement
+from supervisor.domain.run import Counters, Image, Money, Person, Run, Waiting
 from supervisor.domain.status import Status
 from supervisor.storage.engine.codec import dumps, from_plain, to_plain
 from tests.contracts.store_values import a_run, an_attempt, filled
+from tests.lifecycle.sample_runs import run_in
 
 
 @pytest.mark.parametrize("cls", [Run, Attempt, Try, Pulse])
@@ -70,3 +71,23 @@ def test_what_cannot_be_stored_alike_is_refused(value: object) -> None:
 def test_what_only_looks_like_it_is_not(value: str) -> None:
     assert json.loads(dumps([value])) == [value]
     assert json.loads(json.loads(dumps([dumps([value])]))[0]) == [value]
+
+
+def test_the_fields_of_a_group_are_stored_beside_those_of_its_run() -> None:
+    """Rows of before hold them so; what equals its default costs no bytes there either."""
+    run = run_in(
+        Status.WAITING,
+        waiting=Waiting(since=7.0, reasons=("quota",)),
+        money=Money(cost_usd=2.5, all_known=False),
+        person=Person(why="look", since=9.0),
+        image=Image(digest="train@sha256:1"),
+    )
+    doc = json.loads(dumps(to_plain(run)))
+    stored = {
+        "waiting_since": 7.0, "waiting_told": ["quota"], "cost_usd": 2.5, "cost_known": False, "needs_person": "look",
+        "needs_person_at": 9.0, "image_digest": "train@sha256:1",
+    }  # fmt: skip
+    assert {name: doc.get(name) for name in stored} == stored
+    assert not doc.keys() & {"waiting", "money", "person", "image", "waited_s", "reminded_at", "pinned_for"}
+    assert from_plain(Run, doc) == run
+    assert from_plain(Run, to_plain(run_in(Status.PENDING))) == run_in(Status.PENDING)

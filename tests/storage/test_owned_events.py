@@ -5,7 +5,7 @@ from contextlib import closing
 import pytest
 
 from supervisor.domain.events import Event, EventKind
-from supervisor.ports.endpoints import SETTINGS_ID, Endpoint, Form
+from supervisor.ports.notifier import SETTINGS_ID, Endpoint, Form
 from supervisor.storage.engine import schema, tables
 from supervisor.storage.engine.statements import Statement
 from supervisor.storage.rows import events, pages, runs

@@ -16,7 +16,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from supervisor.domain.errors import SchemaMismatch, SettingsRefused
-from supervisor.domain.machines.placement import ZoneRecord
+from supervisor.domain.machines import ZoneRecord
 from supervisor.storage.engine import schema
 from supervisor.storage.engine.database import Database
 from supervisor.storage.engine.tables import metadata

@@ -9,7 +9,6 @@ from tools.house.figures import Figure, figures, stop_figures, stops
 from tools.house.repeats import repeated_pairs
 from tools.house.rules import counts, read_limits, violations, write_limits
 from tools.house.tree import read_tree
-from tools.house.vendors import vendor_names
 from tools.house.violations import Violation
 from tools.project_files import ROOT
 
@@ -45,7 +44,7 @@ def _table(rows: list[Figure]) -> None:
 
 
 def _list(root: Path, broken: list[Violation]) -> None:
-    for violation in sorted([*broken, *vendor_names(root)]):
+    for violation in broken:
         print(f"{violation.rule}: {violation}")
     for left, right in repeated_pairs(read_tree(root, "supervisor")):
         print(f"repeats: {left}: says the same as {right}")

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
+from tools.house.exceptions import OWN_FILES, reason_for
 from tools.house.tree import Tree
 from tools.house.violations import Violation
 
@@ -19,7 +20,7 @@ def one_importer(tree: Tree) -> Iterator[Violation]:
     Not into an `__init__.py` or a `__main__.py`: the one holds no logic, the other cannot be imported by a test."""
     for source in tree.modules:
         importers = tree.importers[source.path]
-        if len(importers) != 1 or importers[0].path.stem in DOORS:
+        if len(importers) != 1 or importers[0].path.stem in DOORS or reason_for(source.path, OWN_FILES):
             continue
         importer = importers[0]
         together = source.length + importer.length

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tools.house.neighbors import crowded_folders, one_importer, prefix_families
 from tools.house.tree import Source, Tree, read_tree
+from tools.house.vendors import vendor_names
 from tools.house.violations import Violation, bare_names, positional_arguments, short_file
 
 FOLDERS = ("supervisor", "tools")
@@ -26,12 +27,15 @@ OF_A_TREE: dict[str, Callable[[Tree], Iterator[Violation]]] = {
     "crowded-folders": crowded_folders,
     "prefix-families": prefix_families,
 }
-RULES = (*OF_A_FILE, *OF_A_TREE)
+OF_A_PROJECT: dict[str, Callable[[Path], Iterator[Violation]]] = {"vendor-names": vendor_names}
+RULES = (*OF_A_FILE, *OF_A_TREE, *OF_A_PROJECT)
 
 
 def violations(root: Path) -> list[Violation]:
     """Each place that breaks a rule, sorted by rule and place."""
-    return sorted(violation for folder in FOLDERS for violation in _broken_in(read_tree(root, folder)))
+    of_trees = (violation for folder in FOLDERS for violation in _broken_in(read_tree(root, folder)))
+    of_project = (violation for rule in OF_A_PROJECT.values() for violation in rule(root))
+    return sorted([*of_trees, *of_project])
 
 
 def _broken_in(tree: Tree) -> Iterator[Violation]:

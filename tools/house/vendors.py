@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from tools.house.exceptions import VENDOR_HOMES, reason_for
+from tools.house.exceptions import VENDOR_HOMES, allowed_words, reason_for
 from tools.house.violations import Violation
 from tools.project_files import project_files
 
@@ -31,7 +31,9 @@ def vendor_names(root: Path) -> Iterator[Violation]:
             continue
         foreign = [pattern for folder, pattern in patterns if not path.is_relative_to(folder)]
         text = path.read_text(encoding="utf-8")
-        names = sorted((match.start(), match[0]) for pattern in foreign for match in pattern.finditer(text))
+        matches = (match for pattern in foreign for match in pattern.finditer(text))
+        words_here = allowed_words(shown_as)
+        names = sorted((match.start(), match[0]) for match in matches if match[0] not in words_here)
         if names:
             words = ", ".join(dict.fromkeys(name.strip() for _, name in names))
             line = text.count("\n", 0, names[0][0]) + 1

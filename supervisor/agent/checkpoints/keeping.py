@@ -4,30 +4,35 @@ the results of the moment when they appeared.
 The newest complete entry counts; older ones that were overtaken are skipped. Entries named `best*` are named by the
 baton beside the others but never resumed from: a resume goes on from the newest state, not from the best one. What the
 baton does not name any more is deleted by the pruner, after the baton has moved.
+
+`CheckpointDuty` is the step of the thread that does this beside the command. It has a last round when the command has
+ended: everything that is still new goes to the store then.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import re
 import shutil
 import time
 from typing import Callable, List, NamedTuple, Optional, Set, Tuple
 
-from supervisor.agent.checkpoints.candidates import Candidate, CheckpointFolder
+from supervisor.agent.checkpoints.folder import Candidate, CheckpointFolder
 from supervisor.agent.checkpoints.moments import Moment, Moments
 from supervisor.agent.checkpoints.pruning import BEST, Pruner
 from supervisor.agent.checkpoints.resultsaver import ResultsSaver
 from supervisor.agent.machine.masking import NOTHING, Masker
-from supervisor.agent.store.batonio import BatonKeeper
-from supervisor.agent.store.patience import Patience
-from supervisor.agent.store.transfer import TRIES, Mismatch, hash_file, upload
+from supervisor.agent.store.reach import TRIES, BatonKeeper, GaveUp, Mismatch, Patience, hash_file, upload
+from supervisor.agent.watch.ends import Attention
 from supervisor.contract import baton as rules
 from supervisor.contract import runfiles
-from supervisor.contract.baton import Baton, FileEntry, Pointer
+from supervisor.contract.baton import Baton, BatonRefused, FileEntry, Pointer
 
 _log = logging.getLogger("agent")
+SCAN_S = 0.2
+
+
+_SCAN_SHARE = 20  # a scan that takes long is made less often
 
 
 class Changed(Exception):
@@ -220,12 +225,6 @@ class CheckpointSaver:
             upload_number += 1
 
 
-def step_in_name(name: str) -> Optional[int]:
-    """The last integer in a checkpoint's name, None when there is none or it is absurd."""
-    numbers = re.findall(r"[0-9]+", name.rpartition(".")[0] or name)
-    return int(numbers[-1]) if numbers and len(numbers[-1]) <= 15 else None
-
-
 def _copy(source: str, target: str, may_link: bool) -> None:
     """A second name costs nothing and holds the content; where a file may still be written on, a copy is needed."""
     if may_link:
@@ -238,3 +237,36 @@ def _copy(source: str, target: str, may_link: bool) -> None:
         else:
             return
     shutil.copyfile(source, target)
+
+
+class CheckpointDuty:
+    """The step ends for good after the last round, when the time for uploads is over, and when the baton is lost."""
+
+    _last = False  # the command has ended
+
+    def __init__(
+        self,
+        saver: CheckpointSaver,
+        folder: CheckpointFolder,
+        attention: Attention,
+        why_lost: Callable[[], str],
+    ) -> None:
+        self._saver, self._folder, self._attention = saver, folder, attention
+        self._why_lost = why_lost
+
+    def finish(self) -> None:
+        """The command has ended: one more round, in which nothing is being written any more."""
+        self._last = True
+
+    def step(self) -> Optional[float]:
+        last = self._last
+        try:
+            self._saver.save_new(self._folder, time.monotonic(), last)
+        except GaveUp:
+            _log.warning("the newest checkpoint could not be uploaded in time")
+            return None
+        except BatonRefused as error:
+            _log.warning("the baton is not ours any more: %s", error)
+            self._attention.ask(self._why_lost(), may_write=False)
+            return None
+        return None if last else max(SCAN_S, _SCAN_SHARE * self._folder.scan_s)

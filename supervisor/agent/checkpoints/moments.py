@@ -3,9 +3,12 @@
 The command goes on while a checkpoint is uploaded, and rows that it appends meanwhile belong to later steps: a resume
 writes them again. So a thread waits for the kernel to tell of each rename and takes the results at once: the sizes of
 all files first, then copies of those that changed since the last save, each up to the size that it had. What is
-appended meanwhile is cut off that way; a file that is being rewritten is copied again until it is at rest.
+appended meanwhile is cut off that way; a file that is being rewritten is copied again until it is at rest. An entry
+that is written in place tells no moment: its results are taken when it is first seen at rest.
 
-An entry that is written in place tells no moment. Its results are taken when it is first seen at rest.
+The results folder is read as every plain file in it, and nothing that lies outside, wherever a link leads. The command
+owns the folder and may turn any part of it into a link between two of our calls, so a file counts by where its open
+descriptor really is, not by the name it was opened under.
 """
 
 from __future__ import annotations
@@ -15,18 +18,20 @@ import logging
 import os
 import select
 import shutil
+import stat
 import threading
 import time
-from contextlib import suppress
-from typing import Callable, Dict, List, NamedTuple, Optional, Set, Tuple
+from contextlib import contextmanager, suppress
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
-from supervisor.agent.checkpoints.candidates import is_checkpoint_name
+from supervisor.agent.checkpoints.folder import Renames, is_checkpoint_name
 from supervisor.agent.checkpoints.pruning import BEST
-from supervisor.agent.checkpoints.renames import Renames
-from supervisor.agent.checkpoints.resultsfolder import ResultsFolder, Signature, signature_of
-from supervisor.agent.store.transfer import no_link
-from supervisor.contract.savedresults import LeftOut, SavedFile
+from supervisor.agent.store.reach import no_link
+from supervisor.contract.runfiles import LeftOut, SavedFile
 
+_OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+LEADS_OUT = "a link that leads out of the results folder is not followed"
 WAIT_S = 1.0
 TRIES = 3  # of a copy of a file that is being written
 FORGOTTEN_MAX = 10_000
@@ -34,6 +39,87 @@ PENDING = 3  # moments whose checkpoint was not saved yet: the newest is the one
 _COARSE_NS = 50_000_000  # a file system's clock may stand still for so long: a change in it shows no new time
 _CHUNK_BYTES = 1 << 20
 _log = logging.getLogger("agent")
+
+
+class LeadsOut(OSError):
+    """A link leads out of the results folder."""
+
+
+class Signature(NamedTuple):
+    """As long as it is the same, so is the content, but for writes in the clock tick of the last one."""
+
+    device: int
+    inode: int
+    size: int
+    mtime_ns: int
+
+
+class Listing(NamedTuple):
+    """Names relative to the folder, sorted. `folders`: those with nothing in them."""
+
+    files: Tuple[str, ...]
+    folders: Tuple[str, ...]
+
+
+class ResultsFolder:
+    """Made before the command starts: what the folder's own path leads to then is what counts as inside."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._real = os.path.realpath(os.path.dirname(path)) + "/" + os.path.basename(path)
+
+    def listing(self) -> Listing:
+        """Links to files are listed, links to folders are not followed. A folder that is gone holds nothing. OSError:
+        it cannot be read, or it is no folder any more."""
+        if not os.path.lexists(self.path):
+            return Listing((), ())
+        os.close(os.open(self.path, _FOLDER))
+        files: List[str] = []
+        folders: List[str] = []
+        _list(self.path, "", files, folders)
+        return Listing(tuple(sorted(files)), tuple(sorted(folders)))
+
+    @contextmanager
+    def opened(self, name: str) -> Iterator[Tuple[str, Signature]]:
+        """(a path that leads to the open file whatever becomes of its name, its signature). LeadsOut, OSError."""
+        descriptor = os.open(os.path.join(self.path, name), _OPEN)
+        try:
+            own = "/proc/self/fd/%d" % descriptor
+            place = os.readlink(own)
+            # A file that was removed or replaced meanwhile is shown with a mark behind its old place.
+            if not place.startswith(self._real + "/"):
+                raise LeadsOut(LEADS_OUT)
+            seen = os.fstat(descriptor)
+            if not stat.S_ISREG(seen.st_mode):
+                raise OSError("it is no plain file")
+            yield own, signature_of(seen)
+        finally:
+            os.close(descriptor)
+
+    def empty(self) -> None:
+        """A fresh folder, whatever lies there. OSError."""
+        if os.path.islink(self.path) or os.path.isfile(self.path):
+            os.unlink(self.path)
+        with suppress(FileNotFoundError):
+            shutil.rmtree(self.path)
+        os.makedirs(self.path)
+
+
+def signature_of(stat_result: os.stat_result) -> Signature:
+    return Signature(stat_result.st_dev, stat_result.st_ino, stat_result.st_size, stat_result.st_mtime_ns)
+
+
+def _list(folder: str, below: str, files: List[str], folders: List[str]) -> None:
+    with os.scandir(os.path.join(folder, below)) as entries:
+        names = 0
+        for entry in entries:
+            names += 1
+            if entry.is_dir(follow_symlinks=False):
+                _list(folder, below + entry.name + "/", files, folders)
+            elif entry.is_file():
+                files.append(below + entry.name)
+    if below and not names:
+        folders.append(below[:-1])
 
 
 class Taken(NamedTuple):
@@ -65,9 +151,7 @@ class Taker:
     def __init__(
         self, folder: ResultsFolder, staging: str, max_bytes: int, now_ns: Callable[[], int] = time.time_ns
     ) -> None:
-        self.folder = folder
-        self._staging = staging
-        self._max_bytes = max_bytes
+        self.folder, self._staging, self._max_bytes = folder, staging, max_bytes
         self._now_ns = now_ns
         self._number = 0
         self.saved: Dict[str, Tuple[Signature, SavedFile]] = {}  # replaced as a whole, never changed
@@ -173,8 +257,8 @@ class Moments:
         """This entry was seen twice without a change."""
         with self._lock:
             before = self._pending.get(name)
-            told = name in self._overtaken or (before is not None and before[1])
-            if not name.startswith(BEST) and not told:
+            has_moment = name in self._overtaken or (before is not None and before[1])
+            if not name.startswith(BEST) and not has_moment:
                 self._keep(name, False)
 
     def of(self, name: str) -> Moment:
@@ -182,8 +266,8 @@ class Moments:
         with self._lock:
             if name in self._overtaken:
                 raise ValueError("newer ones have overtaken it")
-            found = self._pop(name)
-            return self._taker.take() if found is None else found
+            moment = self._pop(name)
+            return self._taker.take() if moment is None else moment
 
     def forget(self, name: str) -> None:
         with self._lock:
@@ -221,13 +305,13 @@ class Moments:
             self._drop(oldest)
 
     def _drop(self, name: str) -> None:
-        found = self._pop(name)
-        if found is not None:
-            found.drop()
+        moment = self._pop(name)
+        if moment is not None:
+            moment.drop()
 
     def _pop(self, name: str) -> Optional[Moment]:
-        found = self._pending.pop(name, None)
-        return None if found is None else found[0]
+        pending = self._pending.pop(name, None)
+        return None if pending is None else pending[0]
 
 
 def _copy(source: str, target: str, size: int) -> Tuple[str, int]:

@@ -16,12 +16,11 @@ import logging
 import re
 from typing import Callable, Dict, Iterable, List, Set, Tuple
 
-from supervisor.agent.store.reach import Store
 from supervisor.contract import baton as rules
 from supervisor.contract import runfiles
 from supervisor.contract.baton import Baton, Keep
 from supervisor.contract.heartbeat import MAX_PRUNED, Pruned
-from supervisor.contract.stores.errors import StoreUnavailable
+from supervisor.contract.stores.promise import ObjectStore, StoreUnavailable
 
 BEST = "best"
 UNNAMED = "the baton does not name it"
@@ -33,7 +32,7 @@ class Pruner:
     """Used by one thread at a time. `tell` gets the beat's new account of what was removed."""
 
     def __init__(
-        self, store: Store, run_id: str, attempt: int, keep: Keep, tell: Callable[[Pruned], None]
+        self, store: ObjectStore, run_id: str, attempt: int, keep: Keep, tell: Callable[[Pruned], None]
     ) -> None:
         self.store = store
         self._folder, self._attempt = runfiles.checkpoints(run_id), attempt
@@ -45,7 +44,7 @@ class Pruner:
     def clean(self, baton: Baton) -> List[str]:
         """Delete what earlier holders left behind; the prefixes that are taken. `baton`: as its holder has read it."""
         named = self._learn(baton)
-        found: Dict[str, List[str]] = {}
+        prefixes: Dict[str, List[str]] = {}
         try:
             for page in self.store.pages(self._folder):
                 for info in page.objects:
@@ -54,13 +53,13 @@ class Pruner:
                     written_by_older = rest.startswith(BEST) and not name.startswith(BEST)
                     newer = _origin(name + "/")[1] > self._attempt
                     if prefix not in named and not written_by_older and not newer:
-                        found.setdefault(prefix, []).append(info.key)
+                        prefixes.setdefault(prefix, []).append(info.key)
         except StoreUnavailable as error:
             _log.warning("leftover checkpoints stay for now: %s", error)
             return list(named)
-        self._known.update({prefix: (keys, UNNAMED) for prefix, keys in found.items()})
-        self._remove(found)
-        return [*named, *found]
+        self._known.update({prefix: (keys, UNNAMED) for prefix, keys in prefixes.items()})
+        self._remove(prefixes)
+        return [*named, *prefixes]
 
     def prune(self, baton: Baton) -> None:
         """Delete what was named once and is not in `baton`, which was written or read just now by its holder."""

@@ -18,19 +18,25 @@ import shutil
 from dataclasses import replace
 from typing import Callable, Dict, List, Mapping, Optional, Set, Tuple, TypeVar
 
-from supervisor.agent.checkpoints.moments import Moment, Taken, Taker, why
-from supervisor.agent.checkpoints.restore import is_plain
-from supervisor.agent.checkpoints.resultsfolder import Signature, signature_of
+from supervisor.agent.checkpoints.folder import is_plain
+from supervisor.agent.checkpoints.moments import Moment, Signature, Taken, Taker, signature_of, why
 from supervisor.agent.machine.masking import NOTHING, Masker
-from supervisor.agent.store.patience import GaveUp, Patience
-from supervisor.agent.store.reach import Store
-from supervisor.agent.store.transfer import TRIES, Mismatch, download, hash_file, hash_start, upload
+from supervisor.agent.store.reach import (
+    TRIES,
+    GaveUp,
+    Mismatch,
+    Patience,
+    download,
+    hash_file,
+    hash_start,
+    upload,
+)
 from supervisor.contract import baton as rules
 from supervisor.contract import runfiles
 from supervisor.contract.baton import Baton, FileEntry
 from supervisor.contract.identifiers import parse_launch_id
-from supervisor.contract.savedresults import LeftOut, SavedFile, SavedResults, decode, encode
-from supervisor.contract.stores.errors import ObjectMissing, StoreFull, StoreUnavailable
+from supervisor.contract.runfiles import LeftOut, SavedFile, SavedResults, decode_saved, encode_saved
+from supervisor.contract.stores.promise import ObjectMissing, ObjectStore, StoreFull, StoreUnavailable
 
 T = TypeVar("T")
 NO_TIME = "no time was left before the end of the machine"
@@ -45,7 +51,7 @@ class ResultsSaver:
 
     def __init__(
         self,
-        store: Store,
+        store: ObjectStore,
         place: Tuple[str, str, str],  # (run id, launch id, folder for downloads)
         taker: Taker,
         *,
@@ -117,9 +123,9 @@ class ResultsSaver:
     def keep_last(self, baton: Baton, step: Optional[int]) -> Optional[FileEntry]:
         """The manifest of the results as they are now, when nobody writes any more; None where `baton` names them
         already, or there are none. Raises what `save` raises."""
-        found = self.save(self._taker.at_rest(), step)
+        manifest = self.save(self._taker.at_rest(), step)
         named = rules.saved_results(baton)
-        return None if found is None or found in named[:1] else found
+        return None if manifest is None or manifest in named[:1] else manifest
 
     def _one(self, taken: Taken, name: str) -> Tuple[SavedFile, Optional[Signature]]:
         """In the store and verified. Raises GaveUp, Mismatch, ValueError, OSError, StoreFull."""
@@ -146,7 +152,7 @@ class ResultsSaver:
             before = self._manifests[self._newest.name]
             if replace(saved, attempt=before.attempt, step=before.step) == before:
                 return self._newest
-        raw, key = encode(saved), self._new_key("manifest.json")
+        raw, key = encode_saved(saved), self._new_key("manifest.json")
 
         def deed() -> None:
             self._store.put(key, raw)
@@ -231,7 +237,7 @@ class ResultsSaver:
         try:
             self._download(entry, path)
             with open(path, "rb") as source:
-                saved = self._manifests[entry.name] = decode(source.read())
+                saved = self._manifests[entry.name] = decode_saved(source.read())
         except (Mismatch, ValueError) as error:
             _log.warning("results: %s cannot be read: %s", entry.name, error)
             self.lost = {".": "the list of what was saved cannot be read: %s" % error}
@@ -324,7 +330,7 @@ class ResultsSaver:
     def _named(self, entry: FileEntry) -> Optional[SavedResults]:
         if entry.name not in self._manifests:
             try:
-                self._manifests[entry.name] = decode(self._store.get(entry.name)[0])
+                self._manifests[entry.name] = decode_saved(self._store.get(entry.name)[0])
             except ObjectMissing:
                 return SavedResults(0, None, ())  # nobody can restore by it
             except (StoreUnavailable, ValueError) as error:

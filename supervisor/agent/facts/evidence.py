@@ -4,33 +4,44 @@ What a person needs who asks why an attempt ended, and what is gone with the mac
 fail the end of a life: what cannot be read is left out, a store that does not answer is waited for only so long. Every
 text passes the masker. Larger than MAX_BYTES, the part is trimmed in this order: the processes with the least memory,
 the stacks to their beginnings, the oldest lines of the log; `trimmed` names what was.
+
+Stacks show where every thread stands in a training that moves no more. A Python process that has imported
+`spot_progress` writes its own into `work/threads/<pid>.<signal>` when that signal comes (faulthandler). It is sent only
+to a process that holds that very file open and still catches the signal: to any other it would be death. For all others
+/proc shows the state, wait channel and system call of each thread, and the kernel's stack where we may read it.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import os
+import re
+import signal
 import threading
 import time
 from contextlib import suppress
 from typing import Any, Callable, Dict, Iterable, List, Optional
 
-from supervisor.agent.facts import threaddump
-from supervisor.agent.facts.processes import tree
-from supervisor.agent.machine import disks
-from supervisor.agent.machine.job import Job
-from supervisor.agent.machine.machinefolder import MachineFolder
+from supervisor.agent.machine import vitals
+from supervisor.agent.machine.command import Training
+from supervisor.agent.machine.folder import Job, MachineFolder, open_plain
 from supervisor.agent.machine.masking import Masker
-from supervisor.agent.machine.training import Training
-from supervisor.agent.store.patience import GaveUp, Patience
-from supervisor.agent.store.reach import Store
-from supervisor.agent.watch import exits
-from supervisor.agent.watch.attention import Attention
+from supervisor.agent.machine.processes import command_of, process_rows
+from supervisor.agent.store.reach import GaveUp, Patience
+from supervisor.agent.watch import ends
+from supervisor.agent.watch.ends import Attention
 from supervisor.agent.watch.situation import Situation
 from supervisor.contract import runfiles
 from supervisor.contract.heartbeat import Exit
-from supervisor.contract.stores.errors import StoreUnavailable
+from supervisor.contract.stores.promise import ObjectStore, StoreUnavailable
 
+PROCESSES, THREADS, FILES = 32, 64, 200  # told at most: processes, threads of each, source files looked into
+REST_S, WAIT_S = 0.1, 2.0
+TEXT_BYTES = 65536  # of one process
+SOURCE_BYTES = 2 << 20
+_FRAME = re.compile(r'  File "(?P<path>.+)", line (?P<line>\d+) in ')
+_LIBRARY = re.compile(r"/lib/python3|<frozen ")  # frames of others: the user's lines tell which lock it is
 VERSION = 1
 MAX_BYTES = 240_000  # the supervisor's part goes around it, up to 256 KB in all
 LOG_LINES, LINE_CHARS = 200, 1000
@@ -40,14 +51,162 @@ STORE_S, LOOK_S = 5.0, 0.05  # so long the end of a life waits for the store, if
 _log = logging.getLogger("agent")
 
 
+def thread_dumps(folder: str, pids: Iterable[int]) -> List[Dict[str, Any]]:
+    """One entry for each process: pid, command, how (faulthandler | proc), text. `folder`: where files of registered
+    processes lie. Takes WAIT_S at most for each process that does not answer."""
+    dumps = []
+    for pid in sorted(pids)[:PROCESSES]:
+        text = _ask(folder, pid)
+        how = "faulthandler" if text else "proc"
+        if not text:
+            text = _from_proc(pid)
+        if text:
+            dumps.append({"pid": pid, "command": command_of(pid), "how": how, "text": text})
+    return dumps
+
+
+def _ask(folder: str, pid: int) -> str:
+    """The stacks as the process itself writes them; "" when it did not register or does not answer."""
+    for name in _names_in(folder):
+        owner, _, number = name.partition(".")
+        if owner == str(pid) and number.isdigit():
+            path = os.path.join(folder, name)
+            before = _size(path)
+            if _send(pid, int(number), path):
+                _await_rest(path, before)
+                return _with_sources(_read(path, before), pid)
+    return ""
+
+
+def _send(pid: int, number: int, path: str) -> bool:
+    """True when the process got the signal. Checked while it is held: its pid cannot become another's meanwhile."""
+    open_pidfd: Optional[Callable[[int], int]] = getattr(os, "pidfd_open", None)  # None: before Python 3.9
+    try:
+        held = None if open_pidfd is None else open_pidfd(pid)
+    except OSError:
+        return False
+    try:
+        if not (_holds(pid, path) and _catches(pid, number)):
+            return False
+        if held is None:
+            os.kill(pid, number)
+        else:
+            getattr(signal, "pidfd_send_signal")(held, number)  # noqa: B009 - unknown to Python 3.8
+    except OSError:
+        return False
+    finally:
+        if held is not None:
+            os.close(held)
+    return True
+
+
+def _holds(pid: int, path: str) -> bool:
+    """It has the file open: it is the program that registered, not what it became by exec, nor a later pid."""
+    wanted = os.stat(path)
+    for name in _names_in("/proc/%d/fd" % pid):
+        with suppress(OSError):
+            seen = os.stat("/proc/%d/fd/%s" % (pid, name))
+            if (seen.st_dev, seen.st_ino) == (wanted.st_dev, wanted.st_ino):
+                return True
+    return False
+
+
+def _catches(pid: int, number: int) -> bool:
+    for line in _read("/proc/%d/status" % pid).splitlines():
+        if line.startswith("SigCgt:"):
+            return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+    return False
+
+
+def _await_rest(path: str, before: int) -> None:
+    deadline, size, since = time.monotonic() + WAIT_S, before, time.monotonic()
+    while time.monotonic() < deadline:
+        now = _size(path)
+        if now != size:
+            size, since = now, time.monotonic()
+        if size > before and time.monotonic() - since >= REST_S:
+            return
+        time.sleep(0.02)
+
+
+def _with_sources(text: str, pid: int) -> str:
+    """The stacks with the source line below each frame of the user's own code."""
+    files: Dict[str, List[str]] = {}
+    lines = []
+    for line in text.splitlines():
+        lines.append(line)
+        frame = _FRAME.match(line)
+        if frame is None or _LIBRARY.search(frame.group("path")):
+            continue
+        path, number = frame.group("path"), int(frame.group("line"))
+        if path not in files and len(files) < FILES:
+            files[path] = _source(path, pid)
+        source_lines = files.get(path, [])
+        if 0 < number <= len(source_lines):
+            lines.append("    " + source_lines[number - 1].strip())
+    return "\n".join(lines)
+
+
+def _source(path: str, pid: int) -> List[str]:
+    if not os.path.isabs(path):
+        path = os.path.join("/proc/%d/cwd" % pid, path)
+    return _read(path, limit=SOURCE_BYTES).splitlines() if os.path.isfile(path) else []
+
+
+def _from_proc(pid: int) -> str:
+    lines = []
+    for thread in sorted(int(name) for name in _names_in("/proc/%d/task" % pid) if name.isdigit())[:THREADS]:
+        folder = "/proc/%d/task/%d/" % (pid, thread)
+        status = dict(line.partition(":")[::2] for line in _read(folder + "status").splitlines())
+        if not status:
+            continue  # it has ended
+        words = [status.get("Name", "").strip(), status.get("State", "").strip()]
+        words += [word + " " + _read(folder + word).strip() for word in ("wchan", "syscall")]
+        lines.append("thread %d: %s" % (thread, ", ".join(words)))
+        lines += ["    " + line for line in _read(folder + "stack").splitlines()]
+    return "\n".join(lines)
+
+
+def _names_in(folder: str) -> List[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def _size(path: str) -> int:
+    try:
+        return os.path.getsize(path)
+    except OSError:
+        return 0
+
+
+def _read(path: str, offset: int = 0, limit: int = TEXT_BYTES) -> str:
+    """ "" for what is gone or may not be read."""
+    try:
+        source = open_plain(path)
+        if source is None:
+            return ""
+        with source:
+            if offset:
+                source.seek(offset)
+            return source.read(limit).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
 class Evidence:
     """One attempt's part. `observe_start` and `observe_end` are called around the command, by the main thread."""
+
+    kept = False  # the part of the end is in the store
+    _ended = False
+    _oom_before: Optional[int] = None
 
     def __init__(
         self,
         job: Job,
         folder: MachineFolder,
-        store: Store,
+        store: ObjectStore,
         masker: Masker,
         situation: Situation,
         training: Training,
@@ -58,12 +217,9 @@ class Evidence:
         self._store, self._masker = store, masker
         self._situation, self._training, self._attention = situation, training, attention
         self._oom_kills = oom_kills
-        self._oom_before: Optional[int] = None
         self._processes: List[Dict[str, Any]] = []
         self._stall: Optional[Dict[str, Any]] = None
         self._lock = threading.Lock()  # a dump that is still being stored must not come after the end
-        self._ended = False
-        self.kept = False  # the part of the end is in the store
 
     def observe_start(self) -> None:
         """Immediately before the command begins."""
@@ -82,7 +238,7 @@ class Evidence:
         """Take a dump of the threads and store it at once: the machine may be given up soon. A store that is away is
         waited for, as long as we may write."""
         processes = self._tree()
-        dump = threaddump.take(self._folder.threads, (process["pid"] for process in processes))
+        dump = thread_dumps(self._folder.threads, (process["pid"] for process in processes))
         step = self._situation.now.step
         self._stall = {"step": step, "without_progress_s": round(without_progress_s, 1), "threads": dump}
         _log.warning(
@@ -135,7 +291,7 @@ class Evidence:
         self._store.put(key, fitted(self._masker.json(part, keys=False)))
 
     def _tree(self) -> List[Dict[str, Any]]:
-        return tree(self._training.pid, self._folder.marker, self._masker.text)
+        return process_rows(self._training.pid, self._folder.marker, self._masker.text)
 
     def _part(
         self, when: str, end: Optional[Exit], left: Optional[str], processes: List[Dict[str, Any]]
@@ -155,11 +311,13 @@ class Evidence:
             "signals_sent": sorted(self._training.sent),
             "oom_kills": self.oom_kills(),
             "boot": {"at_start": beat.boot_id, "now": boot_id()},
-            "disks": {role: dict(vars(disk)) for role, disk in disks.by_role(self._folder.roles()).items()},
+            "disks": {
+                role: dict(vars(disk)) for role, disk in vitals.disks_by_role(self._folder.roles()).items()
+            },
             "telemetry": telemetry,
             "stall": self._stall,
             "processes": processes,
-            "log_tail": log_tail(exits.masked_tail(self._folder.output, self._masker)),
+            "log_tail": log_tail(ends.masked_tail(self._folder.output, self._masker)),
             "trimmed": [],
         }
 

@@ -1,17 +1,16 @@
 """What a paper must tell of one attempt, noted once in `instances/<n>.facts.json` soon after the command's start.
 
 Its own thread at the lowest priority collects it, so the training never waits for it. A fact that is missing here was
-not found out, and `absent` says why; null was found out: there is none. The page of the experiment tracker is looked
-for in the first lines of the log, and the facts are written once more when it is found.
+not found out, and `absent` says why; null was found out: there is none.
 
-The machine under the training: kernel, processor, memory, the graphics driver and its cards.
+The machine under the training (kernel, processor, memory, the graphics driver and its cards) is read from /proc, which
+containers see too. Where the driver shows nothing there (WSL, say) nvidia-smi is asked. The command's own Python is the
+one that the command names, else the one that its PATH finds: it is asked once which it is and what is installed there.
+The probe (pythonprobe.py) imports nothing of the training; after TIMEOUT_S it is given up.
 
-Read from /proc, which containers see too. Where the driver shows nothing there (WSL, say) nvidia-smi is asked.
-
-The page of the experiment tracker, as trackers print it when a run begins: found in the first lines of the log.
-
-Only addresses that trackers themselves print are taken; a link to some documentation is none. Parameters that look like
-keys lose their value, whoever's they are.
+The page of the experiment tracker is looked for in the first lines of the log, and the facts are written once more when
+it is found. Only addresses that trackers themselves print are taken; a link to some documentation is none. Parameters
+that look like keys lose their value, whoever's they are.
 """
 
 from __future__ import annotations
@@ -21,25 +20,29 @@ import hashlib
 import json
 import logging
 import os
+import pkgutil
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import threading
 import time
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
-from supervisor.agent.facts.pythonfacts import KILLED, NAMES, python_facts, words_of
+from supervisor.agent.machine.folder import Job
 from supervisor.agent.machine.gpus import names_of
-from supervisor.agent.machine.job import Job
 from supervisor.agent.machine.masking import Masker
 from supervisor.agent.machine.nvml import PROGRAM, query
-from supervisor.agent.store.reach import Store
-from supervisor.agent.watch.attention import Attention
-from supervisor.agent.watch.progress import LineTail
+from supervisor.agent.watch.ends import Attention
+from supervisor.agent.watch.output import LineTail
 from supervisor.contract import runfiles
-from supervisor.contract.stores.errors import StoreUnavailable
+from supervisor.contract.stores.promise import ObjectStore, StoreUnavailable
 
+TIMEOUT_S = 20.0
+KILLED = "the Python that was asked was killed"
+NAMES = ("python", "python_executable", "python_prefix", "packages", "torch", "cuda", "cudnn")
+_PYTHON = re.compile(r"(python|pypy)[0-9.]*$")
 _REST = r"[^\s\"'<>)\]}]*"
 _PAGE = re.compile(
     "|".join(
@@ -60,6 +63,70 @@ _KEY = re.compile(r"([?&#][^=&#]*(?:key|token|secret|passw|auth|sig)[^=&#]*=)[^&
 _USER = re.compile(r"^(https?://)[^/@]*@")
 _MASK = re.compile(r"\[secret (\w+)\]")
 MAX_CHARS = 512
+
+
+def python_of(command: Union[str, Tuple[str, ...]], cwd: str, env: Mapping[str, str]) -> Optional[str]:
+    """Its path; None when there is none. In a shell command the first word that names a Python counts."""
+    for word in (*names_python(command), "python3", "python"):
+        path = os.path.join(cwd, word) if os.path.dirname(word) else word
+        python = shutil.which(path, path=env.get("PATH", os.defpath))
+        if python is not None:
+            return python
+    return None
+
+
+def names_python(command: Union[str, Tuple[str, ...]]) -> List[str]:
+    """The word of the command that names a Python; empty where none does, as in `torchrun train.py`."""
+    words = words_of(command)
+    return [
+        word
+        for word in (words if isinstance(command, str) else words[:1])
+        if _PYTHON.match(os.path.basename(word))
+    ][:1]
+
+
+def python_facts(
+    command: Union[str, Tuple[str, ...]], cwd: str, env: Mapping[str, str], timeout_s: float = TIMEOUT_S
+) -> Tuple[Dict[str, Any], str]:
+    """(what is known of NAMES, why the rest is not). A value of None: looked for and not installed."""
+    python = python_of(command, cwd, env)
+    if python is None:
+        return {}, "no python is on the command's PATH"
+    script = pkgutil.get_data("supervisor.agent.facts", "pythonprobe.py") or b""
+    try:
+        done = subprocess.run(
+            [python, "-c", script.decode()],
+            cwd=cwd,
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=timeout_s,
+            check=False,
+        )
+        if done.returncode == -signal.SIGKILL:
+            return {}, KILLED
+        answer = json.loads(done.stdout.decode("utf-8", "replace").strip().rpartition("\n")[2])
+        return {name: answer[name] for name in NAMES}, ""
+    except subprocess.TimeoutExpired:
+        return {}, "%s did not answer within %g s" % (python, timeout_s)
+    except OSError as error:
+        return {}, "%s cannot be run: %s" % (python, error)
+    except (ValueError, KeyError, TypeError):
+        return {}, "%s failed when it was asked: %s" % (python, _last_words(done))
+
+
+def _last_words(done: subprocess.CompletedProcess[bytes]) -> str:
+    said = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+    return said[:200] or "exit code %d" % done.returncode
+
+
+def words_of(command: Union[str, Tuple[str, ...]]) -> List[str]:
+    if not isinstance(command, str):
+        return list(command)
+    try:
+        return shlex.split(command)
+    except ValueError:  # quotes that do not end
+        return command.split()
 
 
 def find_tracker(line: str) -> Optional[str]:
@@ -83,15 +150,15 @@ _VERSION = re.compile(r"Kernel Module(?: for \S+)?\s+(\d+(?:\.\d+)+)")
 def host_facts() -> Dict[str, Any]:
     """kernel, cpu, cores (that this machine may use) and memory_bytes; what cannot be read is left out."""
     system = os.uname()
-    found: Dict[str, Any] = {
+    facts: Dict[str, Any] = {
         "kernel": system.release,
         "cpu": _field("/proc/cpuinfo", "model name") or system.machine,
         "cores": len(os.sched_getaffinity(0)),
     }
     total = _field("/proc/meminfo", "MemTotal").split()
     if total and total[0].isdigit():
-        found["memory_bytes"] = int(total[0]) * 1024
-    return found
+        facts["memory_bytes"] = int(total[0]) * 1024
+    return facts
 
 
 def gpu_facts(only: Optional[Sequence[str]], proc: str = NVIDIA) -> Tuple[Dict[str, Any], str]:
@@ -116,10 +183,10 @@ def gpu_facts(only: Optional[Sequence[str]], proc: str = NVIDIA) -> Tuple[Dict[s
 
 def _cards(proc: str) -> List[Tuple[str, str, str]]:
     """(index, uuid, name) in the order of the bus, as CUDA counts them."""
-    found = []
+    cards = []
     for number, path in enumerate(sorted(glob.glob(os.path.join(proc, "gpus", "*", "information")))):
-        found.append((str(number), _field(path, "GPU UUID"), _field(path, "Model")))
-    return found
+        cards.append((str(number), _field(path, "GPU UUID"), _field(path, "Model")))
+    return cards
 
 
 def _ask_smi(only: Optional[Sequence[str]]) -> Tuple[Dict[str, Any], str]:
@@ -165,7 +232,9 @@ _log = logging.getLogger("agent")
 class FactsDuty:
     """The step of the facts' thread: collect, write, watch the log for the tracker, write again."""
 
-    def __init__(self, job: Job, store: Store, output: str, masker: Masker, attention: Attention) -> None:
+    def __init__(
+        self, job: Job, store: ObjectStore, output: str, masker: Masker, attention: Attention
+    ) -> None:
         self._job, self._store, self._masker, self._attention = job, store, masker, attention
         self._tail, self._lines = LineTail(output), 0
         self._place: Tuple[str, Mapping[str, str]] = ("/", {})
@@ -190,11 +259,11 @@ class FactsDuty:
             return None
         if self._facts is None:
             _yield_to_everybody()
-            found = collect(self._job, *self._place)
+            facts = collect(self._job, *self._place)
             self._asked += 1
-            if found["absent"].get("python") == KILLED and self._asked < 2:
+            if facts["absent"].get("python") == KILLED and self._asked < 2:
                 return LOOK_S  # with what the command left behind: it has just ended, and finish() comes
-            self._facts = with_hash({name: self._masker.json(fact) for name, fact in found.items()})
+            self._facts = with_hash({name: self._masker.json(fact) for name, fact in facts.items()})
         watching = self._watch(self._facts, last)
         data = encode(self._facts)
         if data != self._written and not self._attention.writing_over():  # collecting takes its time
@@ -214,10 +283,10 @@ class FactsDuty:
             lines = self._tail.lines()
             for line in lines:
                 self._lines += 1
-                found = find_tracker(self._masker.text(line.decode("utf-8", "replace")))
-                if found is not None:
-                    facts["tracker_url"] = found
-                if found is not None or self._lines >= WATCHED_LINES:
+                page = find_tracker(self._masker.text(line.decode("utf-8", "replace")))
+                if page is not None:
+                    facts["tracker_url"] = page
+                if page is not None or self._lines >= WATCHED_LINES:
                     return False
             if not (lines and last):
                 return time.monotonic() < self._watched_until
@@ -225,7 +294,7 @@ class FactsDuty:
 
 def collect(job: Job, cwd: str, env: Mapping[str, str]) -> Dict[str, Any]:
     """The facts, not yet masked. Takes as long as the command's Python takes to answer."""
-    told, why_no_python = python_facts(job.command, cwd, env)
+    python, why_no_python = python_facts(job.command, cwd, env)
     cards, why_no_cards = gpu_facts(names_of(job))
     absent = {name: why_no_python for name in (*NAMES, "packages_sha256") if why_no_python}
     absent.update({name: why_no_cards for name in ("driver", "gpus") if why_no_cards})
@@ -242,7 +311,7 @@ def collect(job: Job, cwd: str, env: Mapping[str, str]) -> Dict[str, Any]:
         "seeds": seeds(job.command, env),
         **host_facts(),
         **cards,
-        **told,
+        **python,
     }
     if job.tracker_url:
         facts["tracker_url"] = job.tracker_url
@@ -260,7 +329,7 @@ def with_hash(facts: Dict[str, Any]) -> Dict[str, Any]:
 
 def seeds(command: Union[str, Tuple[str, ...]], env: Mapping[str, str]) -> Dict[str, str]:
     """Variables and options that fix random numbers: name -> value, as they were given."""
-    found = {
+    values = {
         name: value for name, value in sorted(env.items()) if _SEED_ENV.match(name) and _SEED.match(value)
     }
     words = words_of(command)
@@ -270,8 +339,8 @@ def seeds(command: Union[str, Tuple[str, ...]], env: Mapping[str, str]) -> Dict[
             continue
         value = following if option.group(2) is None and word.startswith("-") else option.group(2)
         if value:
-            found[word.partition("=")[0]] = value[:80]
-    return found
+            values[word.partition("=")[0]] = value[:80]
+    return values
 
 
 def encode(facts: Mapping[str, Any]) -> bytes:

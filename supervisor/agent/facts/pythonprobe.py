@@ -19,14 +19,14 @@ _ASSIGNED = re.compile(r"^(\w+)(?:\s*:[^=\n]+)?\s*=\s*['\"]([^'\"]+)['\"]", re.M
 def frozen(name: str, version: str, origin: Optional[str]) -> str:
     """One line as `pip freeze` writes it; `origin` is the content of direct_url.json."""
     try:
-        told: Dict[str, Any] = json.loads(origin or "{}")
-        url = re.sub(r"//[^/@]*@", "//", str(told["url"]))
+        record: Dict[str, Any] = json.loads(origin or "{}")
+        url = re.sub(r"//[^/@]*@", "//", str(record["url"]))
     except (ValueError, KeyError, TypeError):
         return "%s==%s" % (name, version)
-    vcs = told.get("vcs_info") or {}
+    vcs = record.get("vcs_info") or {}
     if vcs:
         url = "%s+%s@%s" % (vcs.get("vcs"), url, vcs.get("commit_id"))
-    if (told.get("dir_info") or {}).get("editable"):
+    if (record.get("dir_info") or {}).get("editable"):
         return "-e %s#egg=%s" % (url, name)
     return "%s @ %s" % (name, url)
 
@@ -34,15 +34,15 @@ def frozen(name: str, version: str, origin: Optional[str]) -> str:
 def installed() -> Dict[str, Any]:
     """`packages`: lines; `versions`: normalised name -> version. Of two of one name the first on the path counts."""
     lines, versions = [], {}
-    for found in metadata.distributions():
+    for distribution in metadata.distributions():
         try:
-            name, version = found.metadata["Name"], found.version
+            name, version = distribution.metadata["Name"], distribution.version
         except (KeyError, TypeError, ValueError):  # what an interrupted installation has left
             continue
         normal = re.sub(r"[-_.]+", "-", name or "").lower()
         if normal and normal not in versions:
             versions[normal] = version
-            lines.append(frozen(name, version, found.read_text("direct_url.json")))
+            lines.append(frozen(name, version, distribution.read_text("direct_url.json")))
     return {"packages": sorted(lines, key=str.lower), "versions": versions}
 
 
@@ -74,15 +74,15 @@ def _of(versions: Dict[str, str], name: str) -> Optional[str]:
 
 def main() -> None:
     sys.path[:] = _path
-    found = installed()
-    told = {
+    installation = installed()
+    answer = {
         "python": "%d.%d.%d" % sys.version_info[:3],
         "python_executable": sys.executable,
         "python_prefix": sys.prefix,
-        "packages": found["packages"],
+        "packages": installation["packages"],
     }
-    told.update(torch_build(found["versions"]))
-    sys.stdout.write("\n" + json.dumps(told) + "\n")
+    answer.update(torch_build(installation["versions"]))
+    sys.stdout.write("\n" + json.dumps(answer) + "\n")
 
 
 if __name__ == "__main__":

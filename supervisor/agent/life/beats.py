@@ -1,31 +1,137 @@
 """The two ways of a beat, each with a step that its thread repeats: pushed to the supervisor, stored as an object.
 
-The stored beat is written if-generation-match of the agent's own last one: another generation means that somebody
-else wrote or deleted it, so the baton is looked at. With each stored beat the agent also reads the .stop marker and
-the baton: that is how it learns of a stop, a newer attempt and a closed run where no supervisor reaches it.
+Pushed: to the supervisor's url, with its answer (RULES section 4). The url is the job's, or stands in a file that the
+supervisor writes anew at each start; the file is read again after every push that failed.
+
+Stored: written if-generation-match of the agent's own last one. Another generation means that somebody else wrote or
+deleted it, so the baton is looked at. With each stored beat the agent also reads the .stop marker and the baton: so it
+learns of a stop, a newer attempt and a closed run where no supervisor reaches it.
 """
 
 from __future__ import annotations
 
+import json
 import logging
-from typing import Callable, Optional
+import math
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, Optional, Tuple
+from urllib.parse import quote, urlsplit
 
-from supervisor.agent.life.claim import left_word, superseded, superseding
-from supervisor.agent.machine.job import Job
-from supervisor.agent.store.batonio import BatonKeeper, BatonUnreadable
-from supervisor.agent.store.push import Answer, Pusher, PushFailed
-from supervisor.agent.store.reach import Reach, Store, fresh_marker
-from supervisor.agent.watch.attention import Attention
+from supervisor.agent.machine.folder import Job
+from supervisor.agent.store.reach import (
+    BatonKeeper,
+    BatonUnreadable,
+    Reach,
+    fresh_marker,
+    left_word,
+    superseded,
+    superseding,
+)
+from supervisor.agent.store.site import Site, Unreachable
+from supervisor.agent.watch.ends import Attention
 from supervisor.agent.watch.situation import Situation
 from supervisor.contract import baton as rules
 from supervisor.contract import heartbeat, runfiles
-from supervisor.contract.stores.errors import ABSENT, ObjectMissing, PreconditionFailed, StoreUnavailable
+from supervisor.contract.heartbeat import Beat
+from supervisor.contract.stores.promise import (
+    ABSENT,
+    ObjectMissing,
+    ObjectStore,
+    PreconditionFailed,
+    StoreUnavailable,
+)
 
+TIMEOUT_S = 5.0
+NEXT_MIN_S, NEXT_MAX_S = 0.1, 300.0
 _log = logging.getLogger("agent")
+
+
+class PushFailed(Exception):
+    """No supervisor took this beat; the text says why. The store has it or will have it."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """`next_s`: seconds until the next push, None = our own pace."""
+
+    next_s: Optional[float]
+    stop: bool
+    follow_logs: bool
+
+
+class Pusher:
+    """Used by one thread at a time."""
+
+    def __init__(
+        self,
+        server_file: Optional[str],
+        run_id: str,
+        server_url: Optional[str] = None,
+        authorities: Optional[str] = None,
+    ) -> None:
+        """`server_url` counts where it is given; `authorities` as those of a Site."""
+        self._server_file, self._server_url = server_file, server_url
+        self._authorities = authorities
+        self._path = "/v1/runs/%s/heartbeat" % quote(run_id, safe="")
+        self._url: Optional[str] = None  # as the file names it
+        self._sites: Dict[str, Site] = {}  # the one that was pushed to last, by its url
+
+    def push(self, beat: Beat) -> Answer:
+        """Raises PushFailed."""
+        try:
+            status, body = self._post(heartbeat.encode_within(beat, heartbeat.MAX_BYTES))
+            if status != 200:
+                raise PushFailed("the supervisor answered %d" % status)
+            return _answer(json.loads(body))
+        except Unreachable as error:
+            self._url = None
+            raise PushFailed(str(error)) from None
+        except (OSError, ValueError, RecursionError) as error:
+            self._url = None
+            raise PushFailed("%s: %s" % (type(error).__name__, error)) from None
+        except PushFailed:
+            self._url = None
+            raise
+
+    def _post(self, body: bytes) -> Tuple[int, bytes]:
+        url = self._read_url()
+        if url not in self._sites:
+            self._sites = {url: Site(url, TIMEOUT_S, self._authorities)}
+        # A connection is not kept: the supervisor closes idle ones sooner than the next beat comes.
+        headers = {"Content-Type": "application/json", "Connection": "close"}
+        answer = self._sites[url].call("POST", urlsplit(url).path.rstrip("/") + self._path, body, headers)
+        return answer.status, answer.body
+
+    def _read_url(self) -> str:
+        if self._server_url is not None:
+            return self._server_url
+        if self._url is None:
+            if self._server_file is None:
+                raise PushFailed("this machine has no way to the supervisor")
+            with open(self._server_file, encoding="utf-8") as source:
+                data = json.load(source)
+            url = data.get("url") if isinstance(data, dict) else None
+            if not isinstance(url, str) or urlsplit(url).scheme not in {"http", "https"}:
+                raise PushFailed("%s names no url" % self._server_file)
+            self._url = url
+        return self._url
+
+
+def _answer(data: Any) -> Answer:
+    if not isinstance(data, dict):
+        raise ValueError("the answer is no object")
+    next_s = data.get("next_s")
+    if not isinstance(next_s, (int, float)) or isinstance(next_s, bool) or not math.isfinite(next_s):
+        next_s = None
+    else:
+        next_s = min(max(float(next_s), NEXT_MIN_S), NEXT_MAX_S)
+    return Answer(next_s, data.get("stop") is True, data.get("follow_logs") is True)
 
 
 class PushedBeats:
     """`follow` is told with each answer whether somebody reads the log."""
+
+    _failing = False  # the last push
 
     def __init__(
         self,
@@ -39,12 +145,9 @@ class PushedBeats:
     ) -> None:
         self._pace_s = job.beat_push_s
         self._silent = job.server_file is None and job.server_url is None
-        self._situation = situation
-        self._attention = attention
-        self._reach = reach
+        self._situation, self._attention, self._reach = situation, attention, reach
         self._follow = follow
         self._pusher = Pusher(job.server_file, job.run_id, job.server_url, authorities)
-        self._failing = False
 
     def step(self) -> float:
         """Push once; seconds until the next one."""
@@ -73,24 +176,21 @@ class PushedBeats:
 class StoredBeats:
     """Only a holder stores beats."""
 
+    _generation: Optional[str] = None  # of our own last beat; None = not known
+
     def __init__(
         self,
         job: Job,
         machine_id: str,
-        store: Store,
+        store: ObjectStore,
         *,
         keeper: BatonKeeper,
         situation: Situation,
         attention: Attention,
     ) -> None:
-        self._job = job
-        self._machine_id = machine_id
-        self._store = store
-        self._keeper = keeper
-        self._situation = situation
-        self._attention = attention
+        self._job, self._machine_id, self._store, self._keeper = job, machine_id, store, keeper
+        self._situation, self._attention = situation, attention
         self._key = runfiles.beat(job.run_id)
-        self._generation: Optional[str] = None  # of our own last beat; None = not known
         self._boot_beat_left = job.sequence_from > 0  # only a start-up script counts before its agent
 
     def step(self) -> float:

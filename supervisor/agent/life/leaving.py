@@ -13,22 +13,20 @@ from dataclasses import replace
 from signal import SIGTERM
 from typing import Callable, Optional, Set, Tuple
 
-from supervisor.agent.checkpoints.results import ResultsUploader, Unverified, results_there
-from supervisor.agent.facts.pythonfacts import names_python, python_of
-from supervisor.agent.life.loadcheck import LoadCheck
+from supervisor.agent.facts.noted import names_python, python_of
+from supervisor.agent.life.results import LoadCheck, ResultsUploader, Unverified, results_there
 from supervisor.agent.life.station import Station
-from supervisor.agent.machine import disks
-from supervisor.agent.machine.leftovers import kill_leftovers
-from supervisor.agent.store.patience import GaveUp, Patience
-from supervisor.agent.store.transfer import TRIES, Mismatch
-from supervisor.agent.watch import exits
-from supervisor.agent.watch.attention import POINTER_S
+from supervisor.agent.machine import vitals
+from supervisor.agent.machine.processes import kill_leftovers
+from supervisor.agent.store.reach import TRIES, GaveUp, Mismatch, Patience
+from supervisor.agent.watch import ends
+from supervisor.agent.watch.ends import POINTER_S
 from supervisor.agent.watch.situation import fit_text
 from supervisor.contract import baton as rules
 from supervisor.contract import heartbeat, runfiles
 from supervisor.contract.baton import BatonRefused, Done, FileEntry
 from supervisor.contract.heartbeat import Exit
-from supervisor.contract.stores.errors import PreconditionFailed, StoreUnavailable
+from supervisor.contract.stores.promise import PreconditionFailed, StoreUnavailable
 
 LOOK_S = 0.05
 KEEP_S = 60.0  # for the results at an end other than success; the supervisor waits for the exit
@@ -48,7 +46,7 @@ class Leaving:
         """The command could not even be started: its log says why, and the beat carries a shell's exit code."""
         text = self._station.masker.text(text)
         self._refuse(text)
-        self._say(Exit(code, None, False, 0.0, exits.last_line([text])), None)
+        self._say(Exit(code, None, False, 0.0, ends.last_line([text])), None)
 
     def unfit(self, left: str, text: str) -> None:
         """The command is not started on this machine; `left` is the beat's word for it."""
@@ -94,23 +92,21 @@ class Leaving:
     def _judge(self, status: int) -> Tuple[Exit, bool]:
         """(how the command ended, whether the work is done)."""
         station, job = self._station, self._station.job
-        tail = exits.masked_tail(station.folder.output, station.masker)
+        tail = ends.masked_tail(station.folder.output, station.masker)
         retry = (job.retry_exit_codes, job.retry_patterns)
         sent = station.training.sent
         shell, ran_s = isinstance(job.command, str), station.training.ran_s
-        since_step = exits.masked_tail(station.folder.output, station.masker, self._tail_bytes())
-        end = exits.judge(status, sent, shell, ran_s, tail, retry, since_step)
+        since_step = ends.masked_tail(station.folder.output, station.masker, self._tail_bytes())
+        end = ends.judge(status, sent, shell, ran_s, tail, retry, since_step)
         if end.last_line.startswith(heartbeat.NO_MODULE):
             end = replace(end, last_line=fit_text("%s (%s)" % (end.last_line, self._python())))
         if end.code != 0:
-            disk_full = fit_text(disks.full(station.folder.roles()))
+            disk_full = fit_text(vitals.full_disks(station.folder.roles()))
             end = replace(end, oom_kills=station.evidence.oom_kills(), disk_full=disk_full)
         progress = station.progress
         reached = (progress.step, progress.total, progress.from_zero)
-        finished = exits.finished(end, sent, *reached)
-        if exits.failed_after_work(end, sent, *reached) and results_there(
-            job.results, station.results_folder
-        ):
+        finished = ends.finished(end, sent, *reached)
+        if ends.failed_after_work(end, sent, *reached) and results_there(job.results, station.results_folder):
             end, finished = replace(end, after_work=True), True
         if end.code == 0 and not finished:
             # It left politely after our TERM. To say "exit 0" would say that the work is done.
@@ -127,7 +123,7 @@ class Leaving:
         return station.masker.text(text)
 
     def _tail_bytes(self) -> int:
-        return min(exits.TAIL_BYTES, self._station.stepped_log.tail_bytes())
+        return min(ends.TAIL_BYTES, self._station.stepped_log.tail_bytes())
 
     def _save_rest(self) -> None:
         """The last round of the checkpoint and log threads, up to the time when uploads are over."""
@@ -271,7 +267,7 @@ class Leaving:
             training_s=round(station.training.ran_s, 3),
             from_zero=station.progress.from_zero,
             lost=lost,
-            error=exits.words_of(end) if end.after_work else "",
+            error=ends.words_of(end) if end.after_work else "",
         )
         insist(
             "declaring the work done",

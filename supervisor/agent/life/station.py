@@ -1,12 +1,11 @@
-"""Everything that the agent of one machine works with, made once and handed around.
+"""Everything that the agent of one machine works with, made once and handed around: the store, the parts, the threads.
 
 `look` is the one place where the time, the notice and the other reasons to end are looked at; it is called by the
 main thread in every wait, so that no duty can hide one.
 
-A thread that repeats one step at its own pace, at once when it is woken, and once more at the end if asked to.
-
-A step that fails unexpectedly is told and repeated: an error in one duty must not end the training or the others. In
-its last round it is repeated only LAST_TRIES times: nobody is helped by an end that never comes.
+A `Loop` is a thread that repeats one step at its own pace, at once when it is woken, and once more at the end if asked
+to. A step that fails unexpectedly is logged and repeated: an error in one duty must not end the training or the others.
+In its last round it is repeated only LAST_TRIES times: nobody is helped by an end that never comes.
 """
 
 from __future__ import annotations
@@ -16,40 +15,38 @@ import threading
 import time
 from typing import Callable, Mapping, Optional, Tuple
 
-from supervisor.agent.checkpoints.candidates import CheckpointFolder
-from supervisor.agent.checkpoints.keeping import CheckpointSaver, Hooks, Results
-from supervisor.agent.checkpoints.moments import Moments, Taker
+from supervisor.agent.checkpoints.folder import CheckpointFolder, Renames
+from supervisor.agent.checkpoints.keeping import CheckpointDuty, CheckpointSaver, Hooks, Results
+from supervisor.agent.checkpoints.moments import Moments, ResultsFolder, Taker
 from supervisor.agent.checkpoints.pruning import Pruner
-from supervisor.agent.checkpoints.renames import Renames
 from supervisor.agent.checkpoints.resultsaver import ResultsSaver
-from supervisor.agent.checkpoints.resultsfolder import ResultsFolder
 from supervisor.agent.facts.evidence import Evidence
 from supervisor.agent.facts.noted import FactsDuty
 from supervisor.agent.life.beats import PushedBeats, StoredBeats
-from supervisor.agent.life.claim import why_lost
-from supervisor.agent.machine.cgroup import OwnCgroup
+from supervisor.agent.machine.command import Training, Unfit, Workplace
+from supervisor.agent.machine.folder import Job, MachineFolder
 from supervisor.agent.machine.gpus import GpuReader, names_of
-from supervisor.agent.machine.identity import Identity
-from supervisor.agent.machine.job import Job
-from supervisor.agent.machine.machinefolder import MachineFolder
 from supervisor.agent.machine.masking import Masker
-from supervisor.agent.machine.preparing import Unfit, Workplace
-from supervisor.agent.machine.training import Training
-from supervisor.agent.store.batonio import BatonKeeper
-from supervisor.agent.store.metadata import MetadataServer
-from supervisor.agent.store.patience import Patience
-from supervisor.agent.store.reach import Reach, Store, WatchedStore
-from supervisor.agent.watch.attention import POINTER_S, Attention, Ending
-from supervisor.agent.watch.exits import SteppedLog
-from supervisor.agent.watch.logs import LogShipper
-from supervisor.agent.watch.preemption import PreemptionWatch
-from supervisor.agent.watch.progress import Progress
+from supervisor.agent.machine.processes import Identity
+from supervisor.agent.machine.vitals import OwnCgroup, Vitals, readers_of
+from supervisor.agent.store.gcs import GcsStore
+from supervisor.agent.store.googleapi import MetadataServer, PreemptionWatch
+from supervisor.agent.store.reach import BatonKeeper, Patience, Reach, WatchedStore, why_lost
+from supervisor.agent.watch.ends import POINTER_S, Attention, Ending, SteppedLog
+from supervisor.agent.watch.output import LogDuty, LogShipper, Progress
 from supervisor.agent.watch.situation import Situation, StallWatch
-from supervisor.agent.watch.vitals import Vitals, readers_of
-from supervisor.agent.watch.watching import CheckpointDuty, LogDuty
+from supervisor.contract.stores.folder import FolderStore
+from supervisor.contract.stores.promise import ObjectStore
 
 AFTER_ERROR_S = 5.0
 LAST_TRIES, LAST_PAUSE_S = 3, 1.0
+
+
+def open_store(job: Job, authorities: Optional[str] = None) -> ObjectStore:
+    """ValueError for a URL that this agent has no store for. Touches nothing yet."""
+    if job.store_url.startswith("gs:"):
+        return GcsStore.at(job.store_url, job.storage_endpoint, authorities)
+    return FolderStore.at(job.store_url)
 
 
 class Loop:
@@ -62,9 +59,7 @@ class Loop:
         step: Callable[[], Optional[float]],
         tell: Callable[[str], None] = lambda text: None,
     ) -> None:
-        self._name = name
-        self._step = step
-        self._tell = tell
+        self._name, self._step, self._tell = name, step, tell
         self._last_tries: Optional[int] = None  # None: not its last round
         self._failing = False
         self._wake = threading.Event()
@@ -142,7 +137,7 @@ class Station:
         job: Job,
         identity: Identity,
         *,
-        store: Store,
+        store: ObjectStore,
         secrets: Mapping[str, str],
         unfit: Optional[Unfit] = None,
     ) -> None:
@@ -151,7 +146,7 @@ class Station:
         self.secrets, self.masker, self.unfit = secrets, Masker(secrets), unfit
         self.holder = (job.launch_id, identity.machine_id)
         self.reach = Reach()
-        self.store: Store = WatchedStore(store, self.reach)
+        self.store: ObjectStore = WatchedStore(store, self.reach)
         self.keeper = BatonKeeper(self.store, job.run_id)
         self.attention = Attention(job, self.reach, time.monotonic, folder.notice_s)
         self.situation = Situation(job, identity, self.masker)

@@ -1,15 +1,16 @@
 """One life: claim the baton, restore, run the command, watch it, leave. Each part has its own file; this one ties them.
 
+The claim is the only door to writing anything of a run (RULES section 1). A newcomer waits while the old holder has
+neither left nor is known gone; `standing` says when the wait is over. A store that does not answer says nothing: the
+agent waits with its beats going out by push.
+
+The code bundle is unpacked into a fresh folder and hashed on the way. One that differs from its hash is fetched again,
+a few times, because the copy on the way may be at fault; after that the command is not started at all. Nothing in the
+archive is trusted: its names by the rules of contract/bundle, and each file is made new, through no link.
+
 TERM to the agent asks for a stop. The signal handler itself writes the stop file and passes TERM on to the command's
 group; it does not wait for the next look. KILL follows when the grace is over. An error of the agent's own ends the
 command too.
-
-The code bundle in a fresh folder of this machine, byte for byte what its name says.
-
-The bundle is hashed while it is unpacked. One that differs from its hash is fetched again, a few times, because the
-copy on the way may be at fault; after that the command is not started at all. A store that does not answer is waited
-for. Nothing in the archive is trusted: its names by the rules of contract/bundle, and each file is made new, through no
-link.
 """
 
 from __future__ import annotations
@@ -20,29 +21,76 @@ import os
 import shutil
 import signal
 import time
+from functools import partial
 from types import FrameType
-from typing import Iterator, Optional
+from typing import Callable, Iterator, Optional
 
-from supervisor.agent.checkpoints.restore import Restorer
-from supervisor.agent.life.claim import StandDown, claim
+from supervisor.agent.checkpoints.folder import Restorer
 from supervisor.agent.life.leaving import Leaving
 from supervisor.agent.life.station import Station
-from supervisor.agent.machine import cuda
-from supervisor.agent.machine.preparing import Unfit, check_gpus, prepare
-from supervisor.agent.machine.training import NotStarted
-from supervisor.agent.store.patience import GaveUp, Patience
-from supervisor.agent.store.reach import Store
-from supervisor.agent.store.transfer import TRIES
-from supervisor.agent.watch.attention import Ending
+from supervisor.agent.machine import gpus
+from supervisor.agent.machine.command import NotStarted, Unfit, check_gpus, prepare
+from supervisor.agent.store.reach import TRIES, BatonKeeper, GaveUp, Patience, left_word
+from supervisor.agent.watch.ends import Ending
+from supervisor.contract import baton as rules
 from supervisor.contract import heartbeat, runfiles
-from supervisor.contract.baton import BatonRefused, Pointer
+from supervisor.contract.baton import Baton, BatonRefused, Pointer
 from supervisor.contract.bundle import BundleRefused, Member, Opened
-from supervisor.contract.stores.errors import ObjectMissing
+from supervisor.contract.stores.promise import ObjectMissing, ObjectStore
 
+LOOK_S = 1.0
+# Between two looks at the command: long trainings are looked at less often. A notice is seen within 0.2 s all the same.
+TICK_S, TICK_MAX_S, TICK_SHARE = 0.05, 0.15, 0.005
+STAY_LOOK_S = 0.5
+DISK_FULL = 1  # exit code; the words beside it tell the rest
+_log = logging.getLogger("agent")
 _WHAT = "fetching the code bundle"
 
 
-def bring(store: Store, sha256: str, folder: str, patience: Patience) -> None:
+class StandDown(Exception):
+    """This agent is not wanted: `left` is the beat's word for it. It stops and writes nothing."""
+
+    def __init__(self, left: str) -> None:
+        super().__init__(left)
+        self.left = left
+
+
+def claim(
+    keeper: BatonKeeper,
+    launch_id: str,
+    machine_id: str,
+    patience: Patience,
+    monotonic: Callable[[], float],
+    tell: Callable[[str], None],
+) -> Baton:
+    """The baton with us as its holder. Raises StandDown, GaveUp."""
+    waits_since: Optional[float] = None
+    while True:
+        seen = patience.insist("reading the baton", keeper.read)
+        waited_s = 0.0 if waits_since is None else monotonic() - waits_since
+        verdict = rules.standing(seen, launch_id, machine_id, waited_s)
+        if verdict in (rules.OVER, rules.OUTDATED):
+            raise StandDown(left_word(verdict))
+        if verdict == rules.WAIT:
+            waits_since = monotonic() if waits_since is None else waits_since
+            tell("waiting for the previous machine to leave")
+            patience.pause("waiting for the baton", LOOK_S)
+            continue
+        tell("")
+        try:
+            return patience.insist(
+                "claiming the baton",
+                partial(keeper.change, partial(_claimed, launch_id, machine_id, waited_s)),
+            )
+        except BatonRefused:
+            continue  # it changed between our looks: judge the new one
+
+
+def _claimed(launch_id: str, machine_id: str, waited_s: float, baton: Baton) -> Baton:
+    return rules.claim(baton, launch_id, machine_id, waited_s)
+
+
+def bring(store: ObjectStore, sha256: str, folder: str, patience: Patience) -> None:
     """Unpack the bundle into `folder`; nothing else is in it then. Raises Unfit, GaveUp, OSError."""
     for number in range(1, TRIES + 1):
         problem = patience.insist(_WHAT, lambda: _try(store, sha256, folder, patience))
@@ -57,7 +105,7 @@ def bring(store: Store, sha256: str, folder: str, patience: Patience) -> None:
     raise Unfit(heartbeat.NO_CODE, text)
 
 
-def _try(store: Store, sha256: str, folder: str, patience: Patience) -> Optional[str]:
+def _try(store: ObjectStore, sha256: str, folder: str, patience: Patience) -> Optional[str]:
     """What is wrong with the bundle, None when it is unpacked. Raises StoreUnavailable and what `bring` raises."""
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder)
@@ -72,7 +120,7 @@ def _try(store: Store, sha256: str, folder: str, patience: Patience) -> Optional
     return None if opened.sha256 == sha256 else "differs from its checksum"
 
 
-def _pieces(store: Store, key: str, patience: Patience) -> Iterator[bytes]:
+def _pieces(store: ObjectStore, key: str, patience: Patience) -> Iterator[bytes]:
     for piece in store.read(key):
         patience.check(_WHAT)
         yield piece
@@ -90,18 +138,12 @@ def _write(folder: str, member: Member, content: Iterator[bytes]) -> None:
             target.write(piece)
 
 
-# Between two looks at the command: long trainings are looked at less often. A notice is seen within 0.2 s all the same.
-TICK_S, TICK_MAX_S, TICK_SHARE = 0.05, 0.15, 0.005
-STAY_LOOK_S = 0.5
-DISK_FULL = 1  # exit code; the words beside it tell the rest
-_log = logging.getLogger("agent")
-
-
 class Supervision:
+    _told_stopping = False
+
     def __init__(self, station: Station) -> None:
         self._station = station
         self._leaving = Leaving(station)
-        self._told_stopping = False
 
     def run(self) -> None:
         """The agent's whole life; returns when there is nothing left to do on this machine."""
@@ -184,8 +226,8 @@ class Supervision:
 
     def _cuda(self) -> str:
         station = self._station
-        return cuda.trouble(
-            station.told_to_end, lambda text: station.situation.note("cuda", text), cuda.driver_version
+        return gpus.cuda_trouble(
+            station.told_to_end, lambda text: station.situation.note("cuda", text), gpus.driver_version
         )
 
     def _reject(self, step: int, text: str) -> None:

@@ -1,31 +1,62 @@
-"""The GPUs of this machine: their figures for the beat, and whether those that were promised can be opened.
+"""The GPUs of this machine: their figures for the beat, whether those promised can be opened, and whether CUDA starts.
 
 A driver that hangs must not hold up anybody else: figures are read in a thread of their own (vitals.py), and the count
 before the command is waited for only so long. A card is called bad only where its own driver says so of this card: it
 is lost, it cannot be brought up, or the hardware is to blame for its Xid. A card that could not be read is not bad.
+
+A card that is listed, and can be opened, does not yet compute. So cuInit runs in a process of its own: it may hang or
+crash, and the agent must not hold a card open. 802 means that the machine is still starting (NVLink fabric), so it is
+waited for; any other error stays. Where there is no libcuda to ask, nothing is known and nothing is refused: the cards
+were counted by other means.
 """
 
 from __future__ import annotations
 
 import errno
+import json
 import logging
 import os
+import re
+import subprocess
+import sys
 import threading
 import time
 from ctypes import c_void_p
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from supervisor.agent.machine import nvml
-from supervisor.agent.machine.job import Job
+from supervisor.agent.machine.folder import Job
 from supervisor.agent.machine.nvml import GPU_IS_LOST, NvidiaSmi, Nvml, NvmlFailed
-from supervisor.agent.store.patience import GaveUp
+from supervisor.agent.store.reach import LOOK_S, GaveUp, Patience
 from supervisor.contract.beat_telemetry import HARDWARE_XIDS, MAX_GPUS, Gpus
 
 COUNT_LIMIT_S = 120.0  # the first call wakes the driver, which takes seconds for each card
-LOOK_S = 0.1
 AGAIN_S = 60.0
 LOST = "its driver says that it is lost"
 _log = logging.getLogger("agent")
+NOT_READY = 802
+_WORDS = {
+    100: "no card is visible",
+    101: "a card is not valid",
+    NOT_READY: "the machine's GPUs are not ready yet",
+    803: "driver and CUDA library do not fit",
+    804: "the CUDA library is too new for this card",
+    999: "unknown error",
+}
+READY_LIMIT_S = 1200.0  # as gpu_timeout_s, which bounds the boot
+PROBE_LIMIT_S = 120.0
+REAP_S = 5.0  # for a killed probe: in the driver a process may sleep where no signal reaches it
+CUDA_AGAIN_S = 5.0
+_PROBE = """
+import ctypes, json, sys
+try:
+    library = ctypes.CDLL("libcuda.so.1")
+except OSError:
+    sys.exit(0)
+version = ctypes.c_int(0)
+library.cuDriverGetVersion(ctypes.byref(version))
+sys.stdout.write(json.dumps([library.cuInit(0), version.value]))
+"""
 
 
 def names_of(job: Job) -> Optional[Sequence[str]]:
@@ -81,10 +112,10 @@ class GpuReader:
         with self._lock:
             self._open()
             if self._nvml is not None:
-                found = [self._fault(name, card) for name, card in zip(self._opened, self._cards)]
+                words = [self._fault(name, card) for name, card in zip(self._opened, self._cards)]
                 self._report()
-                faults = self._faults + [fault for fault in found if fault]
-                return found.count(""), "; ".join(faults)
+                faults = self._faults + [fault for fault in words if fault]
+                return words.count(""), "; ".join(faults)
             rows = self._smi.read(self._names)
         return sum(1 for row in rows if row), "; ".join(self._faults)
 
@@ -95,14 +126,14 @@ class GpuReader:
             return
         self._tried_at, self._faults = now, []
         try:
-            found = Nvml(self._load())
-            names = found.every_card() if self._names is None else self._names
+            library = Nvml(self._load())
+            names = library.every_card() if self._names is None else self._names
         except (OSError, NvmlFailed) as error:
             self._faults.append(str(error))
             return
         self._opened = list(names)
-        self._cards = [self._card(found, name) for name in names]
-        self._nvml = found
+        self._cards = [self._card(library, name) for name in names]
+        self._nvml = library
 
     def _judge(self, name: str, row: Mapping[str, Optional[float]]) -> None:
         xid = row.get("last_xid")
@@ -121,15 +152,15 @@ class GpuReader:
         else:
             self._bad_told = len(self._bad)
 
-    def _card(self, found: Nvml, name: str) -> Optional[c_void_p]:
+    def _card(self, library: Nvml, name: str) -> Optional[c_void_p]:
         try:
-            card = found.card(name)
+            card = library.card(name)
         except NvmlFailed as error:
             self._faults.append("GPU %s: %s" % (name, error))
             if error.code == GPU_IS_LOST:
                 self._bad.setdefault(name, LOST)
             return None
-        found.watch(card)
+        library.watch(card)
         return card
 
     def _fault(self, name: str, card: Optional[c_void_p]) -> Optional[str]:
@@ -151,17 +182,17 @@ class GpuReader:
 
 def missing(promised: int, reader: GpuReader, gives_up: Callable[[], bool]) -> str:
     """What is told when fewer than `promised` cards can be opened; '' when all can. Raises GaveUp."""
-    found: List[Tuple[int, str]] = []
-    thread = threading.Thread(target=lambda: found.append(_counted(reader)), name="gpus", daemon=True)
+    counts: List[Tuple[int, str]] = []
+    thread = threading.Thread(target=lambda: counts.append(_counted(reader)), name="gpus", daemon=True)
     thread.start()
     until = time.monotonic() + COUNT_LIMIT_S
     while thread.is_alive() and time.monotonic() < until:
         if gives_up():
             raise GaveUp
         thread.join(LOOK_S)
-    if not found:
+    if not counts:
         return "%s; the driver did not answer within %.0f s" % (_promise(promised), COUNT_LIMIT_S)
-    count, faults = found[0]
+    count, faults = counts[0]
     if count >= promised:
         return ""
     return "%s, %d can be opened%s" % (_promise(promised), count, ": " + faults if faults else "")
@@ -186,3 +217,79 @@ def _columns(rows: Sequence[Mapping[str, Optional[float]]]) -> Optional[Gpus]:
         if any(figure is not None for figure in column):
             columns[name] = column
     return Gpus(**columns) if columns else None
+
+
+def cuda_trouble(gives_up: Callable[[], bool], tell: Callable[[str], None], driver: Callable[[], str]) -> str:
+    """Why CUDA does not start; "" where it does, or cannot be asked. `tell` gets what is waited for. `driver`: its
+    version. Raises GaveUp."""
+    patience = Patience(gives_up)
+    until = time.monotonic() + READY_LIMIT_S
+    while True:
+        answer, text = _ask(patience)
+        if answer is None:
+            return text
+        code, version = answer
+        if code == 0:
+            tell("")
+            return ""
+        text = "CUDA does not start: cuInit says %d (%s); driver %s, CUDA %s" % (
+            code, _WORDS.get(code, "see cuda.h"), driver() or "unknown", _dotted(version),
+        )  # fmt: skip
+        if code != NOT_READY or time.monotonic() >= until:
+            return text
+        tell(text)
+        patience.pause("waiting for the GPUs", CUDA_AGAIN_S)
+
+
+def driver_version(path: str = "/proc/driver/nvidia/version") -> str:
+    """Of the kernel module; "" where it cannot be read."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as source:
+            match = re.search(r"Kernel Module.*?\s(\d+\.\d+(?:\.\d+)?)\s", source.read(4096))
+    except OSError:
+        return ""
+    return match.group(1) if match else ""
+
+
+def _ask(patience: Patience) -> Tuple[Optional[Tuple[int, int]], str]:
+    """((what cuInit says, CUDA's version), ""), or (None, what is wrong): "" where there is no library."""
+    probe = subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", _PROBE],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    until = time.monotonic() + PROBE_LIMIT_S
+    try:
+        while probe.poll() is None and time.monotonic() < until:
+            patience.check("starting CUDA")
+            time.sleep(LOOK_S)
+        if probe.poll() is None:
+            return None, "CUDA does not start: cuInit did not answer within %.0f s" % PROBE_LIMIT_S
+    finally:
+        probe.kill()
+        output = _output(probe)
+    if probe.returncode != 0:
+        return None, "CUDA does not start: cuInit ended its process (%d)" % probe.returncode
+    if not output:
+        _log.info("there is no libcuda.so.1 here: whether CUDA starts is not known")
+        return None, ""
+    try:
+        code, version = json.loads(output.splitlines()[-1])
+    except ValueError:
+        _log.warning("whether CUDA starts is not known: the probe wrote %r", output[-200:])
+        return None, ""
+    return (int(code), int(version)), ""
+
+
+def _output(probe: subprocess.Popen[bytes]) -> bytes:
+    try:
+        return probe.communicate(timeout=REAP_S)[0]
+    except subprocess.TimeoutExpired:
+        if probe.stdout is not None:
+            probe.stdout.close()
+        return b""
+
+
+def _dotted(version: int) -> str:
+    return "%d.%d" % (version // 1000, version % 1000 // 10) if version else "unknown"

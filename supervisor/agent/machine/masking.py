@@ -110,14 +110,14 @@ class Masker:
 
     def spans(self, data: bytes) -> List[Span]:
         """Where values are, in order and apart from each other."""
-        found = list(self._plain.spans(data))
+        spans = list(self._plain.spans(data))
         wrapped = list(self._wrapped.spans(_squeezed(data)))
         places = _places(data) if wrapped else []
         for first, behind, mark in wrapped:
             begin, end = places[first], places[behind - 1] + 1
             if end - begin <= _spread(behind - first):
-                found.append((begin, end, mark))
-        return _merged(found)
+                spans.append((begin, end, mark))
+        return _merged(spans)
 
     def beginning(self, data: bytes) -> Tuple[int, bytes, int]:
         """(where the longest end of `data` begins that is the beginning of a value, its mark, the characters of the
@@ -191,42 +191,42 @@ def _parts(value: str) -> Set[str]:
 def _secret_fields(value: str) -> List[str]:
     """The texts of a JSON object that are secret by the names of their fields. A text with `://` is an address, such as
     `token_uri`, which logs may show."""
-    found: List[str] = []
+    texts: List[str] = []
 
     def secret(name: str, text: Any) -> bool:
         long = isinstance(text, str) and len(text) >= LINE_CHARS
         return long and "://" not in text and bool(_SECRET_FIELD.search(name))
 
     def note(pairs: List[Tuple[str, Any]]) -> None:
-        found.extend(text for name, text in pairs if secret(name, text))
+        texts.extend(text for name, text in pairs if secret(name, text))
 
     if value.lstrip().startswith("{"):
         try:
             json.loads(value, object_pairs_hook=note)
         except (ValueError, RecursionError):
             return []
-    return found
+    return texts
 
 
 def _plain_forms(parts: Iterable[str]) -> Set[bytes]:
     """The bytes that `parts` may appear as, none shorter than MIN_CHARS."""
-    found: Set[bytes] = set()
+    forms: Set[bytes] = set()
     for part in parts:
         texts = {part, quote(part), quote(part, safe=""), quote_plus(part)}
         texts |= {json.dumps(part)[1:-1], json.dumps(part, ensure_ascii=False)[1:-1], repr(part)[1:-1]}
-        found |= {text.encode() for text in texts}
-    return {form for form in found if len(form) >= MIN_CHARS}
+        forms |= {text.encode() for text in texts}
+    return {form for form in forms if len(form) >= MIN_CHARS}
 
 
 def _wrapped_forms(value: str, parts: Iterable[str]) -> Set[bytes]:
     """What `_squeezed` leaves of the parts in base64, of a value of several lines and of the bodies of keys."""
-    found = {
+    forms = {
         _squeezed(text.encode()) for text in (value, *_PEM_BODY.findall(value)) if _LINE_END.search(text)
     }
     for part in parts:
         if len(part.encode()) >= _BASE64_BYTES:
-            found.update(_base64(part.encode()))
-    return {form for form in found if len(form) >= _BASE64_BYTES}
+            forms.update(_base64(part.encode()))
+    return {form for form in forms if len(form) >= _BASE64_BYTES}
 
 
 def _base64(data: bytes) -> Iterator[bytes]:
@@ -267,10 +267,10 @@ def _spread(length: int) -> int:
     return 2 * length + 64 if length else 0
 
 
-def _merged(found: Iterable[Span]) -> List[Span]:
+def _merged(overlapping: Iterable[Span]) -> List[Span]:
     """Those that overlap become one, with the mark of the longest one at its beginning."""
     spans: List[Span] = []
-    for begin, end, mark in sorted(found, key=lambda span: (span[0], -span[1])):
+    for begin, end, mark in sorted(overlapping, key=lambda span: (span[0], -span[1])):
         if spans and begin < spans[-1][1]:
             spans[-1] = (spans[-1][0], max(end, spans[-1][1]), spans[-1][2])
         else:

@@ -256,12 +256,12 @@ class Nvml:
 
     def _number(self, name: str, card: c_void_p, *kind: int) -> Optional[int]:
         value = c_uint()
-        code = self._call(name, card, *(c_int(one) for one in kind), byref(value))
+        code = self._call(name, card, *(c_int(word) for word in kind), byref(value))
         return value.value if code == SUCCESS else None
 
     def _long(self, name: str, card: c_void_p, *kind: int) -> Optional[int]:
         value = c_ulonglong()
-        code = self._call(name, card, *(c_int(one) for one in kind), byref(value))
+        code = self._call(name, card, *(c_int(word) for word in kind), byref(value))
         return value.value if code == SUCCESS else None
 
     def _call(self, name: str, *arguments: Any) -> int:

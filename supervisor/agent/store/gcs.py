@@ -10,22 +10,24 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple, Union
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 from urllib.parse import quote, urlencode, urlsplit
 
-from supervisor.agent.store import gcs_answers as answers
-from supervisor.agent.store.gcs_read import read_object
-from supervisor.agent.store.gcs_upload import Source, Upload
+from supervisor.agent.store import gcs_content as answers
+from supervisor.agent.store.gcs_content import Source, Upload, read_object
 from supervisor.agent.store.googleapi import GoogleApi, Pace, account_for
 from supervisor.agent.store.site import Answer, Site, Unreachable
-from supervisor.contract.stores.errors import (
-    ABSENT,
+from supervisor.contract.stores import bucket
+from supervisor.contract.stores.promise import (
     MAX_PAGE,
+    Generation,
+    Metadata,
     ObjectInfo,
     ObjectMissing,
     Page,
     PreconditionFailed,
     StoreUnavailable,
+    StrPath,
     check_metadata,
     check_object_name,
     check_page_size,
@@ -39,11 +41,9 @@ REMEMBERED_BYTES = 1 << 16
 _TRIES = 100  # of a reader that meets a new generation at each look
 _PAGE_FIELDS = "nextPageToken,items(%s)" % answers.FIELDS
 
-StrPath = Union[str, "os.PathLike[str]"]
-
 
 class GcsStore:
-    """See ports/objectstore.ObjectStore for each method's promise; errors are those of contract/stores/errors.py."""
+    """See ports/objectstore.ObjectStore for each method's promise; errors are those of contract/stores/promise.py."""
 
     def __init__(self, bucket: str, prefix: str, api: GoogleApi) -> None:
         """`prefix`: "" or ends with a slash."""
@@ -81,24 +81,20 @@ class GcsStore:
     # --- writing --------------------------------------------------------------------------------------------------
 
     def put(
-        self,
-        key: str,
-        data: bytes,
-        if_generation: Optional[str] = None,
-        metadata: Optional[Mapping[str, str]] = None,
+        self, key: str, data: bytes, if_generation: Generation = None, metadata: Metadata = None
     ) -> ObjectInfo:
         doing, query = self._doing("write", key), _condition(key, if_generation)
         md5 = answers.md5_of(data)
-        told = dict(metadata or {})
-        check_metadata(told)
-        about = {"name": self._prefix + key, "md5Hash": md5, "metadata": told}
+        own_metadata = dict(metadata or {})
+        check_metadata(own_metadata)
+        about = {"name": self._prefix + key, "md5Hash": md5, "metadata": own_metadata}
         body, kind = _multipart(json.dumps(about).encode(), data)
         effort = self._api.effort()
         path = self._upload("multipart", query)
         answer = self._call(doing, "POST", path, body, {"Content-Type": kind}, effort)
-        return self._written(key, answer, (md5, told), if_generation, effort.doubtful)
+        return self._written(key, answer, (md5, own_metadata), if_generation, effort.doubtful)
 
-    def put_file(self, key: str, path: StrPath, if_generation: Optional[str] = None) -> ObjectInfo:
+    def put_file(self, key: str, path: StrPath, if_generation: Generation = None) -> ObjectInfo:
         """OSError when the file at `path` cannot be opened: that is the caller's file, not the store's."""
         doing, query = self._doing("write", key), _condition(key, if_generation)
         with open(path, "rb", buffering=0) as file:
@@ -129,9 +125,9 @@ class GcsStore:
             if own is None:
                 raise PreconditionFailed("%r is not of generation %s" % (key, if_generation))
             return own
-        found = answers.resource(answer, doing)
-        info = answers.info(found, self._prefix, doing)
-        if found.get("md5Hash") not in (None, content[0]):
+        resource = answers.resource(answer, doing)
+        info = answers.info(resource, self._prefix, doing)
+        if resource.get("md5Hash") not in (None, content[0]):
             self.delete(key, info.generation)
             raise StoreUnavailable("%s: what arrived differs from what was sent" % doing)
         return info
@@ -141,13 +137,13 @@ class GcsStore:
     ) -> Optional[ObjectInfo]:
         """The object, when it is what we have sent; None when it is another's."""
         try:
-            found, info = self._look(key)
+            resource, info = self._look(key)
         except ObjectMissing:
             return None
-        ours = (found.get("md5Hash"), dict(info.metadata)) == (content[0], dict(content[1]))
-        return info if ours and int(info.generation) > int(if_generation or ABSENT) else None
+        same = resource.get("md5Hash") == content[0]
+        return info if same and bucket.is_ours(info, content[1], if_generation) else None
 
-    def delete(self, key: str, if_generation: Optional[str] = None) -> bool:
+    def delete(self, key: str, if_generation: Generation = None) -> bool:
         doing, query = self._doing("delete", key), _condition(key, if_generation)
         effort = self._api.effort()
         answer = self._call(doing, "DELETE", self._object(key, query), None, {}, effort)
@@ -202,16 +198,16 @@ class GcsStore:
         check_page_size(page_size)
         doing = self._doing("list", prefix)
         query = {"prefix": self._prefix + prefix, "maxResults": str(page_size), "fields": _PAGE_FIELDS}
-        told = False
+        any_page = False
         while True:
             answer = self._call(doing, "GET", "%s?%s" % (self._objects, urlencode(query)))
-            found = answers.resource(answer, doing)
-            items: List[Dict[str, Any]] = answers.listed(found, doing)
-            token = found.get("nextPageToken")
-            if items or not (token or told):
+            listing = answers.resource(answer, doing)
+            items: List[Dict[str, Any]] = answers.listed(listing, doing)
+            token = listing.get("nextPageToken")
+            if items or not (token or any_page):
                 objects = (answers.info(item, self._prefix, doing) for item in items)
-                yield Page(tuple(one for one in objects if is_key(one.key)), answers.date_s(answer, doing))
-                told = True
+                yield Page(tuple(info for info in objects if is_key(info.key)), answers.date_s(answer, doing))
+                any_page = True
             if not token:
                 return
             query["pageToken"] = str(token)
@@ -222,12 +218,12 @@ class GcsStore:
         if answer.status == 404:
             self._missing(answer, doing)
             raise ObjectMissing(key)
-        found = answers.resource(answer, doing)
-        return found, answers.info(found, self._prefix, doing)
+        resource = answers.resource(answer, doing)
+        return resource, answers.info(resource, self._prefix, doing)
 
     def _missing(self, answer: Answer, doing: str) -> None:
         """Returns when this 404 is about the object; StoreUnavailable when it is about the bucket."""
-        if not answers.names_no_object(answer):
+        if not bucket.names_no_object(bucket.message_of(answer.body)):
             query = urlencode({"maxResults": "1", "fields": "nextPageToken"})
             answers.resource(self._call(doing, "GET", "%s?%s" % (self._objects, query)), doing)
 
@@ -259,11 +255,10 @@ class GcsStore:
 
 
 def _condition(key: str, if_generation: Optional[str]) -> Dict[str, str]:
-    if if_generation is None:
-        return {}
-    if not (if_generation.isascii() and if_generation.isdigit()):
+    generation = bucket.condition_of(if_generation)
+    if generation == bucket.NEVER:
         raise PreconditionFailed("%r is not of generation %s" % (key, if_generation))
-    return {"ifGenerationMatch": if_generation}
+    return {} if generation is None else {"ifGenerationMatch": str(generation)}
 
 
 def _multipart(about: bytes, data: bytes) -> Tuple[bytes, str]:

@@ -1,31 +1,77 @@
-"""Calls to one of Google's services with the machine's own account, again and again where that can help.
+"""Calls to Google's services with the machine's own account, and what its metadata server knows of the machine.
 
 Busy and broken (408, 429, 5xx, no answer) is repeated with growing, scattered pauses until `retry_for_s` are over; 401
 once with a new token. Everything else is an answer. An answer after tries that may have been carried out is
 `doubtful`: what it says may be our own doing.
+
+The metadata server is reached without a name to be looked up; GCE_METADATA_HOST takes its place, as it does for
+Google's own libraries. A preemption is announced there: `instance/preempted` becomes TRUE. Then, at once or 120 s later
+as the machine was made, the system is shut down, for which there are 30 s at best. The value is read once before
+anything is waited for, since a wait ends with a change only; every wait names the value it has seen, so nothing is
+missed between two. The notice is laid down as any other, in the machine's folder.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import json
+import logging
 import os
 import random
 import threading
 import time
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Mapping, Optional
-from urllib.parse import urlsplit
+from typing import Callable, Dict, Mapping, Optional, Protocol, Tuple
+from urllib.parse import urlencode, urlsplit
 
-from supervisor.agent.store.metadata import MetadataServer
 from supervisor.agent.store.site import Answer, Body, Site, Stream, Unreachable
+from supervisor.contract.stores.bucket import is_passing, may_have_acted, message_of
 
+HOST = "169.254.169.254"
+TIMEOUT_S = 5.0
+_FLAVOR = {"Metadata-Flavor": "Google"}
+_NOTHING: Mapping[str, str] = {}
 RETRY_FOR_S = 30.0
 FIRST_PAUSE_S, PAUSE_MAX_S = 0.25, 8.0
 RENEW_S = 240.0  # before its end; the metadata server makes a new token five minutes before
-_BUSY = (408, 429)
-_NOTHING: Mapping[str, str] = {}
 _scattered = random.SystemRandom().uniform
+PATH = "instance/preempted"
+SHUTDOWN_S = 25.0  # of the 30 s at best between the system's shutdown and the end
+WAIT_S = 60.0  # the server answers after it though nothing has changed
+SPARE_S = 15.0
+BETWEEN_S = 0.2  # two waits
+AGAIN_S = 2.0  # after an error
+_log = logging.getLogger("agent")
+
+
+class MetadataServer:
+    """Errors of every method: Unreachable."""
+
+    def __init__(self, host: Optional[str] = None) -> None:
+        self._site = Site("http://" + (host or os.environ.get("GCE_METADATA_HOST") or HOST), TIMEOUT_S)
+
+    def close(self) -> None:
+        """Idle connections, that is."""
+        self._site.close()
+
+    def text(
+        self, path: str, query: Mapping[str, str] = _NOTHING, timeout_s: float = TIMEOUT_S
+    ) -> Tuple[str, str]:
+        """(value, ETag) of what lies at `path` below computeMetadata/v1."""
+        where = "/computeMetadata/v1/%s%s" % (path, "?" + urlencode(query) if query else "")
+        answer = self._site.call("GET", where, headers=_FLAVOR, timeout_s=timeout_s)
+        if answer.status != 200:
+            raise Unreachable("the metadata server answered %d to %s" % (answer.status, path))
+        return answer.body.decode("utf-8", "replace").strip(), answer.headers.get("etag", "")
+
+    def token(self) -> Tuple[str, float]:
+        """(access token of the machine's account, seconds it is good for)."""
+        text, _ = self.text("instance/service-accounts/default/token")
+        try:
+            data = json.loads(text)
+            return str(data["access_token"]), float(data["expires_in"])
+        except (ValueError, KeyError, TypeError):
+            raise Unreachable("the metadata server's token cannot be understood") from None
 
 
 class Account:
@@ -112,9 +158,7 @@ class GoogleApi:
     """Safe to use from every thread. Unreachable, with the last reason, from every method."""
 
     def __init__(self, site: Site, account: Optional[Account], pace: Pace) -> None:
-        self._site = site
-        self._account = account
-        self._pace = pace
+        self._site, self._account, self._pace = site, account, pace
 
     def close(self) -> None:
         """Idle connections, that is."""
@@ -141,9 +185,9 @@ class GoogleApi:
             except Unreachable as error:
                 effort.again(str(error))
                 continue
-            if not is_busy(answer.status):
+            if not is_passing(answer.status):
                 return answer
-            effort.again(said(answer), doubtful=answer.status != 429)
+            effort.again(said(answer), doubtful=may_have_acted(answer.status))
 
     def once(
         self, method: str, path: str, body: Body = None, headers: Mapping[str, str] = _NOTHING
@@ -167,29 +211,52 @@ class GoogleApi:
         raise AssertionError("unreachable")
 
 
-def is_busy(status: int) -> bool:
-    return status in _BUSY or status >= 500
-
-
 def said(answer: Answer) -> str:
     """HTTP status and Google's message, as one line."""
     return (
-        "HTTP %d: %s" % (answer.status, message_of(answer)[:300])
+        "HTTP %d: %s" % (answer.status, message_of(answer.body)[:300])
         if answer.body
         else "HTTP %d" % answer.status
     )
 
 
-def message_of(answer: Answer) -> str:
-    """JSON's error.message, else the first of the text."""
-    text = answer.body.decode("utf-8", "replace")
-    try:
-        found: Any = json.loads(text)
-        text = str(found["error"]["message"])
-    except (ValueError, KeyError, TypeError, RecursionError):
-        pass
-    return " ".join(text.split())
-
-
 def _with(headers: Mapping[str, str], token: Optional[str]) -> Dict[str, str]:
     return dict(headers) if token is None else {**headers, "Authorization": "Bearer " + token}
+
+
+class TakesNotice(Protocol):
+    def give_notice(self, notice_s: float) -> None:
+        """The machine is taken away in so many seconds."""
+        ...
+
+
+class PreemptionWatch:
+    """`step` is repeated by a thread of its own."""
+
+    def __init__(self, server: MetadataServer, folder: TakesNotice, notice_s: float) -> None:
+        self._server, self._folder, self._notice_s = server, folder, notice_s
+        self._etag = ""  # of the value that was seen last; "" = none yet
+        self._failing = False
+
+    def step(self) -> Optional[float]:
+        """Wait for the notice; seconds until the next step, None once it was given."""
+        try:
+            value = self._look()
+        except Unreachable as error:
+            if not self._failing:
+                _log.warning("the metadata server does not tell of preemptions: %s", error)
+            self._failing = True
+            return AGAIN_S
+        self._failing = False
+        if value.upper() != "TRUE":
+            return BETWEEN_S if self._etag else AGAIN_S
+        self._etag = ""  # should it fail, it is read again, not waited for
+        self._folder.give_notice(self._notice_s + SHUTDOWN_S)
+        return None
+
+    def _look(self) -> str:
+        wait = {"wait_for_change": "true", "last_etag": self._etag, "timeout_sec": "%d" % WAIT_S}
+        value, self._etag = (
+            self._server.text(PATH, wait, WAIT_S + SPARE_S) if self._etag else self._server.text(PATH)
+        )
+        return value

@@ -153,13 +153,13 @@ class Stream:
 def _exchange(
     connection: http.client.HTTPConnection, method: str, path: str, body: Body, headers: Mapping[str, str]
 ) -> http.client.HTTPResponse:
-    told = dict(headers)
+    all_headers = dict(headers)
     if isinstance(body, bytes) and len(body) > PIECE_BYTES:
         # The time limit counts for each send as a whole, so a large body goes in several.
-        told["Content-Length"] = str(len(body))
+        all_headers["Content-Length"] = str(len(body))
         body = _cut(body)
     try:
-        connection.request(method, path, body, told)
+        connection.request(method, path, body, all_headers)
     except (BrokenPipeError, ConnectionResetError):
         # The server may have answered before it had all: with what it does not like about it.
         with suppress(OSError, http.client.HTTPException):
@@ -170,11 +170,11 @@ def _exchange(
 
 def _joined(headers: List[Tuple[str, str]]) -> Dict[str, str]:
     """Names in lower case; of one that comes several times (x-goog-hash does) all values, as one list."""
-    found: Dict[str, str] = {}
+    joined: Dict[str, str] = {}
     for name, value in headers:
-        before = found.get(name.lower())
-        found[name.lower()] = value if before is None else "%s, %s" % (before, value)
-    return found
+        before = joined.get(name.lower())
+        joined[name.lower()] = value if before is None else "%s, %s" % (before, value)
+    return joined
 
 
 def _cut(body: bytes) -> Iterator[bytes]:

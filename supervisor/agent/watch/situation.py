@@ -18,9 +18,9 @@ import time
 from dataclasses import replace
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
-from supervisor.agent.machine.identity import Identity
-from supervisor.agent.machine.job import Job
+from supervisor.agent.machine.folder import Job
 from supervisor.agent.machine.masking import NOTHING, Masker
+from supervisor.agent.machine.processes import Identity
 from supervisor.contract.heartbeat import BOOT, MAX_METRICS, MAX_TEXT, TRAINING, Beat
 from supervisor.contract.recent_points import RecentPoint, RecentPoints
 
@@ -96,8 +96,8 @@ class Situation:
         with self._lock:
             sequence = self._beat.sequence + 1
             up_s = self._up_s()
-            told, recent = self._vitals(), self._recent.text(up_s)
-            self._beat = replace(self._beat, sequence=sequence, telemetry=told, up_s=up_s, recent=recent)
+            vitals, recent = self._vitals(), self._recent.text(up_s)
+            self._beat = replace(self._beat, sequence=sequence, telemetry=vitals, up_s=up_s, recent=recent)
             return self._beat
 
     def _up_s(self) -> float:
@@ -120,17 +120,17 @@ def fit_text(text: str) -> str:
 
 def fit_metrics(metrics: Mapping[Any, Any]) -> Dict[str, float]:
     """The first of `metrics` that are finite numbers with short, printable names, as many as a beat can carry."""
-    found: Dict[str, float] = {}
+    fitting: Dict[str, float] = {}
     room = _METRICS_BYTES
     for name, value in metrics.items():
         fits = isinstance(name, str) and len(name) <= _NAME_CHARS and name.isprintable()
         if not fits or not _is_number(value):
             continue
         room -= len(json.dumps(name)) + 26
-        if room < 0 or len(found) == MAX_METRICS:
+        if room < 0 or len(fitting) == MAX_METRICS:
             break
-        found[name] = float(value)
-    return found
+        fitting[name] = float(value)
+    return fitting
 
 
 def _is_number(value: Any) -> bool:

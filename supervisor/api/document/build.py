@@ -1,8 +1,8 @@
 """The OpenAPI document: served at /openapi.json, written to openapi/openapi.json, and compared by a test.
 
-It is put together from the routes, the table of operations (operations), the scopes (api/wire/access), the recorded
-examples, and the words for the whole (words). Words of enums that clients meet may grow: clients must accept unknown
-ones. examples.json holds for each operation the body of one request, one answer of each good status, the beginning of a
+It is put together from the routes, each of which declares what it needs, takes and gives (api/wire/route), the recorded
+examples, and the words for the whole. Words of enums that clients meet may grow: clients must accept unknown ones.
+examples.json holds for each operation the body of one request, one answer of each good status, the beginning of a
 stream, and one refusal: real ones, recorded by `make openapi` on the tests' bed.
 
 The framework's models say two things less exactly than they check them; both are told here: the names of a mapping
@@ -23,13 +23,81 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from supervisor.api.document import parameters as document_headers
-from supervisor.api.document import words as document_words
-from supervisor.api.document.operation import Operation
-from supervisor.api.document.operations import OPERATIONS
 from supervisor.api.document.parameters import path_parameters, query_parameters
 from supervisor.api.errors import MEDIA_TYPE, STATUS
 from supervisor.api.shapes import answers as schemas
-from supervisor.api.wire.access import NEEDED
+from supervisor.api.wire.route import Admitted, Operation
+from supervisor.domain.callers import Scope
+
+Json = dict[str, Any]
+
+INFO = """\
+Keeps trainings alive on spot machines: submit a run, and it is placed, watched, recovered after a
+preemption and completed when its results are verified.
+
+**Growing.** Clients must accept unknown words (statuses, causes, kinds, codes) and unknown fields in
+answers: both may be added at any time. Unknown fields and parameters of a request are refused.
+
+**Values.** Names are `snake_case`. Times are RFC 3339 in UTC with `Z`. Durations and ages end in `_s` and
+are seconds. Money ends in `_usd` and is a decimal with at most 6 places; prices per hour end in
+`_usd_per_h`. Sizes end in `_bytes`. What is not known is `null`, never 0.
+
+**Refusals** are `application/problem+json` (RFC 9457). `code` is stable; `errors` points into the body
+(`#/spec/zones`) or names the query parameter (`?page_size`); `meta` holds every value of the text. What was
+sent is never repeated.
+
+**Repeating.** A request that was answered 429 or 503 can be repeated after `Retry-After` seconds. A submit
+can be repeated with the same `Idempotency-Key`, or with a `run_id` of your choice.
+
+**Lists** are pages: give `next_cursor` back as `cursor` until it is null. A cursor is opaque and belongs to
+its filters.
+
+**Tokens.** `Authorization: Bearer sup_…`. Each operation names the scope that it needs; `admin` includes
+all. Another owner's run is answered as one that does not exist.
+"""
+
+SERVERS: list[Json] = [
+    {
+        "url": "http://127.0.0.1:8787",
+        "description": "A supervisor of this computer, as `spot serve` starts it.",
+    }
+]
+
+TAGS: list[Json] = [
+    {"name": "runs", "description": "Submit runs; look at them, their history, costs and output."},
+    {"name": "actions", "description": "Wishes for runs that exist: stop, resume, approve."},
+    {"name": "files", "description": "What a run has left in the object store."},
+    {"name": "code", "description": "Code bundles, named by their content."},
+    {
+        "name": "machines",
+        "description": "The machines that there are now, and the release of those that serve nobody.",
+    },
+    {"name": "prices", "description": "What machines cost per hour."},
+    {"name": "events", "description": "What has happened, as lists and as live streams."},
+    {"name": "tokens", "description": "Who may ask: tokens with scopes and an owner."},
+    {"name": "webhooks", "description": "Who is told: endpoints, deliveries and their replay."},
+    {"name": "health", "description": "The supervisor itself: is it alive, is it fit for work, what is it."},
+    {"name": "agent", "description": "For the agent beside a training, not for people."},
+    {"name": "dev", "description": "Disasters on request, to see a run survive them."},
+]
+
+SECURITY_SCHEMES: Json = {
+    "token": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "A token of `spot token create`, or the admin token that the first start writes into the data "
+        "folder. Scopes: "
+        + ", ".join(f"`{scope}`" for scope in Scope)
+        + ". A server on loopback that was started "
+        "with `--insecure-loopback` asks for none.",
+    }
+}
+
+
+def security(scope: Scope | None) -> list[Json]:
+    """What one operation needs. An empty list: nobody is asked."""
+    return [] if scope is None else [{"token": [str(scope)]}]
+
 
 REF = "#/components/schemas/{model}"
 
@@ -91,46 +159,41 @@ def _put(answer: Json, value: object) -> None:
             content["example"] = value
 
 
-__all__ = ["OPERATIONS", "document"]
-Json = dict[str, Any]
-
 ANYWHERE = ("INVALID_REQUEST", "HOST_REFUSED", "INTERNAL", "UNAVAILABLE")
 WITH_TOKEN = ("UNAUTHORIZED", "SCOPE_MISSING", "RATE_LIMITED")
 WITH_BODY = ("INVALID_JSON", "BODY_TOO_LARGE", "UNSUPPORTED_MEDIA_TYPE")
 CHANGING = ("post", "put", "patch", "delete")
 
 
+def operations(app: FastAPI) -> dict[str, Operation]:
+    """What the document tells of, by name."""
+    routes = (route for route in app.routes if isinstance(route, Admitted))
+    return {route.name: route.operation for route in routes if not route.operation.hidden}
+
+
 def document(app: FastAPI) -> str:
     """The document of the API that `app` serves, as it is committed: JSON text with a line break at its end."""
-    found: Json = get_openapi(title=app.title, version=app.version, routes=app.routes)
-    found["info"]["description"] = document_words.INFO
-    found["servers"] = document_words.SERVERS
-    models = {schemas.Problem}.union(*(told.models for told in OPERATIONS.values()))
-    found["components"] = {
-        "schemas": components(models),
-        "securitySchemes": document_words.SECURITY_SCHEMES,
-    }
+    shown = operations(app)
+    whole: Json = get_openapi(title=app.title, version=app.version, routes=app.routes)
+    whole["info"]["description"] = INFO
+    whole["servers"] = SERVERS
+    models = {schemas.Problem}.union(*(operation.models for operation in shown.values()))
+    whole["components"] = {"schemas": components(models), "securitySchemes": SECURITY_SCHEMES}
     used = set()
-    for path in found["paths"].values():
-        for method, told in path.items():
-            name = told["operationId"] = _name(told["operationId"], method)
-            _tell(told, method, name)
-            used |= set(told["tags"])
-    found["tags"] = [tag for tag in document_words.TAGS if tag["name"] in used]
-    return json.dumps(found, indent=1, sort_keys=True) + "\n"
+    for path in whole["paths"].values():
+        for method, entry in path.items():
+            _tell(entry, method, shown[entry["operationId"]])
+            used |= set(entry["tags"])
+    whole["tags"] = [tag for tag in TAGS if tag["name"] in used]
+    return json.dumps(whole, indent=1, sort_keys=True) + "\n"
 
 
-def _name(generated: str, method: str) -> str:
-    """The framework appends path and method to the function's name."""
-    return next(name for name in sorted(OPERATIONS, key=len, reverse=True) if generated.startswith(name))
-
-
-def _tell(told: Json, method: str, name: str) -> None:
-    operation = OPERATIONS[name]
-    told["summary"], told["description"] = name.replace("_", " ").capitalize(), told.get("description", "")
-    told["security"] = document_words.security(NEEDED[name])
-    told["parameters"] = [
-        *path_parameters(told.get("parameters", [])),
+def _tell(entry: Json, method: str, operation: Operation) -> None:
+    name = entry["operationId"]
+    entry["summary"], entry["description"] = name.replace("_", " ").capitalize(), entry.get("description", "")
+    entry["security"] = security(operation.needs)
+    entry["parameters"] = [
+        *path_parameters(entry.get("parameters", [])),
         *query_parameters(operation.query),
         *document_headers.parameters(operation.takes),
     ]
@@ -138,22 +201,22 @@ def _tell(told: Json, method: str, name: str) -> None:
         content = {
             kind: one for name in operation.json_types for kind, one in _content(operation.body, name).items()
         }
-        told["requestBody"] = {"required": operation.body_required, "content": content}
+        entry["requestBody"] = {"required": operation.body_required, "content": content}
     if operation.raw_body:
         binary = {operation.raw_body: {"schema": {"type": "string", "format": "binary"}}}
-        told["requestBody"] = {"required": True, "content": binary}
+        entry["requestBody"] = {"required": True, "content": binary}
     answers = _good_answers(operation)
-    _add_refusals(answers, _codes(operation, method, name))
+    _add_refusals(answers, _codes(operation, method))
     for status, answer in answers.items():
         answer["headers"] = document_headers.answer_headers(int(status), operation.sends)
-    told["responses"] = dict(sorted(answers.items()))
-    put_into(told, name)
+    entry["responses"] = dict(sorted(answers.items()))
+    put_into(entry, name)
 
 
-def _codes(operation: Operation, method: str, name: str) -> list[str]:
+def _codes(operation: Operation, method: str) -> list[str]:
     """Every code that the operation may refuse with."""
-    codes = [*ANYWHERE, *operation.codes]
-    if NEEDED[name] is not None:
+    codes = [*ANYWHERE, *operation.refuses.split()]
+    if operation.needs is not None:
         codes += [code for code in WITH_TOKEN if code in STATUS]
     if method in CHANGING:
         codes += ["ORIGIN_REFUSED", *(WITH_BODY if operation.body is not None else [])]

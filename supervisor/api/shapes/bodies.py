@@ -1,10 +1,8 @@
-"""The bodies and query parameters that are accepted, and how they are read: strictly, and with a hint at a misspelling.
+"""The bodies and query parameters that are accepted: strictly, and with a hint at a misspelling.
 
-What is refused is named by a JSON pointer and a reason; the value that was sent is never repeated.
-
-Parameters that take a word out of a list; a misspelt one is answered with its nearest.
-
-Times in a query: RFC 3339 with an offset, and nothing else. The framework would take a bare number for seconds.
+Words out of a list: a misspelt one is answered with its nearest. Times in a query are RFC 3339 with an offset, and
+nothing else: the framework would take a bare number for seconds. Of a log, ways to say where it begins exclude each
+other.
 """
 
 from __future__ import annotations
@@ -14,9 +12,8 @@ from collections.abc import Callable
 from datetime import datetime
 from difflib import get_close_matches
 from enum import StrEnum
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal
 
-from fastapi import Request
 from pydantic import (
     AfterValidator,
     AwareDatetime,
@@ -26,18 +23,16 @@ from pydantic import (
     Field,
     FiniteFloat,
     StringConstraints,
-    ValidationError,
 )
 
-from supervisor.api.errors import UnsupportedMediaType
-from supervisor.api.shapes.body_reasons import refusal
 from supervisor.api.shapes.run_spec import Names, RunSpec, SecondsOrZero, Strict
-from supervisor.domain.access.callers import Caller
-from supervisor.domain.access.plaintext import PROSE
+from supervisor.domain.callers import Caller
 from supervisor.domain.errors import InvalidRequest
 from supervisor.domain.events import EventKind
 from supervisor.domain.status import Status
+from supervisor.domain.texts import PROSE
 from supervisor.ports.store import RunFilter
+from supervisor.services.logs.logs import Part
 
 _FORM = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 
@@ -77,7 +72,6 @@ KindWord = Annotated[
 
 
 NAMED_MAX = 200  # runs in one filter: an address that every proxy lets pass holds no more
-JSON = "application/json"
 RUN_ID = r"^[a-z][a-z0-9-]{0,61}[a-z0-9]$"
 
 RunId = Annotated[str, StringConstraints(pattern=RUN_ID)]
@@ -236,51 +230,67 @@ class ReadyParameters(_Parameters):
     verbose: str | None = None
 
 
-M = TypeVar("M", bound=BaseModel)
-
-
-async def read_body(model: type[M], request: Request, optional: bool = False, kind: str = JSON) -> M:
-    """The body as `model`. `optional`: no body at all means every default. `kind`: a media type that is taken beside
-    application/json. Raises UnsupportedMediaType, MalformedJson, InvalidRequest."""
-    raw = await request.body()
-    if optional and not raw:
-        return model()
-    if not _is_json(request.headers.get("content-type", ""), kind):
-        raise UnsupportedMediaType(f"The body must be {JSON}.", {"accepted": JSON})
-    if request.headers.get("content-encoding", "identity") != "identity":
-        raise UnsupportedMediaType("The body must not be compressed.", {"accepted": JSON})
-    try:
-        return model.model_validate_json(raw)
-    except ValidationError as error:
-        raise refusal(error, model, "#", "body") from None
-
-
-def _is_json(told: str, kind: str) -> bool:
-    """JSON is UTF-8 (RFC 8259); a type that says otherwise is not what is read here."""
-    media_type, *more = (part.strip().lower() for part in told.split(";"))
-    charsets = [part.partition("=")[2].strip('"') for part in more if part.startswith("charset=")]
-    return media_type in (JSON, kind) and all(charset in ("utf-8", "utf8") for charset in charsets)
-
-
-def read_query(model: type[M], request: Request) -> M:
-    """The query parameters as `model`. Raises InvalidRequest; for an unknown one too, which would be ignored silently
-    otherwise."""
-    given: dict[str, Any] = {}
-    for name, value in request.query_params.multi_items():
-        field = model.model_fields.get(name)
-        if field is not None and field.default == []:
-            given.setdefault(name, []).append(value)
-        elif name in given:
-            raise InvalidRequest(
-                f"The query parameter {name} is given twice.", {}, [(f"?{name}", "is given twice")]
-            )
-        else:
-            given[name] = value
-    try:
-        return model.model_validate(given)
-    except ValidationError as error:
-        raise refusal(error, model, "?", "query") from None
-
-
 def epoch(at: datetime | None) -> float | None:
     return None if at is None else at.timestamp()
+
+
+# name -> parameters beside which it has no meaning
+APART = {
+    "line": ("offset", "tail"),
+    "tail": ("offset", "line", "lines", "q"),
+    "limit": ("q",),
+    "lines": ("q",),
+}
+# name -> the parameter without which it has no meaning
+NEEDS = {"before": "tail", "ignore_case": "q"}
+BYTE = Field(ge=0, le=2**62)
+
+
+class LogParameters(NoParameters):
+    attempt: Annotated[int, Field(ge=1, le=10**9)] | None = None
+    offset: Annotated[int, BYTE] = 0
+    limit: Annotated[int, Field(ge=1, le=1_048_576, description="bytes of text at most")] = 262_144
+    line: Annotated[
+        Annotated[int, Field(ge=1, le=2**62)] | None,
+        Field(description="From the beginning of this line on; the first is 1."),
+    ] = None
+    tail: Annotated[
+        Annotated[int, Field(ge=1, le=10_000)] | None, Field(description="The last so many lines.")
+    ] = None
+    before: Annotated[
+        Annotated[int, BYTE] | None, Field(description="With tail: the last lines before this byte.")
+    ] = None
+    lines: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    q: Annotated[
+        Annotated[str, StringConstraints(pattern=r"^[^\x00-\x08\x0a-\x1f]+$", max_length=200)] | None,
+        Field(description="Lines in which this text stands, from offset or line on, instead of text."),
+    ] = None
+    ignore_case: Annotated[bool, Field(description="With q: upper and lower case are the same.")] = False
+
+    @property
+    def part(self) -> Part:
+        """Raises InvalidRequest."""
+        given = self.given
+        errors = [
+            (f"?{name}", f"has no meaning beside {other}")
+            for name, others in APART.items()
+            for other in others
+            if {name, other} <= given
+        ]
+        errors += [
+            (f"?{name}", f"has no meaning without {needed}")
+            for name, needed in NEEDS.items()
+            if name in given and needed not in given
+        ]
+        if errors:
+            told = "; ".join(f"{pointer} {reason}" for pointer, reason in errors[:3])
+            raise InvalidRequest(f"The query is refused: {told}.", {"count": len(errors)}, errors)
+        return Part(self.offset, self.limit, self.line, self.tail, self.before, self.lines)
+
+
+class SubmitParameters(NoParameters):
+    """`validate_only`: tell the plan, and do nothing of it. `code_follows`, in a plan: the code bundle is stored with
+    the submit itself, so it need not be there now."""
+
+    validate_only: bool = False
+    code_follows: bool = False

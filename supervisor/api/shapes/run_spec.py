@@ -25,7 +25,7 @@ from pydantic import (
     model_validator,
 )
 
-from supervisor.domain.access.plaintext import ONE_LINE
+from supervisor.domain.texts import ONE_LINE
 
 COMMAND_MAX_BYTES = 190 * 1024
 ENV_MAX_BYTES = 128 * 1024
@@ -79,10 +79,6 @@ def _glob(text: str) -> str:
     if text.startswith("/") or ".." in text.split("/"):
         raise ValueError("must stay inside the results folder")
     return text
-
-
-def _form(command: object) -> str:
-    return WORDS if isinstance(command, list) else SHELL
 
 
 def _whole(value: object) -> object:
@@ -180,7 +176,7 @@ class RunSpec(Strict):
     command: Annotated[
         Annotated[list[Text], Field(min_length=1, max_length=1024), Tag(WORDS)]
         | Annotated[str, StringConstraints(pattern=r"^[^\x00]+$", max_length=COMMAND_MAX_BYTES), Tag(SHELL)],
-        Discriminator(_form),
+        Discriminator(lambda command: WORDS if isinstance(command, list) else SHELL),
     ]
     workdir: Annotated[str, StringConstraints(pattern=r"^[^\x00]+$", max_length=4096)] | None = None
     env: Annotated[dict[EnvName, EnvValue], Field(max_length=256)] = {}

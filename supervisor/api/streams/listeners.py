@@ -18,9 +18,8 @@ from functools import partial
 from fastapi.concurrency import run_in_threadpool
 
 from supervisor.api.errors import StreamsFull, TooManyStreams
-from supervisor.api.streams.frames import Framed, Piece, framed, piece_of, ping
-from supervisor.api.streams.listener import Stream
-from supervisor.domain.access.callers import Caller, Scope
+from supervisor.api.streams.listener import Framed, Piece, Stream, framed, piece_of, ping
+from supervisor.domain.callers import Caller, Scope
 from supervisor.domain.errors import Unauthorized, Unavailable
 from supervisor.ports.clock import Clock
 from supervisor.ports.history import EventFilter, History, StoredEvent
@@ -48,6 +47,15 @@ class Limits:
     ping_s: float = 15.0
     look_s: float = 4.0
     hang_s: float = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What the reader has read: the bytes of each event, what each filter gets of them, and up to which id."""
+
+    events: Framed
+    pieces: Mapping[EventFilter, Piece]
+    passed: int
 
 
 def _uncut(client: tuple[str, int] | None) -> None:
@@ -147,7 +155,7 @@ class Streams:
             events = framed(found)
             pieces = {where: piece_of(where, events) for where in list(self._wanted)}
             handed.clear()
-            if _on(loop, self._take_over, follower, events, pieces, passed, handed):
+            if _on(loop, self._take_over, follower, _Found(events, pieces, passed), handed):
                 handed.wait(HAND_OUT_S)
 
         def over() -> None:
@@ -181,21 +189,14 @@ class Streams:
             self._known.set()
             self._rest()
 
-    def _take_over(
-        self,
-        follower: Follower,
-        events: Framed,
-        pieces: Mapping[EventFilter, Piece],
-        passed: int,
-        handed: threading.Event,
-    ) -> None:
+    def _take_over(self, follower: Follower, found: _Found, handed: threading.Event) -> None:
         if follower is not self._follower:
             return
-        self.passed = passed
+        self.passed = found.passed
         self._known.set()
         now, served = self._now(), []
         for stream in list(self._joined):
-            piece = pieces.get(stream.where) or piece_of(stream.where, events)
+            piece = found.pieces.get(stream.where) or piece_of(stream.where, found.events)
             if not piece.events:
                 continue
             if stream.put(piece, now):

@@ -1,25 +1,39 @@
-"""What the routes reach: the services, made by the composition root and hung on the application."""
+"""What the routes reach: the services, made by the composition root and hung on the application; what the API bounds;
+and threads for what is asked of others: object stores, clouds, receivers of alerts.
+
+Others may take seconds, or hang until their time is over. The threads that answer from the database are few and shared
+by all requests: were they lent to this, too, sixty pages that show a log would stop the whole server while the store of
+its bytes is slow. Who finds none free here waits without holding one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import ParamSpec, TypeVar
 
+from anyio import CapacityLimiter, to_thread
+from anyio.lowlevel import RunVar
 from fastapi import Request
 
 from supervisor.api.streams.listeners import Limits, Streams
+from supervisor.api.wire.door import BODY_MAX_BYTES
 from supervisor.api.wire.rates import Rates
-from supervisor.domain.access.callers import LOCAL, Caller
+from supervisor.contract.bundle import MAX_GZIP_BYTES
+from supervisor.domain.callers import LOCAL, Caller
 from supervisor.services.access.identity import Identity
 from supervisor.services.doctor.checkup import answers
 from supervisor.services.doctor.doctor import Surroundings
 from supervisor.services.logs.logs import Logs
-from supervisor.services.machines.gpus import Gpus
+from supervisor.services.machines.machines import Gpus
 from supervisor.services.parts import Parts
 from supervisor.services.plan.plan import Asking, Preview, nothing_sent
-from supervisor.services.reading.health import About, LoopView
+from supervisor.services.reading import queries, series
+from supervisor.services.reading.health import About, LoopView, Readings
 from supervisor.services.reading.queries import Live, Queries, nobody_live
-from supervisor.services.reading.watching import Readings
+from supervisor.services.runs import many
+from supervisor.services.runs.altering import LABELS_MAX
 from supervisor.services.runs.dev import Dev
 from supervisor.services.runs.heartbeat import BeatInbox
 
@@ -121,3 +135,39 @@ def caller_of(request: Request) -> Caller:
     """Who asks, as `api/access` has found out."""
     caller: Caller = request.state.caller
     return caller
+
+
+MOST = 16
+_LIMITER: RunVar[CapacityLimiter] = RunVar("asking others")  # of the event loop
+Given = ParamSpec("Given")
+Found = TypeVar("Found")
+
+
+async def in_slow_thread(work: Callable[Given, Found], *args: Given.args, **named: Given.kwargs) -> Found:
+    """As starlette's run_in_threadpool."""
+    limiter = _LIMITER.get(None)
+    if limiter is None:
+        _LIMITER.set(limiter := CapacityLimiter(MOST))
+    return await to_thread.run_sync(partial(work, *args, **named), limiter=limiter)
+
+
+def limits_of(services: Services) -> About:
+    """What there is to tell of this server, its bounds included."""
+    streams = services.streams
+    rates = services.rates if services.rates is not None and services.rates.rate_per_s > 0 else None
+    return replace(
+        services.about,
+        limits={
+            "body_bytes": BODY_MAX_BYTES,
+            "bundle_bytes": MAX_GZIP_BYTES,
+            "page_size": queries.PAGE_SIZE,
+            "page_size_max": queries.PAGE_MAX,
+            "points_max": series.POINTS_MAX,
+            "many_max": many.MOST,
+            "labels": LABELS_MAX,
+            "requests_per_s": None if rates is None else rates.rate_per_s,
+            "requests_at_once": None if rates is None else rates.burst,
+            "streams": streams.streams,
+            "streams_per_token": streams.each,
+        },
+    )

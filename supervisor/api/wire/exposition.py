@@ -21,7 +21,7 @@ from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
 from supervisor.telemetry import metrics
-from supervisor.telemetry.counting import COUNTER, INFO, Counter, Histogram, Labels, Reading, Series
+from supervisor.telemetry.metrics import COUNTER, INFO, Counter, Histogram, Labels, Reading, Series
 
 OPENMETRICS = "application/openmetrics-text"
 

@@ -16,8 +16,7 @@ import click
 
 from supervisor.cli import exits
 from supervisor.cli.options import duration_s
-from supervisor.cli.output import confirmed, note, suggest
-from supervisor.cli.words import json_text, safe
+from supervisor.cli.output import confirmed, json_text, note, safe, suggest
 from supervisor.wording.figures import plural
 
 if TYPE_CHECKING:
@@ -86,9 +85,9 @@ def build_image(
     else code and its settings only.
     """
     from supervisor.images.context import chosen
-    from supervisor.settings import loading as settings_of
+    from supervisor.wiring import settings as wired
 
-    known = settings_of.load({}, file=file, env_file=env_file)
+    known = wired.load({}, file=file, env_file=env_file)
     wish = Wish(**wishes)
     request = request_for(folder, known, wish)
     context = chosen(request.folder)
@@ -136,12 +135,12 @@ def request_for(folder: Path, known: Settings, wish: Wish) -> BuildRequest:
         nouns.BuildRequest(
             folder=folder.resolve(),
             image=image,
-            project=wish.project or known.gce_project,
+            project=wish.project or known.value("gce_project"),
             staging=wish.staging or staging,
             region=wish.region or nouns.GLOBAL,
             account=wish.account,
             ways=nouns.WAYS if wish.way == AUTO else (wish.way,),
-            endpoint=known.cloud_build_endpoint.rstrip("/"),
+            endpoint=known.value("cloud_build_endpoint").rstrip("/"),
             build_s=wish.build_s or nouns.BUILD_S,
             poll_s=POLL_S,
         )

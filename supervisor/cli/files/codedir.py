@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from supervisor.cli import output
 from supervisor.cli.client import Client, Json
 from supervisor.cli.exits import USAGE, CliError, Problem, Unreachable
-from supervisor.cli.words import safe
+from supervisor.cli.output import safe
 from supervisor.domain.bundle_index import BundleIndex, unfit
 from supervisor.wording.figures import plural, size_text
 

@@ -11,6 +11,7 @@ import binascii
 import re
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from http.client import HTTPResponse
 from urllib.parse import quote
 
@@ -19,7 +20,8 @@ from supervisor.cli.exits import CliError, Problem, Unreachable
 from supervisor.cli.files.pulling import CHUNK_BYTES, Destination, FileRefused, Mismatch, Part, Wanted
 from supervisor.contract.baton import FileEntry
 
-PAUSES_S = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0)  # between tries that bring nothing new
+# Between tries that bring nothing new: two minutes in all, as a computer that boots again takes.
+PAUSES_S = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 30.0, 30.0)
 ROUNDS = 2  # a file that does not compare is fetched once again
 _DIGEST = re.compile(r"sha-256=:([A-Za-z0-9+/=]{44}):")
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-\d+/\d+\Z")
@@ -29,35 +31,31 @@ class Interrupted(Exception):
     """The person at the terminal has left."""
 
 
+@dataclass(frozen=True)
 class Fetcher:
     """Brings files of one run into one folder. Safe to use from several threads. `tell(n)`: n bytes more are here."""
 
-    def __init__(
-        self,
-        client: Client,
-        run_id: str,
-        into: Destination,
-        stop: threading.Event,
-        tell: Callable[[int], None],
-    ) -> None:
-        self._client, self._run_id, self._into = client, run_id, into
-        self._stop, self._tell = stop, tell
+    client: Client
+    run_id: str
+    into: Destination
+    stop: threading.Event
+    tell: Callable[[int], None]
 
     def fetch(self, file: Wanted) -> FileEntry:
         """The file as it is on the disk now. Raises FileRefused, OSError, CliError (the server), Interrupted."""
-        if self._into.has(file):
-            self._tell(file.size)
+        if self.into.has(file):
+            self.tell(file.size)
             return FileEntry(file.path, file.size, str(file.sha256))
         for round_ in range(1, ROUNDS + 1):
-            part = self._into.part(file)
+            part = self.into.part(file)
             try:
-                self._tell(part.size)
+                self.tell(part.size)
                 known = self._complete(part)
                 _compare(part, known)
                 part.finish()
-                self._into.settle(part)
+                self.into.settle(part)
             except Mismatch:
-                self._tell(-part.size)
+                self.tell(-part.size)
                 part.drop()
                 if round_ == ROUNDS:
                     raise
@@ -77,7 +75,7 @@ class Fetcher:
                 return self._ask(part)
             except (Unreachable, Problem) as error:
                 if isinstance(error, Problem) and error.status == 416 and part.size:
-                    self._tell(-part.size)  # the content is shorter than what we have of it
+                    self.tell(-part.size)  # the content is shorter than what we have of it
                     part.restart("")
                     continue
                 passing = (
@@ -86,7 +84,7 @@ class Fetcher:
                 idle = 0 if part.size > before else idle + 1
                 if not passing or idle > len(PAUSES_S):
                     raise
-                if self._stop.wait(PAUSES_S[max(0, idle - 1)]):
+                if self.stop.wait(PAUSES_S[max(0, idle - 1)]):
                     raise Interrupted from None
 
     def _ask(self, part: Part) -> str | None:
@@ -96,15 +94,15 @@ class Fetcher:
         headers = {"Accept": "*/*"}
         if part.tag and part.size:
             headers |= {"Range": f"bytes={part.size}-", "If-Range": part.tag}
-        address = run_path(self._run_id, "files", quote(file.path, safe="/"))
+        address = run_path(self.run_id, "files", quote(file.path, safe="/"))
         local: OSError | None = None
-        with self._client.stream(address, headers) as answer:
+        with self.client.stream(address, headers) as answer:
             try:
                 missing = self._begin(part, answer)
             except OSError as error:
                 missing, local = 0, error
             while missing > 0:
-                if self._stop.is_set():
+                if self.stop.is_set():
                     raise Interrupted
                 chunk = answer.read(min(CHUNK_BYTES, missing))
                 if not chunk:
@@ -115,7 +113,7 @@ class Fetcher:
                     local = error
                     break
                 missing -= len(chunk)
-                self._tell(len(chunk))
+                self.tell(len(chunk))
             known = _DIGEST.search(answer.headers.get("Repr-Digest", ""))
         if local is not None:
             raise local
@@ -131,7 +129,7 @@ class Fetcher:
         if not goes_on:
             if answer.status == 206:
                 raise Mismatch("the server gives another range than was asked for")
-            self._tell(-part.size)
+            self.tell(-part.size)
             part.restart(answer.headers.get("ETag", ""))
         if part.file.sha256 is not None and part.size + int(length) != part.file.size:
             raise Mismatch(f"it has {part.size + int(length)} bytes where the list says {part.file.size}")

@@ -25,9 +25,9 @@ from supervisor.cli.files.fetching import Fetcher, Interrupted, reason
 from supervisor.cli.files.pulling import Destination, FileRefused, Wanted, laid_out, results_folder, wanted
 from supervisor.cli.finding import choose_run
 from supervisor.cli.options import not_empty, run_argument, server_options
-from supervisor.cli.words import safe
+from supervisor.cli.output import safe
 from supervisor.contract.baton import FileEntry
-from supervisor.contract.savedresults import manifest_sha256
+from supervisor.contract.runfiles import manifest_sha256
 from supervisor.wording.figures import plural, size_text
 
 KINDS = ("results", "checkpoints", "logs", "evidence", "code")
@@ -52,6 +52,7 @@ FILES_MAX = 1_000_000  # a list without an end is no list
 def pull(
     ctx: click.Context,
     /,
+    *,
     client: Client,
     run_id: str | None,
     folder: str | None,

@@ -21,9 +21,7 @@ from pathlib import Path
 from typing import Any
 
 PARTS = ".spot-pull"
-PULLED = (
-    ".spot-pulled"  # stays in a folder that a pull has made: it holds results, so it is not code (codewalk)
-)
+PULLED = ".spot-pulled"  # stays in a folder that a pull has made: it holds results, so it is not code (pack)
 _GENERATION = re.compile(r"results/g(\d{1,9})/.")
 CHUNK_BYTES = 1 << 20
 PART_NAME_BYTES = 255

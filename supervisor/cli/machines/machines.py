@@ -1,4 +1,6 @@
-"""The machines that there are now: how they look, and `gc`, which releases those that serve nobody."""
+"""The machines that there are now: how they look, `gc`, which releases those that serve nobody, and `gpus`: the GPUs of
+the supervisor's own computer, and the word that one is back.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,26 @@ from supervisor.cli import output
 from supervisor.cli.client import Client, Json
 from supervisor.cli.exits import FAILED
 from supervisor.cli.options import output_option, server_options
+from supervisor.cli.output import safe
 from supervisor.cli.views.runs import where
-from supervisor.cli.words import safe
 from supervisor.wording.figures import DASH, duration, money, plural
 
-TITLES = ("MACHINE", "WHERE", "STATE", "AGE", "RUN", "ATT", "$/H", "WHAT FOR")
+MACHINES: output.Table = {
+    "MACHINE": lambda one: safe(one["machine"]),
+    "WHERE": where,
+    "STATE": lambda one: safe(one["state"]),
+    "AGE": lambda one: duration(one.get("age_s")),
+    "RUN": lambda one: safe((one.get("ours") and one.get("run_id")) or DASH),
+    "ATT": lambda one: str(one.get("attempt") or DASH),
+    "$/H": lambda one: money(one.get("usd_per_h")),
+    "WHAT FOR": lambda one: safe(one.get("why") or ""),
+}
+GPUS: output.Table = {
+    "GPU": lambda one: DASH if one["index"] is None else str(one["index"]),
+    "NAME": lambda one: safe(one["name"] or DASH),
+    "UUID": lambda one: safe(one["uuid"]),
+    "STATE": lambda one: safe(one["state"]),
+}
 MISSING_NAMED = 3
 ROOMY = 100  # columns
 
@@ -24,8 +41,7 @@ def show_machines(client: Client, form: str, everything: bool) -> None:
     answer = client.get("/v1/machines", all="true" if everything else None)
     if output.emit(answer, answer["machines"], form, "machine"):
         return
-    for line in machine_lines(answer["machines"]):
-        click.echo(line)
+    output.show(machine_lines(answer["machines"]))
     click.echo(footer(answer))
     for line in hints(answer, everything):
         output.note(line)
@@ -36,27 +52,11 @@ def machine_lines(machines: Sequence[Json]) -> list[str]:
     where each serves its run, else its age and the number of its attempt."""
     if not machines:
         return []
-    rows = [_row(machine) for machine in machines]
-    room, kept = output.terminal_columns(), list(range(len(TITLES)))
+    room, left_out = output.terminal_columns(), set[str]()
     if room is not None and room < ROOMY:
-        if all(machine["use"] == "serves" for machine in machines):
-            return output.columns(TITLES[:-1], [row[:-1] for row in rows])
-        kept = [n for n in kept if TITLES[n] not in ("AGE", "ATT")]
-    return output.columns([TITLES[n] for n in kept], [[row[n] for n in kept] for row in rows])
-
-
-def _row(machine: Json) -> list[str]:
-    foreign = not machine.get("ours")
-    return [
-        safe(machine["machine"]),
-        where(machine),
-        safe(machine["state"]),
-        duration(machine.get("age_s")),
-        DASH if foreign else safe(machine.get("run_id") or DASH),
-        str(machine.get("attempt") or DASH),
-        money(machine.get("usd_per_h")),
-        safe(machine.get("why") or ""),
-    ]
+        serving = all(machine["use"] == "serves" for machine in machines)
+        left_out = {"WHAT FOR"} if serving else {"AGE", "ATT"}
+    return output.table({title: cell for title, cell in MACHINES.items() if title not in left_out}, machines)
 
 
 def project(account: Json) -> str:
@@ -64,9 +64,8 @@ def project(account: Json) -> str:
     name, number = account.get("name"), account.get("number")
     if not name:
         return f"provider {safe(account['provider'])}"
-    if account.get("provider") != "gce":
-        return safe(name)
-    return f"project {safe(name)}" + (f" ({safe(number)})" if number else "")
+    noun = f"{safe(account['noun'])} " if account.get("noun") else ""
+    return f"{noun}{safe(name)}" + (f" ({safe(number)})" if number else "")
 
 
 def footer(answer: Json) -> str:
@@ -109,12 +108,8 @@ def _missing(answer: Json) -> list[str]:
     told = [
         f"Not seen, though a run thinks it has it: {named}" + (f" and {more} more" if more > 0 else "") + "."
     ]
-    if not answer["summary"]["ours"] and account.get("provider") == "gce":
-        name = safe(account.get("name") or "?")
-        told.append(
-            f"This supervisor looks at {project(account)}. Does your console or gcloud show another project? Compare: "
-            f"gcloud config list; gcloud compute instances list --project={name}"
-        )
+    if not answer["summary"]["ours"] and account.get("compare"):
+        told.append(f"This supervisor looks at {project(account)}. {safe(account['compare'])}")
     return told
 
 
@@ -155,8 +150,7 @@ def refused(done: Json) -> list[Json]:
 
 def _tell(answer: Json, what: str) -> None:
     released, left = answer["released"], answer["left"]
-    for line in machine_lines([*released, *left]):
-        click.echo(line)
+    output.show(machine_lines([*released, *left]))
     if released:
         click.echo(f"{plural(len(released), 'machine')} {what}, {_sum(answer)}.")
     else:
@@ -173,3 +167,27 @@ def _tell(answer: Json, what: str) -> None:
 
 def _sum(answer: Json) -> str:
     return rate(answer["usd_per_h"], len(answer["released"]), answer["unpriced"])
+
+
+@click.command()
+@click.option("--back", metavar="UUID", help="Say that this GPU works again: runs may have it.")
+@output_option
+@server_options
+def gpus(client: Client, form: str, back: str | None) -> None:
+    """Show the GPUs of the supervisor's computer: who has each, and which are set aside as broken.
+
+    A GPU that its driver calls broken is given to no run before you say that it is back.
+    """
+    if back is not None:
+        done = client.post("/v1/gpus/back", {"gpu": back})
+        if not output.emit(done, [done], form, "gpu"):
+            click.echo(f"{safe(done['gpu'])} is back: the next run that needs a GPU may have it.")
+            output.note("A run that waits asks again by itself; spot retry RUN asks now.")
+        return
+    answer = client.get("/v1/gpus")
+    if output.emit(answer, answer["gpus"], form, "uuid"):
+        return
+    output.show(output.table(GPUS, answer["gpus"]))
+    for one in answer["gpus"]:
+        if one["set_aside"]:
+            output.note(f"When it works again: spot gpus --back {safe(one['uuid'])}")

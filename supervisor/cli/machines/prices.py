@@ -1,18 +1,22 @@
-"""prices: what machines cost per hour, where that was read and how old it is; and the refresh."""
+"""prices: what machines cost per hour, where that was read and how old it is; and the refresh.
+
+zones: where machines could be had lately, and where not.
+"""
 
 from __future__ import annotations
+
+import time
 
 import click
 
 from supervisor.cli import output
 from supervisor.cli.client import Client, Json
 from supervisor.cli.options import output_option, server_options
-from supervisor.cli.words import safe
-from supervisor.wording.figures import DASH, plural
+from supervisor.cli.output import safe
+from supervisor.wording.figures import DASH, duration, epoch, money, plural
 
-TITLES = ("SHAPE", "REGION", "SPOT", "ON-DEMAND", "SAVED", "AGE", "SOURCE")
 UNKNOWN = "unknown"
-REFRESH_S = 180.0  # Google's price list has many pages
+REFRESH_S = 180.0  # a cloud's price list has many pages
 
 
 class _ShownByDefault(click.Group):
@@ -64,30 +68,16 @@ def refresh(client: Client, form: str) -> None:
 
 def _show(answer: Json) -> None:
     rows = answer["prices"]
-    for line in output.columns(TITLES, [_row(one) for one in rows]):
-        click.echo(line)
+    output.show(output.table(PRICES, rows))
     old = sum(one["old"] for one in rows)
     if old:
         days = answer["old_after_days"]
         output.note(f"! {plural(old, 'price')} older than {days} days: spot prices refresh")
     if any(one["spot_usd_per_h"] is None or one["on_demand_usd_per_h"] is None for one in rows):
+        setting = safe(answer.get("setting") or "a price in the settings")
         output.note(
-            "An unknown price is not counted, and a budget on it is refused: spot prices refresh, or set "
-            "gce_prices."
+            f"An unknown price is not counted, and a budget on it is refused: spot prices refresh, or set {setting}."
         )
-
-
-def _row(one: Json) -> list[str]:
-    saved = one["saved_percent"]
-    return [
-        safe(one["shape"]),
-        safe(one["region"]),
-        per_h(one["spot_usd_per_h"]),
-        per_h(one["on_demand_usd_per_h"]),
-        DASH if saved is None else f"{saved:.0f} %",
-        _age(one),
-        safe(one["source"] or DASH),
-    ]
 
 
 def _age(one: Json) -> str:
@@ -101,3 +91,50 @@ def _age(one: Json) -> str:
 def per_h(usd: float | None) -> str:
     """With four digits: machines cost cents per hour."""
     return UNKNOWN if usd is None else f"${usd:.4f}/h"
+
+
+PRICES: output.Table = {
+    "SHAPE": lambda one: safe(one["shape"]),
+    "REGION": lambda one: safe(one["region"]),
+    "SPOT": lambda one: per_h(one["spot_usd_per_h"]),
+    "ON-DEMAND": lambda one: per_h(one["on_demand_usd_per_h"]),
+    "SAVED": lambda one: DASH if one["saved_percent"] is None else f"{one['saved_percent']:.0f} %",
+    "AGE": _age,
+    "SOURCE": lambda one: safe(one["source"] or DASH),
+}
+
+
+@click.command()
+@output_option
+@server_options
+def zones(client: Client, form: str) -> None:
+    """Show what was learned of each zone: room, refusals and their pauses, machines that were taken away."""
+    answer = client.get("/v1/zones")
+    if output.emit(answer, answer["zones"], form, "zone"):
+        return
+    output.show(output.table(ZONES, answer["zones"]))
+    output.note(f"LOST: preemptions within the last {duration(answer['window_s'])}. The cloud was not asked.")
+
+
+def _state(one: Json) -> str:
+    until = epoch(one["cool_until"])
+    if until is None:
+        out = epoch(one["last_stock_out_at"])
+        return safe(one["state"]) + (f", no room {duration(max(0.0, time.time() - out))} ago" if out else "")
+    return f"{safe(one['state'])}, asked again in {duration(max(0.0, until - time.time()))}"
+
+
+def _offer(one: Json) -> str:
+    gpu = f" ({safe(one['gpu'])})" if one.get("gpu") else ""
+    return safe(one["shape"]) + gpu + ("" if one["spot"] else "  on-demand")
+
+
+ZONES: output.Table = {
+    "ZONE": lambda one: safe(one["zone"]),
+    "SHAPE": _offer,
+    "STATE": _state,
+    "MACHINES": lambda one: str(one["machines"] or DASH),
+    "LOST": lambda one: str(one["preemptions"] or DASH),
+    "$/H": lambda one: money(one["price_usd_per_h"]),
+    "WHY": lambda one: safe(": ".join(part for part in (one["cause"], one["detail"]) if part)),
+}

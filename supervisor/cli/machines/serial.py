@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 
@@ -20,7 +20,7 @@ from supervisor.cli.client import Client, Json, run_path
 from supervisor.cli.exits import Problem
 from supervisor.cli.finding import TERMINAL, choose_run
 from supervisor.cli.options import duration_s, run_argument, server_options
-from supervisor.cli.words import rfc3339_ago, safe, safe_log
+from supervisor.cli.output import rfc3339_ago, safe, safe_log
 
 F = TypeVar("F", bound=Callable[..., Any])
 POLL_S = 2.0
@@ -48,8 +48,7 @@ def archive_options(command: F) -> F:
     kept = "What Cloud Logging kept: also of a machine that is gone."
     age = "With --cloud-logging: within this time, such as 1h (default: since the machine was asked for)."
     decorated: Any = click.option("--since", type=duration_s, metavar="AGE", help=age)(with_archive)
-    with_flag: F = click.option("--cloud-logging", is_flag=True, help=kept)(decorated)
-    return with_flag
+    return cast(F, click.option("--cloud-logging", is_flag=True, help=kept)(decorated))
 
 
 @click.command()
@@ -111,8 +110,7 @@ def _shown(client: Client, name: str, attempt: int | None, wanted: int) -> Json:
     room = min(max(BYTES, wanted * LINE_BYTES), BYTES_MAX)
 
     def ask(limit: int | None) -> Json:
-        found: Json = client.get(run_path(name, "console"), attempt=attempt, limit=limit)
-        return found
+        return dict(client.get(run_path(name, "console"), attempt=attempt, limit=limit))
 
     answer = ask(room if room > BYTES else None)
     text = answer["text"]

@@ -14,8 +14,15 @@ from supervisor.cli import output
 from supervisor.cli.client import Client, Json, run_path
 from supervisor.cli.exits import Problem
 from supervisor.cli.finding import choose_run
-from supervisor.cli.options import amount, duration_s, output_option, run_argument, server_options
-from supervisor.cli.words import safe
+from supervisor.cli.options import (
+    amount,
+    duration_s,
+    label_option,
+    output_option,
+    run_argument,
+    server_options,
+)
+from supervisor.cli.output import safe
 
 DEFAULT = "default"
 LIMITS: tuple[tuple[str, str, Callable[[str], object], str], ...] = (
@@ -61,14 +68,7 @@ def _limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command()
 @run_argument
-@click.option(
-    "-l",
-    "--label",
-    multiple=True,
-    type=label_change,
-    metavar="KEY=VALUE",
-    help="Set a label; KEY- takes it away.",
-)
+@label_option(label_change, "Set a label; KEY- takes it away.")
 @click.option(
     "--zone", multiple=True, help="Only these zones, in this order, for later attempts; `default`: all."
 )

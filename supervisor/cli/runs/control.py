@@ -1,4 +1,8 @@
-"""stop, resume, retry, approve: the commands that change a run."""
+"""stop, resume, retry, approve: the commands that change a run, or every run that filters name.
+
+Of many runs: first what it would be, then the question, then page after page. The question names the number that was
+seen, and the supervisor is told that number: where it is another one by then, nothing is done.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +14,76 @@ import click
 from supervisor.cli import output
 from supervisor.cli.client import Client, Json, run_path
 from supervisor.cli.exits import DETACHED, FAILED, CliError, Problem
-from supervisor.cli.files.activeenv import settle_environment
 from supervisor.cli.files.codedir import settle_code
 from supervisor.cli.finding import TERMINAL, choose_run, machines_here
 from supervisor.cli.options import output_option, run_argument, run_filters, server_options
-from supervisor.cli.words import safe
+from supervisor.cli.output import safe
+from supervisor.cli.runs.specfile import settle_environment
 from supervisor.wording.figures import money, plural
+
+NAMED = 5
+
+
+def each(client: Client, deed: str, query: Json, form: str, yes: bool) -> None:
+    """`deed`: stop or resume. Raises click.Abort where the person says no, Exit where a run refuses."""
+    seen = _pages(client, deed, query, {"dry_run": True})
+    if not seen["changed"]:
+        output.note(
+            f"{plural(seen['matched'], 'run')} {_match(seen['matched'])}; there is nothing to {deed}."
+        )
+    elif not output.confirmed(_question(deed, seen), yes):
+        raise click.Abort
+    done = _pages(client, deed, query, {"expect": seen["matched"]}) if seen["changed"] else seen
+    if not output.emit(done, [{"run_id": name} for name in done["runs"]], form, "run_id") and seen["changed"]:
+        click.echo(f"{deed}: {plural(done['changed'], 'run')}, {done['unchanged']} left as they are.")
+    for one in done["refused"]:
+        output.note(f"{safe(one['run_id'])}: {safe(one['detail'])}     ({safe(one['code'])})")
+    if done["refused"]:
+        raise click.exceptions.Exit(FAILED)
+
+
+def _question(deed: str, seen: Json) -> str:
+    names, more = seen["runs"][:NAMED], seen["changed"] - NAMED
+    listed = ", ".join(safe(name) for name in names) + (f" and {more} more" if more > 0 else "")
+    others = seen["matched"] - seen["changed"]
+    rest = (
+        f"; {plural(others, 'other')} that {_match(others)} {'stay as they are' if others > 1 else 'stays as it is'}"
+        if others
+        else ""
+    )
+    return f"{deed.capitalize()} {plural(seen['changed'], 'run')} ({listed}{rest})?"
+
+
+def _match(count: int) -> str:
+    return "matches" if count == 1 else "match"
+
+
+def _pages(client: Client, deed: str, query: Json, body: Json) -> Json:
+    """All pages as one answer; how many match is what the first one says."""
+    told: Json = {}
+    cursor: str | None = None
+    while True:
+        page = client.send(
+            "POST",
+            f"/v1/runs/{deed}",
+            {**query, "cursor": cursor},
+            body if cursor is None else _going_on(body),
+        ).json()
+        if not told:
+            told = {
+                name: page[name] for name in ("dry_run", "matched", "changed", "unchanged", "refused", "runs")
+            }
+        else:
+            for name in ("changed", "unchanged", "refused", "runs"):
+                told[name] += page[name]
+        cursor = page["next_cursor"]
+        if not page["more"]:
+            return told
+
+
+def _going_on(body: Json) -> Json:
+    return {name: value for name, value in body.items() if name != "expect"}
+
 
 POLL_S = 0.5
 YES = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
@@ -36,8 +104,8 @@ def show_change(run: Json, form: str) -> None:
 @server_options
 def stop(*, client: Client, form: str, yes: bool, everything: bool, query: Json, run_id: str | None) -> None:
     """Stop a run: its last checkpoint is saved, its machine is released. With filters: every run that they name."""
-    if _named(query):
-        _many(client, "stop", query, form, yes, run_id)
+    if _filtered(query):
+        _many(client, "stop", query, run_id, form=form, yes=yes)
         return
     if everything:
         if run_id is not None:
@@ -52,17 +120,16 @@ def stop(*, client: Client, form: str, yes: bool, everything: bool, query: Json,
     output.suggest(f"spot resume {name}" if run["status"] in TERMINAL else f"spot watch {name}")
 
 
-def _named(query: Json) -> bool:
+def _filtered(query: Json) -> bool:
     """A filter was given, if only an empty one: from a variable that is not set, it must not mean another run."""
     return any(value is not None for value in query.values())
 
 
-def _many(client: Client, deed: str, query: Json, form: str, yes: bool, run_id: str | None) -> None:
-    from supervisor.cli.runs import many
+def _many(client: Client, deed: str, query: Json, run_id: str | None, *, form: str, yes: bool) -> None:
 
     if run_id is not None:
         raise click.UsageError(f"Name {run_id} or say which runs by filters, not both.")
-    many.each(client, deed, query, form, yes)
+    each(client, deed, query, form, yes)
 
 
 def _stop_all(client: Client, form: str, yes: bool) -> None:
@@ -110,12 +177,12 @@ def resume(
 
     A live run is left alone. With filters: every run that they name, each with the spec that it has.
     """
-    if _named(query):
+    if _filtered(query):
         if how["file"] is not None or how["replace_spec"] or how["rerun"]:
             raise click.UsageError(
                 "With filters each run goes on with its own spec: leave the other options out."
             )
-        _many(client, "resume", query, form, yes, run_id)
+        _many(client, "resume", query, run_id, form=form, yes=yes)
         return
     name = choose_run(client, run_id)
     body: Json = {"replace_spec": how["replace_spec"], "rerun": how["rerun"]}

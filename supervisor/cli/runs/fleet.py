@@ -3,6 +3,9 @@ says that their machines are gone.
 
 Which runs are meant comes with the machines: those of the supervisor's own cell. A run whose work is verified waits for
 a person, and a machine that is kept is kept on purpose: both are told of and left as they are.
+
+`submit --cleanup-all` stops every active run of this supervisor, waits, releases what serves nobody, and only then
+submits. What others have in the project is never touched.
 """
 
 from __future__ import annotations
@@ -10,19 +13,26 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
+import click
+
 from supervisor.cli import output
 from supervisor.cli.client import Client, Json, pages, run_path
 from supervisor.cli.exits import TIMEOUT, CliError, Problem
 from supervisor.cli.finding import TERMINAL
-from supervisor.cli.machines.machines import rate
-from supervisor.cli.words import safe
+from supervisor.cli.machines.machines import machine_lines, project, rate, refused
+from supervisor.cli.output import safe
 from supervisor.domain.status import ACTIVE
-from supervisor.wording.figures import DASH, money
+from supervisor.wording.figures import DASH, money, plural
 
 POLL_S = 3.0
 MOST = 100_000
 PATIENCE_S = 1800.0  # the longest stop grace and a slow delete together
-TITLES = ("RUN", "STATUS", "$/H", "MACHINE")
+RUNS: output.Table = {
+    "RUN": lambda run: safe(run["run_id"]),
+    "STATUS": lambda run: output.status_mark(run["status"]),
+    "$/H": lambda run: money(run.get("usd_per_h")),
+    "MACHINE": lambda run: ", ".join(safe(name) for name in run["machines"]) or DASH,
+}
 ON_ITS_WAY = ("serves", "retiring")
 
 
@@ -54,12 +64,7 @@ def spared(answer: Json) -> list[Json]:
 
 
 def run_lines(runs: Sequence[Json]) -> list[str]:
-    return output.columns(TITLES, [_row(run) for run in runs]) if runs else []
-
-
-def _row(run: Json) -> list[str]:
-    machines = ", ".join(safe(name) for name in run["machines"]) or DASH
-    return [safe(run["run_id"]), output.status_mark(run["status"]), money(run.get("usd_per_h")), machines]
+    return output.table(RUNS, runs) if runs else []
 
 
 def cost_of(runs: Sequence[Json]) -> str:
@@ -122,3 +127,70 @@ def _left(answer: Json, wanted: set[str]) -> list[str]:
                 name, f"{safe(name)} ({safe(one['machine'])} in {safe(one['zone'])}, {safe(one['state'])})"
             )
     return list(left.values())
+
+
+def clean_up(client: Client, yes: bool, dry_run: bool = False) -> bool:
+    """False: the person left while machines were on their way. All words go to standard error, since the output is the
+    submitted run's. Raises UsageError where nobody can be asked, Abort where somebody says no."""
+    answer = client.get("/v1/machines")
+    runs, orphans = stoppable(answer), _orphans(answer)
+    _show_plan(answer, runs, orphans)
+    if not runs and not orphans:
+        output.note("Nothing to clean up.")
+        return True
+    if dry_run:
+        output.note("This is a dry run: nothing is stopped or released.")
+        return True
+    what = " and ".join(
+        [*([f"stop {plural(len(runs), 'run')} ({cost_of(runs)})"] if runs else []),
+         *([f"release {plural(len(orphans), 'machine')} without a run"] if orphans else [])]
+    )  # fmt: skip
+    if not output.confirmed(f"First {what} in {project(answer['account'])}?", yes):
+        raise click.Abort
+    if runs and not _stop(client, runs):
+        return False
+    _release(client)
+    return True
+
+
+def _orphans(answer: Json) -> list[Json]:
+    return [one for one in answer["machines"] if one["use"] == "orphan"]
+
+
+def _show_plan(answer: Json, runs: list[Json], orphans: list[Json]) -> None:
+    for line in [*run_lines(runs), *machine_lines(orphans)]:
+        output.note(line)
+    for run in spared(answer):
+        output.note(
+            f"{safe(run['run_id'])} is {safe(run['status'])} and keeps its machine: it is left as it is."
+        )
+    if answer["unread_zones"]:
+        output.note(
+            f"Not read: {', '.join(map(safe, answer['unread_zones']))}. Machines there are not touched."
+        )
+
+
+def _stop(client: Client, runs: list[Json]) -> bool:
+    for run in stop_each(client, runs):
+        output.note(output.told(run))
+    left = wait_gone(client, [run["run_id"] for run in runs], output.note)
+    if left:
+        output.note(
+            f"\nLeft; nothing was submitted. Still on the way: {'; '.join(left)}. They go on stopping:"
+            " spot ls --machines"
+        )
+        return False
+    output.note("Their machines are gone.")
+    return True
+
+
+def _release(client: Client) -> None:
+    done = client.post("/v1/gc", {"dry_run": False})
+    if done["released"]:
+        many = plural(len(done["released"]), "machine")
+        cost = rate(done["usd_per_h"], len(done["released"]), done["unpriced"])
+        output.note(f"{many} without a run released, {cost}.")
+    for one in refused(done):
+        output.note(
+            f"{safe(one['machine'])} in {safe(one['zone'])} is still there: {safe(one['why'])}. spot gc"
+        )

@@ -1,18 +1,26 @@
-"""logs: what the command wrote, attempt by attempt, read in pieces by byte offset so that nothing comes twice."""
+"""logs and events: what the command wrote, and what happened to a run.
+
+The log is read attempt by attempt, in pieces by byte offset, so that nothing comes twice. Events come as the supervisor
+wrote them down and as the cloud recorded them, in one time line.
+"""
 
 from __future__ import annotations
 
 import sys
 import time
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 import click
 
 from supervisor.cli import exits, output
 from supervisor.cli.client import Client, Json, run_path
+from supervisor.cli.exits import Problem, Unreachable
 from supervisor.cli.finding import TERMINAL, choose_run
-from supervisor.cli.options import run_argument, server_options
-from supervisor.cli.words import safe_log
+from supervisor.cli.options import duration_s, output_option, run_argument, server_options
+from supervisor.cli.output import rfc3339_ago, safe, safe_log
+from supervisor.cli.views import runs as views
+from supervisor.domain.events import ROUTINE
 
 POLL_S = 1.0
 
@@ -44,7 +52,7 @@ def logs(
 ) -> None:
     """Print the log of an attempt."""
     name = choose_run(client, run_id)
-    reader = Reader(client, name, attempt, lines)
+    reader = LogReader(client, name, attempt, lines)
     try:
         while reader.print_more() or (follow and not reader.over(attempt is not None)):
             if not reader.more:
@@ -57,7 +65,7 @@ def logs(
 
 
 @dataclass
-class Reader:
+class LogReader:
     """Where we are: attempt (None = none had begun yet) and byte offset. `more`: the last answer left text unread."""
 
     client: Client
@@ -101,3 +109,124 @@ class Reader:
             output.note(f"--- attempt {self.attempt} ---")
             return False
         return run["status"] in TERMINAL
+
+
+PAGE = 1000
+
+
+@click.command()
+@run_argument
+@click.option("--since", type=duration_s, metavar="AGE", help="Only events within this time, such as 24h.")
+@click.option("-f", "--follow", is_flag=True, help="Go on with new events of ours until the run ends.")
+@click.option(
+    "--cloud/--no-cloud",
+    default=True,
+    show_default=True,
+    help="With what the cloud itself recorded of the run's machines.",
+)
+@click.option("--all", "everything", is_flag=True, help="Also what is routine, such as removed checkpoints.")
+@output_option
+@server_options
+@click.pass_context
+def events(
+    ctx: click.Context,
+    /,
+    *,
+    client: Client,
+    form: str,
+    run_id: str | None,
+    since: float | None,
+    follow: bool,
+    cloud: bool,
+    everything: bool,
+) -> None:
+    """Print what happened to a run: when, in which attempt, and why; the cloud's own events among ours."""
+    name = choose_run(client, run_id)
+    reader = EventReader(client, name, form, None if since is None else rfc3339_ago(since), cloud, everything)
+    try:
+        while True:
+            # The run first: events of its end are written with its status.
+            over = (
+                not follow
+                or client.patiently(lambda: client.get(run_path(name)), output.note)["status"] in TERMINAL
+            )
+            reader.read()
+            if over:
+                break
+            reader.wait()
+    except KeyboardInterrupt:
+        output.note(f"\nDetached from the events of {name}; the run goes on.")
+        ctx.exit(exits.DETACHED)
+    if form == "json":
+        output.emit({"events": reader.found}, reader.found, form, "id")
+
+
+@dataclass
+class EventReader:
+    """`after`: the last of our events that was read. `since`: of the first look, as the API writes times. `cloud`: the
+    first look asks for the cloud's own events too. `everything`: with what is routine, which programs
+    always get."""
+
+    client: Client
+    run_id: str
+    form: str
+    since: str | None
+    cloud: bool
+    everything: bool = False
+    after: int = 0
+    found: list[Json] = field(default_factory=list)
+
+    def read(self) -> None:
+        """Everything that is there now and was not printed yet."""
+        while True:
+            page = self.client.get(
+                run_path(self.run_id, "events"),
+                after=self.after,
+                limit=PAGE,
+                since=self.since,
+                cloud="true" if self.cloud else None,
+            )
+            self.found += page["events"]
+            self._print(page)
+            own = [event["id"] for event in page["events"] if event["id"] is not None]
+            self.after = own[-1] if own else self.after
+            self.since = None
+            if page["complete"] or not own:
+                self.cloud = False
+                return
+
+    def wait(self) -> None:
+        """Until the supervisor tells of another event; no longer than POLL_S where it cannot."""
+        headers = {"Accept": "text/event-stream", "Last-Event-ID": str(self.after)}
+        try:
+            with self.client.stream(run_path(self.run_id, "events"), headers) as answer:
+                if answer.headers.get_content_type() == "text/event-stream" and _tells(answer):
+                    return
+        except (Unreachable, Problem):
+            pass  # whoever reads next says so, and waits
+        time.sleep(POLL_S)
+
+    def _print(self, page: Json) -> None:
+        if page.get("cloud_unread"):
+            output.note(f"The cloud's own events could not be read: {safe(page['cloud_unread'])}")
+        if self.since is not None and not page["complete"]:
+            output.note(f"Only the newest {PAGE} events of this time are shown.")
+        if self.form == "json":
+            return
+        named = [event for event in page["events"] if self.form != "name" or event["id"] is not None]
+        if output.emit(None, named, self.form, "id"):
+            return
+        for event in named:
+            if event["kind"] in ROUTINE and not self.everything:
+                continue
+            click.echo("\n".join(views.event_lines(event)))
+
+
+def _tells(stream: Iterable[bytes]) -> bool:
+    """True at the next event; False where the stream has ended, or has lost the place from which it should go on."""
+    for line in stream:
+        if line.startswith(b"event: reset"):
+            return False
+        if line.startswith(b"data:"):
+            return True
+    return False

@@ -6,12 +6,13 @@ from collections.abc import Iterable
 
 import click
 
+from supervisor.cli import output
 from supervisor.cli.client import Client, Json, pages, run_path
 from supervisor.cli.exits import NOT_FOUND, CliError, Problem
 from supervisor.cli.files.codedir import code_lines
 from supervisor.cli.finding import TERMINAL, choose_run
 from supervisor.cli.options import list_filters, output_option, run_argument, server_options
-from supervisor.cli.output import emit, note, paragraph, suggest
+from supervisor.cli.output import emit, note, paragraph, safe, safe_log, suggest
 from supervisor.cli.views import runs as views
 from supervisor.cli.views.runs import telemetry_lines
 from supervisor.cli.views.show import (
@@ -23,7 +24,6 @@ from supervisor.cli.views.show import (
     machine_lines,
     spec_text,
 )
-from supervisor.cli.words import safe, safe_log
 
 
 @click.command()
@@ -53,8 +53,7 @@ def ls(*, client: Client, form: str, limit: int, query: Json, machines: bool, ev
     if not runs:
         note("No run matches." if any(query.values()) else "There is no run yet.")
         suggest("spot ls" if any(query.values()) else "spot submit -- COMMAND")
-    for line in views.run_lines(runs, summary) if runs else [views.summary_line(summary)]:
-        click.echo(line)
+    output.show(views.run_lines(runs, summary) if runs else [views.summary_line(summary)])
 
 
 @click.command()
@@ -95,8 +94,7 @@ def show(
     if emit({**run, "attempts": attempts}, [run], form, "run_id"):
         return
     _print_run(run, attempts, answer.get("next"))
-    for line in _last_evidence(client, name, attempts):
-        click.echo(line)
+    output.show(_last_evidence(client, name, attempts))
     suggest(next_command(run))
 
 
@@ -109,11 +107,9 @@ def _print_run(run: Json, attempts: list[Json], placing: Json | None) -> None:
     _print_paragraphs(above)
     if attempts:
         click.echo()
-    for line in views.attempt_lines(attempts):
-        click.echo(line)
+    output.show(views.attempt_lines(attempts))
     _print_paragraphs(below)
-    for line in views.placing_lines(placing):
-        click.echo(line)
+    output.show(views.placing_lines(placing))
 
 
 def _print_paragraphs(lines: Iterable[str]) -> None:
@@ -130,8 +126,7 @@ def _show_evidence(client: Client, run: Json, attempts: list[Json], number: int,
     if emit(kept, [kept], form, "run_id"):
         return
     click.echo(views.headline(run))
-    for line in evidence_lines(kept):
-        click.echo(line)
+    output.show(evidence_lines(kept))
 
 
 def _last_evidence(client: Client, name: str, attempts: list[Json]) -> list[str]:
@@ -154,13 +149,12 @@ def _show_spec(spec: Json, form: str) -> None:
 
 
 def _show_facts(answer: Json, run: Json, form: str) -> None:
-    from supervisor.cli.views.facts import facts_lines
+    from supervisor.cli.views.show import facts_lines
 
     if emit(answer, [answer], form, "run_id"):
         return
     click.echo(views.headline(run) + "\n")
-    for line in facts_lines(answer):
-        click.echo(line)
+    output.show(facts_lines(answer))
 
 
 def release_command(run: Json) -> str:

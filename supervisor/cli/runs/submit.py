@@ -17,13 +17,12 @@ import click
 from supervisor.cli import output
 from supervisor.cli.client import Client, Json
 from supervisor.cli.exits import DETACHED, USAGE, CliError, Problem, Unreachable
-from supervisor.cli.files.activeenv import settle_environment
 from supervisor.cli.files.codedir import code_from, settle_code
 from supervisor.cli.finding import machines_here
 from supervisor.cli.options import Where, output_option, where_options
-from supervisor.cli.runs.specfile import in_words_of_file, missing_command, names_local
+from supervisor.cli.output import safe
+from supervisor.cli.runs.specfile import in_words_of_file, missing_command, names_local, settle_environment
 from supervisor.cli.runs.submit_options import GROUPS, LISTS, PARTS, PLAIN, SWITCHES, submit_options
-from supervisor.cli.words import safe
 
 APPEARS_S = 2.0  # `spot serve &` and a submit in one line: the first sign of the supervisor may come after us
 _COMMAND = "supervisor.cli.runs.submit.command"
@@ -107,12 +106,12 @@ def _tell_plan(client: Client, body: Json, file: str | None, form: str, follow: 
 def _build(file: str | None, flags: Json, spec: Json) -> str:
     """The reference of the image that was built from the run's folder. Raises CliError; nothing was touched yet."""
     from supervisor.cli.files.build_image import built
-    from supervisor.settings import loading as settings
+    from supervisor.wiring import settings as wired
 
     if flags["skip_build"]:
         raise click.UsageError("Say --build or --skip-build, not both.")
     folder = Path(flags["code"] or os.path.dirname(file or "") or ".")
-    known = settings.load({}, file=os.environ.get("SPOT_CONFIG"), env_file=os.environ.get("SPOT_ENV_FILE"))
+    known = wired.load({}, file=os.environ.get("SPOT_CONFIG"), env_file=os.environ.get("SPOT_ENV_FILE"))
     return str(built(folder, known, str(spec.get("image") or "")).reference)
 
 
@@ -133,7 +132,7 @@ def _room_made(client: Client, body: Json, yes: bool) -> bool:
 
 
 def _cleaning() -> Callable[..., bool]:
-    from supervisor.cli.runs.cleanup import clean_up
+    from supervisor.cli.runs.fleet import clean_up
 
     return clean_up
 

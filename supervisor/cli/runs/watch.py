@@ -1,7 +1,10 @@
-"""watch and wait: follow a run to its end. Leaving (Ctrl-C) changes nothing for the run, and says so.
+"""watch and wait: follow a run to its end, or all runs. Leaving (Ctrl-C) changes nothing for the runs, and says so.
 
 On a terminal `watch` keeps one picture up to date; elsewhere it prints each event as a line, and the sentence of the
 run when its status changes or a minute has passed: a log that stays silent looks like a log that is broken.
+
+`spot watch 60` shows all runs as `spot ls` does, read anew every so many seconds. Without a terminal each look is
+printed below the last, with its time.
 """
 
 from __future__ import annotations
@@ -10,18 +13,83 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 import click
 
 from supervisor.cli import exits, output
-from supervisor.cli.client import Client, Json, run_path
+from supervisor.cli.client import Client, Json, pages, run_path
 from supervisor.cli.finding import TERMINAL, choose_run
 from supervisor.cli.options import duration_s, output_option, run_argument, server_options
+from supervisor.cli.output import bar, safe
 from supervisor.cli.runs.runs import next_command, release_command
 from supervisor.cli.views import runs as views
-from supervisor.cli.words import bar, safe
 from supervisor.domain.events import ROUTINE
 from supervisor.wording.figures import percent
+
+SHOWN = 50
+HINT = "Ctrl-C leaves; the runs go on."
+
+
+def watch_all(client: Client, every_s: float, timeout_s: float | None) -> int:
+    """The exit code: 130 when the person leaves, 0 when `timeout_s` is over: nothing was waited for."""
+    try:
+        if sys.stdout.isatty():
+            _live(client, every_s, timeout_s)
+        else:
+            _repeat(client, every_s, timeout_s, _print)
+    except KeyboardInterrupt:
+        output.note("\nLeft; the runs go on. Come back: spot watch 60")
+        return exits.DETACHED
+    return exits.OK
+
+
+def picture(client: Client) -> list[str]:
+    """The lines of `spot ls`, the newest runs first."""
+    runs: list[Json] = []
+    summary: Json = {}
+    for page in pages(client, "/v1/runs", "runs", SHOWN):
+        runs += page["runs"]
+        summary = page.get("summary") or summary
+    return views.run_lines(runs, summary) if runs else ["There is no run yet.", views.summary_line(summary)]
+
+
+def _repeat(
+    client: Client, every_s: float, timeout_s: float | None, show: Callable[[list[str]], None]
+) -> None:
+    began = time.monotonic()
+    while True:
+        show(client.patiently(lambda: picture(client), output.note))
+        left_s = every_s if timeout_s is None else min(every_s, began + timeout_s - time.monotonic())
+        if left_s <= 0:
+            return
+        time.sleep(left_s)
+
+
+def _print(lines: list[str]) -> None:
+    click.echo(datetime.now(UTC).strftime("%H:%M:%S UTC"))
+    output.show(lines)
+    click.echo()
+    sys.stdout.flush()
+
+
+def _live(client: Client, every_s: float, timeout_s: float | None) -> None:
+    from rich.console import Console, Group
+    from rich.live import Live
+    from rich.text import Text
+
+    console = Console()
+
+    def draw(lines: list[str]) -> None:
+        room = max(3, console.size.height - 2)
+        at = datetime.now(UTC).strftime("%H:%M:%S UTC")
+        head, last = lines[:-1][: room - 1], lines[-1]
+        body = [Text.from_ansi(line) for line in [*head, last]]
+        live.update(Group(*body, Text(f"{at}, again in {every_s:g} s. {HINT}", style="dim")), refresh=True)
+
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+        _repeat(client, every_s, timeout_s, draw)
+
 
 POLL_S = 1.0
 NEEDS_YOU = "needs you"  # a next action of the API
@@ -50,8 +118,6 @@ def watch(
     `spot watch 60` shows all runs, read anew every 60 seconds; `spot watch RUN 60` one of them so often.
     """
     if run_id is not None and not run_id[:1].isalpha():  # a run's name begins with a letter
-        from supervisor.cli.runs.dashboard import watch_all
-
         ctx.exit(watch_all(client, _seconds(ctx, run_id, seconds), timeout))
     ctx.exit(follow_run(client, choose_run(client, run_id), timeout, seconds))
 
@@ -102,8 +168,7 @@ def follow_run(client: Client, run_id: str, timeout_s: float | None, every_s: fl
     if run is None:
         return exits.DETACHED
     if sys.stdout.isatty():
-        for line in scene.picture():
-            click.echo(line)
+        output.show(scene.picture())
     output.suggest(next_command(run))
     return end_code(run)
 

@@ -20,10 +20,10 @@ from supervisor.cli import output
 from supervisor.cli.client import Client, Json
 from supervisor.cli.exits import AUTH, FAILED, TIMEOUT, CliError
 from supervisor.cli.finding import active_statuses, client_for
+from supervisor.cli.output import safe
 from supervisor.cli.server.server import serve_options, settings_options
-from supervisor.cli.words import safe
-from supervisor.settings import loading as settings_of
 from supervisor.settings.serving_process import ServingProcess, serving, starting
+from supervisor.wiring import settings as wired
 
 READY_S = 60.0
 ENDED_S = 30.0
@@ -42,7 +42,7 @@ def up(file: str | None, env_file: str | None, **flags: object) -> None:
     It stays until `spot down`, or until the computer restarts. As a service that comes back by itself:
     docs/operations.md.
     """
-    known = settings_of.load(flags, file=file, env_file=env_file)
+    known = wired.load(flags, file=file, env_file=env_file)
     log = known.data_dir / LOG
     process = serving(known.data_dir) or starting(known.data_dir)
     child = None
@@ -155,7 +155,7 @@ def _tell_ready(data_dir: Path, log: Path, took_s: float) -> None:
 @settings_options
 def down(file: str | None, env_file: str | None, **flags: str | None) -> None:
     """End the supervisor of this computer. Trainings go on without it; the next `spot up` finds them again."""
-    known = settings_of.load(flags, file=file, env_file=env_file)
+    known = wired.load(flags, file=file, env_file=env_file)
     process = serving(known.data_dir) or starting(known.data_dir)
     if process is None:
         click.echo(f"No supervisor of {known.data_dir} is running.")

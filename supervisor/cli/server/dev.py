@@ -10,7 +10,7 @@ from supervisor.cli.client import Client, Json
 from supervisor.cli.exits import Problem
 from supervisor.cli.finding import choose_run
 from supervisor.cli.options import duration_s, run_argument, server_options
-from supervisor.cli.words import safe
+from supervisor.cli.output import safe
 
 
 @click.group()

@@ -1,7 +1,7 @@
-"""doctor: what is wrong with this set-up, and what to type.
+"""doctor: what is wrong with this set-up, and what to type. health: is the supervisor fit, and does a run need you.
 
-The supervisor that runs is asked. Where none answers, or a file of settings is named, the same checks are made in this
-process, which needs no supervisor. The whole takes five seconds at most, whatever hangs.
+The supervisor that runs is asked. Where none answers, or a file of settings is named, the doctor's checks are made in
+this process, which needs no supervisor. The whole takes five seconds at most, whatever hangs.
 """
 
 from __future__ import annotations
@@ -14,17 +14,58 @@ from typing import Any
 import click
 
 from supervisor.cli import exits
-from supervisor.cli.client import Json
-from supervisor.cli.options import Where, where_options
-from supervisor.cli.output import paragraph
-from supervisor.cli.server.health import AS_JSON, check_line, coloured
-from supervisor.cli.words import json_text, safe
+from supervisor.cli.client import Client, Json
+from supervisor.cli.options import AS_JSON, Where, server_options, where_options
+from supervisor.cli.output import check_sign, coloured, json_text, paragraph, safe
+from supervisor.cli.views import runs as views
 from supervisor.domain.errors import SpotError
+
+
+@click.command()
+@AS_JSON
+@server_options
+@click.pass_context
+def health(ctx: click.Context, /, client: Client, as_json: bool) -> None:
+    """Is the supervisor well, and does any run need a person? Exit 0 when it is well, 1 when it is not."""
+    answer: Json = client.send("GET", "/readyz", params={"verbose": "true"}, accept=503).json()
+    ready = answer["ready"]
+    # With the database away there is nothing to patrol; its check above says so.
+    listed = client.get("/v1/runs", page_size=1) if ready else {"summary": {}}
+    waiting = _needing(client) if ready else []
+    line = patrol_line(listed["summary"], waiting) if ready else "not ready; runs cannot be listed"
+    if as_json:
+        document = {**answer, "patrol": line, "needs_person": waiting, "summary": listed["summary"]}
+        click.echo(json_text(document))
+    else:
+        for check in answer["checks"]:
+            result = "ok" if check["ok"] else "fail"
+            click.echo(coloured(check_line(result, check["name"], check["fact"]), result))
+        click.echo("\n".join(paragraph(line)))
+    ctx.exit(exits.OK if ready else exits.FAILED)
+
+
+def _needing(client: Client) -> list[str]:
+    """Ids of the runs that wait for a person."""
+    found = client.get("/v1/runs", status=["awaiting_teardown", "finishing", "waiting"], page_size=1000)[
+        "runs"
+    ]
+    return [run["run_id"] for run in found if run["needs_person"] or run["status"] == "awaiting_teardown"]
+
+
+def patrol_line(summary: Json, waiting: list[str]) -> str:
+    """One line that tells the whole state, also when nothing has changed."""
+    person = "needs you: " + ", ".join(safe(name) for name in waiting) if waiting else "nobody needs you"
+    return f"{views.summary_line(summary)} · {person}"
+
+
+def check_line(result: str, name: str, fact: str, width: int = 10) -> str:
+    """Without colour, so that it can be measured and broken."""
+    return f"{check_sign(result)} {safe(name):<{width}} {safe(fact)}"
+
 
 EXITS = {"ok": 0, "warn": 1, "fail": 2}
 HEADINGS = {
     "local": "This computer",
-    "google": "Google Cloud",
     "alerts": "Alerts",
     "orphans": "Machines that serve nobody",
 }
@@ -72,7 +113,7 @@ def doctor(
     if as_json:
         click.echo(json_text(answer))
     else:
-        _show(answer["checks"])
+        _show(answer["checks"], answer.get("groups") or {})
     ctx.exit(EXITS.get(answer["worst"], 2))
 
 
@@ -133,13 +174,13 @@ def _line(fact: str, fix: str, cause: str) -> Json:
     }
 
 
-def _show(checks: list[Json]) -> None:
+def _show(checks: list[Json], titles: Json) -> None:
     """Groups with their headings where there are several. A fix is never broken: it is there to be pasted."""
     groups = list(dict.fromkeys(check["group"] for check in checks))
     width = max([10, *(len(check["name"]) for check in checks)])
     for group in groups:
         if len(groups) > 1:
-            click.echo(click.style(HEADINGS.get(group, safe(group)), bold=True))
+            click.echo(click.style(HEADINGS.get(group) or safe(titles.get(group, group)), bold=True))
         for check in checks:
             if check["group"] == group:
                 _show_check(check, width)

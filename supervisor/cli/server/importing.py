@@ -16,8 +16,8 @@ from supervisor.cli import output
 from supervisor.cli.client import Client, Json
 from supervisor.cli.exits import Problem, Unreachable
 from supervisor.cli.options import not_empty, output_option, server_options
+from supervisor.cli.output import safe
 from supervisor.cli.runs.specfile import read_spec
-from supervisor.cli.words import safe
 from supervisor.wording.figures import count, plural, size_text
 
 POLL_S = 5.0
@@ -49,8 +49,7 @@ def import_run(
     answer = _ask(client, body)
     if output.emit(answer, [answer["run"] or answer], form, "run_id"):
         return
-    for line in _lines(answer):
-        click.echo(line)
+    output.show(_lines(answer))
     again = f"spot import {source} --as {answer['run_id']}" + (f" --spec {file}" if file else "")
     output.suggest(again if dry_run else f"spot resume {answer['run_id']}")
 

@@ -1,4 +1,4 @@
-"""serve, backup and migrate: the only commands that run inside the supervisor instead of talking to one.
+"""serve, backup, migrate and config: the only commands that run inside the supervisor instead of talking to one.
 
 The composition root is imported when the settings are known to be good, so a refusal comes at once.
 """
@@ -6,9 +6,10 @@ The composition root is imported when the settings are known to be good, so a re
 from __future__ import annotations
 
 import logging
+import re
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
@@ -16,11 +17,15 @@ from typing import Any, TypeVar
 import click
 
 from supervisor.cli.exits import CliError
-from supervisor.domain.errors import SpotError
-from supervisor.domain.machines.placement import Offer
+from supervisor.cli.output import json_text, note, terminal_columns
+from supervisor.domain.errors import SpotError, Unavailable
+from supervisor.domain.machines import Offer
+from supervisor.settings import alerts as settings_alerts
 from supervisor.settings import loading as settings_of
 from supervisor.settings.loading import Settings
+from supervisor.settings.sections import SECTIONS
 from supervisor.settings.serving_process import announced
+from supervisor.wiring import settings as wired
 
 F = TypeVar("F", bound=Callable[..., Any])
 LOG = logging.getLogger("supervisor.cli.server.server")
@@ -73,7 +78,7 @@ def serve(file: str | None, env_file: str | None, start_over: bool, **flags: obj
 
     Every other setting is an environment variable or a line of the TOML file: `spot config show` lists them.
     """
-    known = settings_of.load(flags, file=file, env_file=env_file)
+    known = wired.load(flags, file=file, env_file=env_file)
     _begin_log(known)
     before = {number: signal.signal(number, _leave) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
@@ -97,7 +102,7 @@ def _leave(number: int, frame: FrameType | None) -> None:
 @settings_options
 def migrate(file: str | None, env_file: str | None, **flags: str | None) -> None:
     """Bring the database to this version's schema. Stop the supervisor first."""
-    known = settings_of.load(flags, file=file, env_file=env_file)
+    known = wired.load(flags, file=file, env_file=env_file)
     _begin_log(known)
     from supervisor.wiring import bootstrap
 
@@ -110,14 +115,13 @@ def migrate(file: str | None, env_file: str | None, **flags: str | None) -> None
 @settings_options
 def backup(target: Path, file: str | None, env_file: str | None, **flags: str | None) -> None:
     """Copy the SQLite database to FILE, while the supervisor goes on; docs/operations.md tells how to restore it."""
-    known = settings_of.load(flags, file=file, env_file=env_file)
-    from supervisor.ports.store import StoreDown
+    known = wired.load(flags, file=file, env_file=env_file)
     from supervisor.wiring import bootstrap
 
     try:
         size_bytes = bootstrap.backup(known, target.absolute())
-    except StoreDown as error:
-        raise CliError(str(error), code="UNAVAILABLE") from None
+    except Unavailable as error:
+        raise CliError(str(error), code=error.code) from None
     except OSError as error:
         raise CliError(f"{target} cannot be written: {error.strerror}", code="FILE_UNWRITABLE") from None
     click.echo(f"{target}: {size_bytes / 1e6:.1f} MB, whole and checked. Keep it where only you can read it.")
@@ -133,7 +137,7 @@ def examine_here(
 
     telemetry.configure("error", "plain")
     try:
-        known = settings_of.load(flags, file=file, env_file=env_file)
+        known = wired.load(flags, file=file, env_file=env_file)
     except SpotError as error:
         detail = str(error)
         fix = "correct the settings as told; spot config show --origin tells where each is from"
@@ -171,3 +175,77 @@ def _begin_log(known: Settings) -> None:
     telemetry.configure(known.log_level, known.log_format)
     for warning in known.warnings:
         LOG.warning(warning, extra={telemetry.ACTION: "settings_warning"})
+
+
+VALUE_ROOM = 21  # so that a line of 80 columns shows what stands behind a value
+_PASSWORD = re.compile(r"(?<=://)([^/@:]*):[^/@]*@")
+
+
+@click.group()
+def config() -> None:
+    """The settings of the supervisor."""
+
+
+@config.command()
+@settings_options
+@click.option("--origin", is_flag=True, help="Also show where each value comes from.")
+@click.option("-o", "--output", "form", type=click.Choice(["table", "json"]), default="table")
+def show(origin: bool, form: str, file: str | None, env_file: str | None, **flags: str | None) -> None:
+    """Show every setting as `spot serve` would see it here and now."""
+    known = wired.load(flags, file=file, env_file=env_file)
+    for warning in known.warnings:
+        note(f"warning: {warning}")
+    values = {name: _value_of(known, name) for name in known.origins}
+    if form == "json":
+        rows = {name: {"value": value, "origin": known.origins[name]} for name, value in values.items()}
+        click.echo(json_text(rows if origin else values, 2))
+        return
+    table = [("SETTING", "VALUE", "ORIGIN" if origin else "ENVIRONMENT")]
+    for name, value in values.items():
+        table.append((name, _value_text(value), known.origins[name] if origin else _variable(name)))
+    for line in _lines(table):
+        click.echo(line)
+
+
+def _variable(name: str) -> str:
+    """A key of a section of the file has none."""
+    return "" if name.startswith(SECTIONS) else settings_of.env_name(name)
+
+
+def _lines(rows: Sequence[tuple[str, str, str]]) -> list[str]:
+    """At a terminal a value that is longer than most pushes only its own line: it is never cut, and the others keep
+    what stands behind them."""
+    room = None if terminal_columns() is None else VALUE_ROOM
+    first = max(len(name) for name, _, _ in rows)
+    second = max(len(value) for _, value, _ in rows if room is None or len(value) <= room)
+    return [f"{name:<{first}}  {value:<{second}}  {told}" for name, value, told in rows]
+
+
+def _value_of(known: Settings, name: str) -> object:
+    """A JSON value; a password in a URL is left out, and so is what is a credential as a whole."""
+    value = known.value(name)
+    if isinstance(value, Path):
+        return str(value)
+    if name in settings_alerts.SECRET:
+        return settings_alerts.shown(name, value)
+    if name.endswith("_url"):
+        return _PASSWORD.sub(r"\1:***@", value)
+    return list(value) if isinstance(value, tuple) else dict(value) if isinstance(value, dict) else value
+
+
+def _value_text(value: object) -> str:
+    if value is None or value == "":
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, list):
+        return ",".join(str(part) for part in value)
+    if isinstance(value, dict):
+        return ",".join(f"{key}={_pair(part)}" for key, part in value.items()) or "none"
+    return str(value)
+
+
+def _pair(part: object) -> str:
+    return "/".join(f"{number:g}" for number in part) if isinstance(part, tuple | list) else str(part)

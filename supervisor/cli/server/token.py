@@ -10,12 +10,10 @@ import click
 
 from supervisor.cli import output
 from supervisor.cli.client import Client, Json
-from supervisor.cli.options import duration_s, output_option, server_options
-from supervisor.cli.server.health import AS_JSON
-from supervisor.cli.words import json_text, moment, safe
+from supervisor.cli.options import AS_JSON, duration_s, output_option, server_options
+from supervisor.cli.output import json_text, moment, safe
 from supervisor.wording.figures import DASH
 
-TITLES = ("ID", "NAME", "OWNER", "SCOPES", "RUNS", "CREATED", "EXPIRES", "LAST USED", "")
 # What a narrow terminal goes without first.
 SPARE = ("CREATED", "RUNS", "OWNER")
 SCOPES = ("runs:read", "runs:write", "metrics:read", "admin")
@@ -76,14 +74,12 @@ def create(
 @AS_JSON
 @output_option
 @server_options
-def ls(client: Client, form: str, as_json: bool) -> None:
+def ls(client: Client, form: str) -> None:
     """Show the tokens: those first that were not revoked. The token itself is never shown again."""
     answer = client.get("/v1/tokens")
-    if output.emit(answer, answer["tokens"], "json" if as_json else form, "token_id"):
+    if output.emit(answer, answer["tokens"], form, "token_id"):
         return
-    short = output.terminal_columns() is not None
-    for line in output.columns(TITLES, [_row(one, short) for one in answer["tokens"]], SPARE):
-        click.echo(line)
+    output.show(output.table(shown(output.terminal_columns() is not None), answer["tokens"], SPARE))
     output.suggest("spot token create NAME")
 
 
@@ -118,18 +114,21 @@ def _meant(made: Json) -> str:
     return f"{safe(made['owner'])}: {safe(', '.join(made['scopes']))}, {until}{most}"
 
 
-def _row(one: Json, short: bool) -> list[str]:
+def shown(short: bool) -> output.Table:
+    """`short`: for a terminal, where what has become of a token takes the place of its end."""
+    return {
+        "ID": lambda one: safe(one["token_id"]),
+        "NAME": lambda one: safe(one["name"]),
+        "OWNER": lambda one: safe(one["owner"]),
+        "SCOPES": lambda one: safe(",".join(one["scopes"])),
+        "RUNS": lambda one: str(one["max_active_runs"] or DASH),
+        "CREATED": lambda one: moment(one["created_at"], short),
+        "EXPIRES": lambda one: (short and _state(one)) or moment(one["expires_at"], short),
+        "LAST USED": lambda one: moment(one["last_used_at"], short),
+        "": lambda one: "" if short else _state(one),
+    }
+
+
+def _state(one: Json) -> str:
     state = "" if one["valid"] else "revoked" if one["revoked_at"] else "expired"
-    if state:
-        state = click.style(state, fg="red")
-    return [
-        safe(one["token_id"]),
-        safe(one["name"]),
-        safe(one["owner"]),
-        safe(",".join(one["scopes"])),
-        str(one["max_active_runs"] or DASH),
-        moment(one["created_at"], short),
-        (short and state) or moment(one["expires_at"], short),
-        moment(one["last_used_at"], short),
-        "" if short else state,
-    ]
+    return click.style(state, fg="red") if state else ""

@@ -28,16 +28,16 @@ import click
 from supervisor.cli import output
 from supervisor.cli.exits import CONFLICT, DETACHED, FAILED, USAGE, CliError
 from supervisor.cli.finding import client_for
+from supervisor.cli.output import safe
 from supervisor.cli.server.background import serve_command, start_serving, wait_until_ready
 from supervisor.cli.server.server import examine_here, remove_trial, settings_options, trial_offers
 from supervisor.cli.server.trial_phases import PHASES, TRAINING, Phase, PhaseFailed, Report, Watch, play
-from supervisor.cli.words import safe
 from supervisor.domain.errors import SpotError
-from supervisor.domain.machines.placement import Offer
+from supervisor.domain.machines import Offer
 from supervisor.settings import loading as settings_of
-from supervisor.settings.gce import GCE
 from supervisor.settings.loading import Settings
 from supervisor.settings.serving_process import serving, starting
+from supervisor.wiring import settings as wired
 
 GPU_SHAPE = "n1-standard-4+1xnvidia-tesla-t4"
 CPU_SHAPE = "e2-standard-2"
@@ -46,6 +46,7 @@ USUAL_S = 1200.0
 DOCTOR_S = 8.0
 ENDED_S = 30.0
 LOOK_S = 0.1
+GCE = "gce"
 RUN = "trial"
 NOTE = "trial.json"
 ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -95,8 +96,8 @@ def trial(
     secrets. 10 to 20 minutes. Exit 0: every phase was ok.
     """
     wishes = {name: flags.pop(name) for name in ("no_gpu", "machine", "zones", "image", "out")}
-    settings = settings_of.load(flags, file=file, env_file=env_file)
-    if settings.provider != GCE:
+    settings = wired.load(flags, file=file, env_file=env_file)
+    if settings.sections[settings.provider].kind != GCE:
         text = "The trial is for Google Cloud, and these settings have provider = local."
         raise CliError(
             text, USAGE, "TRIAL_LOCAL", ("spot trial --env-file spot.env", "docs/google-cloud-setup.md")
@@ -121,7 +122,7 @@ def _plan(file: str | None, env_file: str | None, settings: Settings, wishes: di
         raise CliError(
             "The trial needs an image with Python, and default_image is not set.", USAGE, hints=(hint,)
         )
-    zones = tuple(wishes["zones"].split(",")) if wishes["zones"] else settings.gce_zones
+    zones = tuple(wishes["zones"].split(",")) if wishes["zones"] else settings.value("gce_zones")
     shape = wishes["machine"] or (CPU_SHAPE if wishes["no_gpu"] else GPU_SHAPE)
     named = wishes["out"] or Path(f"spot-trial-{datetime.now(UTC):%Y%m%d-%H%M%S}")
     return Plan(_whole(file), _whole(env_file), settings, shape, image, zones, Path(os.path.abspath(named)))
@@ -146,7 +147,7 @@ def _prepared(plan: Plan) -> Report:
         raise CliError(f"{error.filename}: {error.strerror}.", FAILED, "FILE_UNWRITABLE") from None
     os.environ.update(environ)
     facts = {
-        "project": plan.settings.gce_project,
+        "project": plan.settings.value("gce_project"),
         "machine": plan.shape,
         "zones": plan.zones,
         "image": plan.image,
@@ -164,7 +165,7 @@ def _environ(plan: Plan, token: str) -> dict[str, str]:
         "store_url": f"{settings.store_url}/spot-trial-{token}",
         "record_file": str(plan.out / "recording.jsonl"),
         "provider": GCE,
-        "gce_project": settings.gce_project,
+        "gce_project": settings.value("gce_project"),
         "gce_zones": ",".join(plan.zones),
         "gce_shapes": f"trial={plan.shape}",
         "default_image": plan.image,
@@ -185,7 +186,7 @@ def _environ(plan: Plan, token: str) -> dict[str, str]:
 def _agree(plan: Plan, yes: bool) -> None:
     """Raises Abort where the person does not want it; nothing was asked of Google then."""
     try:
-        offers = trial_offers(settings_of.load({}, file=plan.file, env_file=plan.env_file))
+        offers = trial_offers(wired.load({}, file=plan.file, env_file=plan.env_file))
         click.echo("\n".join(output.paragraph(_cost_text(plan, offers))))
         if not output.confirmed("Go on?", yes):
             raise click.Abort
@@ -198,7 +199,7 @@ def _agree(plan: Plan, yes: bool) -> None:
 def _cost_text(plan: Plan, offers: tuple[Offer, ...]) -> str:
     settings = plan.settings
     prices = [one.price_usd_per_h for one in offers if one.placement.spot and one.price_usd_per_h is not None]
-    where = f"in project {settings.gce_project} ({', '.join(plan.zones)})"
+    where = f"in project {settings.value('gce_project')} ({', '.join(plan.zones)})"
     what = f"One Spot machine {plan.shape} {where}, twice for some minutes."
     what += f" Its files go to {settings.store_url} and are deleted."
     if not prices:
@@ -336,7 +337,7 @@ def _remove_left(folder: Path) -> None:
 def _removed(folder: Path, file: str | None, env_file: str | None) -> tuple[int, int]:
     """The environment holds the settings of the trial. Raises SpotError."""
     _end_supervisor(folder)
-    counts = remove_trial(settings_of.load({}, file=file, env_file=env_file), _say)
+    counts = remove_trial(wired.load({}, file=file, env_file=env_file), _say)
     shutil.rmtree(folder)
     return counts
 

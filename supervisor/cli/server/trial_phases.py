@@ -21,7 +21,7 @@ from supervisor.cli import output
 from supervisor.cli.client import Client, Json, run_path
 from supervisor.cli.exits import CliError, Problem
 from supervisor.cli.finding import TERMINAL
-from supervisor.cli.words import safe
+from supervisor.cli.output import safe
 
 T = TypeVar("T")
 POLL_S = 1.0

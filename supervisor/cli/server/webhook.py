@@ -7,17 +7,14 @@ from urllib.parse import quote
 
 import click
 
-from supervisor.cli import output, words
+from supervisor.cli import output
 from supervisor.cli.client import Client, Json, pages
 from supervisor.cli.exits import FAILED, Problem
-from supervisor.cli.options import duration_s, output_option, server_options
-from supervisor.cli.server.health import AS_JSON
-from supervisor.cli.words import json_text, moment, safe
+from supervisor.cli.options import AS_JSON, duration_s, output_option, server_options
+from supervisor.cli.output import json_text, moment, safe
 from supervisor.wording.figures import DASH, plural
 
-TITLES = ("ID", "WHERE", "FORM", "OWNER", "HEARS", "SINCE", "NOTE", "")
 SPARE = ("SINCE", "FORM", "NOTE", "OWNER")  # what a narrow terminal goes without first
-SENT_TITLES = ("NUMBER", "AT", "RUN", "KIND", "STATE", "TRIES", "STATUS", "NEXT TRY", "WHY")
 SENT_SPARE = ("STATUS", "TRIES", "AT")
 STATES = {"delivered": "green", "pending": "yellow", "given_up": "red"}
 FORMS = ("standard", "slack", "discord")
@@ -78,17 +75,15 @@ def add(
 @AS_JSON
 @output_option
 @server_options
-def ls(client: Client, form: str, as_json: bool) -> None:
+def ls(client: Client, form: str) -> None:
     """Show the webhooks: where they lead, what they hear of, and whether it is taken."""
     answer = client.get("/v1/webhooks")
-    if output.emit(answer, answer["webhooks"], "json" if as_json else form, "webhook_id"):
+    if output.emit(answer, answer["webhooks"], form, "webhook_id"):
         return
     if not answer["webhooks"]:
         output.note("There is no webhook yet.")
     else:
-        short = output.terminal_columns() is not None
-        for line in output.columns(TITLES, [_row(one, short) for one in answer["webhooks"]], SPARE):
-            click.echo(line)
+        output.show(output.table(shown(output.terminal_columns() is not None), answer["webhooks"], SPARE))
     output.suggest("spot webhook add URL")
 
 
@@ -119,9 +114,7 @@ def test(ctx: click.Context, /, client: Client, webhook_id: str, as_json: bool) 
 @AS_JSON
 @output_option
 @server_options
-def deliveries(
-    *, client: Client, webhook_id: str, failed: bool, limit: int, form: str, as_json: bool
-) -> None:
+def deliveries(*, client: Client, webhook_id: str, failed: bool, limit: int, form: str) -> None:
     """Show what was sent and what is still to be sent to a webhook, newest first."""
     wish = {"failed": "true"} if failed else {}
     found = [
@@ -129,14 +122,12 @@ def deliveries(
         for page in pages(client, _path(webhook_id, "deliveries"), "deliveries", limit, **wish)
         for one in page["deliveries"]
     ]
-    if output.emit({"deliveries": found}, found, "json" if as_json else form, "delivery_id"):
+    if output.emit({"deliveries": found}, found, form, "delivery_id"):
         return
     if not found:
         output.note("Nothing was given up." if failed else "Nothing was sent to it yet.")
         return
-    short = output.terminal_columns() is not None
-    for line in output.columns(SENT_TITLES, [_sent_row(one, short) for one in found], SENT_SPARE):
-        click.echo(line)
+    output.show(output.table(_sent(output.terminal_columns() is not None), found, SENT_SPARE))
     if any(one["state"] == "given_up" for one in found):
         output.suggest(f"spot webhook replay {safe(webhook_id)} --failed")
 
@@ -161,7 +152,7 @@ def replay(
     if number is not None:
         answer = client.post(_path(webhook_id, "deliveries", str(number), "replay"), {})
     else:
-        body = {} if since is None else {"since": words.rfc3339_ago(since)}
+        body = {} if since is None else {"since": output.rfc3339_ago(since)}
         answer = client.post(_path(webhook_id, "replay"), body)
     if as_json:
         _print(answer)
@@ -248,34 +239,41 @@ def _hears(one: Json) -> str:
     return f"{safe(', '.join(one['kinds'])) or usual}, {whose}"
 
 
-def _row(one: Json, short: bool) -> list[str]:
-    state = "" if one["enabled"] else f"off: {safe(one['disabled_why'])}"
-    if one["enabled"] and one["failing_since"]:
+def shown(short: bool) -> output.Table:
+    """`short`: for a terminal, with times as ages."""
+
+    def state(one: Json) -> str:
+        if not one["enabled"]:
+            return click.style(f"off: {safe(one['disabled_why'])}", fg="red")
+        if not one["failing_since"]:
+            return ""
         since = moment(one["failing_since"], short)
-        state = f"failing for {since.removesuffix(' ago')}" if short else f"failing since {since}"
-    whose = f"{safe(one['owner'])}, all" if one["everything"] else safe(one["owner"])
-    hears = safe(",".join(one["kinds"])) or ("all" if one["form"] == "standard" else "usual")
-    return [
-        safe(one["webhook_id"]),
-        safe(one["url"]),
-        safe(one["form"]),
-        whose,
-        hears,
-        moment(one["created_at"], short),
-        safe(one["note"]),
-        click.style(state, fg="red" if not one["enabled"] else "yellow") if state else "",
-    ]
+        text = f"failing for {since.removesuffix(' ago')}" if short else f"failing since {since}"
+        return click.style(text, fg="yellow")
+
+    return {
+        "ID": lambda one: safe(one["webhook_id"]),
+        "WHERE": lambda one: safe(one["url"]),
+        "FORM": lambda one: safe(one["form"]),
+        "OWNER": lambda one: safe(one["owner"]) + (", all" if one["everything"] else ""),
+        "HEARS": lambda one: (
+            safe(",".join(one["kinds"])) or ("all" if one["form"] == "standard" else "usual")
+        ),
+        "SINCE": lambda one: moment(one["created_at"], short),
+        "NOTE": lambda one: safe(one["note"]),
+        "": state,
+    }
 
 
-def _sent_row(one: Json, short: bool) -> list[str]:
-    return [
-        str(one["delivery_id"]),
-        moment(one["at"], short),
-        safe(one["run_id"] or DASH),
-        safe(one["kind"]),
-        click.style(safe(one["state"]), fg=STATES.get(one["state"], "white")),
-        str(one["tries"]),
-        str(one["status"] or DASH),
-        moment(one["next_try_at"], short),
-        safe(one["detail"]),
-    ]
+def _sent(short: bool) -> output.Table:
+    return {
+        "NUMBER": lambda one: str(one["delivery_id"]),
+        "AT": lambda one: moment(one["at"], short),
+        "RUN": lambda one: safe(one["run_id"] or DASH),
+        "KIND": lambda one: safe(one["kind"]),
+        "STATE": lambda one: click.style(safe(one["state"]), fg=STATES.get(one["state"], "white")),
+        "TRIES": lambda one: str(one["tries"]),
+        "STATUS": lambda one: str(one["status"] or DASH),
+        "NEXT TRY": lambda one: moment(one["next_try_at"], short),
+        "WHY": lambda one: safe(one["detail"]),
+    }

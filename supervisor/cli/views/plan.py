@@ -11,16 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-import click
-
 from supervisor.cli import output
 from supervisor.cli.client import Client, Json
-from supervisor.cli.words import safe
+from supervisor.cli.output import check_sign, coloured, safe
 from supervisor.wording.figures import DASH, age_text, duration, epoch, money, plural, size_text
 
-MARKS = {"ok": ("✔", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red")}
 OLD_DAYS = 30  # a price that was read longer ago is shown with its age
-TITLES = ("#", "ZONE", "SHAPE", "MARKET", "PRICE", "ON-DEMAND", "CHANCE", "PRICE READ", "NOTE")
 
 
 def ask_plan(client: Client, body: Json, code_follows: bool) -> Json:
@@ -36,8 +32,7 @@ def show_plan(plan: Json, form: str) -> None:
     """In the form that was asked for; `-o name` says what would happen, in one word."""
     if output.emit(plan, [plan], form, "would"):
         return
-    for line in plan_lines(plan, datetime.now(UTC)):
-        click.echo(line)
+    output.show(plan_lines(plan, datetime.now(UTC)))
 
 
 def plan_lines(plan: Json, now: datetime) -> list[str]:
@@ -45,7 +40,7 @@ def plan_lines(plan: Json, now: datetime) -> list[str]:
     lines = output.paragraph(f"{safe(plan['sentence'])}{said}")
     if plan["differs"]:
         lines += output.paragraph(f"The spec differs in {', '.join(safe(name) for name in plan['differs'])}.")
-    lines += [f"{_mark('warn')} {safe(text)}" for text in plan["warnings"]]
+    lines += [coloured(f"{check_sign('warn')} {safe(text)}", "warn") for text in plan["warnings"]]
     if plan["zones"]:
         lines += ["", *_places(plan["zones"], now)]
     lines += ["", *_paragraphs(plan["cost"]["lines"]), *_paragraphs([_limits(plan["limits"])])]
@@ -55,29 +50,27 @@ def plan_lines(plan: Json, now: datetime) -> list[str]:
 
 def _places(places: Sequence[Json], now: datetime) -> list[str]:
     """The table, without the columns that have nothing to say."""
-    rows = [_place(number, place, now) for number, place in enumerate(places, 1)]
-    told = [at for at in range(len(TITLES)) if any(row[at] not in ("", DASH) for row in rows)]
-    return output.columns([TITLES[at] for at in told], [[row[at] for at in told] for row in rows])
+    shown: output.Table = {
+        "#": lambda place: str(place["number"]),
+        "ZONE": lambda place: safe(place["zone"]),
+        "SHAPE": lambda place: safe(place["shape"]),
+        "MARKET": lambda place: "spot" if place["spot"] else "on-demand",
+        "PRICE": lambda place: _per_h(place["price_usd_per_h"]),
+        "ON-DEMAND": lambda place: _per_h(place["on_demand_usd_per_h"]),
+        "CHANCE": lambda place: DASH if place["chance"] is None else f"{100 * place['chance']:.0f} %",
+        "PRICE READ": lambda place: _read(place, now),
+        "NOTE": lambda place: _note(place, now),
+    }
+    numbered = [{**place, "number": number} for number, place in enumerate(places, 1)]
+    told = {title for title, cell in shown.items() if any(cell(one) not in ("", DASH) for one in numbered)}
+    return output.table({title: cell for title, cell in shown.items() if title in told}, numbered)
 
 
-def _place(number: int, place: Json, now: datetime) -> list[str]:
-    cooling = place["cooling_until"]
-    note = ""
-    if cooling is not None:
-        left_s = max(0.0, (epoch(cooling) or 0.0) - now.timestamp())
-        note = f"asked again in {age_text(left_s)}: {safe(place['cooling_why'])}"
-    chance = place["chance"]
-    return [
-        str(number),
-        safe(place["zone"]),
-        safe(place["shape"]),
-        "spot" if place["spot"] else "on-demand",
-        _per_h(place["price_usd_per_h"]),
-        _per_h(place["on_demand_usd_per_h"]),
-        DASH if chance is None else f"{100 * chance:.0f} %",
-        _read(place, now),
-        note,
-    ]
+def _note(place: Json, now: datetime) -> str:
+    if place["cooling_until"] is None:
+        return ""
+    left_s = max(0.0, (epoch(place["cooling_until"]) or 0.0) - now.timestamp())
+    return f"asked again in {age_text(left_s)}: {safe(place['cooling_why'])}"
 
 
 def _per_h(price: float | None) -> str:
@@ -119,13 +112,13 @@ def _checks(checks: Iterable[Json]) -> list[str]:
     lines = []
     if well:
         first, *rest = output.paragraph(
-            f"{_sign('ok')} {plural(len(well), 'check')} well: {', '.join(well)}", "  "
+            f"{check_sign('ok')} {plural(len(well), 'check')} well: {', '.join(well)}", "  "
         )
-        lines += [_mark("ok") + first[1:], *rest]
+        lines += [coloured(first, "ok"), *rest]
     for check in sorted((one for one in found if one["result"] != "ok"), key=_worst_first):
-        told = f"{_sign(check['result'])} {safe(check['name'])}: {safe(check['fact'])}"
+        told = f"{check_sign(check['result'])} {safe(check['name'])}: {safe(check['fact'])}"
         first, *rest = output.paragraph(told, "  ")
-        lines += [_mark(check["result"]) + first[1:], *rest]
+        lines += [coloured(first, check["result"]), *rest]
         if check.get("cause"):
             lines += output.paragraph(f"    cause: {safe(check['cause'])}", " " * 11)
         if check.get("fix"):  # never broken: it is there to be pasted
@@ -158,11 +151,3 @@ def _launch(plan: Json) -> list[str]:
 
 def _paragraphs(texts: Iterable[str]) -> list[str]:
     return [line for text in texts for line in output.paragraph(safe(text), "  ")]
-
-
-def _sign(result: str) -> str:
-    return MARKS.get(result, ("?", "white"))[0]
-
-
-def _mark(result: str) -> str:
-    return click.style(_sign(result), fg=MARKS.get(result, ("?", "white"))[1])

@@ -15,10 +15,9 @@ import click
 
 from supervisor.cli.client import Json
 from supervisor.cli.finding import TERMINAL
-from supervisor.cli.output import columns, paragraph, status_mark, terminal_columns
-from supervisor.cli.words import bar, clock, safe
-from supervisor.domain.machines.figures import mean, share_pct
-from supervisor.wording.figures import DASH, count, duration, epoch, gib_text, money, percent, plural
+from supervisor.cli.output import bar, clock, columns, paragraph, safe, status_mark, terminal_columns
+from supervisor.domain.figures import mean, share_pct
+from supervisor.wording.figures import DASH, count, duration, epoch, gib_text, money, percent, plural, spent
 
 MIB = 2**20
 # NVML's clock event reasons that cost speed: hardware slowdown, software and hardware thermal, power brake.
@@ -100,14 +99,7 @@ SPARE = ("BEAT", "ATT", "AGE")  # columns of runs that a narrow terminal goes wi
 ATTEMPT_TITLES = ("#", "WHERE", "HOW LONG", "ENDED BY", "STEPS KEPT", "LOST", "COST", "EVIDENCE")
 ROOMY = 100  # columns
 KIND_ROOM = 19  # characters: the longest kind of ours
-# phase_s of an attempt -> its name in the line of shares
-PHASES = (
-    ("waiting", "waiting"),
-    ("boot", "boot"),
-    ("restore", "restore"),
-    ("training", "training"),
-    ("lost", "lost"),
-)
+PHASES = ("waiting", "boot", "restore", "training", "lost")  # of phase_s of an attempt, in the line of shares
 
 
 def run_row(run: Json, cells: int = 10, now: float | None = None) -> list[str]:
@@ -126,7 +118,7 @@ def run_row(run: Json, cells: int = 10, now: float | None = None) -> list[str]:
         duration(beat.get("age_s")),
         str(run.get("attempt") or DASH),
         where(run.get("placement")),
-        spent(run.get("cost") or {}),
+        spent(run.get("cost")),
         safe(why(run)),
         click.style(safe(action), fg="magenta") if run.get("needs_person") else safe(action),
     ]
@@ -142,14 +134,6 @@ def _age(run: Json, now: float) -> str:
     """Since it was submitted."""
     created = epoch(run.get("created_at"))
     return DASH if created is None else duration(max(0.0, now - created))
-
-
-def spent(cost: Json) -> str:
-    """Where a price is unknown, what is known of it as a lower bound; and nothing known is not $0."""
-    usd = cost.get("usd")
-    if cost.get("known", True) or usd is None:
-        return money(usd)
-    return f"≥ {money(usd)}" if usd else DASH
 
 
 def where(placement: Json | None) -> str:
@@ -257,11 +241,11 @@ def placing_lines(placing: Json | None) -> list[str]:
 
 def shares_line(attempts: Sequence[Json]) -> str:
     """`waiting 3 % ▏boot 6 % ▏… effective 88 %`: where the time of all attempts went, at most 80 columns."""
-    sums = {key: sum((a.get("phase_s") or {}).get(key) or 0.0 for a in attempts) for key, _ in PHASES}
+    sums = {key: sum((a.get("phase_s") or {}).get(key) or 0.0 for a in attempts) for key in PHASES}
     whole = sum(sums.values())
     if whole <= 0:
         return ""
-    shares = [f"{name} {100 * sums[key] / whole:.0f} %" for key, name in PHASES]
+    shares = [f"{key} {100 * sums[key] / whole:.0f} %" for key in PHASES]
     return " ▏".join(shares) + f"  effective {100 * sums['training'] / whole:.0f} %"
 
 

@@ -1,23 +1,25 @@
-"""What `spot show` tells below the attempts: the machines they had, the last beat, where the files lie; and the spec.
+"""What `spot show` tells of one run beside its sentence. Pure: JSON to lines.
 
-The older runner's summary told the same three: manifest, heartbeat, instance history.
+Below the attempts: the machines they had, the last beat, where the files lie (the older runner's summary told the same
+three: manifest, heartbeat, instance history); and the spec.
 
-`spot show RUN --evidence`: why an attempt ended, on what that rests, and its last words. Pure: JSON to lines.
+`--evidence`: why an attempt ended, on what that rests, and its last words. What an agent wrote is believed in nothing
+(wording/attempt.py), and is made harmless for a terminal here.
 
-What an agent wrote is believed in nothing (wording/evidence_words.py), and is made harmless for a terminal here.
+`--facts`: what a paper needs, in one block; then the attempts; then where attempts differ.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from supervisor.cli.client import Json
-from supervisor.cli.words import clock, safe
-from supervisor.domain.access.plaintext import HIDDEN
-from supervisor.wording import evidence_words
-from supervisor.wording.evidence_words import (
+from supervisor.cli.output import Table, clock, safe, table
+from supervisor.domain.texts import HIDDEN
+from supervisor.wording import attempt as evidence_words
+from supervisor.wording.attempt import (
     beat_words,
     disk_words,
     exit_words,
@@ -27,7 +29,7 @@ from supervisor.wording.evidence_words import (
     mapping,
     memory_words,
 )
-from supervisor.wording.figures import DASH, count, duration, plural
+from supervisor.wording.figures import DASH, count, duration, fact_text, plural
 
 BRIEF_LINES, BRIEF_STACK = 5, 12
 STACK_LINES = 200
@@ -128,14 +130,16 @@ def _machine(attempt: Json) -> str:
 
 
 def account_lines(run: Json) -> list[str]:
-    """Whose machines these are, by name and number, and how to see the same ones: gcloud and the Cloud Console show
-    those of whatever project they were last told."""
+    """Whose machines these are, by name and number, and how to see the same ones: a cloud's own tools show
+    those of whatever account they were last told."""
     account = run.get("account") or {}
     if not account.get("console_url"):
         return []
     name, number = safe(account["name"]), account.get("number")
-    whose = f"project {name}" + (f" (number {safe(number)})" if number else "")
-    return [f"in {whose}: {safe(account['console_url'])} · gcloud: --project={name}"]
+    noun = f"{safe(account['noun'])} " if account.get("noun") else ""
+    whose = f"{noun}{name}" + (f" (number {safe(number)})" if number else "")
+    tool = f" · {safe(account['tool'])}" if account.get("tool") else ""
+    return [f"in {whose}: {safe(account['console_url'])}{tool}"]
 
 
 def beat_lines(run: Json) -> list[str]:
@@ -168,3 +172,100 @@ def spec_text(spec: Json) -> str:
     return (
         text(False) if HIDDEN.search(text(True)) else text(True)
     )  # YAML's own escapes: it can be submitted again
+
+
+NONE = "none"
+HASH_CHARS = 12
+# Label -> fact, in the order of a methods section.
+BLOCK = (
+    ("command", "command"), ("code", "code"), ("image", "image_digest"), ("python", "python"),
+    ("", "python_executable"), ("conda", "conda_env"), ("venv", "virtual_env"), ("torch", "torch"), ("CUDA", "cuda"),
+    ("cuDNN", "cudnn"), ("driver", "driver"), ("GPUs", "gpus"), ("packages", "packages"), ("seeds", "seeds"),
+    ("tracker", "tracker_url"), ("CPU", "cpu"), ("cores", "cores"), ("memory", "memory_bytes"), ("kernel", "kernel"),
+)  # fmt: skip
+
+
+def facts_lines(answer: Json) -> list[str]:
+    """Of the answer of GET /v1/runs/{id}/facts."""
+    attempts: Sequence[Json] = answer["attempts"]
+    known = [one for one in attempts if one.get("facts") is not None]
+    lines = (
+        _block(known[-1])
+        if known
+        else ["No facts are known yet: an attempt notes them when its command starts."]
+    )
+    if attempts:
+        lines += ["", *table(FACTS, attempts)]
+    if len(known) > 1:
+        differing = [line for row in answer["differs"] for line in _difference(row)]
+        lines += ["", "Attempts that differ"] + (differing or ["none: all attempts ran on the same facts"])
+    return lines
+
+
+def _block(attempt: Json) -> list[str]:
+    facts = attempt["facts"]
+    absent = facts.get("absent")
+    reasons: Mapping[str, Any] = absent if isinstance(absent, Mapping) else {}
+    lines = [f"Facts of attempt {attempt['attempt']}"]
+    for label, name in BLOCK:
+        if name in facts:
+            lines.append(f"  {label:<9} {safe(_fact_text(facts, name))}")
+        elif name in reasons and label:
+            lines.append(f"  {label:<9} not known: {safe(reasons[name])}")
+    return lines
+
+
+def _fact_text(facts: Json, name: str) -> str:
+    value = facts[name]
+    if name == "packages":
+        number = count(len(value)) if isinstance(value, list) else DASH
+        cut = f"; {facts['packages_note']}" if facts.get("packages_note") else ""
+        return f"{number}, sha256 {facts.get('packages_sha256', DASH)}{cut}"
+    if name == "seeds" and isinstance(value, Mapping):
+        return ", ".join(f"{key}={one}" for key, one in value.items()) or NONE
+    if name == "memory_bytes" and isinstance(value, int | float):
+        return f"{value / 2**30:.1f} GiB"
+    if name == "command" and isinstance(value, list):
+        return " ".join(map(str, value))
+    return _text(value)
+
+
+def _text(value: object) -> str:
+    return fact_text(value) or NONE
+
+
+def _fact(name: str) -> Callable[[Json], str]:
+    def cell(attempt: Json) -> str:
+        facts = attempt.get("facts") or {}
+        if name not in facts:
+            return DASH
+        text = _text(facts[name])
+        return safe(text[:HASH_CHARS] if name in ("code", "packages_sha256") else text)
+
+    return cell
+
+
+FACTS: Table = {
+    "#": lambda attempt: str(attempt["attempt"]),
+    "ENDED BY": lambda attempt: safe(attempt.get("cause") or DASH),
+    "CODE": _fact("code"),
+    "PYTHON": _fact("python"),
+    "TORCH": _fact("torch"),
+    "DRIVER": _fact("driver"),
+    "GPUS": _fact("gpus"),
+    "PACKAGES": _fact("packages_sha256"),
+}
+
+
+def _difference(row: Json) -> list[str]:
+    head = f"attempt {row['attempt']} (against {row['against']})  {safe(row['fact'])}"
+    packages = row.get("packages")
+    if packages is None:
+        return [f"{head}: {safe(row['was'] or NONE)} → {safe(row['is'] or NONE)}"]
+    lines = [f"{head}:"]
+    lines += [f"    {safe(one['was'])} → {safe(one['is'])}" for one in packages["changed"]]
+    lines += [f"    + {safe(line)}" for line in packages["added"]]
+    lines += [f"    - {safe(line)}" for line in packages["removed"]]
+    if packages["left_out"]:
+        lines.append(f"    and {plural(packages['left_out'], 'more package')}")
+    return lines

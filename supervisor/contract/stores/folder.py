@@ -1,4 +1,4 @@
-"""Objects in a folder: the one implementation, used by the agent and (through objectstores/filesystem.py) the server.
+"""Objects in a folder: the one implementation, used by the agent and by the server.
 
 An object is a plain file at root/<key>, so that people read checkpoints and results with ordinary tools. Its
 generation is the file's time of change in nanoseconds, set before the file gets its name: strictly above every
@@ -18,26 +18,38 @@ import stat as stat_module
 import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Callable, ContextManager, Iterator, List, Mapping, Optional, Tuple, Union
+from typing import Callable, ContextManager, Iterator, List, Mapping, Optional, Tuple, Type, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from supervisor.contract.stores import durable
-from supervisor.contract.stores.errors import (
+from supervisor.contract.stores.durable import (
+    LOCKS,
+    MARKER,
+    META,
+    RESERVED,
+    TMP,
+    Sidecars,
+    check_free,
+    key_hash,
+    keys_under,
+)
+from supervisor.contract.stores.promise import (
     ABSENT,
     MAX_PAGE,
+    Generation,
+    Metadata,
     ObjectInfo,
     ObjectMissing,
     Page,
     PreconditionFailed,
     StoreFull,
     StoreUnavailable,
+    StrPath,
     check_key,
     check_metadata,
     check_page_size,
     check_prefix,
 )
-from supervisor.contract.stores.sidecars import Sidecars, key_hash
-from supervisor.contract.stores.walking import LOCKS, MARKER, META, RESERVED, TMP, check_free, keys_under
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -75,11 +87,11 @@ _ORPHAN_S = 3600.0  # a temporary file this old has lost its writer
 _CHUNK_BYTES = 1 << 18
 _TRIES = 100  # of a reader that meets a new generation at each look
 
-StrPath = Union[str, "os.PathLike[str]"]
+Folder = TypeVar("Folder", bound="FolderStore")
 
 
 class FolderStore:
-    """See ports/objectstore.ObjectStore for each method's promise; errors are those of contract/stores/errors.py."""
+    """See ports/objectstore.ObjectStore for each method's promise; errors are those of contract/stores/promise.py."""
 
     lock_wait_s = 10.0  # a writer that was frozen while it held a lock must not freeze the others for ever
 
@@ -93,7 +105,7 @@ class FolderStore:
         self._next_sweep = 0.0
 
     @classmethod
-    def create(cls, root: StrPath) -> FolderStore:
+    def create(cls: Type[Folder], root: StrPath) -> Folder:
         """The store at `root`, made if it is not one yet. StoreUnavailable when the folder holds other things."""
         store = cls(root)
         with store._answering("create", ""):
@@ -108,7 +120,7 @@ class FolderStore:
         return store
 
     @classmethod
-    def at(cls, url: str) -> FolderStore:
+    def at(cls: Type[Folder], url: str) -> Folder:
         """The store that a `file:///...` URL names. ValueError for any other URL."""
         parts = urlsplit(url)
         local = parts.scheme == "file" and parts.netloc in {"", "localhost"} and parts.path.startswith("/")
@@ -119,16 +131,12 @@ class FolderStore:
     # --- writing --------------------------------------------------------------------------------------------------
 
     def put(
-        self,
-        key: str,
-        data: bytes,
-        if_generation: Optional[str] = None,
-        metadata: Optional[Mapping[str, str]] = None,
+        self, key: str, data: bytes, if_generation: Generation = None, metadata: Metadata = None
     ) -> ObjectInfo:
         check_metadata(metadata or {})
         return self._write(key, lambda target: durable.write_all(target, data), if_generation, metadata or {})
 
-    def put_file(self, key: str, path: StrPath, if_generation: Optional[str] = None) -> ObjectInfo:
+    def put_file(self, key: str, path: StrPath, if_generation: Generation = None) -> ObjectInfo:
         """OSError when the file at `path` cannot be opened: that is the caller's file, not the store's."""
         with open(path, "rb", buffering=0) as source:
             return self._write(
@@ -163,7 +171,7 @@ class FolderStore:
             self._settle(key, path)
         return _info(key, written, metadata)
 
-    def delete(self, key: str, if_generation: Optional[str] = None) -> bool:
+    def delete(self, key: str, if_generation: Generation = None) -> bool:
         path = self._path(key)
         with self._answering("delete", key):
             with self._locked(key) as lock:
@@ -225,7 +233,7 @@ class FolderStore:
         if "/" in prefix:
             check_free(prefix)
         objects: List[ObjectInfo] = []
-        told = False
+        any_page = False
         with self._answering("list", prefix):
             for key in keys_under(self.root, prefix):
                 try:
@@ -236,8 +244,8 @@ class FolderStore:
                     objects.append(info)
                 if len(objects) == page_size:
                     yield Page(tuple(objects), self._clock_s())
-                    told, objects = True, []
-            if objects or not told:
+                    any_page, objects = True, []
+            if objects or not any_page:
                 yield Page(tuple(objects), self._clock_s())
             else:
                 self._clock_s()  # proof that the disk is still there: an unmounted one ends a walk early

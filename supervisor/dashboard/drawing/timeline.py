@@ -24,15 +24,8 @@ HAIR = 0.25  # percent
 LETTER = 1.8  # percent of a bar that a letter takes at most where names are shown (static/run.css)
 SHORTEST_S = 1.0  # of an axis
 EFFECTIVE = "training"
-PHASES = {  # in the order of the legend
-    "waiting": "waiting",
-    "provisioning": "provisioning",
-    "boot": "boot",
-    "pull": "pull",
-    "restore": "restore",
-    "training": "training",
-    "lost": "lost work",
-}
+_PLAIN = ("waiting", "provisioning", "boot", "pull", "restore", "training")
+PHASES = {**{name: name for name in _PLAIN}, "lost": "lost work"}  # in the order of the legend
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from supervisor.dashboard import rendering
-from supervisor.dashboard.forms import first, read_form
 from supervisor.dashboard.public_api import Api, Json, Refused
-from supervisor.dashboard.words import Look, moment_text
-from supervisor.domain.announcements import KINDS
+from supervisor.dashboard.rendering import first, read_form
+from supervisor.dashboard.words import moment_text
+from supervisor.domain.events import KINDS
+from supervisor.wording.figures import Look
 
 # In which a run may wait for a person; one that trains does not.
 WAITING = ("awaiting_teardown", "waiting", "finishing", "recovering", "launching", "pending")

@@ -1,23 +1,186 @@
-"""The API for people: every operation, and one in detail, made from the document that the daemon serves."""
+"""The API for people: operations by subject, and one in detail, made from the document that the daemon serves.
+
+The document names each shape once and refers to it. A reader of one operation gets the shapes that it uses as tables,
+in the order in which they are met.
+"""
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import Response
 
 from supervisor.dashboard import rendering
 from supervisor.dashboard.public_api import Api, Refused
-from supervisor.dashboard.shaping import api_reference
 
-TEXTS: dict[str, Any] = {"prose": api_reference.prose, "paragraphs": api_reference.paragraphs}
+Json = Mapping[str, Any]
+SHAPES = "#/components/schemas/"
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One method of one address. `description`: paragraphs, the first says what it does. `scope`: what a token needs
+    for it; "" = no token is needed."""
+
+    name: str
+    method: str
+    path: str
+    tag: str
+    description: tuple[str, ...]
+    scope: str
+    raw: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    name: str
+    type_text: str
+    required: bool
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    name: str
+    description: str
+    fields: tuple[Field, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A request body (`status` is "") or an answer. `example`: JSON or text to look at; "" = there is none."""
+
+    status: str
+    description: str
+    media_type: str
+    type_text: str
+    example: str
+
+
+def operations_of(document: Json) -> list[Operation]:
+    """All of them, in the order of the document."""
+    return [
+        Operation(
+            raw["operationId"],
+            method.upper(),
+            path,
+            raw["tags"][0],
+            paragraphs(raw["description"]),
+            _scope(raw),
+            raw,
+        )
+        for path, methods in document["paths"].items()
+        for method, raw in methods.items()
+    ]
+
+
+def paragraphs(text: str) -> tuple[str, ...]:
+    return tuple(text.split("\n\n"))
+
+
+def prose(text: str) -> Markup:
+    """What the document writes in Markdown, which is no more than `code` and **bold**."""
+    coded = re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text)))
+    return Markup(re.sub(r"\*\*([^*]+)\*\*", r"<strong>\1</strong>", coded))  # noqa: S704 - escaped above
+
+
+def _scope(raw: Json) -> str:
+    return ", ".join(scope for way in raw.get("security", ()) for scopes in way.values() for scope in scopes)
+
+
+def parameters(operation: Operation) -> tuple[Field, ...]:
+    return tuple(
+        Field(
+            f"{one['name']} ({one['in']})",
+            type_text(one["schema"]),
+            bool(one.get("required")),
+            one.get("description", ""),
+        )
+        for one in operation.raw.get("parameters", ())
+    )
+
+
+def messages(operation: Operation) -> list[Message]:
+    """The request body, where there is one, and each answer."""
+    body = operation.raw.get("requestBody")
+    found = [] if body is None else list(_contents("", "", body))
+    for status, answer in operation.raw["responses"].items():
+        contents = list(_contents(status, answer["description"], answer))
+        found += contents or [Message(status, answer["description"], "", "", "")]
+    return found
+
+
+def _contents(status: str, description: str, part: Json) -> Iterator[Message]:
+    for media_type, content in part.get("content", {}).items():
+        example = content.get("example", "")
+        text = example if isinstance(example, str) else json.dumps(example, indent=2, ensure_ascii=False)
+        yield Message(status, description, media_type, type_text(content["schema"]), text)
+
+
+def shapes(operation: Operation, document: Json) -> list[Shape]:
+    """What the body and the answers are made of, each shape once; a refusal's shape is the same everywhere and last."""
+    known: Json = document["components"]["schemas"]
+    waiting, names = [operation.raw], dict[str, None]()
+    while waiting:
+        for name in _references(waiting.pop(0)):
+            if name not in names:
+                names[name] = None
+                waiting.append(known[name])
+    ordered = sorted(names, key=lambda name: name.startswith("Problem"))
+    return [_shape(name, known[name]) for name in ordered]
+
+
+def _references(part: object) -> Iterator[str]:
+    if isinstance(part, Mapping):
+        for key, value in part.items():
+            if key == "$ref":
+                yield str(value).removeprefix(SHAPES)
+            elif key not in ("example", "examples"):
+                yield from _references(value)
+    elif isinstance(part, list):
+        for value in part:
+            yield from _references(value)
+
+
+def _shape(name: str, schema: Json) -> Shape:
+    required = schema.get("required", ())
+    fields = tuple(
+        Field(field, type_text(part), field in required, part.get("description", ""))
+        for field, part in schema.get("properties", {}).items()
+    )
+    return Shape(name, schema.get("description", ""), fields)
+
+
+def type_text(schema: Json) -> str:
+    """A type in a few words: `string or null`, `list of Offer`, `one of a, b`."""
+    if "$ref" in schema:
+        return str(schema["$ref"]).removeprefix(SHAPES)
+    if "enum" in schema:
+        return "one of " + ", ".join(json.dumps(word) for word in schema["enum"])
+    choices = schema.get("anyOf") or schema.get("oneOf") or schema.get("allOf")
+    if choices:
+        return " or ".join(dict.fromkeys(type_text(choice) for choice in choices))
+    kind = schema.get("type", "any value")
+    if kind == "array":
+        return f"list of {type_text(schema.get('items', {}))}"
+    if kind == "object" and isinstance(schema.get("additionalProperties"), Mapping):
+        return f"object of {type_text(schema['additionalProperties'])}"
+    return f"{kind} ({schema['format']})" if "format" in schema else str(kind)
+
+
+TEXTS: dict[str, Any] = {"prose": prose, "paragraphs": paragraphs}
 
 
 async def show(request: Request, api: Api) -> Response:
     """Raises SignInNeeded, Refused."""
     document = await api.get("/openapi.json")
-    operations = api_reference.operations(document)
+    operations = operations_of(document)
     tags = [(tag, [one for one in operations if one.tag == tag["name"]]) for tag in document["tags"]]
     return await rendering.page(request, "docs.html", info=document["info"], tags=tags, **TEXTS)
 
@@ -30,15 +193,15 @@ async def download(request: Request, api: Api) -> Response:
 async def show_operation(request: Request, api: Api) -> Response:
     """Raises SignInNeeded, Refused."""
     document, name = await api.get("/openapi.json"), request.path_params["operation"]
-    operation = next((one for one in api_reference.operations(document) if one.name == name), None)
+    operation = next((one for one in operations_of(document) if one.name == name), None)
     if operation is None:
         raise Refused(404, {"code": "NOT_FOUND", "detail": "The API has no operation of this name."})
     return await rendering.page(
         request,
         "docs_operation.html",
         operation=operation,
-        parameters=api_reference.parameters(operation),
-        messages=api_reference.messages(operation),
-        shapes=api_reference.shapes(operation, document),
+        parameters=parameters(operation),
+        messages=messages(operation),
+        shapes=shapes(operation, document),
         **TEXTS,
     )

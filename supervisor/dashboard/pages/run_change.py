@@ -1,22 +1,102 @@
-"""Changing one run: a page that says what will happen, a form that asks the API for it, and back to the run.
+"""Changing one run or many: a page that says what will happen, a form that asks the API for it, and what became of it.
 
-What the API refuses is said on the same page, with what was typed still in it. A form carries what its page has shown:
-the machine and the results that are approved, the version that is changed.
+What the API refuses of one run is said on the same page, with what was typed still in it. A form carries what its page
+has shown: the machine and the results that are approved, the version that is changed. Limits and zones that are left as
+they were are not in the patch; an emptied field asks for the default. What cannot be read is sent as it was typed, for
+the API to refuse by name.
+
+Of many runs the API is told the number that the person has seen; where others match by then, nothing is done and the
+question is asked again. It does a thousand runs in one request; what is left after some seconds is gone on with by a
+button.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+import re
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
 from supervisor.dashboard import rendering
-from supervisor.dashboard.forms import first, read_form
+from supervisor.dashboard.pages.runs import FILTERS, Pairs, Wanted
 from supervisor.dashboard.public_api import Api, Json, Refused
-from supervisor.dashboard.shaping.run_limits import LIMITS, patch_of, shown_limits
+from supervisor.dashboard.rendering import first, read_form
+
+ZONES = "zones"
+
+
+class Limit(NamedTuple):
+    name: str  # in the spec's `limits`
+    text: str
+    hint: str
+    kind: str = "float"
+
+
+LIMITS = (
+    Limit("budget_usd", "Budget, $", "all attempts since it was last started or resumed; empty: no budget"),
+    Limit(
+        "max_runtime_s", "Training time at most, s", "since it was last started or resumed; empty: no limit"
+    ),
+    Limit("deadline", "Deadline", "such as 2030-01-31T08:00:00Z; empty: none", "text"),
+    Limit(
+        "max_attempts",
+        "Attempts at most",
+        "failures; preemptions do not count; empty: as the settings say",
+        "int",
+    ),
+    Limit(
+        "wait_for_capacity_s",
+        "Wait for capacity at most, s",
+        "then the run fails; empty: as the settings say",
+    ),
+)
+
+
+def shown_limits(spec: Mapping[str, Any]) -> dict[str, str]:
+    """What stands in each field; "" = the default counts."""
+    limits = spec.get("limits", {})
+    shown = {one.name: _text(limits.get(one.name)) for one in LIMITS}
+    return {**shown, ZONES: ", ".join(spec.get(ZONES, []))}
+
+
+def patch_of(spec: Mapping[str, Any], form: Mapping[str, list[str]]) -> dict[str, Any]:
+    """A merge patch (RFC 7396); empty = nothing was changed."""
+    shown, patch = shown_limits(spec), dict[str, Any]()
+    changed = {
+        one.name: _value(one.kind, first(form, one.name))
+        for one in LIMITS
+        if one.name in form and first(form, one.name) != shown[one.name]
+    }
+    if changed:
+        patch["limits"] = changed
+    if ZONES in form:
+        zones = [zone for zone in first(form, ZONES).replace(",", " ").split() if zone]
+        if zones != list(spec.get(ZONES, [])):
+            patch[ZONES] = zones
+    return patch
+
+
+def _text(value: object) -> str:
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return "" if value is None else str(value)
+
+
+def _value(kind: str, text: str) -> object:
+    if not text:
+        return None
+    try:
+        number = float(text) if kind == "float" else int(text) if kind == "int" else text
+    except ValueError:
+        return text
+    endless = isinstance(number, float) and number - number != 0  # what JSON cannot hold
+    return text if endless else number
+
 
 Form = Mapping[str, list[str]]
 NOTHING: Form = {}
@@ -50,12 +130,12 @@ async def _question(
     path = f"/v1/runs/{request.path_params['run_id']}"
     answer = await api.call("GET", path)
     spec: Json = (await api.get(f"{path}/spec"))["spec"] if deed == "change" else {}
-    return await rendering.page(
+    return await rendering.tab(
         request,
         "run_change.html",
+        answer.json(),
+        "",
         200 if refusal is None else refusal.status,
-        run=answer.json(),
-        tab="",
         deed=deed,
         version=answer.headers.get("etag", ""),
         refusal=None if refusal is None else refusal.problem,
@@ -111,3 +191,114 @@ DEEDS: Mapping[str, Callable[[Api, str, Form], Awaitable[str]]] = {
     "change": _change,
     "purge": _purge,
 }
+
+
+WITHIN_S = 10.0  # no further request to the API is begun after this
+NAMED = 12  # runs that are named; the others are counted
+REFUSED_NAMED = 100
+MANY_DEEDS: Mapping[str, Mapping[str, str]] = {
+    "stop": {
+        "verb": "Stop",
+        "meaning": "Each saves a last checkpoint, as far as its grace allows, and gives its machine back; from then on "
+        "it costs nothing. It can be resumed from that checkpoint. Runs that are over, being stopped or waiting for an "
+        "approval stay as they are.",
+    },
+    "resume": {
+        "verb": "Resume",
+        "meaning": "Each goes on from its newest checkpoint with the spec that it has, as soon as there is a machine "
+        "for it, and costs money again. Live and completed runs stay as they are.",
+    },
+}
+
+
+async def ask_many(request: Request, api: Api) -> Response:
+    """The question; nothing is done yet."""
+    deed, given = _many_deed(request), request.query_params.multi_items()
+    back = _back(request.query_params.get("back", ""))
+    return await _many_question(request, api, deed, _filter(given), back)
+
+
+async def do_many(request: Request, api: Api) -> Response:
+    """The form of the question was sent; or that of a result, to go on with what it left."""
+    deed, form = _many_deed(request), await read_form(request)
+    pairs = _filter([(name, value) for name, values in form.items() for value in values])
+    back, seen, cursor = _back(first(form, "back")), first(form, "expect"), first(form, "cursor")
+    expect = int(seen) if re.fullmatch("[0-9]{1,9}", seen) else None
+    if not pairs or (expect is None and not cursor):
+        return await _many_question(request, api, deed, pairs, back)
+    try:
+        done = await _done(api, deed, pairs, expect, cursor)
+    except Refused as refusal:
+        if refusal.code != "COUNT_DIFFERS":
+            raise
+        return await _many_question(request, api, deed, pairs, back, differs=str(refusal))
+    return await rendering.page(
+        request, "many_done.html", done=done, pairs=pairs, back=back, **_words(deed), **_named(done)
+    )
+
+
+async def _many_question(
+    request: Request, api: Api, deed: str, pairs: Pairs, back: str, *, differs: str = ""
+) -> Response:
+    """Where nothing was selected it says so: without a filter the API would have to be told that all are meant."""
+    told: Json | None = None
+    if pairs:
+        told = await _page(api, deed, pairs, {"dry_run": True})
+    return await rendering.page(
+        request,
+        "many.html",
+        409 if differs else 200,
+        told=told,
+        pairs=pairs,
+        back=back,
+        differs=differs,
+        everything=pairs == (("all", "true"),),
+        **_words(deed),
+        **_named(told or {"runs": [], "changed": 0, "refused": []}),
+    )
+
+
+async def _done(api: Api, deed: str, pairs: Pairs, expect: int | None, cursor: str) -> Json:
+    """The answers of all requests as one; `next_cursor`: of what is left, None = nothing. Raises Refused."""
+    until = time.monotonic() + WITHIN_S
+    body: Json = {} if cursor or expect is None else {"expect": expect}
+    done = await _page(api, deed, [*pairs, ("cursor", cursor)] if cursor else pairs, body)
+    while done["next_cursor"] is not None and time.monotonic() < until:
+        more = await _page(api, deed, [*pairs, ("cursor", done["next_cursor"])], {})
+        for name in ("changed", "unchanged", "refused", "runs"):
+            done[name] += more[name]
+        done["next_cursor"] = more["next_cursor"]
+    return done
+
+
+async def _page(api: Api, deed: str, query: Sequence[tuple[str, str]], body: Json) -> Json:
+    answer: Json = (await api.call("POST", f"/v1/runs/{deed}", query, body)).json()
+    return answer
+
+
+def _many_deed(request: Request) -> str:
+    deed = str(request.path_params["deed"])
+    if deed not in MANY_DEEDS:
+        raise HTTPException(404)
+    return deed
+
+
+def _filter(given: Sequence[tuple[str, str]]) -> Pairs:
+    return tuple((name, value) for name, value in given if name in (*FILTERS, "all") and value)
+
+
+def _back(address: str) -> str:
+    return address if rendering.is_ours(address) else Wanted().address()
+
+
+def _words(deed: str) -> dict[str, Any]:
+    return {"deed": deed, **MANY_DEEDS[deed]}
+
+
+def _named(told: Json) -> dict[str, Any]:
+    return {
+        "named": told["runs"][:NAMED],
+        "unnamed": max(0, told["changed"] - NAMED),
+        "refused": told["refused"][:REFUSED_NAMED],
+        "refused_more": max(0, len(told["refused"]) - REFUSED_NAMED),
+    }

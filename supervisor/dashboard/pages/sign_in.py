@@ -6,9 +6,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from supervisor.dashboard import rendering, session
-from supervisor.dashboard.forms import first, read_form
 from supervisor.dashboard.public_api import Api, Refused, SignInNeeded
-from supervisor.domain.access.callers import is_token
+from supervisor.dashboard.rendering import first, read_form
+from supervisor.domain.callers import is_token
 
 YEAR_S = 365 * 86_400
 OVER = "The token that this browser kept is not valid any more: it has expired or was revoked."

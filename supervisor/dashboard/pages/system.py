@@ -10,16 +10,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from supervisor.dashboard import rendering
-from supervisor.dashboard.assets import assets
 from supervisor.dashboard.public_api import Api, Json, Query, Refused
-from supervisor.dashboard.words import Look
+from supervisor.dashboard.rendering import assets
+from supervisor.wording.figures import CHECK_LOOKS
 
-LOOKS = {
-    "ok": Look("✔", "good", "ok"),
-    "warn": Look("!", "wait", "look at it"),
-    "fail": Look("✗", "bad", "broken"),
-}
-GROUPS = {"local": "This computer", "google": "Google Cloud", "alerts": "Alerts", "orphans": "Stray machines"}
+GROUPS = {"local": "This computer", "alerts": "Alerts", "orphans": "Stray machines"}
 
 
 async def show(request: Request, api: Api) -> Response:
@@ -49,8 +44,8 @@ async def _page(request: Request, api: Api, examined: bool, query: Query) -> Res
         admin=admin,
         report=report,
         troubles=[check for check in checks if check["result"] != "ok"],
-        groups=_grouped(checks),
-        looks=LOOKS,
+        groups=_grouped(checks, {} if report is None else report.get("groups", {})),
+        looks=CHECK_LOOKS,
         missing=assets().missing,
     )
 
@@ -66,9 +61,9 @@ async def _readiness(api: Api) -> Json:
     return answer
 
 
-def _grouped(checks: list[Json]) -> list[tuple[str, list[Json]]]:
-    """In the order of the report; a group that we do not know is shown by its own name."""
+def _grouped(checks: list[Json], titles: Json) -> list[tuple[str, list[Json]]]:
+    """In the order of the report. `titles`: of the groups of providers; a group without one is shown by its name."""
     found: dict[str, list[Json]] = {}
     for check in checks:
         found.setdefault(check["group"], []).append(check)
-    return [(GROUPS.get(name, name), checks) for name, checks in found.items()]
+    return [(GROUPS.get(name) or titles.get(name, name), checks) for name, checks in found.items()]

@@ -10,7 +10,7 @@
   const DOWN_MS = 5000;
   const RENEW_MS = 20000;
   const POLL_MS = 12000; // no poll so soon after the last look
-  const ROWS_MOST = 100; // as dashboard/live/stream.py
+  const ROWS_MOST = 100; // as dashboard/live.py
   const WRONG = { 0: "The server cannot be reached.", 404: "What this page shows is gone." };
   if (!window.htmx) return;
   const { morph, sources } = window.spot;

@@ -10,20 +10,18 @@ import hashlib
 from dataclasses import dataclass, replace
 
 from supervisor.contract.heartbeat import Exit
-from supervisor.domain.announcements import ENDS_THE_RUN
 from supervisor.domain.attempt import Attempt, Retiring
 from supervisor.domain.causes import NO_GPU, SAME_FAILURE, Cause, CauseRule, Kind, rule_for
-from supervisor.domain.events import Event, EventKind
-from supervisor.domain.run import Counters, Refusal, Run
-from supervisor.domain.spending import attempt_cost_usd, on_demand_usd, training_s
+from supervisor.domain.events import ENDS_THE_RUN, Event, EventKind
+from supervisor.domain.observation import World
+from supervisor.domain.run import Counters, Refusal, Run, attempt_cost_usd, on_demand_usd, training_s
 from supervisor.domain.status import Status
-from supervisor.domain.world import World
 from supervisor.lifecycle.decision import Decision, moved, tell
 from supervisor.lifecycle.living.checkpoints import reached
 from supervisor.lifecycle.offers.choosing import NoOffer, after_loss, choose, refused_lately, with_preemption
+from supervisor.wording.attempt import ended_text, kept_text, ran_s, steps_lost
 from supervisor.wording.figures import ended
 from supervisor.wording.forecast import due_text
-from supervisor.wording.sentences.attempt import ended_text, kept_text, ran_s, steps_lost
 
 NO_PROGRESS_LIMIT = 3
 DELETED_WINDOW_S = 3600.0
@@ -61,8 +59,8 @@ def end_attempt(run: Run, end: End, world: World, now: float) -> Decision:
         cause, detail = stop
         failed = moved(replace(after, cause=cause, detail=detail, next_at=None), Status.FAILED, now)
         failed = keep_machine(failed, failed.policy.on_failure, now)
-        told = ended_event(after, end, now, last=True)
-        events = (told, tell(EventKind.FAILED, f"Failed: {cause}. {detail}", cause=cause))
+        end_event = ended_event(after, end, now, last=True)
+        events = (end_event, tell(EventKind.FAILED, f"Failed: {cause}. {detail}", cause=cause))
         return Decision(failed, events, inferred=end.inferred, again=True, lessons=lessons)
     recovering = moved(
         replace(after, next_at=now + _pause_s(after, rule, end.cause, world)), Status.RECOVERING, now
@@ -82,7 +80,7 @@ def close_attempt(run: Run, end: End, now: float) -> Run:
     """The run with its attempt closed and the machine handed to `retiring`; no status, no counters."""
     attempt, pulse = run.live_attempt, run.pulse
     assert attempt is not None
-    known = pulse if pulse is not None and pulse.launch_id == attempt.launch_id else None
+    last = pulse if pulse is not None and pulse.launch_id == attempt.launch_id else None
     closed = replace(
         attempt,
         ended_at=now,
@@ -90,11 +88,11 @@ def close_attempt(run: Run, end: End, now: float) -> Run:
         stopped_at=None if end.stopped_at is None else min(max(end.stopped_at, attempt.started_at), now),
         cause=end.cause,
         evidence=end.evidence,
-        step_last=reached(known.step, known.checkpoint_step) if known else None,
-        step_kept=known.checkpoint_step if known else None,
-        progress_at=known.progress_at if known else None,
-        kept_at=known.checkpoint_at if known else None,
-        stalled_s=known.stalled_s if known else 0.0,
+        step_last=reached(last.step, last.checkpoint_step) if last else None,
+        step_kept=last.checkpoint_step if last else None,
+        progress_at=last.progress_at if last else None,
+        kept_at=last.checkpoint_at if last else None,
+        stalled_s=last.stalled_s if last else 0.0,
         exit=end.exit,
         readings=end.readings,
     )
@@ -104,12 +102,15 @@ def close_attempt(run: Run, end: End, now: float) -> Run:
         try_=replace(run.try_, ended_at=now) if run.try_ is not None else None,
         retiring=run.retiring if end.machine_gone else (*run.retiring, _retiring(closed, end, now)),
         training_s=run.training_s + training_s(closed, now),
-        cost_usd=run.cost_usd + (attempt_cost_usd(closed, now) or 0.0),
-        on_demand_usd=run.on_demand_usd + on_demand_usd(closed, now),
-        cost_known=run.cost_known and closed.price_usd_per_h is not None,
+        money=replace(
+            run.money,
+            cost_usd=run.money.cost_usd + (attempt_cost_usd(closed, now) or 0.0),
+            on_demand_usd=run.money.on_demand_usd + on_demand_usd(closed, now),
+            all_known=run.money.all_known and closed.price_usd_per_h is not None,
+        ),
         checkpoint_step=newest_checkpoint(run),
-        reported=run.reported or bool(known and known.first_progress_at is not None),
-        from_zero=known.from_zero if known is not None and known.from_zero is not None else run.from_zero,
+        reported=run.reported or bool(last and last.first_progress_at is not None),
+        from_zero=last.from_zero if last is not None and last.from_zero is not None else run.from_zero,
     )
 
 
@@ -243,8 +244,8 @@ def _pause_s(run: Run, rule: CauseRule, cause: Cause, world: World) -> float:
 
 def down_since(run: Run) -> float | None:
     """Since when this generation has not trained; None = it trains, or was not lost yet."""
-    known = run.down_since
-    return known if known is not None and known >= run.generation_at else None
+    since = run.down_since
+    return since if since is not None and since >= run.generation_at else None
 
 
 def _next(run: Run, world: World, now: float) -> str:
@@ -271,7 +272,7 @@ def ended_event(run: Run, end: End, now: float, following: str = "", last: bool 
     clauses = [clause for clause in (kept[:1].upper() + kept[1:], following) if clause]
     evidence = f": {end.evidence.rstrip('.')}" if end.evidence else ""
     which = f"Attempt {attempt.number} in {attempt.placement.zone} ended as {end.cause}{evidence}"
-    told = tell(
+    event = tell(
         EventKind.ATTEMPT_ENDED,
         " ".join(ended(clause) for clause in (which, *clauses)),
         cause=end.cause,
@@ -285,5 +286,5 @@ def ended_event(run: Run, end: End, now: float, following: str = "", last: bool 
         readings=list(end.readings),
     )
     if not last:
-        return told
-    return replace(told, data={**told.data, ENDS_THE_RUN: True})
+        return event
+    return replace(event, data={**event.data, ENDS_THE_RUN: True})

@@ -1,4 +1,8 @@
-"""What the end of the user's command means: exit code, signal, who sent it, what the kernel counted, its last words.
+"""How an attempt's own machine tells of its end: the beat's last word, and what the end of the command means.
+
+A beat names the command's exit, why the agent or the start-up script left, or a preemption that was seen inside the
+machine. The platform's own record of the machine's end may know better. Of an exit count its code, its signal, who sent
+it, what the kernel counted, and its last words.
 
 A text says "certain" where the kernel's counter or the figures of a disk agree with the end, and "likely" where they
 cannot; a figure without words only warns.
@@ -12,6 +16,9 @@ from supervisor.contract import heartbeat
 from supervisor.contract.beat_telemetry import HARDWARE_XIDS, decode
 from supervisor.contract.heartbeat import Beat, Exit
 from supervisor.domain.causes import Cause
+from supervisor.domain.observation import Observation, Seen, World
+from supervisor.lifecycle.ending import machines
+from supervisor.lifecycle.ending.ending import End
 from supervisor.wording.figures import plural
 
 SHELL_SIGNAL_BASE = 128  # `sh -c` reports a child killed by signal n as exit code 128 + n
@@ -43,8 +50,8 @@ def end_of(beat: Beat, before: str = "") -> tuple[Cause, str] | None:
     failure). `before`: what earlier beats told of the machine."""
     if beat.left in _LEFT_CAUSES:
         cause, fact = _LEFT_CAUSES[beat.left]
-        told = beat.left in _NOT_STARTED and beat.message
-        return cause, beat.message if told else fact
+        own_words = beat.left in _NOT_STARTED and beat.message
+        return cause, beat.message if own_words else fact
     if beat.exit is None or beat.exit.work_done or beat.left == heartbeat.STOPPED:
         return None
     if beat.exit.sent_by_us:
@@ -55,9 +62,9 @@ def end_of(beat: Beat, before: str = "") -> tuple[Cause, str] | None:
     return _classify(beat.exit, max(_memory_share(beat.telemetry), _memory_share(before)))
 
 
-def gpu_fault(told: str) -> str:
+def gpu_fault(telemetry_text: str) -> str:
     """What the figures tell of a card that failed: it is lost, or NVIDIA's catalog blames the hardware for its Xid."""
-    telemetry = decode(told)
+    telemetry = decode(telemetry_text)
     cards = telemetry.gpus if telemetry is not None else None
     if cards is None:
         return ""
@@ -116,9 +123,9 @@ def _certain(kills: int) -> str:
     return f"memory limit hit (certain: the kernel counted {plural(kills, 'kill')}); {_OOM_ADVICE}"
 
 
-def _memory_share(told: str) -> float:
+def _memory_share(telemetry_text: str) -> float:
     """Memory in use, as a part of its limit; 0 where either is not known: then nothing is told of it."""
-    telemetry = decode(told)
+    telemetry = decode(telemetry_text)
     group = telemetry.cgroup if telemetry is not None else None
     if group is None or group.memory_bytes is None or not group.memory_max_bytes:
         return 0.0
@@ -134,3 +141,29 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
+
+
+# A machine that is taken away ends its processes: what these make of that says less than the platform's record.
+_SAYS_LITTLE = (Cause.KILLED, Cause.SUPERSEDED, Cause.UNKNOWN)
+
+
+def word_of(beat: Beat, obs: Observation, world: World, before: str = "") -> End | None:
+    """The End that this beat tells of; None while it goes on, at exit 0, and where the agent left because of a stop.
+    `before`: what earlier beats told of the machine."""
+    ended = end_of(beat, before)
+    if ended is not None:
+        cause, evidence = _record_wins(obs, *ended)
+        return End(cause, evidence, machines.readings(obs), exit=beat.exit)
+    if beat.notice_s is None:
+        return None
+    ahead = f"{beat.notice_s:.0f} s ahead" if beat.notice_s >= 0.5 else "at the last moment"
+    evidence = f"the machine was told of its preemption {ahead}"
+    return End(Cause.PREEMPTED, evidence, machines.readings(obs), overlap_s=world.knobs.notice_overlap_s)
+
+
+def _record_wins(obs: Observation, cause: Cause, evidence: str) -> tuple[Cause, str]:
+    """A signal from outside on a machine whose platform records an end is that end."""
+    record = obs.machine.value.record if isinstance(obs.machine, Seen) else None
+    if record is not None and cause in _SAYS_LITTLE:
+        return record.cause, record.detail
+    return cause, evidence

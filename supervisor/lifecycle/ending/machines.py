@@ -11,10 +11,19 @@ from dataclasses import replace
 from supervisor.contract.heartbeat import Beat
 from supervisor.domain.causes import Cause
 from supervisor.domain.events import EventKind
-from supervisor.domain.machines.machine import Machine, MachineState
-from supervisor.domain.observation import LOOKUP, NOT_READ, Absent, Observation, Part, Seen, Unknown
+from supervisor.domain.machines import Machine, MachineState
+from supervisor.domain.observation import (
+    BEATS,
+    LOOKUP,
+    NOT_READ,
+    Absent,
+    Observation,
+    Part,
+    Seen,
+    Unknown,
+    World,
+)
 from supervisor.domain.run import Run
-from supervisor.domain.world import BEATS, MACHINES, World
 from supervisor.lifecycle.decision import Decision, tell, unchanged
 from supervisor.lifecycle.ending.ending import End
 from supervisor.lifecycle.living.liveness import beat_of, machines_since, silent_s
@@ -62,7 +71,7 @@ def _absent(run: Run, obs: Observation, world: World, now: float) -> End | Decis
     if beat is not None and beat.age_s < listing_age_s:
         return _disagree(run)
     silence_s = silent_s(run.pulse, attempt, world, now)
-    listed_s = now - machines_since(world, attempt.placement.zone, now - silence_s, now)
+    listed_s = now - machines_since(world, attempt.placement, now - silence_s, now)
     silent = (
         attempt.running_at is not None  # before that, at boot, silence is legal
         and BEATS in world.fresh
@@ -73,11 +82,12 @@ def _absent(run: Run, obs: Observation, world: World, now: float) -> End | Decis
     )
     if not isinstance(obs.lookup, Absent) and not silent:
         return _unanswered(run, obs.lookup) if isinstance(obs.lookup, Unknown) else _disagree(run)
-    if MACHINES in world.breakers_open:
+    source = world.machines_of(attempt.placement.provider)
+    if source in world.breakers_open:
         return None
     evidence = "the machine is gone without a record of why: absent in the listing"
     evidence += ", not found when asked for" if isinstance(obs.lookup, Absent) else ", no beat either"
-    return End(Cause.ORPHANED, evidence, readings(obs), machine_gone=True, inferred=MACHINES)
+    return End(Cause.ORPHANED, evidence, readings(obs), machine_gone=True, inferred=source)
 
 
 def _unanswered(run: Run, lookup: Unknown) -> Decision | None:
@@ -110,8 +120,8 @@ def stopped_at(obs: Observation, now: float) -> float | None:
 
 def readings(obs: Observation) -> tuple[str, ...]:
     """Source, value and age of everything a destructive decision rests on."""
-    found = (("listing", obs.machine), ("lookup", obs.lookup), ("beat", obs.beat))
-    return tuple(f"{name}: {_word(part)}" for name, part in found if part is not NOT_READ)
+    parts = (("listing", obs.machine), ("lookup", obs.lookup), ("beat", obs.beat))
+    return tuple(f"{name}: {_word(part)}" for name, part in parts if part is not NOT_READ)
 
 
 def _word(part: Part[Machine] | Part[Beat]) -> str:

@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 from supervisor.domain.actions import Release
 from supervisor.domain.attempt import Attempt, Retiring
 from supervisor.domain.events import Event, EventKind
-from supervisor.domain.machines.machine import Machine, MachineState
+from supervisor.domain.machines import Machine, MachineState
 from supervisor.domain.observation import Absent, Observation, Part, Seen, Unknown
-from supervisor.domain.run import Run
-from supervisor.domain.spending import attempt_of, billed_h
+from supervisor.domain.run import Run, attempt_of, billed_h
 from supervisor.lifecycle.decision import tell
 
 GOING = frozenset({MachineState.ENDING, MachineState.ENDED})  # it runs no more
@@ -48,14 +47,18 @@ def retire(run: Run, obs: Observation, now: float) -> Retired:
             kept.append(looked_at)
         else:
             kept.append(item)
-    unchanged = len(kept) == len(before) and all(one is was for one, was in zip(kept, before, strict=True))
+    unchanged = len(kept) == len(before) and all(
+        kept_item is was for kept_item, was in zip(kept, before, strict=True)
+    )
     after = run if unchanged else replace(run, retiring=tuple(kept))
     return Retired(after, tuple(events), tuple(releases), tuple(parted))
 
 
 def earlier(retired: Retired, run: Run) -> tuple[Attempt, ...]:
     """Those of them that are not `run`'s own: the next attempt may begin in the very decision that saw them gone."""
-    return tuple(one for one in retired.parted if run.attempt is None or one.number != run.attempt.number)
+    return tuple(
+        attempt for attempt in retired.parted if run.attempt is None or attempt.number != run.attempt.number
+    )
 
 
 def next_due(run: Run, now: float) -> float | None:
@@ -75,8 +78,8 @@ def _looked_at(run: Run, item: Retiring, machine: Machine, now: float) -> tuple[
         return run, item
     if machine.state not in GOING:
         return run, replace(item, up_at=now) if now >= item.until and item.up_at != now else item
-    told = machine.record.at if machine.record is not None else None
-    stopped = _stopped(attempt, now if told is None else told, now)
+    recorded_at = machine.record.at if machine.record is not None else None
+    stopped = _stopped(attempt, now if recorded_at is None else recorded_at, now)
     billed = _billed(run, attempt, stopped)
     return (replace(billed, attempt=stopped), item) if own else (billed, replace(item, attempt=stopped))
 
@@ -108,8 +111,11 @@ def _billed(run: Run, attempt: Attempt, stopped: Attempt) -> Run:
     more_h = max(0.0, billed_h(stopped, ended_at) - billed_h(attempt, ended_at))
     return replace(
         run,
-        cost_usd=run.cost_usd + more_h * (attempt.price_usd_per_h or 0.0),
-        on_demand_usd=run.on_demand_usd + more_h * (attempt.on_demand_usd_per_h or 0.0),
+        money=replace(
+            run.money,
+            cost_usd=run.money.cost_usd + more_h * (attempt.price_usd_per_h or 0.0),
+            on_demand_usd=run.money.on_demand_usd + more_h * (attempt.on_demand_usd_per_h or 0.0),
+        ),
     )
 
 

@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from supervisor.domain.attempt import Attempt
 from supervisor.domain.causes import Cause
 from supervisor.domain.events import Event, EventKind
-from supervisor.domain.run import Run
-from supervisor.domain.spending import billed_h
+from supervisor.domain.run import Run, billed_h
 from supervisor.domain.status import ACTIVE, Status
+from supervisor.wording.end import loss_accepted
 from supervisor.wording.figures import age_text, clip, ended, money_text, plural
 from supervisor.wording.forecast import needs_person
-from supervisor.wording.sentences.end import loss_accepted
-from supervisor.wording.sentences.run import status_text
+from supervisor.wording.run import status_text
 
 SENTENCE_MAX = 240
 # In this order; the other statuses pass within minutes and are told together.
@@ -48,34 +47,34 @@ class Standing:
 
 def problem(run: Run, now: float) -> Problem | None:
     """What keeps this run from going on, if it is more than the next minutes; None = nothing does."""
-    asked = bool(needs_person(run)) and not loss_accepted(run)
+    of_person = bool(needs_person(run)) and not loss_accepted(run)
     answered = run.approval is not None and not run.awaits_pull
-    asked = asked or (run.status == Status.AWAITING_TEARDOWN and not answered)
+    of_person = of_person or (run.status == Status.AWAITING_TEARDOWN and not answered)
     waits = run.status == Status.WAITING and run.cause != Cause.QUEUED  # a queue of our own is no problem
-    if run.terminal or not (asked or run.hold or waits):
+    if run.terminal or not (of_person or run.hold or waits):
         return None
-    since = run.waiting_since if run.status == Status.WAITING else None
-    if asked:
-        since = run.needs_person_at
+    since = run.waiting.since if run.status == Status.WAITING else None
+    if of_person:
+        since = run.person.since
     at = run.status_since if since is None else since
-    return Problem(run.run_id, at, asked, status_text(run, now))
+    return Problem(run.run_id, at, of_person, status_text(run, now))
 
 
 def spent_usd(attempts: Iterable[Attempt], since: float, now: float) -> float:
     """What their machines have cost from `since` to `now`; those without a known price are left out."""
     total = 0.0
-    for one in attempts:
-        end = one.stopped_at if one.stopped_at is not None else one.gone_at
-        billed_s = min(now, now if end is None else end) - max(since, one.started_at)
+    for attempt in attempts:
+        end = attempt.stopped_at if attempt.stopped_at is not None else attempt.gone_at
+        billed_s = min(now, now if end is None else end) - max(since, attempt.started_at)
         # A step of the clock within the span is in neither count of its own.
-        billed_s = min(billed_s, 3600.0 * billed_h(one, now))
-        total += (one.price_usd_per_h or 0.0) * max(0.0, billed_s) / 3600.0
+        billed_s = min(billed_s, 3600.0 * billed_h(attempt, now))
+        total += (attempt.price_usd_per_h or 0.0) * max(0.0, billed_s) / 3600.0
     return total
 
 
 def report(standing: Standing, now: float) -> Event:
     """'2 running, 1 waiting, 1 needs you. $3.41/h now, $41.70 in the last 24 h. Oldest problem: …'"""
-    needed = sum(one.of_person for one in standing.problems)
+    needed = sum(problem_seen.of_person for problem_seen in standing.problems)
     parts = [
         *_counts(standing.counts),
         *([f"{needed} {'needs' if needed == 1 else 'need'} you"] if needed else []),
@@ -85,10 +84,10 @@ def report(standing: Standing, now: float) -> Event:
         ", ".join(parts) or "Nothing runs and nothing waits",
         f"{now_usd}/h now, {last_usd} in the last {age_text(standing.spent_s)}",
     ]
-    oldest = min(standing.problems, key=lambda one: one.since, default=None)
+    oldest = min(standing.problems, key=lambda problem_seen: problem_seen.since, default=None)
     if oldest is not None:
-        told = clip(oldest.sentence, SENTENCE_MAX)
-        clauses.append(f"Oldest problem: {oldest.run_id}, for {age_text(now - oldest.since)}: {told}")
+        sentence = clip(oldest.sentence, SENTENCE_MAX)
+        clauses.append(f"Oldest problem: {oldest.run_id}, for {age_text(now - oldest.since)}: {sentence}")
     data = {
         "counts": dict(standing.counts),
         "need_you": needed,

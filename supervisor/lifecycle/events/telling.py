@@ -10,17 +10,15 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from supervisor.contract.beat_telemetry import Disk
-from supervisor.domain.announcements import AWAITING, announced
-from supervisor.domain.events import Event, EventKind
-from supervisor.domain.machines.figures import disks_told, roomy, share_pct
-from supervisor.domain.run import Run
-from supervisor.domain.spending import run_cost_usd
+from supervisor.domain.events import AWAITING, Event, EventKind, announced
+from supervisor.domain.figures import disks_told, roomy, share_pct
+from supervisor.domain.run import Run, run_cost_usd
 from supervisor.domain.status import Status
 from supervisor.lifecycle.decision import Decision, tell
+from supervisor.wording.end import loss_accepted
 from supervisor.wording.figures import age_text, count_text, money_text, size_text
 from supervisor.wording.forecast import live_pulse
-from supervisor.wording.sentences.end import loss_accepted
-from supervisor.wording.sentences.run import status_text
+from supervisor.wording.run import status_text
 
 BUDGET_SHARE = 0.8
 DISK_LOW_PCT = 5.0
@@ -47,8 +45,8 @@ def with_telling(before: Run, decision: Decision, now: float) -> Decision:
                 events.append(event)
     if run is decision.run and not events:
         return decision
-    told = tuple(_with_account(event, run, now) for event in events)
-    return replace(decision, run=run, events=told, pulse_only=decision.pulse_only and not told)
+    all_events = tuple(_with_account(event, run, now) for event in events)
+    return replace(decision, run=run, events=all_events, pulse_only=decision.pulse_only and not all_events)
 
 
 def _with_account(event: Event, run: Run, now: float) -> Event:
@@ -58,9 +56,9 @@ def _with_account(event: Event, run: Run, now: float) -> Event:
     account: dict[str, object] = {
         "attempt": run.attempt.number if run.attempt is not None else 0,
         "cost_usd": round(run_cost_usd(run, now), 6),
-        "cost_known": run.cost_known,
+        "cost_known": run.money.all_known,
         "budget_usd": run.policy.limits.budget_usd,
-        "budget_from_usd": round(run.budget_from_usd, 6),
+        "budget_from_usd": round(run.money.budget_from_usd, 6),
     }
     if event.kind in _SAID_IN_FULL:
         account["status_text"] = status_text(run, now)
@@ -72,13 +70,13 @@ def _budget(before: Run, run: Run, now: float) -> Told:
     budget, live = run.policy.limits.budget_usd, run.live_attempt
     if budget is None or live is None or run.stop is not None:
         return run, None
-    warn_at = run.budget_from_usd + BUDGET_SHARE * budget
-    if run.budget_warned_usd is not None and run.budget_warned_usd >= warn_at:
+    warn_at = run.money.budget_from_usd + BUDGET_SHARE * budget
+    if run.money.budget_warned_usd is not None and run.money.budget_warned_usd >= warn_at:
         return run, None
     cost = run_cost_usd(run, now)
-    if not warn_at <= cost < run.budget_from_usd + budget:
+    if not warn_at <= cost < run.money.budget_from_usd + budget:
         return run, None
-    spent, price = cost - run.budget_from_usd, live.price_usd_per_h
+    spent, price = cost - run.money.budget_from_usd, live.price_usd_per_h
     left = (
         f" At {money_text(price)}/h it is used up in {age_text((budget - spent) / price * 3600.0)}."
         if price
@@ -89,7 +87,7 @@ def _budget(before: Run, run: Run, now: float) -> Told:
         "Then it saves a checkpoint and ends."
     )
     event = tell(EventKind.BUDGET_WARNING, text, spent_usd=round(spent, 6), usd_per_h=price)
-    return replace(run, budget_warned_usd=warn_at), event
+    return replace(run, money=replace(run.money, budget_warned_usd=warn_at)), event
 
 
 def _disk(before: Run, run: Run, now: float) -> Told:
@@ -145,7 +143,7 @@ def _reminder(before: Run, run: Run, now: float) -> Told:
     asked_at = waits_for_a_person_since(run)
     if asked_at is None or asked_at >= now:
         return run, None
-    last = max(asked_at, run.reminded_at or asked_at)
+    last = max(asked_at, run.person.reminded_at or asked_at)
     if now < next_reminder_at(asked_at, last):
         return run, None
     price, waited_s = _usd_per_h(run), now - asked_at
@@ -158,7 +156,7 @@ def _reminder(before: Run, run: Run, now: float) -> Told:
         waiting_usd=None if price is None else round(price * waited_s / 3600.0, 6),
         usd_per_h=price,
     )
-    return replace(run, reminded_at=now), event
+    return replace(run, person=replace(run.person, reminded_at=now)), event
 
 
 def waits_for_a_person_since(run: Run) -> float | None:
@@ -166,9 +164,9 @@ def waits_for_a_person_since(run: Run) -> float | None:
     if run.status == Status.AWAITING_TEARDOWN:
         answered = run.approval is not None and not run.awaits_pull
         return run.status_since if run.retiring and not answered else None
-    asked = run.status == Status.FINISHING and bool(run.needs_person) and not loss_accepted(run)
+    waits = run.status == Status.FINISHING and bool(run.person.why) and not loss_accepted(run)
     bills = run.live_attempt is not None and run.live_attempt.price_usd_per_h != 0.0
-    return run.needs_person_at if asked and bills else None
+    return run.person.since if waits and bills else None
 
 
 def next_reminder_at(asked_at: float, last: float) -> float:

@@ -15,7 +15,7 @@ from typing import Any
 from supervisor.contract import beat_telemetry
 from supervisor.domain.attempt import Attempt, Pulse
 from supervisor.domain.run import Run
-from supervisor.lifecycle.evidence.foreign_json import DEPTH, read_object
+from supervisor.lifecycle.evidence.facts import DEPTH, read_object
 
 VERSION = 1
 MAX_BYTES = 262_144
@@ -36,12 +36,12 @@ class Found:
     console: str | None = None
 
 
-def compose(run: Run, attempt: Attempt, found: Found, release: Sequence[str], before: Json | None) -> Json:
+def compose(run: Run, attempt: Attempt, finds: Found, release: Sequence[str], before: Json | None) -> Json:
     """`release`: readings that a release rests on. `before`: the document as it was composed last."""
-    known = before or {}
-    agent = _newer(found.agent, known.get("agent"))
-    tail = _tail(found, agent) or known.get("log_tail") or []
-    told = (known.get("readings") or {}).get("release") or []
+    earlier = before or {}
+    agent = _newer(finds.agent, earlier.get("agent"))
+    tail = _tail(finds, agent) or earlier.get("log_tail") or []
+    releases = (earlier.get("readings") or {}).get("release") or []
     return {
         "version": VERSION,
         "run_id": run.run_id,
@@ -51,18 +51,18 @@ def compose(run: Run, attempt: Attempt, found: Found, release: Sequence[str], be
         "machine": _machine(attempt),
         "started_at": _time(attempt.started_at),
         "ended_at": _time(attempt.ended_at),
-        "gone_at": _time(attempt.gone_at) or known.get("gone_at"),
+        "gone_at": _time(attempt.gone_at) or earlier.get("gone_at"),
         "cause": attempt.cause,
         "detail": attempt.evidence,
         "exit": None if attempt.exit is None else asdict(attempt.exit),
         "step_last": attempt.step_last,
         "step_kept": attempt.step_kept,
-        "readings": {"end": list(attempt.readings), "release": list(dict.fromkeys([*told, *release]))},
-        "beat": _beat(run.pulse, attempt) or known.get("beat"),
+        "readings": {"end": list(attempt.readings), "release": list(dict.fromkeys([*releases, *release]))},
+        "beat": _beat(run.pulse, attempt) or earlier.get("beat"),
         "agent": agent,
-        "agent_missing": "" if agent is not None else found.missing or NO_AGENT_PART,
+        "agent_missing": "" if agent is not None else finds.missing or NO_AGENT_PART,
         "log_tail": tail,
-        "console": found.console or known.get("console"),
+        "console": finds.console or earlier.get("console"),
     }
 
 
@@ -84,19 +84,19 @@ def encoded(document: Json) -> bytes:
 
 def read(raw: bytes) -> Json | None:
     """A document as `encoded` makes it, with an agent's part inside; None for anything else."""
-    found = read_object(raw, MAX_BYTES, DEPTH + 1)
-    return found if found is not None and _is_document(found) else None
+    document = read_object(raw, MAX_BYTES, DEPTH + 1)
+    return document if document is not None and _is_document(document) else None
 
 
-def _is_document(found: Json) -> bool:
+def _is_document(document: Json) -> bool:
     """So far as it is built upon: it lies where a training may write."""
-    readings = found.get("readings")
-    told = [readings.get(when) for when in ("end", "release")] if isinstance(readings, dict) else [None]
+    readings = document.get("readings")
+    texts_of = [readings.get(when) for when in ("end", "release")] if isinstance(readings, dict) else [None]
     texts = [
         isinstance(part, list) and all(isinstance(text, str) for text in part)
-        for part in (*told, found.get("log_tail"))
+        for part in (*texts_of, document.get("log_tail"))
     ]
-    return all(texts) and isinstance(found.get("agent"), dict | None)
+    return all(texts) and isinstance(document.get("agent"), dict | None)
 
 
 def last_lines(raw: bytes) -> tuple[str, ...]:
@@ -105,20 +105,24 @@ def last_lines(raw: bytes) -> tuple[str, ...]:
     return tuple(line[:LINE_CHARS] for line in lines)
 
 
-def _newer(agent: Json | None, known: Json | None) -> Json | None:
+def _newer(agent: Json | None, earlier: Json | None) -> Json | None:
     """The part of the end wins over one of a stall, and any part over none. Its log stands in a place of its own."""
-    if agent is None or (known is not None and known.get("when") == "end" != agent.get("when")):
-        return known
+    if agent is None or (earlier is not None and earlier.get("when") == "end" != agent.get("when")):
+        return earlier
     return {name: value for name, value in agent.items() if name != "log_tail"}
 
 
-def _tail(found: Found, agent: Json | None) -> list[str]:
+def _tail(finds: Found, agent: Json | None) -> list[str]:
     """The agent's last lines if they are its last words, else those in the store, which may be newer."""
-    told = (found.agent or {}).get("log_tail")
-    lines = [line[:LINE_CHARS] for line in told if isinstance(line, str)] if isinstance(told, list) else []
+    agent_tail = (finds.agent or {}).get("log_tail")
+    lines = (
+        [line[:LINE_CHARS] for line in agent_tail if isinstance(line, str)]
+        if isinstance(agent_tail, list)
+        else []
+    )
     if agent is not None and agent.get("when") == "end" and lines:
         return lines[-LOG_LINES:]
-    return list(found.log_tail or lines[-LOG_LINES:])
+    return list(finds.log_tail or lines[-LOG_LINES:])
 
 
 def _machine(attempt: Attempt) -> Json:
@@ -151,9 +155,9 @@ def _beat(pulse: Pulse | None, attempt: Attempt) -> Json | None:
     }
 
 
-def _telemetry(told: str) -> Json | None:
+def _telemetry(telemetry_text: str) -> Json | None:
     """Cleaned: it came from outside."""
-    telemetry = beat_telemetry.decode(told)
+    telemetry = beat_telemetry.decode(telemetry_text)
     return None if telemetry is None else beat_telemetry.to_json(telemetry)
 
 

@@ -1,17 +1,41 @@
 """What the agents noted of each attempt (versions, packages, cards, seeds), and where two attempts differ.
 
-Facts come from the machine on which somebody's training runs, so they are read as anything from outside: another shape
-is no facts. A fact that is missing was not found out and differs from nothing; null was found out: there is none.
-Differing packages are told one by one, because "the hash differs" helps nobody.
+Facts come from the machine on which somebody's training runs, so any bytes may stand there: another shape is no facts.
+What is believed can be written down again and told over the API: it has a sane depth, and no figure that JSON has no
+word for (1e999 is read as infinity). A fact that is missing was not found out and differs from nothing; null was found
+out: there is none. Differing packages are told one by one, because "the hash differs" helps nobody.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from supervisor.lifecycle.evidence.foreign_json import read_object
+from supervisor.wording.figures import FACT_CHARS, fact_text
+
+DEPTH = 12
+
+
+def read_object(raw: bytes, max_bytes: int, depth: int = DEPTH) -> dict[str, Any] | None:
+    """None for what no agent of ours writes: torn, too large, too deep, or no JSON object."""
+    if len(raw) > max_bytes:
+        return None
+    try:
+        document = json.loads(raw)
+        json.dumps(document, allow_nan=False)
+    except (ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict) and not _deeper(document, depth) else None
+
+
+def _deeper(value: object, levels: int) -> bool:
+    if not isinstance(value, dict | list):
+        return False
+    inside = value.values() if isinstance(value, dict) else value
+    return levels == 0 or any(_deeper(item, levels - 1) for item in inside)
+
 
 Facts = Mapping[str, Any]
 Row = dict[str, Any]
@@ -19,7 +43,6 @@ Row = dict[str, Any]
 MAX_BYTES = 262_144  # twice what an agent writes
 ATTEMPTS_READ = 200  # the newest
 PACKAGES_TOLD = 20
-TEXT_CHARS = 300
 # In the order in which a reader looks for causes.
 COMPARED = (
     "code", "image_digest", "command", "packages", "python", "python_executable", "conda_env", "virtual_env", "torch",
@@ -33,14 +56,14 @@ def parse(raw: bytes) -> dict[str, Any] | None:
     return read_object(raw, MAX_BYTES)
 
 
-def differences(known: Sequence[tuple[int, Facts | None]]) -> list[Row]:
+def differences(noted: Sequence[tuple[int, Facts | None]]) -> list[Row]:
     """Of (attempt, facts) in order: each attempt against the last one before it whose facts are known.
 
     A row: `attempt`, `against`, `fact`, `was`, `is` (texts; null = there was none), and for `packages` which ones.
     """
     rows: list[Row] = []
     before: tuple[int, Facts] | None = None
-    for attempt, facts in known:
+    for attempt, facts in noted:
         if facts is None:
             continue
         if before is not None:
@@ -62,7 +85,7 @@ def _compare(was: Facts, now: Facts) -> list[Row]:
 
 
 def _row(fact: str, was: object, now: object, packages: Row | None = None) -> Row:
-    return {"fact": fact, "was": as_text(was), "is": as_text(now), "packages": packages}
+    return {"fact": fact, "was": fact_text(was), "is": fact_text(now), "packages": packages}
 
 
 def _seeds(was: object, now: object) -> list[Row]:
@@ -70,7 +93,7 @@ def _seeds(was: object, now: object) -> list[Row]:
         return []
     names = sorted({*was, *now})
     return [
-        _row(f"seed {name}"[:TEXT_CHARS], was.get(name), now.get(name))
+        _row(f"seed {name}"[:FACT_CHARS], was.get(name), now.get(name))
         for name in names
         if was.get(name) != now.get(name)
     ]
@@ -81,8 +104,8 @@ def _packages(was: Facts, now: Facts) -> list[Row]:
     if None in hashes or hashes[0] == hashes[1]:
         return []
     whole = not was.get("packages_note") and not now.get("packages_note")
-    told = _changes(_by_name(was.get("packages")), _by_name(now.get("packages"))) if whole else None
-    return [_row("packages", *hashes, told)]
+    changes = _changes(_by_name(was.get("packages")), _by_name(now.get("packages"))) if whole else None
+    return [_row("packages", *hashes, changes)]
 
 
 def _changes(was: Mapping[str, str], now: Mapping[str, str]) -> Row:
@@ -94,30 +117,19 @@ def _changes(was: Mapping[str, str], now: Mapping[str, str]) -> Row:
         "removed": [was[name] for name in sorted({*was} - {*now})],
     }
     room = PACKAGES_TOLD
-    told: Row = {"left_out": max(0, sum(map(len, all_of.values())) - room)}
+    row: Row = {"left_out": max(0, sum(map(len, all_of.values())) - room)}
     for name, lines in all_of.items():
-        told[name] = lines[:room]
-        room -= len(told[name])
-    return told
+        row[name] = lines[:room]
+        room -= len(row[name])
+    return row
 
 
 def _by_name(lines: object) -> dict[str, str]:
     """Normalised name -> line of `pip freeze`."""
-    found = {}
+    packages = {}
     for line in lines if isinstance(lines, list) else ():
         if isinstance(line, str):
             egg = _EGG.search(line)
             name = egg.group(1) if egg else re.split(r"==| @ ", line, maxsplit=1)[0]
-            found[re.sub(r"[-_.]+", "-", name).lower()] = line[:TEXT_CHARS]
-    return found
-
-
-def as_text(value: object) -> str | None:
-    """One fact for people: `2 x NVIDIA L4`; None stays None."""
-    if value is None:
-        return None
-    if isinstance(value, list) and value and len(set(map(str, value))) == 1 and len(value) > 1:
-        return f"{len(value)} x {value[0]}"[:TEXT_CHARS]
-    if isinstance(value, list):
-        return ", ".join(map(str, value))[:TEXT_CHARS] or None
-    return str(value)[:TEXT_CHARS]
+            packages[re.sub(r"[-_.]+", "-", name).lower()] = line[:FACT_CHARS]
+    return packages

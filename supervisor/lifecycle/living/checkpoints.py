@@ -62,17 +62,17 @@ def with_pointer(run: Run, obs: Observation) -> Run:
     return replace(run, checkpoint_step=newest, checkpoint_bytes=size)
 
 
-def reached(told: int | None, saved: int | None) -> int | None:
+def reached(reported: int | None, saved: int | None) -> int | None:
     """The last step of an attempt: a checkpoint may be ahead of the last beat. None = no step was ever told."""
-    return told if told is None or saved is None else max(told, saved)
+    return reported if reported is None or saved is None else max(reported, saved)
 
 
 def _held_by(baton: Baton, attempt: Attempt) -> bool:
     return baton.holder is not None and baton.holder.launch_id == attempt.launch_id
 
 
-def _less(known: int | None, step: int) -> bool:
-    return known is None or known < step
+def _less(step_before: int | None, step: int) -> bool:
+    return step_before is None or step_before < step
 
 
 def heed_rejection(run: Run, beat: Beat) -> tuple[Run, tuple[Event, ...]]:
@@ -114,9 +114,9 @@ def begun_from_nothing(run: Run, before: Attempt, beat: Beat) -> tuple[Run, tupl
     return after, (tell(EventKind.CHECKPOINT_REJECTED, text, step=lost, from_nothing=True),)
 
 
-def _at_most(known: int | None, rejected: int, taken: int | None) -> int | None:
-    """`known`, unless it is the rejected one or a later one: then the one that was taken."""
-    return taken if known is not None and known >= rejected else known
+def _at_most(step: int | None, rejected: int, taken: int | None) -> int | None:
+    """`step`, unless it is the rejected one or a later one: then the one that was taken."""
+    return taken if step is not None and step >= rejected else step
 
 
 PAUSE_S = 600.0
@@ -147,10 +147,10 @@ def _event(pruned: Pruned, news: int) -> Event:
     by_reason: dict[str, list[int]] = {}
     for step, why in named:
         by_reason.setdefault(why, []).append(step)
-    told = [f"{_steps(steps)} removed: {why}" for why, steps in by_reason.items()]
+    clauses = [f"{_steps(steps)} removed: {why}" for why, steps in by_reason.items()]
     if news > len(named):
-        told.append(f"{plural(news - len(named), 'earlier one')} removed")
-    text = "; ".join(told)
+        clauses.append(f"{plural(news - len(named), 'earlier one')} removed")
+    text = "; ".join(clauses)
     steps = [step for step, _ in named]
     return tell(EventKind.CHECKPOINTS_REMOVED, text[0].upper() + text[1:] + ".", steps=steps, count=news)
 

@@ -12,10 +12,10 @@ from dataclasses import replace
 from supervisor.contract import heartbeat
 from supervisor.contract.heartbeat import Beat
 from supervisor.domain.attempt import Attempt, Pulse
-from supervisor.domain.observation import Observation, Part, Seen
+from supervisor.domain.machines import Placement
+from supervisor.domain.observation import BEATS, Observation, Part, Seen, World, machines_in
 from supervisor.domain.policies import STALLING_POLLS, StallLimits
 from supervisor.domain.run import Run
-from supervisor.domain.world import BEATS, MACHINES, World, machines_in
 
 # Two looks closer together than this share of the poll interval count as one poll: an early wake-up is not a poll.
 SAME_POLL = 0.8
@@ -128,10 +128,11 @@ def watched_since(world: World, since: float, now: float, source: str = BEATS) -
     return max(since, world.observing_since.get(source, since))
 
 
-def machines_since(world: World, zone: str, since: float, now: float) -> float:
+def machines_since(world: World, place: Placement, since: float, now: float) -> float:
     """The same for the machines of one zone, which a partial listing may have reached or not."""
-    own = machines_in(zone)
-    return watched_since(world, since, now, own if own in world.observing_since else MACHINES)
+    source = world.machines_of(place.provider)
+    own = machines_in(place.zone, source)
+    return watched_since(world, since, now, own if own in world.observing_since else source)
 
 
 def silent_s(pulse: Pulse | None, attempt: Attempt, world: World, now: float) -> float:

@@ -16,11 +16,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines.placement import Offer, OfferKey, Placement, ZoneRecord, offer_key
-from supervisor.domain.observation import CreateFailed
+from supervisor.domain.machines import Offer, OfferKey, Placement, ZoneRecord, offer_key
+from supervisor.domain.observation import CreateFailed, World
 from supervisor.domain.policies import Policy
 from supervisor.domain.run import Refusal, Run
-from supervisor.domain.world import World
 
 NEXT_SHAPE, ON_DEMAND = "next_shape", "on_demand"
 KEPT = 32  # preemptions that are remembered
@@ -84,6 +83,7 @@ def _recent(known: tuple[float, ...], policy: Policy, now: float) -> tuple[float
 LOST_WINDOW_S = 21_600.0  # a machine that was taken away longer ago says nothing of its zone now
 REFUSED_S = 3600.0  # so long a place whose GPUs did not work is not asked again by the same run
 LOST_KEPT = 8  # of one offer
+LACKING_RETRY_S = 60.0
 
 Lessons = tuple[tuple[OfferKey, ZoneRecord | None], ...]
 
@@ -91,12 +91,14 @@ Lessons = tuple[tuple[OfferKey, ZoneRecord | None], ...]
 @dataclass(frozen=True, slots=True)
 class NoOffer:
     """Nothing can be asked for before `until` (None: before something changes); `cause` and `detail` are those of the
-    offer that is free soonest. `unread`: nothing was refused, but the zones that are left cannot be read."""
+    offer that is free soonest. `unread`: nothing was refused, but the zones that are left cannot be read. `lacking`:
+    the settings do not name the run's provider."""
 
     until: float | None
     cause: Cause
     detail: str
     unread: bool = False
+    lacking: bool = False
 
 
 def ladder(run: Run, world: World, now: float) -> list[Offer]:
@@ -114,9 +116,15 @@ def ladder(run: Run, world: World, now: float) -> list[Offer]:
     return found
 
 
+def lacking(run: Run) -> str:
+    return f"its provider {run.provider} is not in the settings: put it back, or stop the run"
+
+
 def choose(run: Run, world: World, now: float) -> Offer | NoOffer:
     """The first offer that is not cooling and not held by our own machines, the avoided zone last; else when the next
     one is free."""
+    if world.lacks(run.provider):
+        return NoOffer(now + LACKING_RETRY_S, Cause.NO_CAPACITY, lacking(run), lacking=True)
     whole = ladder(run, world, now)
     offers = _serving(whole, run, now)
     if whole and not offers:
@@ -124,7 +132,9 @@ def choose(run: Run, world: World, now: float) -> Offer | NoOffer:
     good = [
         offer for offer in offers if not is_cooling(world.zones.get(offer_key(offer.placement)), world, now)
     ]
-    readable = [offer for offer in good if offer.placement.zone not in world.unread]
+    readable = good
+    if world.unread:
+        readable = [offer for offer in good if world.zone_of(offer.placement) not in world.unread]
     if readable:
         wishes = list(dict.fromkeys((o.placement.spot, o.placement.shape) for o in offers))
         room = world.rooms.get(run.provider)
@@ -207,7 +217,7 @@ def is_cooling(record: ZoneRecord | None, world: World, now: float) -> bool:
 
 
 def _unread(good: Iterable[Offer], world: World, now: float) -> NoOffer:
-    zones = ", ".join(dict.fromkeys(offer.placement.zone for offer in good))
+    zones = ", ".join(dict.fromkeys(world.zone_of(offer.placement) for offer in good))
     detail = f"{zones} cannot be read now, so no machine is asked for there"
     return NoOffer(now + world.knobs.poll_interval_s, Cause.NO_CAPACITY, detail, unread=True)
 

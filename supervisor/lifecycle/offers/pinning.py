@@ -26,35 +26,46 @@ Told = tuple[Event, ...]
 
 def pinned(run: Run, obs: Observation, now: float) -> tuple[Run, Told, Decision | None]:
     """(the run with its image pinned, what there is to tell, None), or with the decision that comes first."""
-    asked = _asked(run)
+    question = _question(run)
     if not run.policy.image:
-        bare = run.image_digest == "" == run.pinned_for
-        return (run if bare else replace(run, image_digest="", pinned_for="")), (), None
-    if run.pinned_for == asked:
+        bare = run.image.digest == "" == run.image.pinned_for
+        return (
+            (
+                run
+                if bare
+                else replace(
+                    run,
+                    image=replace(run.image, digest="", pinned_for=""),
+                )
+            ),
+            (),
+            None,
+        )
+    if run.image.pinned_for == question:
         return run, (), None
-    answer = obs.pin.value if isinstance(obs.pin, Seen) and obs.pin.value.asked == asked else None
+    answer = obs.pin.value if isinstance(obs.pin, Seen) and obs.pin.value.asked == question else None
     if answer is None:
-        return run, (), _ask(run, asked)
+        return run, (), _ask(run, question)
     if answer.problem == "unavailable":
-        return run, (), _wait(run, answer, now) or _ask(run, asked)
-    if answer.problem == "missing" and not _known(run):
+        return run, (), _wait(run, answer, now) or _ask(run, question)
+    if answer.problem == "missing" and not _has_pin(run):
         return run, (), _failed(run, answer, now)
-    return *_settled(run, answer, asked), None
+    return *_settled(run, answer, question), None
 
 
-def _asked(run: Run) -> str:
+def _question(run: Run) -> str:
     """What the answer is for: the image, and where its tag is followed, the attempt that comes next."""
     image = run.policy.image
     return f"{image} for attempt {run.counters.attempts + 1}" if run.policy.follow_tag else image
 
 
-def _known(run: Run) -> bool:
+def _has_pin(run: Run) -> bool:
     """An earlier attempt of this run was given this image by its content."""
-    return run.image_digest != "" and run.pinned_for.split(" ")[0] == run.policy.image
+    return run.image.digest != "" and run.image.pinned_for.split(" ")[0] == run.policy.image
 
 
-def _ask(run: Run, asked: str) -> Decision:
-    return Decision(run, actions=(PinImage(asked, run.policy.image),))
+def _ask(run: Run, question: str) -> Decision:
+    return Decision(run, actions=(PinImage(question, run.policy.image),))
 
 
 def _wait(run: Run, answer: Pinned, now: float) -> Decision | None:
@@ -73,15 +84,15 @@ def _failed(run: Run, answer: Pinned, now: float) -> Decision:
     return Decision(moved(over, Status.FAILED, now), (event,), again=True)
 
 
-def _settled(run: Run, answer: Pinned, asked: str) -> tuple[Run, Told]:
+def _settled(run: Run, answer: Pinned, question: str) -> tuple[Run, Told]:
     image = clip(run.policy.image, 120)
     hold = "" if run.hold.startswith(HOLD) else run.hold
-    before = run.image_digest if _known(run) else ""
+    before = run.image.digest if _has_pin(run) else ""
     if answer.problem == "missing":  # its tag is gone, its content need not be
         text = f"The image {image} is not there any more: the content of before is used. {answer.detail}"
-        after = replace(run, pinned_for=asked, hold=hold)
+        after = replace(run, image=replace(run.image, pinned_for=question), hold=hold)
         return after, (tell(EventKind.IMAGE_PINNED, text, image=run.policy.image, digest=before),)
-    after = replace(run, image_digest=answer.digest, pinned_for=asked, hold=hold)
+    after = replace(run, image=replace(run.image, digest=answer.digest, pinned_for=question), hold=hold)
     if answer.problem == "hidden":
         text = f"The image {image} could not be pinned, its tag is used: {answer.detail}"
     elif answer.digest in ("", before):

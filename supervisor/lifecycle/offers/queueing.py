@@ -13,11 +13,10 @@ from dataclasses import replace
 
 from supervisor.domain.attempt import Try
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines.placement import Offer
-from supervisor.domain.machines.room import Room
+from supervisor.domain.machines import Offer, Room
+from supervisor.domain.observation import World
 from supervisor.domain.run import Run
 from supervisor.domain.status import PLACING, Status
-from supervisor.domain.world import World
 from supervisor.lifecycle.offers.choosing import NoOffer, choose, is_paused, ladder
 
 EARLIER_FIRST = "runs that were submitted earlier come first"
@@ -56,7 +55,7 @@ def _turns(
         offer = choose(run, replace(world, rooms=left), now)
         if isinstance(offer, Offer):
             turns[run.key] = offer
-            if not run.hold and not run.needs_person:  # what is held back keeps no place from the others
+            if not run.hold and not run.person.why:  # what is held back keeps no place from the others
                 left[run.provider] = left[run.provider].less(offer.placement.zone, offer.placement.shape)
         elif offer.cause != Cause.QUEUED:
             turns[run.key] = None  # nothing of ours is in its way: it finds out for itself what is

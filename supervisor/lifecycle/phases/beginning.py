@@ -38,8 +38,7 @@ def begin_attempt(run: Run, try_: Try, machine_id: str, now: float) -> Run:
         run,
         attempt=attempt,
         counters=counters,
-        waiting_since=None,
-        waiting_told=(),
+        waiting=replace(run.waiting, since=None, reasons=()),
         pulse=None,
         retiring=retiring,
         hold="",  # what the launch waited for is over

@@ -20,7 +20,7 @@ from supervisor.contract.baton import Done
 from supervisor.domain.actions import VerifyResults
 from supervisor.domain.causes import Cause
 from supervisor.domain.events import Event, EventKind
-from supervisor.domain.machines.machine import MachineState
+from supervisor.domain.machines import MachineState
 from supervisor.domain.observation import (
     BATON,
     NOT_READ,
@@ -30,17 +30,15 @@ from supervisor.domain.observation import (
     Seen,
     Unknown,
     Verification,
+    World,
 )
-from supervisor.domain.run import Outcome, Run
-from supervisor.domain.spending import training_s
+from supervisor.domain.run import Outcome, Run, training_s, unneeded
 from supervisor.domain.status import Status
-from supervisor.domain.world import World
 from supervisor.lifecycle.decision import Decision, moved, tell, unchanged
 from supervisor.lifecycle.ending import machines
 from supervisor.lifecycle.ending.ending import End, close_attempt, end_attempt, ended_event, keep_machine
-from supervisor.lifecycle.ending.torn import GONE, ask_to_mend, is_torn, mended
 from supervisor.lifecycle.living.liveness import beat_of, heard, watched_since
-from supervisor.lifecycle.living.overriding import done_of, heed_marker
+from supervisor.lifecycle.living.overriding import GONE, ask_to_mend, done_of, heed_marker, is_torn, mended
 from supervisor.lifecycle.phases.stopping import begin_stopping
 from supervisor.wording.figures import money_text, plural, size_text
 
@@ -129,7 +127,14 @@ def finish(run: Run, obs: Observation, world: World, now: float) -> Decision:
     ending = isinstance(obs.machine, Seen) and obs.machine.value.state == MachineState.ENDING
     lost = None if ending else machines.lost(run, obs, world, now)
     if isinstance(lost, End):
-        return end_attempt(replace(run, needs_person="", needs_person_at=None), lost, world, now)
+        return end_attempt(
+            replace(
+                unneeded(run),
+            ),
+            lost,
+            world,
+            now,
+        )
     return lost or _unfinished(run, obs, world, now)
 
 
@@ -139,8 +144,8 @@ def _unfinished(run: Run, obs: Observation, world: World, now: float) -> Decisio
     since = watched_since(world, run.status_since, now)
     beat = beat_of(obs.beat, run.live_attempt.launch_id) if run.live_attempt is not None else None
     left = beat is not None and (beat.value.left is not None or beat.value.phase == "finished")
-    if run.needs_person:
-        return _ask(run, run.needs_person, world, now)
+    if run.person.why:
+        return _ask(run, run.person.why, world, now)
     if isinstance(obs.baton, Absent):
         return _ask(run, GONE, world, now)
     if left:
@@ -156,16 +161,19 @@ def _unfinished(run: Run, obs: Observation, world: World, now: float) -> Decisio
 def _ask(run: Run, why: str, world: World, now: float) -> Decision:
     """A person is asked once for each reason, and has one time for all of them to answer."""
     limit_s = world.knobs.unverified_limit_s
-    asked_at = run.needs_person_at if run.needs_person_at is not None else now
+    asked_at = run.person.since if run.person.since is not None else now
     if now - asked_at >= limit_s:
         return _give_up(run, f"nobody answered within {limit_s / 3600:.0f} h", now)
-    if run.needs_person == why:
+    if run.person.why == why:
         return unchanged(run, check_after=asked_at + limit_s)
     price = run.live_attempt.price_usd_per_h if run.live_attempt is not None else None
     bills = f" and bills {money_text(price)}/h" if price else ""
     give_up = f"`spot approve {run.run_id} --accept-loss REASON` gives the results up"
     text = f"Needs a person: {why}. The machine is kept{bills}; {give_up}."
-    after = replace(run, needs_person=why, needs_person_at=asked_at)
+    after = replace(
+        run,
+        person=replace(run.person, why=why, since=asked_at),
+    )
     return Decision(
         after, (tell(EventKind.NEEDS_PERSON, text, usd_per_h=price),), check_after=asked_at + limit_s
     )
@@ -173,7 +181,7 @@ def _ask(run: Run, why: str, world: World, now: float) -> Decision:
 
 def _give_way(run: Run, why: str, now: float) -> Decision:
     """Stop wins over work that is not verified; what that costs is said at the end."""
-    lost = why or run.needs_person or "they were still being saved"
+    lost = why or run.person.why or "they were still being saved"
     return begin_stopping(
         replace(run, cause=Cause.RESULTS_UNVERIFIED, detail=f"results not verified: {lost}"), now
     )
@@ -189,9 +197,11 @@ def _give_up(run: Run, why: str, now: float) -> Decision:
     if run.live_attempt is not None:
         run = close_attempt(run, End(Cause.RESULTS_UNVERIFIED, why, (why,)), now)
     run = replace(
-        run, cause=Cause.RESULTS_UNVERIFIED, detail=f"{run.needs_person.removeprefix(NOT_VERIFIED)}; {why}"
+        run, cause=Cause.RESULTS_UNVERIFIED, detail=f"{run.person.why.removeprefix(NOT_VERIFIED)}; {why}"
     )
-    run = replace(run, needs_person="", needs_person_at=None)
+    run = replace(
+        unneeded(run),
+    )
     text = f"Failed: the results could not be verified ({why})."
     return Decision(
         moved(run, Status.FAILED, now), (tell(EventKind.FAILED, text, cause=run.cause),), again=True
@@ -212,7 +222,7 @@ def _verify(run: Run, done: Done, obs: Observation, world: World, now: float) ->
         if stopped.stop is not None:
             whole = len(check.files) - len(check.problems)
             return _give_way(
-                replace(stopped, needs_person=""),
+                unneeded(stopped),
                 f"{shown}; {whole} of {plural(len(check.files), 'file')} intact",
                 now,
             )
@@ -239,10 +249,8 @@ def _verified(run: Run, done: Done, check: Verification, world: World, now: floa
         superseded = (ended_event(run, end, now, last=True),) if end.cause == Cause.SUPERSEDED else ()
         run = keep_machine(run, run.policy.on_success, now)
     run = replace(
-        run,
+        unneeded(run),
         outcome=outcome,
-        needs_person="",
-        needs_person_at=None,
         detail="; ".join(outcome.missing),
         cause=Cause.FINISHED,
     )
@@ -268,9 +276,9 @@ def _missing(run: Run, done: Done, trained_s: float) -> tuple[str, ...]:
     """What was promised and is not there, each as a phrase with its figures."""
     missing = []
     for rule in run.policy.results:
-        found = sum(fnmatch.fnmatch(entry.name, rule.path) for entry in done.results)
-        if found < rule.min_count:
-            missing.append(f"results {rule.path}: {found} of {plural(rule.min_count, 'file')}")
+        count = sum(fnmatch.fnmatch(entry.name, rule.path) for entry in done.results)
+        if count < rule.min_count:
+            missing.append(f"results {rule.path}: {count} of {plural(rule.min_count, 'file')}")
     missing += done.lost
     if done.step is not None and done.total is not None and done.step < done.total - done.from_zero:
         missing.append(f"last step {done.step:,} of {done.total:,}")

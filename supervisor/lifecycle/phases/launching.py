@@ -17,10 +17,10 @@ from supervisor.domain.actions import Launch, MarkHolderGone
 from supervisor.domain.attempt import Attempt, Try
 from supervisor.domain.causes import Cause
 from supervisor.domain.events import EventKind
-from supervisor.domain.machines.machine import Machine, MachineState
-from supervisor.domain.machines.placement import offer_key
+from supervisor.domain.machines import Machine, MachineState, offer_key
 from supervisor.domain.observation import (
     BATON,
+    BEATS,
     LOOKUP,
     NOT_READ,
     Absent,
@@ -29,15 +29,14 @@ from supervisor.domain.observation import (
     Part,
     Seen,
     Unknown,
+    World,
 )
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
-from supervisor.domain.world import BEATS, World
 from supervisor.lifecycle.decision import Decision, moved, tell, unchanged
 from supervisor.lifecycle.ending import machines
 from supervisor.lifecycle.ending.ending import End, end_attempt
-from supervisor.lifecycle.ending.lastwords import word_of
-from supervisor.lifecycle.ending.torn import mended
+from supervisor.lifecycle.ending.exits import word_of
 from supervisor.lifecycle.living.checkpoints import begun_from_nothing
 from supervisor.lifecycle.living.liveness import (
     beat_of,
@@ -49,7 +48,7 @@ from supervisor.lifecycle.living.liveness import (
     with_pull,
     with_times,
 )
-from supervisor.lifecycle.living.overriding import done_elsewhere, done_of, heed_marker
+from supervisor.lifecycle.living.overriding import done_elsewhere, done_of, heed_marker, mended
 from supervisor.lifecycle.offers.choosing import NoOffer, lessons_of, run_pause_s, without_failures
 from supervisor.lifecycle.phases.beginning import begin_attempt, obtained, trains_event
 from supervisor.lifecycle.phases.placing import blind_start, place, wait
@@ -110,7 +109,7 @@ def _left_already(
 
 def _overdue_at(try_: Try, world: World, now: float) -> float:
     """From then on nobody waits any longer for what the platform makes of this request."""
-    watched = machines_since(world, try_.placement.zone, try_.requested_at, now)
+    watched = machines_since(world, try_.placement, try_.requested_at, now)
     return watched + world.knobs.launch_timeout_s
 
 
@@ -171,8 +170,8 @@ def _try_failed(run: Run, try_: Try, failed: CreateFailed, world: World, now: fl
     event = tell(
         EventKind.TRY_FAILED, text, cause=failed.cause, zone=try_.placement.zone, launch_id=try_.launch_id
     )
-    since = run.waiting_since if run.waiting_since is not None else now
-    after = replace(run, try_=ended, waiting_since=since)
+    since = run.waiting.since if run.waiting.since is not None else now
+    after = replace(run, try_=ended, waiting=replace(run.waiting, since=since))
     if failed.of_run:
         # Nothing is learnt of the place: other runs go on there. This one asks again soon, for a person may mend it.
         waiting = wait(
@@ -259,8 +258,8 @@ def _seen_up(attempt: Attempt, obs: Observation, now: float) -> Attempt:
 
 def _boot_deadline(run: Run, world: World, now: float) -> float:
     assert run.attempt is not None
-    start, zone = run.attempt.up_at or run.attempt.started_at, run.attempt.placement.zone
-    watched = max(watched_since(world, start, now), machines_since(world, zone, start, now))
+    start = run.attempt.up_at or run.attempt.started_at
+    watched = max(watched_since(world, start, now), machines_since(world, run.attempt.placement, start, now))
     return watched + run.policy.stall.boot_timeout_s
 
 

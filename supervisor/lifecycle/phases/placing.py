@@ -16,17 +16,22 @@ from supervisor.domain.actions import Launch
 from supervisor.domain.attempt import Try
 from supervisor.domain.causes import FOR_A_PERSON, NO_GPU, Cause
 from supervisor.domain.events import Event, EventKind
-from supervisor.domain.machines.placement import Offer
-from supervisor.domain.observation import BATON, NOT_READ, STOP, Observation, Unknown
-from supervisor.domain.run import Run
+from supervisor.domain.machines import Offer
+from supervisor.domain.observation import BATON, NOT_READ, STOP, Observation, Unknown, World
+from supervisor.domain.run import Run, unneeded
 from supervisor.domain.status import Status
-from supervisor.domain.world import World
 from supervisor.lifecycle.decision import Decision, held, moved, tell, unchanged
 from supervisor.lifecycle.ending.retiring import next_due
-from supervisor.lifecycle.ending.torn import ask_to_mend, is_torn, mended
 from supervisor.lifecycle.living.limits import limit_passed, next_limit_at
 from supervisor.lifecycle.living.liveness import beat_of
-from supervisor.lifecycle.living.overriding import done_elsewhere, done_of, heed_marker
+from supervisor.lifecycle.living.overriding import (
+    ask_to_mend,
+    done_elsewhere,
+    done_of,
+    heed_marker,
+    is_torn,
+    mended,
+)
 from supervisor.lifecycle.offers.choosing import NoOffer, is_paused, why
 from supervisor.lifecycle.offers.pinning import pinned
 from supervisor.lifecycle.offers.queueing import place_of
@@ -43,7 +48,7 @@ def place(run: Run, obs: Observation, world: World, now: float) -> Decision:
     run = heed_marker(mended(run, obs), obs, now)
     if run.stop is not None:
         return _stopped(run, now)
-    passed = limit_passed(run, now, world) or _waited_too_long(run, now)
+    passed = limit_passed(run, now, world) or (None if _lacked(run, world) else _waited_too_long(run, now))
     if run.status != Status.PENDING and done_of(run, obs) is not None:
         return done_elsewhere(run, now)
     if passed is not None:
@@ -51,28 +56,34 @@ def place(run: Run, obs: Observation, world: World, now: float) -> Decision:
     if is_paused(run, world, now):
         return unchanged(run, check_after=_soonest(run.next_at, next_limit_at(run, now), next_due(run, now)))
     choice = place_of(run, world, now)
-    if _is_in_line(choice) and run.status != Status.RECOVERING:
-        return wait(run, choice, now)  # a recovering run looks first whether its last attempt did the work
+    if _is_nobodys(choice) and run.status != Status.RECOVERING:
+        return _none(
+            run, choice, world, now
+        )  # a recovering run looks first whether its last attempt did the work
     blind = blind_start(run, obs, now)
     if blind is not None:
         return blind
     run, told, pending = pinned(run, obs, now)
     if pending is not None:
         return pending
-    if isinstance(choice, NoOffer):
-        decision = _hold_unread(run, choice, world, now) if choice.unread else wait(run, choice, now)
-    else:
-        decision = _launch(run, choice, world, now)
+    decision = (
+        _none(run, choice, world, now) if isinstance(choice, NoOffer) else _launch(run, choice, world, now)
+    )
     return replace(decision, events=(*told, *decision.events)) if told else decision
 
 
-def _is_in_line(choice: Offer | NoOffer) -> TypeGuard[NoOffer]:
-    return isinstance(choice, NoOffer) and choice.cause == Cause.QUEUED
+def _is_nobodys(choice: Offer | NoOffer) -> TypeGuard[NoOffer]:
+    """No provider is asked: the run stands in line, or its provider is not there."""
+    return isinstance(choice, NoOffer) and (choice.cause == Cause.QUEUED or choice.lacking)
 
 
-def _hold_unread(run: Run, choice: NoOffer, world: World, now: float) -> Decision:
-    """The zones that have room cannot be read: what is started there now could not be seen."""
-    return held(run, choice.detail, now, world.knobs.poll_interval_s)
+def _none(run: Run, choice: NoOffer, world: World, now: float) -> Decision:
+    if choice.lacking:  # no limit of waiting counts
+        standing = _standing(run, now, _lacked(run, world))
+        return Decision(replace(standing, next_at=choice.until, hold=choice.detail))
+    if choice.unread:  # the zones that have room: what is started there now could not be seen
+        return held(run, choice.detail, now, world.knobs.poll_interval_s)
+    return wait(run, choice, now)
 
 
 def blind_start(run: Run, obs: Observation, now: float) -> Decision | None:
@@ -95,12 +106,10 @@ def _stopped(run: Run, now: float) -> Decision:
         return begin_stopping(run, now)
     after = moved(
         replace(
-            run,
+            unneeded(run),
             cause=run.stop.cause,
             detail=f"by {run.stop.actor}",
             next_at=None,
-            needs_person="",
-            needs_person_at=None,
         ),
         Status.STOPPED,
         now,
@@ -113,17 +122,22 @@ def _stopped(run: Run, now: float) -> Decision:
 def _failed(run: Run, obs: Observation, cause: Cause, detail: str, now: float) -> Decision:
     if run.status != Status.PENDING and obs.baton is NOT_READ:
         return unchanged(run, wants=frozenset({BATON}))  # a lost attempt may have finished in time
-    over = replace(run, cause=cause, detail=detail, next_at=None, needs_person="", needs_person_at=None)
+    over = replace(
+        unneeded(run),
+        cause=cause,
+        detail=detail,
+        next_at=None,
+    )
     after = moved(over, Status.FAILED, now)
     return Decision(after, (tell(EventKind.FAILED, f"Failed: {cause}. {detail}", cause=cause),), again=True)
 
 
 def _waited_too_long(run: Run, now: float) -> tuple[Cause, str] | None:
     limit_s = run.policy.limits.wait_for_capacity_s
-    if run.waiting_since is None or run.cause == Cause.QUEUED or now - run.waiting_since < limit_s:
+    if run.waiting.since is None or run.cause == Cause.QUEUED or now - run.waiting.since < limit_s:
         return None
     cause = run.cause if run.cause == Cause.NO_CAPACITY or run.cause in FOR_A_PERSON else Cause.NO_CAPACITY
-    return cause, f"waited {now - run.waiting_since:.0f} s, limit {limit_s:.0f} s"
+    return cause, f"waited {now - run.waiting.since:.0f} s, limit {limit_s:.0f} s"
 
 
 def wait(run: Run, why: NoOffer, now: float) -> Decision:
@@ -135,8 +149,8 @@ def wait(run: Run, why: NoOffer, now: float) -> Decision:
     placed = _in_line(run, now) if in_line else _out_of_line(run, now)
     after = replace(placed, next_at=why.until, cause=why.cause, detail=why.detail, hold="")
     events: tuple[Event, ...] = ()
-    if why.cause not in run.waiting_told:
-        after = replace(after, waiting_told=(*run.waiting_told, why.cause))
+    if why.cause not in run.waiting.reasons:
+        after = replace(after, waiting=replace(after.waiting, reasons=(*run.waiting.reasons, why.cause)))
         if (
             run.cause != why.cause or why.cause in NO_GPU  # the lost attempt had that cause; this is news
         ):  # once for each reason, not after every try: zones may take turns in theirs
@@ -149,19 +163,41 @@ def wait(run: Run, why: NoOffer, now: float) -> Decision:
 
 def _in_line(run: Run, now: float) -> Run:
     """Its clock stands still from now on."""
-    if run.cause == Cause.QUEUED and run.waiting_since is not None:
+    if run.cause == Cause.QUEUED and run.waiting.since is not None:
         return run
-    waited_s = 0.0 if run.waiting_since is None else max(0.0, now - run.waiting_since)
-    return replace(run, waiting_since=now, waited_s=waited_s)
+    waited_s = 0.0 if run.waiting.since is None else max(0.0, now - run.waiting.since)
+    return replace(
+        run,
+        waiting=replace(run.waiting, since=now, before_s=waited_s),
+    )
+
+
+def _lacked(run: Run, world: World) -> bool:
+    """It waits for a provider that is not in the settings, and did so at its last look."""
+    return bool(run.hold) and world.lacks(run.provider)
+
+
+def _standing(run: Run, now: float, lacked: bool) -> Run:
+    """The clock of its wait for capacity stands still: nobody is there who could have any."""
+    if run.waiting.since is None or run.cause == Cause.QUEUED:
+        return run
+    waited_s = run.waiting.before_s if lacked else max(0.0, now - run.waiting.since)
+    return replace(run, waiting=replace(run.waiting, since=now - waited_s, before_s=waited_s))
 
 
 def _out_of_line(run: Run, now: float) -> Run:
     """Its clock goes on from what it had waited for the platform before; it begins where there was no wait."""
-    if run.waiting_since is None:
-        return replace(run, waiting_since=now, waited_s=0.0)
+    if run.waiting.since is None:
+        return replace(
+            run,
+            waiting=replace(run.waiting, since=now, before_s=0.0),
+        )
     if run.cause != Cause.QUEUED:
         return run
-    return replace(run, waiting_since=now - run.waited_s, waited_s=0.0)
+    return replace(
+        run,
+        waiting=replace(run.waiting, since=now - run.waiting.before_s, before_s=0.0),
+    )
 
 
 def _waiting_text(run: Run, why: NoOffer) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from supervisor.domain.actions import Launch
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines.placement import OfferKey, ZoneRecord, offer_key
+from supervisor.domain.machines import OfferKey, ZoneRecord, offer_key
 from supervisor.domain.run import Run
 from supervisor.lifecycle.decision import Decision
 from supervisor.lifecycle.offers.choosing import NoOffer
@@ -22,31 +22,31 @@ HELD_S = 15.0  # when the others look again; an answer usually comes sooner
 
 
 def paced(
-    decisions: Sequence[Decision], known: Mapping[int, Run], zones: Mapping[OfferKey, ZoneRecord], now: float
+    decisions: Sequence[Decision], before: Mapping[int, Run], zones: Mapping[OfferKey, ZoneRecord], now: float
 ) -> list[Decision]:
-    """The decisions; those that would ask a place where enough ask already wait instead. `known`: the runs as they
+    """The decisions; those that would ask a place where enough ask already wait instead. `before`: the runs as they
     were before. Repeats of a create call that was on record are never held back."""
     asking: Counter[OfferKey] | None = None
     kept = []
     for decision in decisions:
-        place = _newly_asked(decision, known)
+        place = _newly_asked(decision, before)
         if place is None or place not in zones or not zones[place].failures:
             kept.append(decision)
             continue
         if asking is None:
-            asking = Counter(_under_way(known.values()))
+            asking = Counter(_under_way(before.values()))
         if asking[place] < PROBES:
             asking[place] += 1
             kept.append(decision)
         else:
-            kept.append(_held(known[decision.run.key], zones[place], now))
+            kept.append(_held(before[decision.run.key], zones[place], now))
     return kept
 
 
-def _newly_asked(decision: Decision, known: Mapping[int, Run]) -> OfferKey | None:
+def _newly_asked(decision: Decision, runs_before: Mapping[int, Run]) -> OfferKey | None:
     for action in decision.actions:
         if isinstance(action, Launch):
-            before = known[decision.run.key].try_
+            before = runs_before[decision.run.key].try_
             if before is None or before.launch_id != action.try_.launch_id:
                 return offer_key(action.try_.placement)
     return None
@@ -55,9 +55,9 @@ def _newly_asked(decision: Decision, known: Mapping[int, Run]) -> OfferKey | Non
 def _under_way(runs: Iterable[Run]) -> Iterable[OfferKey]:
     """The places of create calls that have not been answered."""
     for run in runs:
-        asked = run.open_try
-        if asked is not None and (run.attempt is None or run.attempt.launch_id != asked.launch_id):
-            yield offer_key(asked.placement)
+        try_ = run.open_try
+        if try_ is not None and (run.attempt is None or run.attempt.launch_id != try_.launch_id):
+            yield offer_key(try_.placement)
 
 
 def _held(run: Run, record: ZoneRecord, now: float) -> Decision:

@@ -11,16 +11,14 @@ from supervisor.contract import heartbeat
 from supervisor.contract.heartbeat import Beat
 from supervisor.domain.causes import Cause
 from supervisor.domain.events import Event, EventKind
-from supervisor.domain.machines.machine import MachineState
-from supervisor.domain.observation import Absent, Observation, Seen
+from supervisor.domain.machines import MachineState
+from supervisor.domain.observation import BEATS, Absent, Observation, Seen, World
 from supervisor.domain.run import Run, with_pulse
 from supervisor.domain.status import Status
-from supervisor.domain.world import BEATS, World
 from supervisor.lifecycle.decision import Decision, moved, tell
 from supervisor.lifecycle.ending import machines
 from supervisor.lifecycle.ending.ending import End, end_attempt
-from supervisor.lifecycle.ending.exits import gpu_fault
-from supervisor.lifecycle.ending.lastwords import word_of
+from supervisor.lifecycle.ending.exits import gpu_fault, word_of
 from supervisor.lifecycle.living.checkpoints import begun_from_nothing, heed_rejection
 from supervisor.lifecycle.living.limits import next_limit_at
 from supervisor.lifecycle.living.liveness import (
@@ -44,7 +42,7 @@ def run_on(run: Run, obs: Observation, world: World, now: float) -> Decision:
     if run.stop is not None:
         return begin_stopping(run, now)
     before = run
-    told: tuple[Event, ...] = ()
+    news: tuple[Event, ...] = ()
     if beat is not None:
         pulse = follow(run.pulse, beat, now, world.knobs.poll_interval_s)
         timed = identified(with_times(attempt, beat.value, now), obs)
@@ -52,17 +50,21 @@ def run_on(run: Run, obs: Observation, world: World, now: float) -> Decision:
         if pulse is not run.pulse or timed is not attempt:
             run = with_pulse(run, pulse, timed)
         run, from_nothing = begun_from_nothing(run, attempt, beat.value)
-        run, told = heed_rejection(run, beat.value)
-        told = (*told, *from_nothing)
+        run, news = heed_rejection(run, beat.value)
+        news = (*news, *from_nothing)
     decision = _judge(before, run, beat, obs, world, now)
-    return replace(decision, events=(*told, *decision.events)) if told else decision
+    return replace(decision, events=(*news, *decision.events)) if news else decision
 
 
 def _judge(
     before: Run, run: Run, beat: Seen[Beat] | None, obs: Observation, world: World, now: float
 ) -> Decision:
-    told = before.pulse.telemetry if before.pulse is not None else ""
-    ended = _command_ended(run, beat, obs, world=world, now=now, told=told) if beat is not None else None
+    telemetry_before = before.pulse.telemetry if before.pulse is not None else ""
+    ended = (
+        _command_ended(run, beat, obs, world=world, now=now, telemetry_before=telemetry_before)
+        if beat is not None
+        else None
+    )
     if ended is not None:
         return ended
     lost = machines.lost(run, obs, world, now)
@@ -92,10 +94,10 @@ def _heed_stop(run: Run, obs: Observation, beat: Seen[Beat] | None, now: float) 
 
 
 def _command_ended(
-    run: Run, beat: Seen[Beat], obs: Observation, *, world: World, now: float, told: str
+    run: Run, beat: Seen[Beat], obs: Observation, *, world: World, now: float, telemetry_before: str
 ) -> Decision | None:
     """Exit 0, or a failure after the last step, is finishing; any other end has its cause; a notice seen inside the
-    machine is authoritative. `told`: the figures of the machine before this beat.
+    machine is authoritative. `telemetry_before`: the figures of the machine before this beat.
     """
     value = beat.value
     saving = value.exit is None and value.phase == heartbeat.FINISHING
@@ -103,7 +105,7 @@ def _command_ended(
         text = _finishing_text(value)
         event = tell(EventKind.FINISHING, text)
         return Decision(moved(run, Status.FINISHING, now), (event,), again=True)
-    word = word_of(value, obs, world, told)
+    word = word_of(value, obs, world, telemetry_before)
     if word is None:
         return None
     return end_attempt(run, replace(word, stopped_at=machines.stopped_at(obs, now)), world, now)

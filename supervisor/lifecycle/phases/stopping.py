@@ -12,18 +12,26 @@ from supervisor.domain.actions import AskAgentToStop, CloseBaton, Release, Verif
 from supervisor.domain.attempt import Try
 from supervisor.domain.causes import Cause
 from supervisor.domain.events import EventKind
-from supervisor.domain.machines.machine import MachineState
-from supervisor.domain.observation import BATON, LOOKUP, NOT_READ, STOP, Absent, Observation, Seen, Unknown
-from supervisor.domain.run import Run, StopRequest
+from supervisor.domain.machines import MachineState
+from supervisor.domain.observation import (
+    BATON,
+    LOOKUP,
+    NOT_READ,
+    STOP,
+    Absent,
+    Observation,
+    Seen,
+    Unknown,
+    World,
+)
+from supervisor.domain.run import Run, StopRequest, unneeded
 from supervisor.domain.status import Status
-from supervisor.domain.world import World
 from supervisor.lifecycle.decision import Decision, moved, tell, unchanged
 from supervisor.lifecycle.ending import machines
 from supervisor.lifecycle.ending.ending import End, close_attempt, ended_event
-from supervisor.lifecycle.ending.torn import is_torn
 from supervisor.lifecycle.living.limits import limit_passed
 from supervisor.lifecycle.living.liveness import beat_of, heard, machines_since
-from supervisor.lifecycle.living.overriding import done_elsewhere, done_of
+from supervisor.lifecycle.living.overriding import done_elsewhere, done_of, is_torn
 from supervisor.lifecycle.phases.beginning import begin_attempt, obtained
 
 CREATE_SETTLED_S = (
@@ -39,7 +47,9 @@ def begin_stopping(run: Run, now: float) -> Decision:
     text = f"Stop asked for by {run.stop.actor} ({run.stop.cause}); {waits_for}."
     told = run.stop.source == "api"  # that door wrote its event with the request
     events = () if told else (tell(EventKind.STOP_REQUESTED, text, actor=run.stop.actor),)
-    after = replace(run, needs_person="", needs_person_at=None)
+    after = replace(
+        unneeded(run),
+    )
     return Decision(moved(after, Status.STOPPING, now), events, again=True)
 
 
@@ -85,7 +95,7 @@ def _await_create(run: Run, obs: Observation, world: World, now: float) -> Decis
     if isinstance(obs.machine, Seen) and not refused:
         assert run.stop is not None
         return call_off(run, try_, obs, f"stop asked for by {run.stop.actor}")
-    settled_at = machines_since(world, try_.placement.zone, try_.requested_at, now) + CREATE_SETTLED_S
+    settled_at = machines_since(world, try_.placement, try_.requested_at, now) + CREATE_SETTLED_S
     if isinstance(obs.machine, Absent) and now >= settled_at and obs.lookup is NOT_READ:
         return unchanged(run, wants=frozenset({LOOKUP}))
     proven = isinstance(obs.machine, Absent) and now >= settled_at and isinstance(obs.lookup, Absent)
@@ -110,7 +120,7 @@ def _leave(run: Run, obs: Observation, world: World, now: float) -> Decision:
     request = run.stop
     assert attempt is not None
     assert request is not None
-    watched = machines_since(world, attempt.placement.zone, run.status_since, now)
+    watched = machines_since(world, attempt.placement, run.status_since, now)
     grace_ends = watched + run.policy.stop_grace_s
     gone = _machine_over(obs)
     if not (gone or _agent_left(run, obs) or now >= grace_ends):

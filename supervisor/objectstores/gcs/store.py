@@ -14,15 +14,36 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import quote
 
-from supervisor.contract.stores.errors import check_metadata, check_object_name, check_page_size, check_prefix
-from supervisor.objectstores.gcs.asking import NEVER, Patience, Refused, checked, condition_of, unavailable
-from supervisor.objectstores.gcs.reading import Download, info, info_of_blob, pages
-from supervisor.objectstores.gcs.session import Hands, Session, require_client
-from supervisor.objectstores.gcs.upload import PIECE_BYTES, ResumableUpload, crc32c
+from supervisor.contract.stores.bucket import NEVER, condition_of, info_of, is_ours, names_no_object
+from supervisor.contract.stores.promise import (
+    Generation,
+    Metadata,
+    StrPath,
+    check_metadata,
+    check_object_name,
+    check_page_size,
+    check_prefix,
+)
+from supervisor.objectstores.gcs.session import (
+    Hands,
+    Patience,
+    Refused,
+    Session,
+    checked,
+    require_client,
+    unavailable,
+)
+from supervisor.objectstores.gcs.transfer import (
+    PIECE_BYTES,
+    Download,
+    ResumableUpload,
+    crc32c,
+    info_of_blob,
+    pages,
+)
 from supervisor.ports.objectstore import (
     MAX_PAGE,
     ObjectInfo,
@@ -64,25 +85,25 @@ class GcsStore(ObjectStore):
         chance: Callable[[], float] = random.random,
     ) -> None:
         """Touches nothing. ValueError for any URL but gs://BUCKET[/PREFIX]."""
-        found = _URL.fullmatch(url)
-        if found is None:
+        match = _URL.fullmatch(url)
+        if match is None:
             raise ValueError(
                 f"an object store in Google Cloud is gs://BUCKET or gs://BUCKET/PREFIX, not {url!r}"
             )
-        folder = (found[2] or "").strip("/")
+        folder = (match[2] or "").strip("/")
         if folder:
             check_object_name(folder)
-        self.bucket_name = found[1]
+        self.bucket_name = match[1]
         self._prefix = folder + "/" if folder else ""
-        self.url = f"gs://{found[1]}" + (f"/{folder}" if folder else "")
+        self.url = f"gs://{match[1]}" + (f"/{folder}" if folder else "")
         self._patience = Patience(patience_s, clock, pause, chance)
         self._session = Session(self.url, self.bucket_name, clock)
 
     @classmethod
-    def at(cls, url: str) -> GcsStore:
+    def at(cls, url: str, patience_s: float = 15.0) -> GcsStore:
         """The store that the URL names. ImportError where Google's client is not installed."""
         require_client(url)
-        return cls(url)
+        return cls(url, patience_s=patience_s)
 
     def warm(self) -> None:
         """Load Google's client and find the credentials now (0.3 s), not at the first request. StoreUnavailable."""
@@ -94,26 +115,22 @@ class GcsStore(ObjectStore):
     # --- one object -----------------------------------------------------------------------------------------------
 
     def put(
-        self,
-        key: str,
-        data: bytes,
-        if_generation: str | None = None,
-        metadata: Mapping[str, str] | None = None,
+        self, key: str, data: bytes, if_generation: Generation = None, metadata: Metadata = None
     ) -> ObjectInfo:
         check_object_name(key)
         check_metadata(metadata or {})
         return self._put(key, io.BytesIO(data), if_generation, dict(metadata or {}))
 
-    def put_file(self, key: str, path: Path, if_generation: str | None = None) -> ObjectInfo:
+    def put_file(self, key: str, path: StrPath, if_generation: Generation = None) -> ObjectInfo:
         check_object_name(key)
         with open(path, "rb") as file:
             return self._put(key, file, if_generation, {})
 
     def get(self, key: str) -> tuple[bytes, ObjectInfo]:
         for _ in range(_TRIES):
-            found = self.stat(key)
+            info = self.stat(key)
             try:
-                return b"".join(self._download(key, found.generation).read(0, None)), found
+                return b"".join(self._download(key, info.generation).read(0, None)), info
             except Refused as refused:
                 if refused.status != 404:
                     raise unavailable(self.url, "read", key, refused) from refused
@@ -154,7 +171,7 @@ class GcsStore(ObjectStore):
         except Refused as refused:
             raise unavailable(self.url, "list", prefix, refused) from refused
 
-    def delete(self, key: str, if_generation: str | None = None) -> bool:
+    def delete(self, key: str, if_generation: Generation = None) -> bool:
         check_object_name(key)
         condition = condition_of(if_generation)
         if condition == NEVER:
@@ -222,7 +239,7 @@ class GcsStore(ObjectStore):
 
     def _require_bucket(self, key: str, refused: Refused) -> None:
         """Of a 404: return when it is the object that is not there, StoreUnavailable when it is the bucket."""
-        if refused.text.startswith("No such object: "):
+        if names_no_object(refused.text):
             return
         next(self.pages(key, 1))  # in other words than those we know: a listing tells the two apart
 
@@ -251,7 +268,7 @@ class GcsStore(ObjectStore):
         except Refused as refused:
             if refused.status != 412:
                 raise unavailable(self.url, "write", key, refused) from refused
-            if refused.doubtful and (ours := self._ours(key, content, condition)) is not None:
+            if refused.doubtful and (ours := self._ours(key, content, if_generation)) is not None:
                 return ours
             raise PreconditionFailed(key) from None
 
@@ -275,17 +292,15 @@ class GcsStore(ObjectStore):
         url = f"{hands.endpoint}/upload/storage/v1/b/{self.bucket_name}/o"
         about = {"name": self._prefix + key, "contentType": _TYPE, "crc32c": content.crc32c}
         upload = ResumableUpload(self._patience, hands.session, url, about, condition)
-        return info(upload.send(stream, content.size), key)
+        return info_of(upload.send(stream, content.size), key)
 
-    def _ours(self, key: str, content: _Content, condition: int | None) -> ObjectInfo | None:
+    def _ours(self, key: str, content: _Content, if_generation: str | None) -> ObjectInfo | None:
         """After a write whose answer was lost met a condition that does not hold any more: the object, if that write
         made it. Its content and metadata are ours, and it is newer than what we had seen."""
         try:
             blob = self._look(key)
         except ObjectMissing:
             return None
-        found = info_of_blob(blob, key)
-        same = (found.size, blob.crc32c, dict(found.metadata)) == (
-            content.size, content.crc32c, dict(content.metadata),
-        )  # fmt: skip
-        return found if same and blob.generation > (condition or 0) else None
+        info = info_of_blob(blob, key)
+        same = (info.size, blob.crc32c) == (content.size, content.crc32c)
+        return info if same and is_ours(info, content.metadata, if_generation) else None

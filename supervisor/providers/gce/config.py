@@ -11,9 +11,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from supervisor.domain.machines.placement import Offer, Placement
+from supervisor.domain.machines import Offer, Placement
 
-GCE = "gce"
 BILLED_S = 60.0  # a machine is billed for at least so long: cloud.google.com/compute/vm-instance-pricing
 # A milestone with long support, to March 2028: cloud.google.com/container-optimized-os/docs/concepts/versioning, as of
 # 2026-11. `cos-stable` changes kernel, docker and GPU driver under running projects when Google moves it on.
@@ -69,7 +68,8 @@ class NewDisk:
 @dataclass(frozen=True)
 class GceConfig:
     """`zones` in the order in which they are tried. `external_ip` False: the subnet must have Private Google Access or
-    a NAT. `boot_image`: an image or a family, as a path below the API's root. "" of an endpoint = Google's own."""
+    a NAT. `boot_image`: an image or a family, as a path below the API's root. "" of an endpoint = Google's own. `name`:
+    of the provider in the settings."""
 
     project: str
     zones: tuple[str, ...]
@@ -101,6 +101,7 @@ class GceConfig:
     logging_endpoint: str = ""
     resource_manager_endpoint: str = ""
     iam_endpoint: str = ""
+    name: str = "gce"
     prices: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # shape -> (spot, on-demand) $/h
 
     @property
@@ -162,7 +163,7 @@ def offers(config: GceConfig) -> tuple[Offer, ...]:
         for shape in config.shapes:
             spot_usd, on_demand_usd = config.prices.get(shape, (None, None))
             for zone in zones:
-                placement = Placement(GCE, region_of(zone), zone, shape, spot)
+                placement = Placement(config.name, region_of(zone), zone, shape, spot)
                 usd = spot_usd if spot else on_demand_usd
                 found.append(Offer(placement, usd, on_demand_usd, BILLED_S))
     return tuple(found)

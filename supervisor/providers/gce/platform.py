@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from supervisor.domain.findings import Finding
-from supervisor.domain.machines.machine import MachineRef
-from supervisor.domain.machines.placement import Offer, OfferKey
+from supervisor.domain.machines import MachineRef, Offer, OfferKey
 from supervisor.ports.platform import (
     Account,
     ConsolePart,
@@ -27,8 +26,9 @@ from supervisor.providers.gce.calls.errors import clear_answers
 from supervisor.providers.gce.config import GceConfig
 from supervisor.providers.gce.machines import consoles
 from supervisor.providers.gce.machines.history import history
-from supervisor.providers.gce.machines.previewing import preview
+from supervisor.providers.gce.machines.instance import preview
 from supervisor.providers.gce.prices.pricing import Pricing
+from supervisor.providers.gce.traits import TRAITS
 
 
 class GcePlatform:
@@ -36,7 +36,7 @@ class GcePlatform:
     whoever learns them in the background; `agent`: the zipapp, None = this installation carries none; `pricing`: shared
     with what makes the offers."""
 
-    log_service = "Cloud Logging"
+    log_service = TRAITS.log_service
 
     def __init__(
         self,

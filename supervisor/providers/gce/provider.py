@@ -18,15 +18,15 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from supervisor.domain.machines.machine import (
+from supervisor.domain.machines import (
     SUPERVISOR_LABEL,
     Machine,
     MachineListing,
     MachineRef,
     MachineState,
+    Offer,
 )
-from supervisor.domain.machines.placement import Offer
-from supervisor.images.image_registry import Registries
+from supervisor.images.registry import Registries
 from supervisor.ports.clock import Clock
 from supervisor.ports.objectstore import ObjectStore
 from supervisor.ports.provider import (
@@ -37,14 +37,11 @@ from supervisor.ports.provider import (
 )
 from supervisor.providers.gce.advice.advice import Advice
 from supervisor.providers.gce.calls.clients import Compute
-from supervisor.providers.gce.calls.errors import ApiError, clear_answers
-from supervisor.providers.gce.calls.retry import Retry
-from supervisor.providers.gce.config import GCE, GceConfig
+from supervisor.providers.gce.calls.errors import ApiError, Retry, clear_answers
+from supervisor.providers.gce.config import GceConfig
 from supervisor.providers.gce.machines import secrets
-from supervisor.providers.gce.machines.launching import Launcher
-from supervisor.providers.gce.machines.listing import Item, Listing
-from supervisor.providers.gce.machines.machine import STATES, machine_of, shape_names
-from supervisor.providers.gce.machines.parcel import ParcelPost
+from supervisor.providers.gce.machines.launching import Launcher, ParcelPost
+from supervisor.providers.gce.machines.machine import STATES, Item, Listing, machine_of, shape_names
 from supervisor.providers.gce.machines.records import Records
 from supervisor.providers.gce.machines.releasing import Releaser
 from supervisor.providers.gce.prices.machine_facts import gpus
@@ -64,7 +61,6 @@ class GceProvider:
     `credentials`: where they come from, None = Application Default Credentials. `priced` may be set: the offers at the
     prices of now."""
 
-    name = GCE
     traits = TRAITS
 
     def __init__(
@@ -79,6 +75,7 @@ class GceProvider:
         per_try_s: float = 10.0,
         credentials: Callable[[], Any] | None = None,
     ) -> None:
+        self.name = config.name
         self._config, self._offers = config, tuple(offers)
         self._shape_names = shape_names(config.shapes)
         self._gpus = lru_cache(

@@ -27,4 +27,12 @@ TRAITS = Traits(
     shares_computer=False,
     irreplaceable=False,
     meter="the supervisor deletes the machine; a limit of its own (maxRunDuration) deletes it without the supervisor",
+    account_noun="project",
+    tool="gcloud: --project={name}",
+    compare="Does your console or gcloud show another project? Compare: gcloud config list; gcloud compute instances "
+    "list --project={name}",
+    log_service="Cloud Logging",
+    log_keeps="machines that were started with gce_serial_logging = true",
+    price_setting="gce_prices",
+    removal="gcloud compute instances delete {name} --zone={zone} --project={account}",
 )

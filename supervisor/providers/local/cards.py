@@ -22,15 +22,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from supervisor.domain.machines.cards import Aside, Card
-from supervisor.domain.machines.machine import MachineState
+from supervisor.domain.machines import Aside, Card, MachineState
+from supervisor.machinefolder import processes
+from supervisor.machinefolder.folders import NAME, Folder, Folders
+from supervisor.machinefolder.lookout import Seen
+from supervisor.machinefolder.papers import Unreadable, read_json, write_json
+from supervisor.machinefolder.sighting import end
 from supervisor.ports.provider import HeldByOurs, LaunchRejected, NoCapacity
-from supervisor.providers.local import processes
-from supervisor.providers.local.folders import NAME, Folder, Folders
-from supervisor.providers.local.lookout import Seen
 from supervisor.providers.local.nvidia_smi import CardsUnread, Holder, NoNvidiaSmi, NvidiaSmi, Reading
-from supervisor.providers.local.papers import Unreadable, read_json, write_json
-from supervisor.providers.local.sighting import end
 from supervisor.telemetry import logs as telemetry
 
 WHY_KEPT = 200  # characters
@@ -43,11 +42,11 @@ class Quarantine:
 
     def all(self) -> dict[str, Aside]:
         """UUID -> why. Raises Unreadable, OSError."""
-        found = self._kept()
+        cards = self._kept()
         for folder in self._folders.all():
             for uuid, aside in _of(folder).items():
-                found.setdefault(uuid, aside)
-        return found
+                cards.setdefault(uuid, aside)
+        return cards
 
     def keep(self, folder: Folder) -> None:
         """What the machine in this folder has seen outlives the folder. Call it under the folders' lock. Raises
@@ -77,7 +76,7 @@ class Quarantine:
     def _kept(self) -> dict[str, Aside]:
         data = read_json(self._path) or {}
         try:
-            return {uuid: _aside(told) for uuid, told in data.items()}
+            return {uuid: _aside(row) for uuid, row in data.items()}
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise Unreadable(f"{self._path} is not what was written there: {error!r}") from None
 
@@ -85,14 +84,14 @@ class Quarantine:
         write_json(
             self._path,
             {
-                uuid: {"why": one.why, "machine": one.machine, "run_id": one.run_id, "at": one.at}
-                for uuid, one in cards.items()
+                uuid: {"why": aside.why, "machine": aside.machine, "run_id": aside.run_id, "at": aside.at}
+                for uuid, aside in cards.items()
             },
         )
 
 
-def _aside(told: Mapping[str, Any]) -> Aside:
-    return Aside(str(told["why"]), str(told["machine"]), str(told["run_id"]), float(told["at"]))
+def _aside(row: Mapping[str, Any]) -> Aside:
+    return Aside(str(row["why"]), str(row["machine"]), str(row["run_id"]), float(row["at"]))
 
 
 def _of(folder: Folder) -> dict[str, Aside]:
@@ -138,9 +137,7 @@ class Cards:
         )
         self._strangers: tuple[Card, ...] = ()  # held by others, by the last reading
         self._look_again_at = 0.0  # monotonic
-        self._folders = folders
-        self._started = started
-        self._smi = smi
+        self._folders, self._started, self._smi = folders, started, smi
 
     def choose(
         self, shape: str, look: Callable[[], Seen], kept: Iterable[str] = ()

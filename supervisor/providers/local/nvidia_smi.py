@@ -14,8 +14,8 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from supervisor.providers.local.papers import Unreadable
-from supervisor.wording.figures import clause
+from supervisor.domain.texts import clause
+from supervisor.machinefolder.papers import Unreadable
 
 TIMEOUT_S = 10.0
 MIB = 2**20
@@ -64,11 +64,11 @@ class NvidiaSmi:
         for uuid, pid, name, used in self._ask(*HOLDERS):
             number = _number(pid)
             holders.setdefault(uuid, []).append(Holder(number, _words(number, name), _bytes(used)))
-        found = (
+        readings = (
             Reading(_number(index), uuid, name, _bytes(used), _bytes(total), tuple(holders.get(uuid, ())))
             for index, uuid, name, used, total in cards
         )
-        return tuple(sorted(found, key=lambda card: card.index))
+        return tuple(sorted(readings, key=lambda card: card.index))
 
     def _ask(self, query: str, columns: int) -> list[list[str]]:
         tool = shutil.which("nvidia-smi")
@@ -129,13 +129,13 @@ def _bytes(text: str) -> int | None:
     return None if text.startswith("[") else _number(text) * MIB
 
 
-def _words(pid: int, told: str) -> str:
+def _words(pid: int, name: str) -> str:
     """What runs there, for people: the program and its script. Never more of its arguments: they may hold a secret."""
     try:
         words = [os.fsdecode(word) for word in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") if word]
     except OSError:
         words = []
     script = words[2:3] if words[1:2] == ["-m"] else [word for word in words[1:2] if not word.startswith("-")]
-    shown = (words[0], *script) if words else (told,)
+    shown = (words[0], *script) if words else (name,)
     text = " ".join(word.rpartition("/")[2][:40] for word in shown)
     return "".join(sign if sign.isprintable() else "?" for sign in text)

@@ -25,4 +25,5 @@ TRAITS = Traits(
     shares_computer=True,
     irreplaceable=False,
     meter="nothing is billed",
+    price_setting="local_prices",
 )

@@ -1,7 +1,8 @@
 """Carry out what was decided, after its commit, in bounded threads. Never decides.
 
 Each action is named by (run, launch, action, machine): while one of that name is under way, a repeat is dropped. Kinds
-that may take long have threads of their own: a hundred launches do not keep a machine billing that is to go. Every
+that may take long have threads of their own: a hundred launches do not keep a machine billing that is to go. With
+several providers each has threads of its own for what it is asked, so that one that hangs fills no other's. Every
 worker checks the lease's monotonic deadline, and before a Launch the stop state, immediately before the call. What an
 action learns goes to `outcomes`; what fails unclearly is logged and derived again by the next tick.
 
@@ -21,7 +22,7 @@ from typing import get_args
 from supervisor.contract import runfiles
 from supervisor.contract.baton import BatonRefused, Done, FileEntry
 from supervisor.contract.identifiers import parse_launch_id
-from supervisor.contract.savedresults import manifest_sha256
+from supervisor.contract.runfiles import manifest_sha256
 from supervisor.domain.actions import (
     Action,
     AskAgentToStop,
@@ -38,7 +39,7 @@ from supervisor.domain.actions import (
 from supervisor.domain.observation import Verification
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
-from supervisor.ports.clock import Clock
+from supervisor.ports.clock import Clock, Wake
 from supervisor.ports.objectstore import ObjectMissing, ObjectStore, StoreUnavailable
 from supervisor.ports.provider import (
     NotSupported,
@@ -47,12 +48,12 @@ from supervisor.ports.provider import (
     StillLooking,
 )
 from supervisor.ports.store import Lease, Store, StoreDown
-from supervisor.ports.wake import Wake
 from supervisor.reconciler.acting import batonwork, evidence
 from supervisor.reconciler.acting.jobs import Paces
 from supervisor.reconciler.acting.launches import Launcher
 from supervisor.reconciler.acting.outcomes import Outcomes
 from supervisor.reconciler.acting.records import write_records
+from supervisor.reconciler.fleet import provider_of
 from supervisor.telemetry import logs as telemetry
 from supervisor.telemetry import metrics
 
@@ -86,6 +87,10 @@ EVIDENCE_THREADS, PIN_THREADS = 2, 4
 UNCLEAR = (StoreUnavailable, ProviderUnavailable, StoreDown, BatonRefused, ValueError)
 
 
+def _threads(count: int, name: str) -> Executor:
+    return ThreadPoolExecutor(count, thread_name_prefix=name)
+
+
 @dataclass
 class Actor:
     store: Store
@@ -100,6 +105,8 @@ class Actor:
     launch_threads: int = 8
     executor: Executor | None = None  # where actions run; None = bounded threads of our own
     leading: Callable[[], Lease | None] | None = None  # the lease as it is now; None = nobody renews it
+    pool: Callable[[int, str], Executor] = _threads  # (how many at once, whose)
+    paces_of: Mapping[str, Paces] = field(default_factory=dict)  # provider -> where they are not `paces`
     _under_way: set[tuple[object, ...]] = field(default_factory=set)
     _done_once: set[tuple[object, ...]] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -112,15 +119,31 @@ class Actor:
             Launch: self._threads(self.launch_threads, "launch"),
             PinImage: self._threads(PIN_THREADS, "pin"),
         }
-
+        several = self.providers if len(self.providers) > 1 else {}
+        self._of_provider: Mapping[str, Mapping[type, Executor]] = {
+            name: self._own_threads(name, provider) for name, provider in several.items()
+        }
         for kind in get_args(Action):
             metrics.ACTIONS.add(kind.__name__, "failed", by=0)
         self._launcher = Launcher(
-            self.store, self.objects, self.providers, self.outcomes, self.clock, self.paces, self._leads
+            store=self.store,
+            objects=self.objects,
+            providers=self.providers,
+            outcomes=self.outcomes,
+            clock=self.clock,
+            paces=self.paces,
+            leads=self._leads,
+            paces_of=self.paces_of,
         )
 
     def _threads(self, count: int, name: str) -> Executor:
-        return self.executor or ThreadPoolExecutor(count, thread_name_prefix=name)
+        return self.executor or self.pool(count, name)
+
+    def _own_threads(self, name: str, provider: Provider) -> Mapping[type, Executor]:
+        act = self._threads(self.threads, f"act {name}")
+        launches = self._threads(provider.traits.launches_at_once, f"launch {name}")
+        pins = self._threads(PIN_THREADS, f"pin {name}")
+        return {Launch: launches, PinImage: pins, Release: act, AskAgentToStop: act}
 
     def submit(self, run: Run | None, action: Action, lease: Lease) -> None:
         name = _name(run, action)
@@ -128,7 +151,9 @@ class Actor:
             if name in self._under_way:
                 return
             self._under_way.add(name)
-        self._apart.get(type(action), self._pool).submit(self._work, name, run, action, lease)
+        own = self._of_provider.get(_asked_of(run, action), {})
+        executor = own.get(type(action)) or self._apart.get(type(action), self._pool)
+        executor.submit(self._work, name, run, action, lease)
 
     @property
     def pending(self) -> int:
@@ -141,7 +166,8 @@ class Actor:
 
     def close(self) -> None:
         """Queued actions are dropped (they are derived again); those under way are given the time they need."""
-        for pool in (*self._apart.values(), self._pool):
+        of_providers = [pool for own in self._of_provider.values() for pool in own.values()]
+        for pool in dict.fromkeys((*of_providers, *self._apart.values(), self._pool)):
             pool.shutdown(wait=True, cancel_futures=True)
 
     def _work(self, name: tuple[object, ...], run: Run | None, action: Action, lease: Lease) -> None:
@@ -219,7 +245,7 @@ class Actor:
 
     def _ask_to_stop(self, run: Run, action: AskAgentToStop) -> None:
         try:
-            self.providers[run.provider].ask_to_stop(action.ref)
+            provider_of(self.providers, action.ref.provider).ask_to_stop(action.ref)
         except NotSupported:
             return  # the .stop marker and the push's answer say the same
 
@@ -230,7 +256,7 @@ class Actor:
             batonwork.write_stop(self.objects, run.run_id, action.actor)
 
     def _release(self, run: Run | None, action: Release) -> None:
-        provider = self.providers[action.ref.provider]
+        provider = provider_of(self.providers, action.ref.provider)
         if run is not None:
             self._mark_before_release(run)
             self._keep_console(run, provider, action)
@@ -295,6 +321,18 @@ class Actor:
         self.objects.delete(runfiles.boot_beat(run.run_id))
         self.forget_beats(run.run_id)
         self.outcomes.finalised(run.key)
+
+
+def _asked_of(run: Run | None, action: Action) -> str:
+    """The provider that this action asks; "" = none."""
+    match action:
+        case Release() | AskAgentToStop():
+            return action.ref.provider
+        case Launch():
+            return action.try_.placement.provider
+        case PinImage() if run is not None:
+            return run.provider
+    return ""
 
 
 def _name(run: Run | None, action: Action) -> tuple[object, ...]:

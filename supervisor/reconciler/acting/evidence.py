@@ -15,7 +15,7 @@ from supervisor.domain.attempt import Attempt
 from supervisor.domain.run import Run
 from supervisor.lifecycle.evidence import attempt_evidence as evidence
 from supervisor.lifecycle.evidence.attempt_evidence import Found, Json
-from supervisor.lifecycle.evidence.foreign_json import read_object
+from supervisor.lifecycle.evidence.facts import read_object
 from supervisor.ports.objectstore import (
     ABSENT,
     ObjectMissing,

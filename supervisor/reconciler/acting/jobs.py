@@ -50,7 +50,7 @@ def launch_request(
         "workdir": spec.get("workdir"),
         "env": spec.get("env") or {},
         "code": spec.get("code"),
-        "image_digest": run.image_digest or None,
+        "image_digest": run.image.digest or None,
         "conda_env": spec.get("conda_env"),
         "venv": spec.get("venv"),
         "secrets": sorted(spec.get("secrets") or {}),
@@ -84,6 +84,6 @@ def launch_request(
         launch_id=try_.launch_id,
         machine_max_s=run.policy.limits.machine_max_s,
         job=job,
-        image=run.image_digest or run.policy.image,
+        image=run.image.digest or run.policy.image,
         secrets=spec.get("secrets") or {},
     )

@@ -22,6 +22,7 @@ from supervisor.ports.store import Lease, Store
 from supervisor.reconciler.acting import batonwork
 from supervisor.reconciler.acting.jobs import Paces, launch_request
 from supervisor.reconciler.acting.outcomes import Outcomes
+from supervisor.reconciler.fleet import provider_of
 from supervisor.reconciler.observing.readers import read_baton, read_stop
 
 
@@ -36,6 +37,7 @@ class Launcher:
     clock: Clock
     paces: Paces
     leads: Callable[[Lease], bool]
+    paces_of: Mapping[str, Paces]
 
     def launch(self, run: Run, action: Launch, lease: Lease) -> None:
         try_ = action.try_
@@ -52,12 +54,12 @@ class Launcher:
             self.store.spec(run.key),
             nonce=nonce,
             supervisor_id=self.store.supervisor_id,
-            paces=self.paces,
+            paces=self.paces_of.get(try_.placement.provider, self.paces),
         )
         if not self.leads(lease) or not self._still_wanted(run, action, first):
             return
         try:
-            self.providers[run.provider].launch(replace(request, repeated=not first))
+            provider_of(self.providers, try_.placement.provider).launch(replace(request, repeated=not first))
         except LaunchFailed as error:
             self.outcomes.create_failed(
                 run.key,
@@ -99,7 +101,7 @@ class Launcher:
     def pin(self, run: Run, action: PinImage) -> None:
         digest = problem = detail = ""
         try:
-            digest = self.providers[run.provider].pin(action.image)
+            digest = provider_of(self.providers, run.provider).pin(action.image)
         except ImageMissing as error:
             problem, detail = "missing", str(error)
         except ImageHidden as error:

@@ -6,12 +6,11 @@ import json
 from datetime import UTC, datetime
 
 from supervisor.contract import runfiles
-from supervisor.domain.attempt import Attempt
+from supervisor.domain.attempt import Attempt, kept_step
 from supervisor.domain.run import Run
 from supervisor.lifecycle.evidence import facts as known_facts
 from supervisor.ports.objectstore import ObjectMissing, ObjectStore
 from supervisor.ports.store import Store
-from supervisor.wording.sentences.attempt import kept_step
 
 MANIFEST_VERSION = 1
 
@@ -38,7 +37,7 @@ def write_records(objects: ObjectStore, store: Store, run: Run) -> None:
         "created_at": _time(run.created_at),
         "ended_at": _time(run.status_since),
         "checkpoint_step": run.checkpoint_step,
-        "cost_usd": round(run.cost_usd, 6) if run.cost_known else None,
+        "cost_usd": round(run.money.cost_usd, 6) if run.money.all_known else None,
         "results": None
         if outcome is None
         else {

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 
 from supervisor.domain.actions import Release
 from supervisor.domain.events import Event, EventKind
-from supervisor.domain.machines.machine import Machine, MachineListing, MachineRef
+from supervisor.domain.machines import Machine, MachineListing, MachineRef
 from supervisor.domain.run import Run
-from supervisor.lifecycle.sweeping import sweep
+from supervisor.lifecycle import sweeping
 from supervisor.ports.store import Lease
 from supervisor.reconciler.acting.act import Actor
 from supervisor.reconciler.observing.observe import Snapshot
@@ -53,7 +53,7 @@ class Sweeper:
                 provider, by=0
             )  # there before the first one: else nobody sees it grow
             theirs = {name for name, run_id in self._unclaimed(listing, expected) if led_elsewhere(run_id)}
-            plan = sweep.plan(listing, self._supervisor_id, expected | theirs, now)
+            plan = sweeping.plan(listing, self._supervisor_id, expected | theirs, now)
             self._tell_foreign(provider, plan.foreign)
             for machine in plan.release:
                 ref = MachineRef(provider, machine.zone, machine.name, machine.machine_id)
@@ -66,8 +66,9 @@ class Sweeper:
                 told = self._tell(machine, f"Machine {machine.name} in {machine.zone} {reason}: released.")
                 metrics.MACHINES_LEAKED.add(provider, by=len(told))
                 events += told
-            if plan.refused and "refused" not in self._told:
-                self._told.add("refused")
+            refused = f"refused {provider}"
+            if plan.refused and refused not in self._told:
+                self._told.add(refused)
                 text = (
                     f"{len(plan.refused)} of our machines serve nobody, too many at once: none is released."
                 )
@@ -77,7 +78,7 @@ class Sweeper:
                     )
                 )
             if not plan.refused:
-                self._told.discard("refused")
+                self._told.discard(refused)
         return events
 
     def _unclaimed(self, listing: MachineListing, expected: set[str]) -> Iterator[tuple[str, str]]:

@@ -14,8 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from supervisor.ports.clock import Clock
-from supervisor.ports.endpoints import Endpoint
-from supervisor.ports.notifier import DeliveryFailed, Notification, Notifier
+from supervisor.ports.notifier import DeliveryFailed, Endpoint, Notification, Notifier
 from supervisor.ports.store import OutboxItem, Store, StoreDown
 from supervisor.reconciler.delivering.delivering import Delivering
 from supervisor.reconciler.leader import Leader

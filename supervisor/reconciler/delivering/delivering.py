@@ -17,10 +17,19 @@ from queue import Empty, SimpleQueue
 from typing import Protocol
 
 from supervisor.domain.events import Event, EventKind
-from supervisor.lifecycle.retrying import failed_too_long, next_try_at
+from supervisor.lifecycle.events.delivering import failed_too_long, next_try_at
 from supervisor.ports.clock import Clock
-from supervisor.ports.endpoints import SETTINGS_ID, Delivery, Endpoint, Settled, Standing
-from supervisor.ports.notifier import Courier, DeliveryFailed, Notification, Target
+from supervisor.ports.notifier import (
+    SETTINGS_ID,
+    Courier,
+    Delivery,
+    DeliveryFailed,
+    Endpoint,
+    Notification,
+    Settled,
+    Standing,
+    Target,
+)
 from supervisor.ports.store import Lease, Store, StoreDown
 from supervisor.reconciler.delivering.turns import Batch, Line, Turns
 from supervisor.telemetry import logs as telemetry

@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from supervisor.domain.announcements import KINDS
-from supervisor.lifecycle.events.announcing import Waiting, next_message
-from supervisor.ports.endpoints import Delivery, Endpoint
+from supervisor.domain.events import KINDS
+from supervisor.lifecycle.events.delivering import Waiting, next_message
+from supervisor.ports.notifier import Delivery, Endpoint
 
 EACH = 4  # messages at once to an endpoint that takes them
 CHAT_MEMORY_S = 120.0

@@ -30,12 +30,20 @@ class Freshness:
         self._since.clear()
         self._last.clear()
 
-    def read(self, source: str, now: float, monotonic: float) -> None:
-        """A complete and good read of `source` just now."""
-        last = self._last.get(source)
-        if last is None or monotonic - last > self._gap_s:
+    def read(self, source: str, now: float, monotonic: float, age_s: float = 0.0) -> None:
+        """A complete and good read of `source`, asked for `age_s` ago. One that is too old is a gap by itself."""
+        read_at, last = monotonic - age_s, self._last.get(source)
+        if last is None or read_at - last > self._gap_s or self.is_gap(age_s):
             self._since[source] = now
-        self._last[source] = monotonic
+        self._last[source] = read_at
+
+    def is_gap(self, age_s: float) -> bool:
+        return age_s > self._gap_s
+
+    def age_s(self, source: str, monotonic: float) -> float | None:
+        """Of the last good read; None = there was none."""
+        last = self._last.get(source)
+        return None if last is None else max(0.0, monotonic - last)
 
     def since(self, now: float) -> dict[str, float]:
         """source -> read without a gap since. A source that was never read counts from now."""

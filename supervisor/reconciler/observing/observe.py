@@ -1,8 +1,10 @@
 """Look at the world in bulk, before the database is read: one machine listing, one beat listing. Never decides.
 
 Could not read is not absent: a listing that failed makes its parts Unknown, and a zone that was not reached makes its
-machines Unknown, and those alone. A listing of beats counts as fresh only when it shows the canary that was written
-just before it. What a machine says while it boots lies beside the beats and is read with them.
+machines Unknown, and those alone. An answer that came late has the age of its request: a machine that it leaves out is
+Absent only where it is known to have been there by then, else Unknown. A listing of beats counts as fresh only when it
+shows the canary that was written just before it. What a machine says while it boots lies beside the beats and is read
+with them.
 """
 
 from __future__ import annotations
@@ -10,17 +12,24 @@ from __future__ import annotations
 import errno
 import logging
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from supervisor.contract import heartbeat, runfiles
 from supervisor.contract.heartbeat import Beat, BeatRejected
 from supervisor.contract.identifiers import parse_launch_id
 from supervisor.domain.attempt import Try
-from supervisor.domain.machines.machine import Machine, MachineListing
-from supervisor.domain.machines.room import Room
-from supervisor.domain.observation import Absent, Part, Seen, Unknown
-from supervisor.domain.world import BEATS, MACHINES, machines_in
+from supervisor.domain.machines import Machine, MachineListing, Room
+from supervisor.domain.observation import (
+    BEATS,
+    Absent,
+    Part,
+    Seen,
+    Unknown,
+    machines_in,
+    sources_of,
+    zone_name,
+)
 from supervisor.ports.clock import Clock
 from supervisor.ports.objectstore import (
     ObjectInfo,
@@ -31,12 +40,14 @@ from supervisor.ports.objectstore import (
     StoreUnavailable,
 )
 from supervisor.ports.provider import Provider, ProviderUnavailable
+from supervisor.reconciler.fleet import Fleet, Listed, fleet_of
 from supervisor.reconciler.observing.freshness import Freshness
 from supervisor.telemetry import logs as telemetry
 from supervisor.telemetry import metrics
 
 log = logging.getLogger(__name__)
 
+PUSH, STORE, BOOT = "push", "store", "boot"  # sources of beats
 Pushed = Mapping[str, tuple[Beat, float]]  # run_id -> (beat, monotonic time of its receipt)
 
 
@@ -58,7 +69,8 @@ class _Parsed:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One look. `listings`: provider -> listing, or the reason why there is none."""
+    """One look. `listings`: provider -> listing, or why there is none to rest on. `listing_ages`: provider ->
+    age in seconds of an answer that came late; `ages`: the same by source, of those that are fresh."""
 
     taken_at: float
     monotonic: float
@@ -73,17 +85,30 @@ class Snapshot:
     rejected: tuple[tuple[str, str], ...] = ()  # (run_id, why) of beats that are not beats
     requests: int = 0  # how many calls this look has cost
     unread: frozenset[str] = frozenset()  # zones that no listing reached
+    listing_ages: Mapping[str, float] = field(default_factory=dict)
+    ages: Mapping[str, float] = field(default_factory=dict)
 
     def machine(
-        self, provider: str, zone: str, name: str, supervisor_id: str, launch_id: str, now: float
+        self,
+        provider: str,
+        zone: str,
+        name: str,
+        supervisor_id: str,
+        launch_id: str,
+        now: float,
+        there_at: float | None = None,
     ) -> Part[Machine]:
-        listing = self.listings.get(provider, "no such provider")
-        if isinstance(listing, str):
+        """`there_at`: since when it is known to have been there; None = it may never have come."""
+        listing = self.listings.get(provider, f"provider {provider} is not in the settings")
+        machine = self.by_place.get(provider, {}).get((zone, name))
+        if isinstance(listing, str) and machine is None:
             return Unknown(listing)
-        if zone in listing.unreachable:
+        if not isinstance(listing, str) and zone in listing.unreachable:
             return Unknown(f"zone {zone} could not be read")
-        age_s = max(0.0, now - self.taken_at)
-        machine = self.by_place[provider].get((zone, name))
+        late_s = self.listing_ages.get(provider, 0.0)
+        age_s = max(0.0, now - self.taken_at) + late_s
+        if machine is None and late_s > 0 and (there_at is None or there_at > self.taken_at - late_s):
+            return Unknown(f"it may have come since the listing, which is {late_s:.0f} s old")
         if machine is None:
             return Absent(age_s, "listing")
         if machine.supervisor_id != supervisor_id or machine.launch_id != launch_id:
@@ -100,30 +125,31 @@ class Snapshot:
         place = try_.placement
         return (place.zone, try_.machine_name) in self.by_place.get(place.provider, {})
 
-    def beat(self, run_id: str, forged: Collection[str] = ()) -> Part[Beat]:
+    def beat(self, run_id: str, believed: Callable[[Seen[Beat]], bool]) -> Part[Beat]:
         """The newest beat of any source: the highest (launch, sequence) wins content, the smaller age freshness.
-        `forged`: sources, of "store" and "boot", that were found to lie, as if they were not there."""
+        `believed` is asked of what lies in the store, where anybody who may write there could have written it."""
         written = {} if isinstance(self.stored, str) else self.stored
-        stored = None if "store" in forged else written.get(run_id)
-        boot = None if "boot" in forged else written.get(run_id + runfiles.BOOT)
-        agents = self._agents_beat(run_id, stored)
-        if boot is None or (isinstance(agents, Seen) and _order(agents.value) >= _order(boot.beat)):
-            return agents
-        return Seen(boot.beat, boot.age_s, "boot")
-
-    def _agents_beat(self, run_id: str, stored: StoredBeat | None) -> Part[Beat]:
-        pushed = self.pushed.get(run_id)
-        if pushed is None and stored is None:
-            return Unknown(self.stored) if isinstance(self.stored, str) else Absent(0.0, "listing")
-        if pushed is None:
-            assert stored is not None
-            return Seen(stored.beat, stored.age_s, "store")
-        push_age_s = max(0.0, self.monotonic - pushed[1])
-        if stored is None or _order(pushed[0]) >= _order(stored.beat):
-            same = stored is not None and stored.beat.launch_id == pushed[0].launch_id
-            age_s = min(push_age_s, stored.age_s) if same and stored is not None else push_age_s
-            return Seen(pushed[0], age_s, "push")
-        return Seen(stored.beat, stored.age_s, "store")
+        parts: list[Seen[Beat]] = []
+        if run_id in self.pushed:
+            beat, received = self.pushed[run_id]
+            parts.append(Seen(beat, max(0.0, self.monotonic - received), PUSH))
+        for name, source in ((run_id, STORE), (run_id + runfiles.BOOT, BOOT)):
+            if name in written:
+                parts.append(Seen(written[name].beat, written[name].age_s, source))
+        if len(parts) > 1:
+            parts.sort(key=_order, reverse=True)  # of two that are equal the first stays first
+        while parts:
+            part = parts.pop(0)
+            if part.source != PUSH and not believed(part):
+                continue
+            if part.source != PUSH:
+                return part
+            ages = [
+                older.age_s for older in parts
+                if older.source == STORE and older.value.launch_id == part.value.launch_id
+            ]  # fmt: skip
+            return Seen(part.value, min(part.age_s, *ages), PUSH) if ages else part
+        return Unknown(self.stored) if isinstance(self.stored, str) else Absent(0.0, "listing")
 
 
 def _trouble(error: StoreUnavailable, doing: str) -> str:
@@ -138,8 +164,8 @@ def _trouble(error: StoreUnavailable, doing: str) -> str:
     return f"the object store cannot be {doing}{why.get(getattr(error.__cause__, 'errno', None) or 0, '')}"
 
 
-def _order(beat: Beat) -> tuple[tuple[int, int, int], int]:
-    return parse_launch_id(beat.launch_id), beat.sequence
+def _order(part: Seen[Beat]) -> tuple[tuple[int, int, int], int]:
+    return parse_launch_id(part.value.launch_id), part.value.sequence
 
 
 @dataclass
@@ -154,69 +180,103 @@ class Observer:
     supervisor_id: str
     poll_interval_s: float
     scope: str = ""
+    fleet: Fleet = field(init=False)
     freshness: Freshness = field(init=False)
     store_trouble: str = ""  # why the last look could not write and list the object store; "" = it could
+    _sources: Mapping[str, str] = field(init=False)
     _parsed: dict[str, _Parsed] = field(default_factory=dict)
     _beats_read_at: float | None = None  # monotonic time of the last good listing of beats
 
     def __post_init__(self) -> None:
+        self.fleet = fleet_of(self.providers, self.clock.monotonic)
+        self._sources = sources_of(self.providers)
         self.freshness = Freshness(self.poll_interval_s)
 
     def look(self) -> Snapshot:
         self.freshness.clocks(self.clock.now(), self.clock.monotonic())
-        listings = {name: self._machines(provider) for name, provider in self.providers.items()}
+        answers = self.fleet.look()
         rejected: list[tuple[str, str]] = []
         stored, fresh, requests = self._beats(rejected)
         now, monotonic = self.clock.now(), self.clock.monotonic()
-        sources = {BEATS} if fresh else set()
-        reached, unread = self._zones(listings)
-        if not unread:
-            sources.add(MACHINES)
-        for source in (*sources, *map(machines_in, reached)):
-            self.freshness.read(source, now, monotonic)
+        late_s = {
+            name: monotonic - answer.asked_at
+            for name, answer in answers.items()
+            if isinstance(answer, Listed) and answer.asked_at is not None
+        }
+        listings = {
+            name: self._listing(name, answer, late_s.get(name, 0.0)) for name, answer in answers.items()
+        }
+        parts, ages, unread = self._sources_read(listings, late_s)
+        if fresh:
+            ages[BEATS] = 0.0
+        for source, age_s in (parts | ages).items():
+            self.freshness.read(source, now, monotonic, age_s)
         return Snapshot(
             taken_at=now,
             monotonic=monotonic,
             listings=listings,
             by_place={
-                name: {(machine.zone, machine.name): machine for machine in found.machines}
-                for name, found in listings.items()
-                if not isinstance(found, str)
+                name: {(machine.zone, machine.name): machine for machine in answer.listing.machines}
+                for name, answer in answers.items()
+                if isinstance(answer, Listed)
             },
             stored=stored,
             pushed=self.pushed(),
-            fresh=frozenset(sources),
+            fresh=frozenset(ages),
             observing_since=self.freshness.since(now),
             rejected=tuple(rejected),
             requests=requests + len(listings),
             unread=unread,
+            listing_ages=late_s,
+            ages=ages,
         )
 
-    def _zones(self, listings: Mapping[str, MachineListing | str]) -> tuple[frozenset[str], frozenset[str]]:
-        """(zones of ours that were read just now, those that were not). A listing that failed has read none; a zone
-        that nobody asks for may be away for as long as it likes."""
-        offered: set[str] = set()
+    def _sources_read(
+        self,
+        listings: Mapping[str, MachineListing | str],
+        late_s: Mapping[str, float],
+    ) -> tuple[dict[str, float], dict[str, float], frozenset[str]]:
+        """(source -> age of what was read, source of a complete listing -> age, zones on which nothing can rest). An
+        answer that is older than a gap counts as the end of one: every limit begins anew."""
+        parts: dict[str, float] = {}
+        complete: dict[str, float] = {}
         unread: set[str] = set()
-        for name, found in listings.items():
-            own = {offer.placement.zone for offer in self.providers[name].offers()}
-            offered |= own
-            unread |= own if isinstance(found, str) else own & found.unreachable
-        return frozenset(offered - unread), frozenset(unread)
+        for name, listing in listings.items():
+            source, age_s = self._sources[name], late_s.get(name, 0.0)
+            reached, missed = self._zones(name, listing)
+            if self.freshness.is_gap(age_s):
+                parts |= {source: age_s} | {machines_in(zone, source): age_s for zone in missed}
+            parts |= {machines_in(zone, source): age_s for zone in reached}
+            if not missed:
+                complete[source] = age_s
+            unread |= {zone_name(name, zone, source) for zone in missed}
+        return parts, complete, frozenset(unread)
 
-    def _machines(self, provider: Provider) -> MachineListing | str:
-        try:
-            return provider.machines()
-        except ProviderUnavailable as error:
-            metrics.OBSERVE_ERRORS.add(MACHINES)
-            log.warning(
-                "machines unreadable",
-                extra={
-                    telemetry.ACTION: "observe",
-                    telemetry.PROVIDER: provider.name,
-                    telemetry.ERROR: str(error),
-                },
-            )
-            return f"machines cannot be read: {error}"
+    def _zones(self, name: str, listing: MachineListing | str) -> tuple[frozenset[str], frozenset[str]]:
+        """(zones of this provider that were read, those that were not). A listing that failed has read none; a zone
+        that nobody asks for may be away for as long as it likes."""
+        own = frozenset(offer.placement.zone for offer in self.providers[name].offers())
+        missed = own if isinstance(listing, str) else own & listing.unreachable
+        return own - missed, missed
+
+    def _listing(
+        self, name: str, answer: Listed | ProviderUnavailable, late_s: float
+    ) -> MachineListing | str:
+        """A machine that an answer older than a gap shows was there; nothing else rests on it."""
+        if isinstance(answer, Listed) and self.freshness.is_gap(late_s):
+            return f"the listing is {late_s:.0f} s old"
+        if isinstance(answer, Listed):
+            return answer.listing
+        metrics.OBSERVE_ERRORS.add(self._sources[name])
+        log.warning(
+            "machines unreadable",
+            extra={
+                telemetry.ACTION: "observe",
+                telemetry.PROVIDER: name,
+                telemetry.ERROR: str(answer),
+            },
+        )
+        return f"machines cannot be read: {answer}"
 
     def _beats(self, rejected: list[tuple[str, str]]) -> tuple[dict[str, StoredBeat] | str, bool, int]:
         """(beats by run id, boot beats by the same with their suffix, or the reason why there are none; whether the

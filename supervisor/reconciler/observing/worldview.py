@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from supervisor.domain.events import Event, EventKind
-from supervisor.domain.machines.placement import OfferKey, ZoneRecord
+from supervisor.domain.machines import OfferKey, ZoneRecord
+from supervisor.domain.observation import BEATS, MACHINES, World, sources_of
 from supervisor.domain.policies import Knobs
-from supervisor.domain.world import BEATS, MACHINES, World
+from supervisor.domain.run import Run
 from supervisor.lifecycle.decision import Decision
 from supervisor.lifecycle.offers import breaker as breakers
 from supervisor.lifecycle.offers.breaker import Breaker
@@ -21,14 +22,21 @@ from supervisor.reconciler.observing.observe import Snapshot
 class Worldview:
     knobs: Knobs
     providers: Mapping[str, Provider]
-    breakers: dict[str, Breaker] = field(default_factory=lambda: {BEATS: Breaker(), MACHINES: Breaker()})
+    runs: Mapping[int, Run] = field(default_factory=dict)  # of the cell, as the tick holds them
+    breakers: dict[str, Breaker] = field(init=False)  # source -> its own
+    _sources: Mapping[str, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._sources = sources_of(self.providers)
+        self.breakers = {source: Breaker() for source in (BEATS, *self._sources.values())}
 
     def prove(self, snapshot: Snapshot) -> list[Event]:
         """Close each breaker whose source has just been proven fresh; the events that tell of it."""
         events = []
         for source in snapshot.fresh:
             before = self.breakers[source]
-            after = breakers.prove_fresh(before, snapshot.monotonic, snapshot.monotonic)
+            read_at = snapshot.monotonic - snapshot.ages.get(source, 0.0)
+            after = breakers.prove_fresh(before, read_at, snapshot.monotonic)
             self.breakers[source] = after
             if before.open and not after.open:
                 events.append(
@@ -49,6 +57,7 @@ class Worldview:
             observing_since=snapshot.observing_since or {},
             fresh=snapshot.fresh,
             breakers_open=frozenset(name for name, one in self.breakers.items() if one.open),
+            sources=self._sources,
             unread=snapshot.unread,
             wall_ahead_s=wall_ahead_s,
             irreplaceable=frozenset(
@@ -59,7 +68,8 @@ class Worldview:
     def admit(
         self, decisions: Sequence[Decision], active: int, monotonic: float
     ) -> tuple[list[Decision], list[Event]]:
-        """The decisions without those ends that the breakers do not let through, and what there is to tell."""
+        """The decisions without those ends that the breakers do not let through, and what there is to tell. `active`:
+        how many attempts live."""
         wanted = Counter(decision.inferred for decision in decisions if decision.inferred)
         if not wanted:
             return list(decisions), []
@@ -67,7 +77,7 @@ class Worldview:
         for source, count in wanted.items():
             before = self.breakers[source]
             self.breakers[source], left[source] = breakers.admit(
-                before, count, active, monotonic, self.knobs.poll_interval_s
+                before, count, self._read_from(source, active), monotonic, self.knobs.poll_interval_s
             )
             if self.breakers[source].open and not before.open:
                 text = f"{count} runs look dead at once by their {source}: nothing is ended until these are fresh."
@@ -80,3 +90,13 @@ class Worldview:
                 left[decision.inferred] -= 1
             kept.append(decision)
         return kept, events
+
+    def _read_from(self, source: str, active: int) -> int:
+        """How many of the live attempts are read from this source: a share is one of these."""
+        if source in (BEATS, MACHINES):
+            return active
+        attempts = (run.live_attempt for run in self.runs.values())
+        return sum(
+            attempt is not None and self._sources.get(attempt.placement.provider) == source
+            for attempt in attempts
+        )

@@ -14,8 +14,8 @@ import logging
 import threading
 from dataclasses import dataclass, field
 
-from supervisor.domain.access import callers
-from supervisor.domain.access.callers import Caller, Token
+from supervisor.domain import callers
+from supervisor.domain.callers import Caller, Token
 from supervisor.domain.errors import Unauthorized
 from supervisor.ports.clock import Clock
 from supervisor.ports.store import Store, StoreDown
@@ -24,13 +24,13 @@ from supervisor.telemetry import logs as telemetry
 
 log = logging.getLogger(__name__)
 
+SCHEME = "bearer "
 FRESH_S = 4.0
 AWAY_S = 60.0
 SOON_S = 2.0
 ASK_AGAIN_S = 2.0  # after the database was found away
 USED_S = 60.0  # how often the times of last use are written
 MOST_KEPT = 5000
-SCHEME = "bearer "
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Identity:
 
     store: Store
     clock: Clock
-    _known: dict[str, _Known] = field(default_factory=dict)
+    _entries: dict[str, _Known] = field(default_factory=dict)
     _used: dict[str, float] = field(default_factory=dict)
     _forgotten: int = 0  # counts: what was read before a revocation is not remembered after it
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -57,15 +57,15 @@ class Identity:
 
     def recall(self, authorization: str, request_id: str) -> Caller | None:
         """None = the database must be asked. Raises Unauthorized where no token was sent, or one that nobody made."""
-        known = self._known.get(self._digest(authorization))
-        if known is None or self.clock.monotonic() >= known.fresh_until:
+        entry = self._entries.get(self._digest(authorization))
+        if entry is None or self.clock.monotonic() >= entry.fresh_until:
             return None
-        return self._caller(known.token, request_id)
+        return self._caller(entry.token, request_id)
 
     def identify(self, authorization: str, request_id: str) -> Caller:
         """Raises Unauthorized; StoreDown where the database is away and the caller was not here just before."""
         digest = self._digest(authorization)
-        caller = self._caller(self._found(digest), request_id)
+        caller = self._caller(self._token_of(digest), request_id)
         if caller is None:
             raise unauthorized()
         return caller
@@ -75,11 +75,11 @@ class Identity:
         last still counts, however long ago that was."""
         answer = ask_together({"who": lambda: self.identify(authorization, request_id)}, SOON_S)["who"]
         if answer.good:
-            found: Caller = answer.value
-            return found
+            caller_now: Caller = answer.value
+            return caller_now
         error = answer.error or StoreDown(f"the database did not say within {SOON_S:g} s who that is")
-        known = self._known.get(self._digest(authorization)) if isinstance(error, StoreDown) else None
-        caller = None if known is None else self._caller(known.token, request_id)
+        entry = self._entries.get(self._digest(authorization)) if isinstance(error, StoreDown) else None
+        caller = None if entry is None else self._caller(entry.token, request_id)
         if caller is None:
             raise error
         return caller
@@ -89,9 +89,9 @@ class Identity:
         with self._lock:
             self._forgotten += 1
             kept = {
-                digest: known for digest, known in self._known.items() if known.token.token_id != token_id
+                digest: entry for digest, entry in self._entries.items() if entry.token.token_id != token_id
             }
-            self._known = kept
+            self._entries = kept
 
     # --- when tokens were used ------------------------------------------------------------------------------------
 
@@ -141,30 +141,30 @@ class Identity:
             raise unauthorized()
         return callers.digest(self.store.secret, text)
 
-    def _found(self, digest: str) -> Token:
+    def _token_of(self, digest: str) -> Token:
         forgotten, now = self._forgotten, self.clock.monotonic()
         try:
             token = self.store.tokens.find(digest)
         except StoreDown:
-            known = self._known.get(digest)
-            if known is None or now >= known.usable_until:
+            entry = self._entries.get(digest)
+            if entry is None or now >= entry.usable_until:
                 raise
-            self._remember(digest, _Known(known.token, now + ASK_AGAIN_S, known.usable_until), forgotten)
-            return known.token
+            self._remember(digest, _Known(entry.token, now + ASK_AGAIN_S, entry.usable_until), forgotten)
+            return entry.token
         if token is None or not token.valid(self.clock.now()):
             with self._lock:
-                self._known.pop(digest, None)
+                self._entries.pop(digest, None)
             raise unauthorized()
         self._remember(digest, _Known(token, now + FRESH_S, now + AWAY_S), forgotten)
         return token
 
-    def _remember(self, digest: str, known: _Known, forgotten: int) -> None:
+    def _remember(self, digest: str, entry: _Known, forgotten: int) -> None:
         with self._lock:
             if self._forgotten != forgotten:
                 return
-            if len(self._known) >= MOST_KEPT:
-                self._known.clear()
-            self._known[digest] = known
+            if len(self._entries) >= MOST_KEPT:
+                self._entries.clear()
+            self._entries[digest] = entry
 
     def _caller(self, token: Token, request_id: str) -> Caller | None:
         """None = it has expired since it was read."""

@@ -42,26 +42,26 @@ class Ownership:
         cannot be read: that is not the same as empty."""
         if self._start_over:
             return
-        found = self._in_folder() or next(self._of_machines(), None) or self._in_store()
-        if found is not None:
-            place, known = found
+        mark = self._in_folder() or next(self._of_machines(), None) or self._in_store()
+        if mark is not None:
+            place, owner_id = mark
             raise DatabaseNew(
-                f"The database is new or empty, but {place} belongs to supervisor {known}. Nothing was started or "
+                f"The database is new or empty, but {place} belongs to supervisor {owner_id}. Nothing was started or "
                 f"changed. {RESTORE}, {START_OVER}.",
-                {"place": place, "supervisor_id": known},
+                {"place": place, "supervisor_id": owner_id},
             )
 
     def keep(self, supervisor_id: str) -> None:
         """The folder belongs to this database from now on. Raises DatabaseOther where it belongs to another one,
         SettingsRefused."""
-        found = self._in_folder()
-        if found is not None and found[1] == supervisor_id:
+        mark = self._in_folder()
+        if mark is not None and mark[1] == supervisor_id:
             return
-        if found is not None and not self._start_over:
+        if mark is not None and not self._start_over:
             raise DatabaseOther(
-                f"The database belongs to supervisor {supervisor_id}, but {found[0]} to {found[1]}. Nothing was "
+                f"The database belongs to supervisor {supervisor_id}, but {mark[0]} to {mark[1]}. Nothing was "
                 f"started or changed. Name the database of this folder. {RESTORE}, {START_OVER}.",
-                {"place": found[0], "supervisor_id": found[1], "database_id": supervisor_id},
+                {"place": mark[0], "supervisor_id": mark[1], "database_id": supervisor_id},
             )
         try:
             write_private(self._file, supervisor_id)
@@ -81,8 +81,8 @@ class Ownership:
         """Of machines on this computer. A paper that cannot be read names nobody: the provider tells of it."""
         for paper in sorted((self._data_dir / "machines").glob("*/job.json")):
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-                known = str(json.loads(paper.read_bytes())["supervisor_id"])
-                yield f"the machine {paper.parent.name} in {self._data_dir}", known
+                owner_id = str(json.loads(paper.read_bytes())["supervisor_id"])
+                yield f"the machine {paper.parent.name} in {self._data_dir}", owner_id
 
     def _in_store(self) -> tuple[str, str] | None:
         prefix = runfiles.canary("")

@@ -22,8 +22,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from supervisor.domain.access import callers
-from supervisor.domain.access.callers import Caller, Scope, Token
+from supervisor.domain import callers
+from supervisor.domain.callers import Caller, Scope, Token
 from supervisor.domain.errors import Conflict, InvalidRequest, SettingsRefused, TokenNotFound
 from supervisor.domain.events import EventKind
 from supervisor.ports.store import Store
@@ -76,7 +76,7 @@ def create(parts: Parts, wish: TokenWish, caller: Caller, random: Random = secre
 def add(store: Store, made: Token, caller: Caller, random: Random = secrets.token_bytes) -> str:
     """The text of a new token that stands for what `made` says. Raises StoreDown."""
     text = callers.write(random(callers.RANDOM_BYTES))
-    told = {
+    facts = {
         "token_id": made.token_id,
         "name": made.name,
         "owner": made.owner,
@@ -89,7 +89,7 @@ def add(store: Store, made: Token, caller: Caller, random: Random = secrets.toke
         f"{', '.join(sorted(made.scopes))}."
     )
     digest = callers.digest(store.secret, text)
-    store.tokens.add(made, digest, caller.event(EventKind.TOKEN_CREATED, sentence, told))
+    store.tokens.add(made, digest, caller.event(EventKind.TOKEN_CREATED, sentence, facts))
     return text
 
 
@@ -115,24 +115,24 @@ def asker_json(parts: Parts, caller: Caller) -> Json:
 def revoke(parts: Parts, identity: Identity, token_id: str, caller: Caller) -> Json:
     """The token as it is now. Raises TokenNotFound, StoreDown."""
     now = parts.clock.now()
-    found = parts.store.tokens.get(token_id) if TOKEN_ID.fullmatch(token_id) else None
-    if found is None:  # not repeated: somebody may have written the token itself
+    token = parts.store.tokens.get(token_id) if TOKEN_ID.fullmatch(token_id) else None
+    if token is None:  # not repeated: somebody may have written the token itself
         raise TokenNotFound("There is no token with this id; `spot token ls` lists those that there are.")
-    revoke_found(parts.store, found, caller, now)
+    revoke_found(parts.store, token, caller, now)
     identity.forget(token_id)
-    return token_json(parts.store.tokens.get(token_id) or found, now)
+    return token_json(parts.store.tokens.get(token_id) or token, now)
 
 
-def revoke_found(store: Store, found: Token, caller: Caller, now: float) -> None:
+def revoke_found(store: Store, token: Token, caller: Caller, now: float) -> None:
     """Raises StoreDown."""
-    sentence = f"Token {found.name} ({found.token_id}) of {found.owner} was revoked by {caller.actor}."
-    told = {"token_id": found.token_id, "name": found.name, "owner": found.owner}
-    store.tokens.revoke(found.token_id, caller.event(EventKind.TOKEN_REVOKED, sentence, told), now)
+    sentence = f"Token {token.name} ({token.token_id}) of {token.owner} was revoked by {caller.actor}."
+    facts = {"token_id": token.token_id, "name": token.name, "owner": token.owner}
+    store.tokens.revoke(token.token_id, caller.event(EventKind.TOKEN_REVOKED, sentence, facts), now)
 
 
 def token_json(token: Token, now: float) -> Json:
     times = ("created_at", "expires_at", "last_used_at", "revoked_at")
-    told = {name: getattr(token, name) for name in times}
+    moments = {name: getattr(token, name) for name in times}
     return {
         "token_id": token.token_id,
         "name": token.name,
@@ -141,7 +141,7 @@ def token_json(token: Token, now: float) -> Json:
         "max_active_runs": token.max_active_runs,
         "created_by": token.created_by,
         "valid": token.valid(now),
-        **{name: rfc3339.maybe(at) for name, at in told.items()},
+        **{name: rfc3339.maybe(at) for name, at in moments.items()},
     }
 
 
@@ -167,11 +167,11 @@ def ensure(store: Store, data_dir: Path, now: float) -> None:
     path = data_dir / FILE
     try:
         text = _read(path)
-        found = store.tokens.find(callers.digest(store.secret, text)) if callers.is_token(text) else None
-        if found is None:
+        token = store.tokens.find(callers.digest(store.secret, text)) if callers.is_token(text) else None
+        if token is None:
             _make(store, path, now)
-        elif not found.valid(now):
-            _tell_revoked(path, found)
+        elif not token.valid(now):
+            _tell_revoked(path, token)
     except OSError as error:
         raise SettingsRefused(
             f"{path}: {error.strerror}. The admin token is kept there; the data folder must be the supervisor's own.",
@@ -185,8 +185,8 @@ def _read(path: Path) -> str:
         with open(path, "rb", opener=_no_link) as file:
             if os.fstat(file.fileno()).st_mode & 0o077:
                 os.fchmod(file.fileno(), 0o600)
-                told = {telemetry.ACTION: "admin_token", "path": str(path)}
-                log.warning("Others could read the admin token; its file is private now.", extra=told)
+                fields = {telemetry.ACTION: "admin_token", "path": str(path)}
+                log.warning("Others could read the admin token; its file is private now.", extra=fields)
             return file.read(1000).decode("ascii", "replace").strip()
     except FileNotFoundError:
         return ""
@@ -205,8 +205,8 @@ def _make(store: Store, path: Path, now: float) -> None:
     token_id = f"tok-{secrets.token_hex(ID_BYTES)}"
     made = Token(token_id, NAME, NAME, frozenset({Scope.ADMIN}), now, place)
     write_private(path, add(store, made, _SUPERVISOR))
-    told = {telemetry.ACTION: "admin_token", "path": str(path), "token_id": token_id}
-    log.info("An admin token was made; `spot` finds it in its file.", extra=told)
+    fields = {telemetry.ACTION: "admin_token", "path": str(path), "token_id": token_id}
+    log.info("An admin token was made; `spot` finds it in its file.", extra=fields)
 
 
 def write_private(path: Path, text: str) -> None:
@@ -224,10 +224,10 @@ def write_private(path: Path, text: str) -> None:
         draft.unlink(missing_ok=True)
 
 
-def _tell_revoked(path: Path, found: Token) -> None:
-    told = {telemetry.ACTION: "admin_token", "path": str(path), "token_id": found.token_id}
+def _tell_revoked(path: Path, token: Token) -> None:
+    fields = {telemetry.ACTION: "admin_token", "path": str(path), "token_id": token.token_id}
     log.warning(
         "The admin token of this data folder was revoked and is left so. For a new one, take %s away and start again.",
         path,
-        extra=told,
+        extra=fields,
     )

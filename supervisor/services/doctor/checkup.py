@@ -6,7 +6,7 @@ What hangs gets a line that says so and is left to its own time limits. A check 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -27,10 +27,10 @@ def answers(checks: Sequence[Check], deadline_s: float = DEADLINE_S) -> list[Fin
     return [line for check, answer in both for line in _lines(check, answer, deadline_s)]
 
 
-def report(found: Sequence[Finding]) -> Json:
-    """`worst` is the worst result among them."""
+def report(found: Sequence[Finding], groups: Mapping[str, str] | None = None) -> Json:
+    """`worst` is the worst result among them. `groups`: group -> title, of what machines are rented from."""
     worst = max((finding.result for finding in found), key=(OK, WARN, FAIL).index, default=OK)
-    return {"worst": worst, "checks": [asdict(finding) for finding in found]}
+    return {"worst": worst, "checks": [asdict(finding) for finding in found], "groups": dict(groups or {})}
 
 
 def _lines(check: Check, answer: Answer, deadline_s: float) -> Sequence[Finding]:

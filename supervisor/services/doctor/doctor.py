@@ -16,12 +16,12 @@ import os
 import secrets
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from supervisor.domain.findings import FAIL, OK, WARN, Check, Finding
-from supervisor.domain.machines.cards import Card
+from supervisor.domain.machines import Card
 from supervisor.domain.policies import Knobs
 from supervisor.domain.status import ACTIVE
 from supervisor.ports.clock import Clock
@@ -41,7 +41,7 @@ RUNS_READ = 1000  # of the live ones, the newest
 SHOWN = 6
 LIVE = tuple(sorted(ACTIVE))
 
-Wanted = tuple[str, str, str]  # run id, name of the secret, reference
+Wanted = tuple[str, str, str, str]  # run id, name of the secret, provider of the run, reference
 
 
 def secrets_told(parts: Parts, data_dir: Path) -> tuple[str, str, str, bool]:
@@ -51,12 +51,14 @@ def secrets_told(parts: Parts, data_dir: Path) -> tuple[str, str, str, bool]:
     try:
         probe = _probe(provider, data_dir) if on_this_computer else ""
         wanted = list(_wanted(parts))
-        told = provider.check_secrets({reference for _, _, reference in wanted})
+        told = _checked(parts, wanted)
     except (OSError, ProviderUnavailable, StoreDown) as error:
         return "not checked", str(error), "see the lines about the database and the disk", False
     if probe:
         return "a secret's file cannot be read", probe, f"check the folder {data_dir}", False
-    bad = [(run_id, name, told[reference]) for run_id, name, reference in wanted if told[reference]]
+    bad = [
+        (run_id, name, why) for run_id, name, place, reference in wanted if (why := told[place, reference])
+    ]
     if bad:
         causes = "; ".join(f"{name} of {run_id}: {why}" for run_id, name, why in bad[:SHOWN])
         fact = f"{len(bad)} of {len(wanted)} secrets of live runs cannot be read, so their next launch is refused"
@@ -64,9 +66,21 @@ def secrets_told(parts: Parts, data_dir: Path) -> tuple[str, str, str, bool]:
     if not wanted:
         readable = "a secret's file can be read; " if on_this_computer else ""
         return f"{readable}no live run names a secret", "", "", True
-    names = sorted({name for _, name, _ in wanted})
+    names = sorted({name for _, name, _, _ in wanted})
     shown = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
     return f"all secrets of live runs can be read: {shown}", "", "", True
+
+
+def _checked(parts: Parts, wanted: Iterable[Wanted]) -> dict[tuple[str, str], str]:
+    """(provider, reference) -> why its machines cannot read it; "" = they can. Raises ProviderUnavailable."""
+    references: dict[str, set[str]] = {parts.own_provider: set()}
+    for _, _, place, reference in wanted:
+        references.setdefault(place, set()).add(reference)
+    return {
+        (place, reference): why
+        for place, own in references.items()
+        for reference, why in parts.providers[place].check_secrets(own).items()
+    }
 
 
 def _wanted(parts: Parts) -> Iterator[Wanted]:
@@ -75,9 +89,10 @@ def _wanted(parts: Parts) -> Iterator[Wanted]:
     while read < RUNS_READ:
         page = parts.store.page(RunFilter(statuses=LIVE), before, 200)
         for run in page.runs:
-            if run.provider == parts.own_provider:
+            if run.provider in parts.providers:
                 spec = parts.store.spec(run.key)
-                yield from ((run.run_id, name, ref) for name, ref in spec.get("secrets", {}).items())
+                given = spec.get("secrets", {})
+                yield from ((run.run_id, name, run.provider, ref) for name, ref in given.items())
         read += len(page.runs)
         before = page.next_key
         if before is None:
@@ -160,7 +175,7 @@ def gpus(read: Callable[[], Sequence[Card]], promised: int) -> Finding:
     return Finding("gpus", OK, fact)
 
 
-GROUPS = ("local", "google", "alerts", "orphans")
+HERE, ALERTS, ORPHANS = "local", "alerts", "orphans"  # groups of lines; those between are of providers
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +183,8 @@ class Surroundings:
     """`agent_bundle`: the file that machines are started with; None = this installation carries none. `cards` reads
     the GPUs of this computer (ProviderUnavailable); `gpus_promised`: the most that a shape promises, 0 = none does.
     `checks`: what the adapters want to have looked at. `pushed`: machines reach the supervisor. `settings`: what the
-    settings themselves say. `alerts` None: no alert address is set."""
+    settings themselves say. `alerts` None: no alert address is set. `groups`: group -> title of the lines about each
+    platform that machines are rented from."""
 
     data_dir: Path
     agent_bundle: Path | None
@@ -179,6 +195,7 @@ class Surroundings:
     pushed: bool = True
     settings: tuple[Finding, ...] = ()
     alerts: Alerts | None = None
+    groups: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,18 +227,21 @@ def examine_alone(patient: Patient, around: Surroundings, alert_test: bool, dead
 def _examined(
     patient: Patient, around: Surroundings, running: list[Check], alert_test: bool, deadline_s: float
 ) -> Json:
-    google = list(around.checks())
-    if patient.objects is not None and state.in_bucket(patient.objects):
-        cost = state.beats_cost(patient.knobs, around.log_chunk_s, around.pushed)
-        google.append(_one("beats cost", lambda: cost, "google"))
+    rented = list(around.checks())
+    if around.groups and patient.objects is not None and state.in_bucket(patient.objects):
+        group = next(iter(around.groups))
+        cost = state.beats_cost(patient.knobs, around.log_chunk_s, around.pushed, group)
+        rented.append(_one("beats cost", lambda: cost, group))
     alerts = _one("alerts", lambda: alerts_line(around.alerts, alert_test, patient.clock.now()), "alerts")
     orphans = []
     if patient.parts is not None:
         parts = patient.parts
         orphans = [Check("orphans", lambda: machines_lines(parts), "orphans", hint="spot ls --machines")]
-    checks = [*_local(patient, around), *running, *google, alerts, *orphans]
+    checks = [*_local(patient, around), *running, *rented, alerts, *orphans]
     found = [*around.settings, *patient.instead, *answers(checks, deadline_s)]
-    return report(sorted(found, key=lambda finding: GROUPS.index(finding.group)))
+    between = dict.fromkeys((*around.groups, *(finding.group for finding in found)))
+    order = [HERE, *(group for group in between if group not in (HERE, ALERTS, ORPHANS)), ALERTS, ORPHANS]
+    return report(sorted(found, key=lambda finding: order.index(finding.group)), around.groups)
 
 
 def _local(patient: Patient, around: Surroundings) -> list[Check]:
@@ -236,8 +256,9 @@ def _local(patient: Patient, around: Surroundings) -> list[Check]:
     if store is not None:
         checks.append(_one("database", lambda: state.database(store, clock), unanswered=FAIL))
     if objects is not None:
-        group = "google" if state.in_bucket(objects) else "local"
-        checks.append(_one("objects", lambda: state.objects_line(objects), group, FAIL))
+        remote = around.groups if state.in_bucket(objects) else {}
+        group, title = next(iter(remote.items()), (HERE, ""))
+        checks.append(_one("objects", lambda: state.objects_line(objects, group, title), group, FAIL))
         checks.append(_one("clock", lambda: state.clock_line(objects, clock)))
     checks.append(_one("agent", lambda: agent(around.agent_bundle)))
     if store is not None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from supervisor.domain.errors import Unavailable
 from supervisor.domain.findings import OK, WARN, Finding
-from supervisor.lifecycle.sweeping.inventory import Use
+from supervisor.lifecycle.sweeping import Use
 from supervisor.ports.provider import ProviderUnavailable
 from supervisor.ports.store import StoreDown
 from supervisor.services.machines.machines import Known, look
@@ -35,7 +35,7 @@ def machines_lines(parts: Parts) -> list[Finding]:
     away = f"; not read: {', '.join(sight.unread_zones)}" if sight.unread_zones else ""
     return [
         _orphans(orphans, sum(one.ours for one in sight.known), away),
-        _foreign(foreign, _project(parts) if foreign else ""),
+        _foreign(foreign, _project(parts) if foreign else "", parts.traits(parts.own_provider).removal),
     ]
 
 
@@ -47,7 +47,7 @@ def _orphans(found: Sequence[Known], ours: int, away: str) -> Finding:
     return _told("orphans", WARN, fact, cause, "spot gc")
 
 
-def _foreign(found: Sequence[Known], project: str) -> Finding:
+def _foreign(found: Sequence[Known], project: str, removal: str) -> Finding:
     if not found:
         return _told("foreign", OK, "no machine carries another supervisor's id")
     ids = ", ".join(sorted({one.machine.supervisor_id for one in found})[:SHOWN])
@@ -55,11 +55,8 @@ def _foreign(found: Sequence[Known], project: str) -> Finding:
     cause = "another supervisor works in this project, or its database was lost; we never touch them"
     first = found[0].machine
     fix = "spot ls --machines --all"
-    if project:
-        fix += (
-            "; one that nobody needs: "
-            f"gcloud compute instances delete {first.name} --zone={first.zone} --project={project}"
-        )
+    if project and removal:
+        fix += "; one that nobody needs: " + removal.format(name=first.name, zone=first.zone, account=project)
     return _told("foreign", WARN, fact, cause, fix)
 
 

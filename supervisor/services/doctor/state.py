@@ -26,7 +26,7 @@ PROBE = "doctor/probe"
 
 def in_bucket(objects: ObjectStore) -> bool:
     """A store whose requests cost money."""
-    return objects.url.startswith("gs://")
+    return not objects.url.startswith("file:")
 
 
 def database(store: Store, clock: Clock) -> Finding:
@@ -65,12 +65,11 @@ def unwritten(error: StoreDown) -> Finding:
     return Finding("database", FAIL, "a write did not commit", str(error), fix)
 
 
-def objects_line(objects: ObjectStore) -> Finding:
-    """Write, read back, delete: each request touches its own object, so two doctors do not meet."""
-    key, url, group = f"{PROBE}-{secrets.token_hex(8)}", objects.url, "local"
-    fix = "check the folder and its disk"
-    if in_bucket(objects):
-        group, fix = "google", "see the lines about Google below"
+def objects_line(objects: ObjectStore, group: str = "local", title: str = "") -> Finding:
+    """Write, read back, delete: each request touches its own object, so two doctors do not meet. `group`, `title`: of
+    the lines that tell more of a remote store."""
+    key, url = f"{PROBE}-{secrets.token_hex(8)}", objects.url
+    fix = f"see the lines about {title} below" if title else "check the folder and its disk"
     guarded = False
     try:
         objects.put(key, b"probe")
@@ -127,7 +126,7 @@ def cells(store: Store) -> Finding:
     return Finding("cells", WARN, f"runs without a leader: {named}", cause, fix)
 
 
-def beats_cost(knobs: Knobs, log_chunk_s: float, pushed: bool) -> Finding:
+def beats_cost(knobs: Knobs, log_chunk_s: float, pushed: bool, group: str) -> Finding:
     cost = beat_cost(knobs.beat_store_s, log_chunk_s, knobs.poll_interval_s, knobs.stop_poll_s)
     fact = (
         f"a run that trains for a month costs ${cost.beats_usd:.2f} for beats (one stored every "
@@ -136,4 +135,4 @@ def beats_cost(knobs: Knobs, log_chunk_s: float, pushed: bool) -> Finding:
     )
     if pushed:
         fact += f"; pushed beats (every {knobs.beat_push_s:g} s) cost nothing"
-    return Finding("beats cost", OK, fact, group="google")
+    return Finding("beats cost", OK, fact, group=group)

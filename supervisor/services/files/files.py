@@ -17,10 +17,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from supervisor.contract import baton as batons
-from supervisor.contract import runfiles, savedresults
+from supervisor.contract import runfiles
 from supervisor.contract.baton import FileEntry
 from supervisor.contract.identifiers import parse_launch_id
-from supervisor.contract.savedresults import SavedResults
+from supervisor.contract.runfiles import SavedResults
 from supervisor.domain.errors import FileUnknown, Unavailable
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
@@ -144,7 +144,7 @@ def _is_saved(run: Run, key: str) -> bool:
     return runfiles.launch_of_saved(run.run_id, key) is not None and _is_plain(key)
 
 
-_decoded = lru_cache(maxsize=2)(savedresults.decode)  # a pull asks for one file after the other
+_decoded = lru_cache(maxsize=2)(runfiles.decode_saved)  # a pull asks for one file after the other
 
 
 def _saved_files(run: Run, partial: _Partial) -> dict[str, RunFile]:

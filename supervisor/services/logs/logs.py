@@ -24,8 +24,16 @@ from supervisor.domain.attempt import Attempt
 from supervisor.domain.errors import NotFound, Unavailable
 from supervisor.domain.run import Run
 from supervisor.ports.objectstore import ObjectMissing, StoreUnavailable
-from supervisor.services.logs.log_chunks import Chunks, LogBytes
-from supervisor.services.logs.log_lines import BREAK, Allowance, Readable, count_on, line_at, offset_of
+from supervisor.services.logs.chunks import (
+    BREAK,
+    Allowance,
+    Chunks,
+    LogBytes,
+    Readable,
+    count_on,
+    line_at,
+    offset_of,
+)
 from supervisor.services.parts import Parts
 from supervisor.services.reading.queries import Queries
 from supervisor.services.runs.heartbeat import BeatInbox

@@ -15,10 +15,10 @@ import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from supervisor.domain.access.callers import Caller
+from supervisor.domain.callers import Caller
 from supervisor.domain.events import Event, EventKind
-from supervisor.domain.machines.machine import MachineRef
-from supervisor.lifecycle.sweeping.inventory import Use
+from supervisor.domain.machines import MachineRef
+from supervisor.lifecycle.sweeping import Use
 from supervisor.ports.provider import ProviderUnavailable
 from supervisor.services.machines.machines import Known, account_json, known_json, look, usd_now
 from supervisor.services.parts import Parts

@@ -3,6 +3,11 @@
 The provider is asked at once, not from the loop's memory: a person who asks wants to know what is billed now. Cloud
 first, database second, as in a tick: so a machine of ours that no row names is a leftover. Could not be read is not
 absent: zones that did not answer are named, and nothing is said of them.
+
+The GPUs of this computer: who has each, which are set aside, and the word of a person that one is back.
+
+A card that its own driver calls broken is given to no run, for the sake of all runs. Whoever has mended it, or has
+booted the computer again, says so here: nothing else brings it back, for a driver that is quiet now proves little.
 """
 
 from __future__ import annotations
@@ -11,12 +16,14 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from supervisor.domain.errors import Unavailable
-from supervisor.domain.machines.machine import Machine, MachineListing, MachineState
+from supervisor.domain.callers import Caller
+from supervisor.domain.errors import InvalidRequest, NotSupportedHere, Unavailable
+from supervisor.domain.events import EventKind
+from supervisor.domain.machines import Aside, Card, Machine, MachineListing, MachineState
 from supervisor.domain.run import Run
-from supervisor.lifecycle.sweeping.inventory import Claim, Inventory, Use, Verdict, claims
+from supervisor.lifecycle.sweeping import Claim, Inventory, Use, Verdict, claims
 from supervisor.ports.platform import Account
-from supervisor.ports.provider import NotSupported, ProviderUnavailable
+from supervisor.ports.provider import NotSupported, OwnCards, ProviderUnavailable
 from supervisor.ports.store import RowUnreadable
 from supervisor.services.parts import Parts
 from supervisor.services.views import rfc3339
@@ -25,8 +32,7 @@ from supervisor.telemetry import logs as telemetry
 
 log = logging.getLogger(__name__)
 
-FOREIGN_SHOWN = 1000
-MISSING_SHOWN = 20
+FOREIGN_SHOWN, MISSING_SHOWN = 1000, 20
 UNREADABLE = "not touched: what the database holds of its run cannot be read"
 
 
@@ -136,17 +142,21 @@ def known_json(one: Known, now: float) -> Json:
 def account_json(parts: Parts) -> Json:
     """Whose machines these are; nulls where the platform did not say."""
     try:
-        return account_view(parts.own_provider, parts.platform.account())
+        return account_view(parts, parts.own_provider, parts.platform.account())
     except (ProviderUnavailable, NotSupported):
-        return account_view(parts.own_provider, Account(""))
+        return account_view(parts, parts.own_provider, Account(""))
 
 
-def account_view(provider: str, account: Account) -> Json:
+def account_view(parts: Parts, provider: str, account: Account) -> Json:
+    traits = parts.traits(provider)
     return {
         "provider": provider,
         "name": account.name or None,
         "number": account.number or None,
         "console_url": account.console_url or None,
+        "noun": traits.account_noun or None,
+        "tool": traits.tool.format(name=account.name) or None,
+        "compare": traits.compare.format(name=account.name or "?") or None,
     }
 
 
@@ -162,14 +172,8 @@ def _listing(parts: Parts, name: str) -> MachineListing:
     try:
         return parts.providers[name].machines()
     except ProviderUnavailable as error:
-        log.warning(
-            "machines unreadable",
-            extra={
-                telemetry.ACTION: "machines",
-                telemetry.PROVIDER: name,
-                telemetry.ERROR: str(error),
-            },
-        )
+        extra = {telemetry.ACTION: "machines", telemetry.PROVIDER: name, telemetry.ERROR: str(error)}
+        log.warning("machines unreadable", extra=extra)
         raise Unavailable(
             f"The machines of {name} cannot be read now, so nothing is known of them. Try again; `spot doctor` "
             "tells what is wrong.",
@@ -252,3 +256,61 @@ def _run_json(run: Run, own: list[Claim]) -> Json:
         "machines": [claim.machine_name for claim in own],
         "kept": any(claim.use is Use.KEPT for claim in own),
     }
+
+
+class Gpus:
+    """`cards` None: the machines of this supervisor are elsewhere."""
+
+    def __init__(self, parts: Parts, cards: OwnCards | None) -> None:
+        self._parts, self._own = parts, cards
+
+    def listed(self) -> Json:
+        """Asks the driver's tools. Raises NotSupportedHere, Unavailable."""
+        try:
+            cards = self._cards.cards()
+        except ProviderUnavailable as error:
+            raise Unavailable(f"The GPUs cannot be read now: {error}.") from error
+        return {"gpus": [_card(card) for card in cards]}
+
+    def bring_back(self, uuid: str, caller: Caller) -> Json:
+        """Raises NotSupportedHere, InvalidRequest (it is not set aside), Unavailable."""
+        try:
+            was_aside = self._cards.bring_back(uuid)
+        except ProviderUnavailable as error:
+            raise Unavailable(f"The GPU was not brought back: {error}.") from error
+        if not was_aside:
+            raise InvalidRequest(
+                "This GPU is not set aside. `spot gpus` shows those that are, by their UUID.",
+                {"gpu": uuid},
+                [("#/gpu", "not set aside")],
+            )
+        text = f"{caller.actor} said that {uuid} works again: runs may have it."
+        event = caller.event(EventKind.GPU_BACK, text, {"gpu": uuid})
+        self._parts.store.add_events(None, [event], self._parts.clock.now())
+        return {"gpu": uuid}
+
+    @property
+    def _cards(self) -> OwnCards:
+        if self._own is None:
+            raise NotSupportedHere(
+                "The machines of this supervisor are elsewhere: it gives out no GPUs itself."
+            )
+        return self._own
+
+
+def _card(card: Card) -> Json:
+    aside = card.aside
+    return {
+        "uuid": card.uuid,
+        "index": card.index,
+        "name": card.name or None,
+        "holder": card.holder or None,
+        "ours": card.ours,
+        "set_aside": None if aside is None else _set_aside(aside),
+        "state": card.state,
+    }
+
+
+def _set_aside(aside: Aside) -> Json:
+    since = rfc3339.text(aside.at)
+    return {"why": aside.why, "machine": aside.machine, "run_id": aside.run_id, "since": since}

@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from supervisor.contract.identifiers import RUN_ID_RULE, is_run_id
-from supervisor.domain.access.callers import Caller
+from supervisor.domain.callers import Caller
 from supervisor.domain.errors import (
     ImportRunning,
     InvalidRequest,
@@ -27,7 +27,7 @@ from supervisor.domain.errors import (
     Unavailable,
 )
 from supervisor.domain.events import Event, EventKind
-from supervisor.domain.run import Run
+from supervisor.domain.run import Money, Run
 from supervisor.domain.status import Status
 from supervisor.ports.objectstore import (
     ObjectMissing,
@@ -37,13 +37,13 @@ from supervisor.ports.objectstore import (
     StoreUnavailable,
 )
 from supervisor.ports.store import DuplicateRun
-from supervisor.services.migration import import_files, oldhistory, oldlife, oldrun, oldspec
+from supervisor.services.migration import import_files, oldhistory, oldrun, oldspec
 from supervisor.services.migration.oldrun import BEST, CHECKPOINTS, LAST, OldRun, Place
 from supervisor.services.parts import Parts
 from supervisor.services.runs.policy import Spec, policy_from, provider_of, settled
 from supervisor.services.views.run_view import Json, run_json
+from supervisor.wording.end import IMPORTED
 from supervisor.wording.figures import clip, count_text, plural
-from supervisor.wording.sentences.end import IMPORTED
 
 SOURCE = "imported-from"  # label: where a run was taken from
 SUFFIX = "-imported"
@@ -187,7 +187,7 @@ def _plan(
         raise OldRunNotFound(
             f"The old run is there, but its {CHECKPOINTS}{LAST} {what}: nothing could be resumed. Submit it anew."
         )
-    oldlife.refuse_alive(parts, old)
+    oldhistory.refuse_alive(parts, old)
     import_files.refuse_foreign_folder(parts, run_id)
     now = parts.clock.now()
     carried = oldspec.carried(old)
@@ -198,7 +198,7 @@ def _plan(
     run = Run(
         key=0, run_id=run_id, owner=caller.owner, cell=parts.cells[provider], provider=provider, generation=1,
         status=Status.STOPPED, policy=policy, created_at=now, generation_at=now, status_since=now,
-        detail=f"{IMPORTED}{place.url}", checkpoint_step=step or 0, cost_known=False, settled=True,
+        detail=f"{IMPORTED}{place.url}", checkpoint_step=step or 0, money=Money(all_known=False), settled=True,
     )  # fmt: skip
     left = (*(carried.left_out if request.spec is None else ()), *_files_left(old), *old.troubles)
     told = caller.changed(
@@ -217,7 +217,7 @@ def _plan(
         step is not None,
         events,
         left,
-        oldlife.warnings(old, run_id, not parts.traits(provider).shares_computer),
+        oldhistory.warnings(old, run_id, not parts.traits(provider).shares_computer),
     )
 
 

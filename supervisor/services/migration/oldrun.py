@@ -76,8 +76,8 @@ class OldRun:
     @property
     def state(self) -> str:
         """The older runner's word; "" = not told."""
-        found = self.told.get(STATE, {}).get("state")
-        return found if isinstance(found, str) and re.fullmatch("[A-Z_]{1,32}", found) else ""
+        word = self.told.get(STATE, {}).get("state")
+        return word if isinstance(word, str) and re.fullmatch("[A-Z_]{1,32}", word) else ""
 
     @property
     def empty(self) -> bool:
@@ -86,8 +86,8 @@ class OldRun:
 
 def place_of(url: str) -> Place:
     """Raises InvalidRequest."""
-    found = _URL.fullmatch(url) if len(url) <= URL_MAX else None
-    root, old_id = (found[1].rstrip("/"), found[2]) if found is not None else ("", "")
+    match = _URL.fullmatch(url) if len(url) <= URL_MAX else None
+    root, old_id = (match[1].rstrip("/"), match[2]) if match is not None else ("", "")
     if not root or old_id in (".", "..") or root == "file:" or "\x00" in unquote(root):
         raise InvalidRequest(
             "The address of a run of the older runner is gs://BUCKET/runs/RUN_ID, or file:///FOLDER/runs/RUN_ID for a "
@@ -103,15 +103,15 @@ def read(reader: ObjectReader, place: Place) -> OldRun:
     troubles: list[str] = []
     single = {*CONFIGS, STATE, STOP, *LOCKS, CHECKPOINTS + LAST, CHECKPOINTS + BEST}
     seen = {name: info for name in sorted(single) if (info := _stat(reader, place.folder + name)) is not None}
-    told = {
-        name: found
+    documents = {
+        name: record
         for name in seen
-        if name.endswith(".json") and (found := _one(reader, place, name, troubles)) is not None
+        if name.endswith(".json") and (record := _one(reader, place, name, troubles)) is not None
     }
     several, now = _several(reader, place)
     records, cut = _newest(reader, place, several[-NEWEST:], troubles)
     left = len(several) - len(records)
-    return OldRun(place, seen, told, records, left, cut, _results(reader, place), now, tuple(troubles))
+    return OldRun(place, seen, documents, records, left, cut, _results(reader, place), now, tuple(troubles))
 
 
 def _stat(reader: ObjectReader, key: str) -> ObjectInfo | None:
@@ -123,16 +123,16 @@ def _stat(reader: ObjectReader, key: str) -> ObjectInfo | None:
 
 def _several(reader: ObjectReader, place: Place) -> tuple[list[str], float]:
     """(files of events and machines, oldest first; the store's time)."""
-    found: list[tuple[float, str]] = []
+    files: list[tuple[float, str]] = []
     now = 0.0
     for kind in ("events/", "instances/"):
         for number, page in enumerate(reader.pages(place.folder + kind)):
             now = max(now, page.server_time)
             names = [(info.updated, info.key.removeprefix(place.folder)) for info in page.objects]
-            found += [(at, name) for at, name in names if SEVERAL.fullmatch(name)]
+            files += [(at, name) for at, name in names if SEVERAL.fullmatch(name)]
             if number + 1 == LISTED_PAGES:
                 break
-    return [name for _, name in sorted(found)], now
+    return [name for _, name in sorted(files)], now
 
 
 def _newest(
@@ -140,17 +140,17 @@ def _newest(
 ) -> tuple[dict[str, tuple[Json, ...]], int]:
     """(file -> its newest records; how many older ones are left out). `names`: oldest first, and so is what is found.
     Machines go first: there are few, and each is an attempt."""
-    found: dict[str, tuple[Json, ...]] = {}
+    rows_of: dict[str, tuple[Json, ...]] = {}
     room, cut = RECORDS_MAX, 0
     newest_first = names[::-1]
     for name in sorted(newest_first, key=lambda one: not one.startswith("instances/")):
         if room == 0:
             break
         rows = tuple(_records(reader, place, name, troubles))
-        found[name] = rows[-room:]
-        room -= len(found[name])
-        cut += len(rows) - len(found[name])
-    return {name: found[name] for name in names if name in found}, cut
+        rows_of[name] = rows[-room:]
+        room -= len(rows_of[name])
+        cut += len(rows) - len(rows_of[name])
+    return {name: rows_of[name] for name in names if name in rows_of}, cut
 
 
 def _results(reader: ObjectReader, place: Place) -> int:
@@ -160,8 +160,8 @@ def _results(reader: ObjectReader, place: Place) -> int:
 
 
 def _one(reader: ObjectReader, place: Place, name: str, troubles: list[str]) -> Json | None:
-    found = list(_records(reader, place, name, troubles))
-    return found[0] if found else None
+    documents = list(_records(reader, place, name, troubles))
+    return documents[0] if documents else None
 
 
 def _records(reader: ObjectReader, place: Place, name: str, troubles: list[str]) -> Iterator[Json]:

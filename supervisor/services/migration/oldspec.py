@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from supervisor.domain.access.secret_texts import looks_secret
+from supervisor.domain.texts import is_utf8, looks_secret
 from supervisor.services.migration.oldrun import CONFIGS, OldRun
 from supervisor.wording.figures import clip
 
@@ -92,7 +92,7 @@ def _command(given: Mapping[str, object], left: list[str]) -> str:
     if not isinstance(text, str) or "\x00" in text or not text.strip():
         left.append("job_command is no text that can be run.")
         return ""
-    if len(text.encode("utf-8", "surrogatepass")) > COMMAND_MAX_BYTES or not _is_text(text):
+    if len(text.encode("utf-8", "surrogatepass")) > COMMAND_MAX_BYTES or not is_utf8(text):
         left.append(f"job_command is longer than {COMMAND_MAX_BYTES} bytes, or not UTF-8.")
         return ""
     return text
@@ -118,7 +118,7 @@ def _texts(given: Mapping[str, Any], spec: dict[str, Any], left: list[str]) -> N
         value = _first(given, *keys)
         if value is None:
             continue
-        if isinstance(value, str) and form.fullmatch(value) and _is_text(value):
+        if isinstance(value, str) and form.fullmatch(value) and is_utf8(value):
             spec[field] = value
         else:
             left.append(f"{field}: what the old run says is no name that can be used.")
@@ -134,7 +134,7 @@ def _env(given: Mapping[str, Any], spec: dict[str, Any], left: list[str]) -> Non
             left.append(f"env: {clip(str(name), 60)} is no name that a command may be given.")
         elif looks_secret(name):
             left.append(f"env: {clip(name, 60)} may be a secret: name where it lies under `secrets`.")
-        elif not isinstance(text, str) or "\x00" in text or len(text) > ENV_VALUE_MAX or not _is_text(text):
+        elif not isinstance(text, str) or "\x00" in text or len(text) > ENV_VALUE_MAX or not is_utf8(text):
             left.append(f"env: the value of {clip(name, 60)} is no text that can be used.")
         else:
             found[name] = text
@@ -155,11 +155,3 @@ def _number(value: object) -> float | None:
         return float(value)
     except (ValueError, OverflowError):
         return None
-
-
-def _is_text(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -3,41 +3,50 @@
 No row, no key, no object and no machine is made. A body that a submit would refuse is refused alike, in the same order.
 What only others can tell (the cloud's checks, capacity, a registry, the baton) is asked side by side and within
 seconds; what does not answer says so in its line and holds up nothing.
+
+What a run was asked for, and what its machines are started with.
+
+A spec is told as it is stored, so that it can be submitted again; what looks like the value of a secret, which a spec
+holds only where `allow_plain_secrets` let it in, is left out, and `withheld` says where. A launch is made again by the
+plan's preview, from the run as it stands now: what was really sent then is kept by nobody, for it holds the nonce.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from supervisor.contract import baton as batons
 from supervisor.contract import runfiles
-from supervisor.domain.access.callers import Caller
 from supervisor.domain.attempt import Try
-from supervisor.domain.errors import CodeNotFound
+from supervisor.domain.callers import Caller
+from supervisor.domain.errors import CodeNotFound, SpotError
 from supervisor.domain.findings import Finding
-from supervisor.domain.machines.placement import Offer, ZoneRecord
+from supervisor.domain.machines import Offer, ZoneRecord
+from supervisor.domain.observation import World
 from supervisor.domain.run import Run
 from supervisor.domain.status import ACTIVE
-from supervisor.domain.world import World
 from supervisor.lifecycle.offers.choosing import queue
 from supervisor.lifecycle.phases.placing import next_try
 from supervisor.ports.objectstore import ObjectMissing
 from supervisor.ports.platform import PlanQuestion
-from supervisor.ports.provider import NotSupported, ProviderUnavailable
+from supervisor.ports.provider import LaunchRejected, NotSupported, ProviderUnavailable
 from supervisor.ports.store import RunFilter
 from supervisor.services.parts import Parts
-from supervisor.services.plan.plan_view import UNNAMED, Readings, plan_json
-from supervisor.services.runs.changing import refuse_more
+from supervisor.services.plan.plan_view import MADE_AT_LAUNCH, UNNAMED, Readings, plan_json
+from supervisor.services.reading.queries import Queries
+from supervisor.services.runs import code
+from supervisor.services.runs.changing import Judged, refuse_more
 from supervisor.services.runs.keys import check_key
-from supervisor.services.runs.nearness import REQUIRE
-from supervisor.services.runs.policy import SecretUnreadable, Spec, policy_from
-from supervisor.services.runs.resume import Look, Wish, judged, look
-from supervisor.services.runs.spec_secrets import hidden
-from supervisor.services.runs.submit import SubmitRequest, new_run, prepared, refuse_stranger, with_old
+from supervisor.services.runs.policy import REQUIRE, SecretUnreadable, Spec, secret_refusal, settled
+from supervisor.services.runs.resume import Wish
+from supervisor.services.runs.spec_secrets import hidden, shown_spec
+from supervisor.services.runs.submit import SubmitRequest, named_run, new_run
 from supervisor.services.together import Answer, ask_together
-from supervisor.services.views.run_view import Json
+from supervisor.services.views import rfc3339
+from supervisor.services.views.run_view import Json, placement_json
 
 WITHIN_S, LEAST_S = 4.0, 0.5  # for all that others are asked; the least that is left for the last questions
 GB = 10**9
@@ -64,12 +73,18 @@ class Asking:
 
 @dataclass(frozen=True, slots=True)
 class Foretold:
-    """`run` as it would be stored, `spec` the one that would count then."""
+    """`judged`: what a submit would write."""
 
     would: str
-    run: Run
-    spec: Spec
-    differs: tuple[str, ...] = ()
+    judged: Judged
+
+    @property
+    def run(self) -> Run:
+        return self.judged.run
+
+    @property
+    def spec(self) -> Spec:
+        return self.judged.spec or {}
 
 
 def plan(
@@ -78,18 +93,20 @@ def plan(
     """Raises what a submit raises, but for the errors of a key that was used before: no key is looked up.
     `code_follows`: the code bundle is stored only with the submit itself, so that it is not missed now."""
     until = time.monotonic() + asking.within_s
-    check_key(request.key)
-    request = prepared(parts, request)
-    if isinstance(request.refusal, SecretUnreadable):
-        request = replace(request, refusal=None)  # a line of the plan says so, beside what else is wrong
-    if code_follows and isinstance(request.refusal, CodeNotFound):
-        request = replace(request, refusal=None)
+    if request.key is not None:
+        check_key(request.key)
+    refusal = code.refusal(parts, request.spec) or secret_refusal(request.spec, parts)
+    if isinstance(refusal, SecretUnreadable):
+        refusal = None  # a line of the plan says so, beside what else is wrong
+    if code_follows and isinstance(refusal, CodeNotFound):
+        refusal = None
     else:
         code_follows = False
+    request = replace(request, spec=settled(request.spec, parts))
     if request.spec.get("same_region") == REQUIRE:
         _learn_places(parts, request, until - time.monotonic())
     now = parts.clock.now()
-    foretold = foretell(parts, request, caller, now)
+    foretold = foretell(parts, request, caller, now, refusal)
     run = foretold.run
     own = parts.providers.get(run.provider)  # None: a live run of machines that this supervisor no longer has
     offers = {} if own is None else {run.provider: own.offers()}
@@ -100,32 +117,32 @@ def plan(
     launch = _launch(asking, foretold, order, world, answers.get("image"), now)
     readings = Readings(answers, launch, _sources(parts), parts.gpu, parts.traits(run.provider), code_follows)
     return plan_json(
-        foretold.would, run, foretold.spec, differs=foretold.differs, order=order, readings=readings, now=now
+        foretold.would,
+        run,
+        foretold.spec,
+        differs=foretold.judged.differs,
+        order=order,
+        readings=readings,
+        now=now,
     )
 
 
-def foretell(parts: Parts, request: SubmitRequest, caller: Caller, now: float) -> Foretold:
-    """What a submit of this request would do now. Writes nothing; raises what `submit` raises."""
-    seen = look(parts, request.run_id) if request.run_id is not None else Look(None, None)
-    if seen.run is None:
-        request = with_old(parts, request, seen)
-        # In a submit with a key the code is judged first, in one without it the policy: here as there.
-        if request.key is not None and request.refusal is not None:
-            raise request.refusal
-        policy = policy_from(request.spec, parts, now)
-        if request.refusal is not None:
-            raise request.refusal
-        _refuse_one_more(parts, caller.owner, caller)
-        run = new_run(parts, request, request.run_id or UNNAMED, policy, caller.owner, now)
-        return Foretold(CREATE, run, request.spec)
-    refuse_stranger(seen.run, caller)
-    old = parts.store.spec(seen.run.key)
-    wish = Wish(request.spec, request.replace_spec, request.rerun, caller, request.refusal)
-    resumed, event = judged(parts, seen.run, old, wish, seen, now)
-    would = UNCHANGED if event is None else RERUN if request.rerun else RESUME
-    if event is not None:
-        _refuse_one_more(parts, seen.run.owner, caller)
-    return Foretold(would, resumed.run, resumed.spec, resumed.differs)
+def foretell(
+    parts: Parts, request: SubmitRequest, caller: Caller, now: float, refusal: SpotError | None = None
+) -> Foretold:
+    """What a submit of this request would do now, its spec as it is stored. Writes nothing; raises what `submit`
+    raises."""
+    wish = Wish(request.spec, request.replace_spec, request.rerun, caller, refusal)
+    unnamed = request.run_id is None
+    judged = (new_run if unnamed else named_run)(parts, request, wish, now)
+    if judged.limited is not None:
+        _refuse_one_more(parts, judged.run.owner, caller)
+    if unnamed:
+        judged = replace(judged, run=replace(judged.run, run_id=UNNAMED))
+    if judged.before is None:
+        return Foretold(CREATE, judged)
+    would = RERUN if request.rerun else RESUME
+    return Foretold(would if judged.changed else UNCHANGED, judged)
 
 
 def _refuse_one_more(parts: Parts, owner: str, caller: Caller) -> None:
@@ -194,8 +211,8 @@ def _launch(
     if not order:
         return None
     run = foretold.run
-    if image is not None and image.good and image.value and not run.image_digest:
-        run = replace(run, image_digest=str(image.value))
+    if image is not None and image.good and image.value and not run.image.digest:
+        run = replace(run, image=replace(run.image, digest=str(image.value)))
     first = next_try(run, order[0][0], world, now)
     try:
         return Answer(asking.preview(run, first, hidden(foretold.spec)))
@@ -209,3 +226,56 @@ def _sources(parts: Parts) -> dict[tuple[str, str], tuple[str, str]]:
         return {(one.shape, one.region): (one.source, one.dated) for one in parts.platform.prices()}
     except (NotSupported, ProviderUnavailable):
         return {}
+
+
+def show_spec(parts: Parts, queries: Queries, run_id: str) -> Json:
+    """`withheld`: JSON pointers of values that are dots here. Raises NotFound."""
+    run = queries.find(run_id)
+    stored = parts.store.spec(run.key)
+    shown = shown_spec(stored)
+    withheld = list(_differing("#", stored, shown))
+    return {"run_id": run.run_id, "generation": run.generation, "spec": shown, "withheld": withheld}
+
+
+def show_launch(parts: Parts, queries: Queries, preview: Preview, run_id: str) -> Json:
+    """Of the newest request for a machine. `launch` None: `why` says why there is nothing to show. Raises NotFound."""
+    run = queries.find(run_id)
+    newest = max(parts.store.tries(run.key), key=lambda one: one.requested_at, default=None)
+    launch, why = _launched(parts, preview, run, newest)
+    return {
+        "run_id": run.run_id,
+        "attempt": None if newest is None else newest.attempt,
+        "machine": None if newest is None else newest.machine_name,
+        "placement": None if newest is None else placement_json(newest.placement, parts.gpu),
+        "requested_at": None if newest is None else rfc3339.text(newest.requested_at),
+        "launch": launch,
+        "why": why,
+        "made_at_launch": list(MADE_AT_LAUNCH),
+    }
+
+
+def _launched(parts: Parts, preview: Preview, run: Run, newest: Try | None) -> tuple[Json | None, str]:
+    if newest is None:
+        return None, "no machine was asked for yet"
+    if run.provider not in parts.providers or parts.cells[run.provider] != run.cell:
+        return None, "its machines belong to another supervisor's place"
+    try:
+        return dict(preview(run, newest, hidden(parts.store.spec(run.key)))), ""
+    except (LaunchRejected, NotSupported) as error:
+        return None, str(error)
+
+
+def _differing(pointer: str, stored: Any, shown: Any) -> Iterator[str]:
+    if isinstance(stored, dict):
+        for name, value in stored.items():
+            yield from _differing(f"{pointer}/{_escaped(name)}", value, shown[name])
+    elif isinstance(stored, list):
+        for number, value in enumerate(stored):
+            yield from _differing(f"{pointer}/{number}", value, shown[number])
+    elif stored != shown:
+        yield pointer
+
+
+def _escaped(name: str) -> str:
+    """RFC 6901."""
+    return name.replace("~", "~0").replace("/", "~1")

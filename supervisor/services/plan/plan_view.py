@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from supervisor.domain.findings import FAIL, OK, WARN, Finding
-from supervisor.domain.machines.placement import Offer, ZoneRecord, offer_key
+from supervisor.domain.machines import Offer, ZoneRecord, offer_key
 from supervisor.domain.policies import Limits
 from supervisor.domain.run import Run
 from supervisor.ports.provider import ImageHidden, ImageMissing, NotSupported

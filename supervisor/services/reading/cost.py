@@ -9,19 +9,80 @@ Each stored beat is one write; with it the agent reads the baton and the stop ma
 and lists all beats at each look, 1,000 a page, and reads each run's stop marker in a rotation of its own.
 Prices in US dollars per request: Google's Class A (writes, listings) and Class B (reads) operations of Standard storage
 in one region, as read on 2026-09-20 from https://cloud.google.com/storage/pricing. docs/settings.md has the table.
+
+What the runs' files take in the object store, from one listing.
+
+Bytes are counted by what they are for; what no row of a run owns is not counted. A listing that breaks off is worth
+nothing: StoreUnavailable, never half a sum.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from supervisor.ports.objectstore import StoreUnavailable
+from supervisor.contract import runfiles
+from supervisor.ports.objectstore import ObjectStore, StoreUnavailable
 from supervisor.ports.store import RunFilter
-from supervisor.services.files.stored import GIB, Stored, code_size, stored
 from supervisor.services.parts import Parts
 from supervisor.services.reading.queries import Queries
 from supervisor.services.views.run_view import Json, usd
+
+KINDS = ("results", "checkpoints", "logs", "evidence", "other")
+GIB = 1 << 30
+
+
+@dataclass(slots=True)
+class Stored:
+    """Bytes and files of one run, or of several. `size`: kind -> bytes."""
+
+    files: int = 0
+    size: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
+
+    @property
+    def total(self) -> int:
+        return sum(self.size.values())
+
+    def add(self, kind: str, size: int) -> None:
+        self.files += 1
+        self.size[kind] += size
+
+
+def stored(objects: ObjectStore, run_ids: Sequence[str]) -> dict[str, Stored]:
+    """run id -> what it has stored, for each of them. Raises StoreUnavailable."""
+    found = {run_id: Stored() for run_id in run_ids}
+    if not found:
+        return found
+    for page in objects.pages(_prefix(run_ids)):
+        for info in page.objects:
+            run_id, _, name = info.key[len(runfiles.RUNS) :].partition("/")
+            if run_id in found:
+                found[run_id].add(kind_of(name), info.size)
+    return found
+
+
+def code_size(objects: ObjectStore) -> int:
+    """Bytes of the code bundles: shared by the runs that use them. Raises StoreUnavailable."""
+    return sum(info.size for page in objects.pages(runfiles.CODE) for info in page.objects)
+
+
+def kind_of(name: str) -> str:
+    """`name`: below the run's folder."""
+    first, _, rest = name.partition("/")
+    if rest and first in KINDS:
+        return first
+    evidence = first == "instances" and name.endswith((".evidence.json", ".console.log"))
+    return "evidence" if evidence else "other"
+
+
+def _prefix(run_ids: Sequence[str]) -> str:
+    """The narrowest listing that shows all of them."""
+    if len(run_ids) == 1:
+        return runfiles.folder(run_ids[0])
+    shared = os.path.commonprefix(list(run_ids))  # noqa: RUF071 a listing compares characters too
+    return runfiles.RUNS + shared
+
 
 CLASS_A_USD = 0.005 / 1000
 CLASS_B_USD = 0.0004 / 1000

@@ -1,17 +1,28 @@
 """The evidence of one attempt, as it is kept in the object store.
 
 The facts of a run: what was asked for, what each attempt ran on, and where attempts differ.
+
+The console of a machine: what it says now while it lives, afterwards the tail that was kept of it.
+
+A machine that boots has nothing else to say: no log, no beat of the training. Read straight from the provider, one call
+for each question of a person; the loop never waits for it. Whoever follows it asks for what comes after an offset; the
+platform keeps only the newest megabyte, so what was lost between two questions is said. The platform's own log service
+may have more: also of machines that are gone.
 """
 
 from __future__ import annotations
 
+import codecs
+
 from supervisor.contract import runfiles
 from supervisor.domain.attempt import Attempt
-from supervisor.domain.errors import EvidenceNotFound, Unavailable
+from supervisor.domain.errors import EvidenceNotFound, NotSupportedHere, Unavailable
 from supervisor.domain.run import Run
 from supervisor.lifecycle.evidence import attempt_evidence as evidence
 from supervisor.lifecycle.evidence import facts as known_facts
 from supervisor.ports.objectstore import ObjectMissing, ObjectStore, StoreUnavailable
+from supervisor.ports.platform import ConsolePart
+from supervisor.ports.provider import MachineMissing, NotSupported, ProviderUnavailable
 from supervisor.services.parts import Parts
 from supervisor.services.reading.queries import Queries
 from supervisor.services.runs.purge import refuse_purged
@@ -101,3 +112,163 @@ def _why(run: Run, attempt: Attempt) -> str:
         f"The evidence of attempt {attempt.number} of {run.run_id} is not kept yet: ask again in a moment; what is "
         f"missed now is made up for when the run ends."
     )
+
+
+MAX_BYTES = 65_536
+MACHINE, KEPT, CLOUD_LOGGING = "machine", "kept", "cloud_logging"  # where a console was read
+
+
+def show_console(
+    parts: Parts, queries: Queries, run_id: str, number: int | None, limit: int = MAX_BYTES
+) -> Json:
+    """The end of it, at most `limit` bytes. `number`: of the attempt, None = the newest. Raises NotFound,
+    EvidenceNotFound (nothing was said, or kept), FilesPurged, Unavailable."""
+    run = queries.find(run_id)
+    attempt = _attempt_of_console(parts, run, number)
+    text = _live(parts, run, attempt, limit)
+    live = bool(text)
+    if not live:
+        refuse_purged(run, attempt)
+        text = _kept(parts, run, attempt, limit)
+    told = _told(parts, run, attempt, text.decode("utf-8", "replace"), MACHINE if live else KEPT)
+    return {**told, "live": live}
+
+
+def follow_console(
+    parts: Parts, queries: Queries, run_id: str, *, number: int | None, after: int, limit: int = MAX_BYTES
+) -> Json:
+    """What came after this offset; negative: so many of the last bytes. `live` False: the machine is gone, nothing more
+    will come. `lost_bytes`: the platform has dropped so many between `after` and `start`. Raises NotFound,
+    EvidenceNotFound (no such attempt), NotSupportedHere, Unavailable."""
+    run = queries.find(run_id)
+    attempt = _attempt_of_console(parts, run, number)
+    part = _part(parts, run, attempt, after, limit)
+    live = part is not None or _may_write(parts, run, attempt)
+    begin = max(after, 0)
+    content, start, end = (part.content, part.start, part.end) if part is not None else (b"", begin, begin)
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    text = decoder.decode(content)
+    told = _told(parts, run, attempt, text, MACHINE)
+    return {
+        **told,
+        "live": live,
+        "start": start,
+        "next_offset": end - len(decoder.getstate()[0]),
+        "lost_bytes": start - after if 0 <= after < start else 0,
+    }
+
+
+def archived_console(
+    parts: Parts, queries: Queries, run_id: str, *, number: int | None, since: float | None, lines: int
+) -> Json:
+    """The newest lines that the platform's log service kept since then (epoch seconds, None = since the machine was
+    asked for). Raises NotFound, EvidenceNotFound (it has none), NotSupportedHere, Unavailable."""
+    run = queries.find(run_id)
+    attempt = _attempt_of_console(parts, run, number)
+    what = {"run_id": run.run_id, "attempt": attempt.number}
+    _need_own(parts, run)
+    # A moment beside our era has no name in the log service's language; before the machine there was nothing.
+    begin = attempt.requested_at if since is None else min(max(since, 0.0), parts.clock.now())
+    try:
+        kept = parts.platform.console_archive(attempt.ref, begin, lines)
+    except NotSupported as error:
+        raise NotSupportedHere(f"There is no such log of {attempt.machine_name}: {error}.", what) from error
+    except ProviderUnavailable as error:
+        raise Unavailable(f"The log service's console of {attempt.machine_name}: {error}.", what) from error
+    if not kept:
+        raise EvidenceNotFound(
+            f"{parts.platform.log_service} has nothing of the console of {attempt.machine_name} in this time. It has "
+            f"only {parts.traits(run.provider).log_keeps or 'some machines'}, and is a little late.",
+            what,
+        )
+    told = _told(parts, run, attempt, kept.decode("utf-8", "replace"), CLOUD_LOGGING)
+    return {**told, "live": False}
+
+
+def _told(parts: Parts, run: Run, attempt: Attempt, text: str, source: str) -> Json:
+    return {
+        "run_id": run.run_id,
+        "attempt": attempt.number,
+        "machine": attempt.machine_name,
+        "zone": attempt.placement.zone,
+        "text": text,
+        "source": source,
+        "log_service": parts.platform.log_service or None,
+    }
+
+
+def _attempt_of_console(parts: Parts, run: Run, number: int | None) -> Attempt:
+    wanted = number if number is not None else run.attempt.number if run.attempt is not None else None
+    for attempt in parts.store.attempts(run.key):
+        if attempt.number == wanted:
+            return attempt
+    what = "no machine yet" if number is None else f"no attempt {number}"
+    raise EvidenceNotFound(f"{run.run_id} has {what}.", {"run_id": run.run_id})
+
+
+def _may_write(parts: Parts, run: Run, attempt: Attempt) -> bool:
+    """Its machine is there as far as we know, and ours to ask."""
+    known = run.provider in parts.providers and parts.cells[run.provider] == run.cell
+    return known and attempt.gone_at is None and not run.settled
+
+
+def _need_own(parts: Parts, run: Run) -> None:
+    if run.provider not in parts.providers or parts.cells[run.provider] != run.cell:
+        raise NotSupportedHere(
+            f"The machines of {run.run_id} belong to another supervisor's place. Ask that supervisor.",
+            {"run_id": run.run_id},
+        )
+
+
+def _live(parts: Parts, run: Run, attempt: Attempt, limit: int) -> bytes:
+    """Empty: the machine is gone, not ours to ask, or says nothing."""
+    provider = parts.providers.get(run.provider)
+    if provider is None or attempt.gone_at is not None or parts.cells[run.provider] != run.cell:
+        return b""
+    try:
+        return provider.console(attempt.ref, limit)
+    except (MachineMissing, NotSupported):
+        return b""
+    except ProviderUnavailable as error:
+        raise Unavailable(
+            f"The console of {attempt.machine_name} cannot be read now. Try again.", {"run_id": run.run_id}
+        ) from error
+
+
+def _part(parts: Parts, run: Run, attempt: Attempt, after: int, limit: int) -> ConsolePart | None:
+    """None: the machine has no console now: it is gone, or not up yet."""
+    _need_own(parts, run)
+    if not _may_write(parts, run, attempt):
+        return None
+    try:
+        return parts.platform.console_after(attempt.ref, after, limit)
+    except MachineMissing:
+        return None
+    except NotSupported as error:
+        raise NotSupportedHere(
+            f"The console of {attempt.machine_name} cannot be followed: {error}.", {"run_id": run.run_id}
+        ) from error
+    except ProviderUnavailable as error:
+        raise Unavailable(
+            f"The console of {attempt.machine_name} cannot be read now. Try again.", {"run_id": run.run_id}
+        ) from error
+
+
+def _kept(parts: Parts, run: Run, attempt: Attempt, limit: int) -> bytes:
+    try:
+        kept = b"".join(parts.objects.read(runfiles.console(run.run_id, attempt.number), 0, MAX_BYTES))
+    except ObjectMissing:
+        gone = attempt.gone_at is not None
+        command = f"spot serial {run.run_id} -a {attempt.number} --cloud-logging"
+        service = parts.platform.log_service
+        more = f" {service} may have it: {command}" if gone and service else ""
+        ended = "was kept" if gone else "is there yet"
+        raise EvidenceNotFound(
+            f"Nothing of the console of attempt {attempt.number} of {run.run_id} {ended}.{more}",
+            {"run_id": run.run_id, "attempt": attempt.number},
+        ) from None
+    except StoreUnavailable as error:
+        raise Unavailable(
+            f"The console of {run.run_id} cannot be read now. Try again.", {"run_id": run.run_id}
+        ) from error
+    return kept[-limit:]

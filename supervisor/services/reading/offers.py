@@ -6,6 +6,11 @@ What was learned of each offer: where machines could be had lately, where not an
 
 All of it comes from the database; the cloud is not asked. It is the memory that the next placement goes by, told in
 the order in which the provider prefers its zones, offers that nothing is known of included.
+
+The providers of this supervisor: what each can do, where its machines may be had, and how the loop reads it.
+
+Nobody is asked: traits and places come from the settings, the rest from the memory of the loop. Only the supervisor
+that leads reads listings, so others know nothing of them (null).
 """
 
 from __future__ import annotations
@@ -13,15 +18,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
 
-from supervisor.domain.access.callers import Caller
+from supervisor.domain.callers import Caller
 from supervisor.domain.errors import NotSupportedHere, Unavailable
 from supervisor.domain.events import Event, EventKind
-from supervisor.domain.machines.placement import Offer, ZoneRecord, offer_key
-from supervisor.domain.world import World
+from supervisor.domain.machines import Offer, ZoneRecord, offer_key
+from supervisor.domain.observation import World
 from supervisor.lifecycle.offers.choosing import LOST_WINDOW_S, is_cooling, lost_lately
 from supervisor.ports.platform import OLD_PRICE_DAYS, PriceTold
-from supervisor.ports.provider import NotSupported, ProviderUnavailable
+from supervisor.ports.provider import NotSupported, Provider, ProviderUnavailable
 from supervisor.services.parts import Parts
+from supervisor.services.reading.health import LoopStatus
 from supervisor.services.views import rfc3339
 from supervisor.services.views.run_view import GpuOf, Json, placement_json, usd
 from supervisor.wording.figures import plural
@@ -107,6 +113,7 @@ def _document(parts: Parts, prices: Sequence[PriceTold]) -> Json:
         "provider": parts.own_provider,
         "prices": [_price(one, today) for one in prices],
         "old_after_days": OLD_PRICE_DAYS,
+        "setting": parts.traits(parts.own_provider).price_setting or None,
     }
 
 
@@ -158,3 +165,55 @@ def _changes(before: Sequence[PriceTold], after: Sequence[PriceTold]) -> list[Js
                 place = {"shape": one.shape, "region": one.region, "market": market}
                 changes.append({**place, "from_usd_per_h": usd(old), "to_usd_per_h": usd(new)})
     return changes
+
+
+GAP_POLLS = 2.0  # a listing that is older has a gap behind it: nothing rests on it
+
+
+def providers_json(parts: Parts, loop: LoopStatus) -> Json:
+    """In the order of preference."""
+    gap_s = GAP_POLLS * parts.knobs.poll_interval_s
+    return {
+        "providers": [
+            {**_traits_json(name, provider), **_listing_json(name, loop, gap_s)}
+            for name, provider in parts.providers.items()
+        ]
+    }
+
+
+def _traits_json(name: str, provider: Provider) -> Json:
+    traits = provider.traits
+    return {
+        "name": name,
+        "kind": traits.kind,
+        "title": traits.title,
+        "meter": traits.meter,
+        "images": traits.images,
+        "stores": dict(traits.stores),
+        "secrets": traits.secrets.forms,
+        "irreplaceable": traits.irreplaceable,
+        "shares_computer": traits.shares_computer,
+        "log_service": traits.log_service or None,
+        "places": _places_json(provider),
+    }
+
+
+def _places_json(provider: Provider) -> list[Json]:
+    """Zones in the order of preference, each with its shapes in the same order."""
+    shapes: dict[tuple[str, str], dict[str, None]] = {}
+    for offer in provider.offers():
+        place = offer.placement
+        shapes.setdefault((place.region, place.zone), {})[place.shape] = None
+    return [
+        {"region": region, "zone": zone, "shapes": list(offered)}
+        for (region, zone), offered in shapes.items()
+    ]
+
+
+def _listing_json(name: str, loop: LoopStatus, gap_s: float) -> Json:
+    age_s, is_open = loop.listing_ages.get(name), loop.breakers_open.get(name)
+    return {
+        "listing_age_s": None if age_s is None else round(age_s, 1),
+        "listing_read": None if is_open is None else age_s is not None and age_s <= gap_s,
+        "breaker": None if is_open is None else "open" if is_open else "closed",
+    }

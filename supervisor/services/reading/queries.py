@@ -20,20 +20,17 @@ from supervisor.contract.heartbeat import Beat
 from supervisor.domain.attempt import Pulse
 from supervisor.domain.run import Run
 from supervisor.ports.history import StoredEvent
-from supervisor.ports.listing import LINE_PARTS, Step
-from supervisor.ports.store import RunFilter
+from supervisor.ports.store import LINE_PARTS, RunFilter, Step
 from supervisor.services.machines.machines import account_view
 from supervisor.services.parts import Parts
 from supervisor.services.reading.health import LoopView, ticks
-from supervisor.services.reading.series import is_silence
-from supervisor.services.reading.timeline import SUPERVISOR, Page, with_cloud
+from supervisor.services.reading.series import SUPERVISOR, Page, is_silence, with_cloud
 from supervisor.services.runs.changing import find_run
 from supervisor.services.runs.heartbeat import BeatInbox
 from supervisor.services.views import cursor as cursors
 from supervisor.services.views import rfc3339
-from supervisor.services.views.attempt_view import attempts_json
+from supervisor.services.views.attempt_view import attempts_json, telemetry_json
 from supervisor.services.views.run_view import Json, run_json, usd
-from supervisor.services.views.telemetry_view import telemetry_json
 
 KEPT_S, ENDED_KEPT_S = 60.0, 600.0
 MOST = 500  # lines in memory, about 5 KB each
@@ -147,7 +144,7 @@ class Queries:
         """As far as it is known without asking; None where another supervisor knows it."""
         if run.provider not in self._parts.providers or self._parts.cells[run.provider] != run.cell:
             return None
-        return account_view(run.provider, self._parts.platform.account_so_far())
+        return account_view(self._parts, run.provider, self._parts.platform_of(run.provider).account_so_far())
 
     def view(self, run: Run, labels: Mapping[str, str] | None = None) -> Json:
         """`run` as JSON. `labels` None = those that are stored."""

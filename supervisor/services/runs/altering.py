@@ -10,19 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
-from supervisor.domain.access.callers import Caller
+from supervisor.domain.callers import Caller
 from supervisor.domain.causes import Cause
-from supervisor.domain.errors import InvalidRequest, RunEnded, Unavailable, VersionDiffers
+from supervisor.domain.errors import InvalidRequest, RunEnded, VersionDiffers
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.policies import Policy
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
 from supervisor.lifecycle.living.limits import limit_passed
-from supervisor.ports.store import Change
 from supervisor.services.parts import Parts
-from supervisor.services.runs.changing import RACES, find_run
+from supervisor.services.runs import resume
+from supervisor.services.runs.changing import Judged, carried_out, find_run, kept_changing, until_settled
 from supervisor.services.runs.policy import Spec, policy_from
 from supervisor.services.runs.spec_secrets import check_secrets
 from supervisor.services.views import rfc3339
@@ -52,31 +53,44 @@ def alter(
     """`patch`: labels, limits and zones as the API takes them; null = back to the default, of a label: gone.
     `versions`: one of them the row must have; None = any. Raises NotFound, VersionDiffers, RunEnded, InvalidRequest and
     its kin, Unavailable, StoreDown."""
-    for _ in range(RACES):
-        run, now = find_run(parts, run_id), parts.clock.now()
-        if versions is not None and run.version not in versions:
-            raise VersionDiffers(
-                f"{run_id} has changed since it was read: it has version {run.version} now. Read it again, then repeat "
-                "the change with its new ETag.",
-                {"run_id": run_id, "version": run.version},
-            )
-        old = parts.store.spec(run.key)
-        new = merged(old, patch)
-        if new == old:
-            return Altered(run, {}, {})
-        after = _judged(parts, run, old, new, now)
-        told = _different(shown(run.policy, old, old, new), shown(after.policy, new, old, new))
-        if not told[0] and not told[1]:
-            return Altered(run, {}, {})  # what is asked for counted anyway
-        event = _event(*told, caller)
-        with parts.store.begin(now) as tx:
-            stored = tx.apply(Change(run, after, (event,)), now)
-            if stored is not None:
-                tx.put_spec(stored, new, new.get(LABELS, {}))
-        if stored is not None:
-            parts.wake.set()
-            return Altered(stored, *told, warnings(run, stored, now))
-    raise Unavailable(f"{run_id} kept changing; nothing was changed. Try again.", {"run_id": run_id})
+    judge = partial(_altered, parts, run_id, patch, versions=versions, caller=caller)
+    undone = kept_changing(run_id, "nothing was changed")
+    return until_settled(undone, carried_out, parts, judge, _answer)
+
+
+def _altered(
+    parts: Parts, run_id: str, patch: Patch, now: float, *, versions: frozenset[int] | None, caller: Caller
+) -> Judged:
+    run = find_run(parts, run_id)
+    if versions is not None and run.version not in versions:
+        raise VersionDiffers(
+            f"{run_id} has changed since it was read: it has version {run.version} now. Read it again, then repeat "
+            "the change with its new ETag.",
+            {"run_id": run_id, "version": run.version},
+        )
+    old = parts.store.spec(run.key)
+    new = merged(old, patch)
+    if new == old:
+        return Judged(run, now)
+    after = _judged(parts, run, old, new, now)
+    told = _different(shown(run.policy, old, old, new), shown(after.policy, new, old, new))
+    if not told[0] and not told[1]:
+        return Judged(run, now)  # what is asked for counted anyway
+    return Judged(
+        after,
+        now,
+        _event(*told, caller),
+        before=run,
+        spec=new,
+        labels=new.get(LABELS, {}),
+        differs=tuple(resume.differences(old, new)),
+        warnings=warnings(run, after, now),
+    )
+
+
+def _answer(judged: Judged) -> Altered:
+    data: Mapping[str, Any] = {} if judged.event is None else judged.event.data
+    return Altered(judged.run, data.get("before", {}), data.get("after", {}), judged.warnings)
 
 
 def merged(spec: Spec, patch: Patch) -> dict[str, Any]:
@@ -109,7 +123,8 @@ def _judged(parts: Parts, run: Run, old: Spec, new: Spec, now: float) -> Run:
             {"run_id": run.run_id, "status": run.status},
             [(f"#/{name}", "can be changed of a live run only") for name in differ],
         )
-    policy = _policy(run.policy, policy_from(new, parts, now), old, new)
+    placed = {**new, "provider": run.provider} if run.provider in parts.providers else new
+    policy = _policy(run.policy, policy_from(placed, parts, now), old, new)
     if ZONES in differ and run.status == Status.WAITING:
         return replace(run, policy=policy, next_at=None)  # a zone that was not asked yet is asked now
     return replace(run, policy=policy)
@@ -158,8 +173,8 @@ def warnings(before: Run, after: Run, now: float) -> tuple[str, ...]:
     limits, counters = after.policy.limits, after.counters
     if limits.max_attempts < before.policy.limits.max_attempts and counters.counted >= limits.max_attempts:
         told.append(f"{counters.counted} attempts have counted already: the next one that does ends the run.")
-    waits = after.waiting_since is not None and after.cause != Cause.QUEUED
-    waited_s = now - after.waiting_since if waits and after.waiting_since is not None else 0.0
+    waits = after.waiting.since is not None and after.cause != Cause.QUEUED
+    waited_s = now - after.waiting.since if waits and after.waiting.since is not None else 0.0
     if waits and waited_s >= limits.wait_for_capacity_s:
         told.append(f"It has waited {age_text(waited_s)} already: the run is ended at the next look.")
     place = after.live_attempt.placement.zone if after.live_attempt is not None else ""

@@ -13,13 +13,13 @@ from typing import IO
 
 from supervisor.contract import runfiles
 from supervisor.contract.bundle import BundleRefused, Opened
-from supervisor.domain.access.callers import Caller
 from supervisor.domain.bundle_index import (
     BundleIndex,
     crlf_problem,
     holds_crlf,
     unfit,
 )
+from supervisor.domain.callers import Caller
 from supervisor.domain.errors import CodeNotFound, CodeRefused, SpotError, Unavailable
 from supervisor.domain.events import Event, EventKind
 from supervisor.ports.objectstore import ObjectMissing, ObjectStore, StoreUnavailable

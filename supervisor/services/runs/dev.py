@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from supervisor.domain.access.callers import LOCAL as LOCAL_CALLER
-from supervisor.domain.access.callers import Caller
+from supervisor.domain.callers import LOCAL as LOCAL_CALLER
+from supervisor.domain.callers import Caller
 from supervisor.domain.errors import (
     ConfirmNeeded,
     Conflict,
@@ -18,7 +18,7 @@ from supervisor.domain.errors import (
     Unavailable,
 )
 from supervisor.domain.events import EventKind
-from supervisor.domain.machines.machine import MachineRef
+from supervisor.domain.machines import MachineRef
 from supervisor.ports.provider import Disasters, MachineMissing, NotSupported, ProviderUnavailable
 from supervisor.services.parts import Parts
 from supervisor.services.runs.changing import find_run

@@ -16,9 +16,8 @@ from dataclasses import dataclass, field, replace
 from supervisor.contract.heartbeat import Beat
 from supervisor.domain.run import Run
 from supervisor.domain.status import Status
-from supervisor.ports.clock import Clock
+from supervisor.ports.clock import Clock, Wake
 from supervisor.ports.store import Lease, PushedBeat, Store, StoreDown
-from supervisor.ports.wake import Wake
 from supervisor.services.runs.heartbeat import BeatInbox
 from supervisor.telemetry import logs as telemetry
 

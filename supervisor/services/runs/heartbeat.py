@@ -19,9 +19,8 @@ from supervisor.contract.identifiers import is_run_id, nonce_hash, parse_launch_
 from supervisor.domain.errors import NonceRefused, NotFound, RunEnded, Unavailable
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.run import Run
-from supervisor.ports.clock import Clock
+from supervisor.ports.clock import Clock, Wake
 from supervisor.ports.store import Store, StoreDown
-from supervisor.ports.wake import Wake
 from supervisor.telemetry import metrics
 
 NONCES_KEPT = 50_000

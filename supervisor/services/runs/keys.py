@@ -11,14 +11,21 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from supervisor.domain.access.callers import Caller
-from supervisor.domain.errors import InvalidRequest, KeyInFlight, KeyReused, SpotError, StopNewer, Unavailable
+from supervisor.domain.callers import Caller
+from supervisor.domain.errors import InvalidRequest, KeyInFlight, KeyReused, SpotError, StopNewer
 from supervisor.domain.run import Run
-from supervisor.ports.store import Change, KeptAnswer, KeyHeld, Transaction
+from supervisor.ports.store import KeptAnswer, KeyHeld, Transaction
 from supervisor.services.parts import Parts
-from supervisor.services.runs.changing import RACES, Judge, find_run
+from supervisor.services.runs.changing import (
+    Judge,
+    Judged,
+    carried_out,
+    judged_by,
+    kept_changing,
+    until_settled,
+)
 
 KEY_MAX = 255
 IN_FLIGHT = 0  # KeptAnswer.status of a request that has not been answered yet
@@ -49,16 +56,24 @@ class Once:
     key: str
     fingerprint: str
 
+    def taken(self, tx: Transaction, now: float) -> Reply | None:
+        """None: the key is ours, in this transaction. Raises KeyReused, KeyInFlight."""
+        try:
+            kept = tx.take_key(self.scope, self.key, self.fingerprint, now)
+        except KeyHeld:
+            raise _in_flight() from None
+        return None if kept is None else replay(kept, self.fingerprint)
 
-class _Raced(Exception):
-    """The row changed between our look and our write: look again."""
+    def keep(self, tx: Transaction, reply: Reply) -> None:
+        answer = KeptAnswer(self.fingerprint, reply.status, reply.body, reply.location)
+        tx.keep_answer(self.scope, self.key, answer)
 
 
 def once(key: str | None, scope: str, payload: object) -> Once | None:
     """None = no key was given. `payload`: JSON values. Raises InvalidRequest."""
-    check_key(key)
     if key is None:
         return None
+    check_key(key)
     return Once(scope, key, hashlib.sha256(json.dumps(payload, sort_keys=True).encode()).hexdigest())
 
 
@@ -67,26 +82,12 @@ def scope_of(caller: Caller, operation: str) -> str:
     return f"{caller.token_id or caller.owner} {operation}"
 
 
-def check_key(key: str | None) -> None:
+def check_key(key: str) -> None:
     """Raises InvalidRequest."""
-    if key is not None and not (1 <= len(key) <= KEY_MAX and key.isascii() and key.isprintable()):
+    if not (1 <= len(key) <= KEY_MAX and key.isascii() and key.isprintable()):
         raise InvalidRequest(
             f"Idempotency-Key must be 1 to {KEY_MAX} printable ASCII characters.", {"max": KEY_MAX}
         )
-
-
-def taken(tx: Transaction, asked: Once, now: float) -> Reply | None:
-    """None: the key is ours, in this transaction. Raises KeyReused, KeyInFlight."""
-    try:
-        kept = tx.take_key(asked.scope, asked.key, asked.fingerprint, now)
-    except KeyHeld:
-        raise _in_flight() from None
-    return None if kept is None else replay(kept, asked.fingerprint)
-
-
-def keep(tx: Transaction, asked: Once, reply: Reply) -> None:
-    answer = KeptAnswer(asked.fingerprint, reply.status, reply.body, reply.location)
-    tx.keep_answer(asked.scope, asked.key, answer)
 
 
 def replay(kept: KeptAnswer, fingerprint: str) -> Reply:
@@ -116,33 +117,19 @@ def answered(parts: Parts, asked: Once | None, work: Callable[[], Reply]) -> Rep
 def change_once(parts: Parts, run_id: str, judge: Judge, *, undone: str, asked: Once, shape: Shape) -> Reply:
     """As `changing.change`, with a key: also where nothing is to be changed, so that a repeat changes nothing later.
     Raises what that raises, KeyReused, KeyInFlight."""
-    return answered(
-        parts, asked, lambda: _change_once(parts, run_id, judge, undone=undone, asked=asked, shape=shape)
-    )
 
+    def wanted(now: float) -> Judged:
+        judged = judged_by(judge, parts, run_id, now)
+        return replace(judged, labels=parts.store.labels(judged.run.key))
 
-def _change_once(parts: Parts, run_id: str, judge: Judge, *, undone: str, asked: Once, shape: Shape) -> Reply:
-    for _ in range(RACES):
-        run, now = find_run(parts, run_id), parts.clock.now()
-        labels = parts.store.labels(run.key)  # not in the transaction: each would hold two connections
-        wanted = judge(run, now)
-        change = None if wanted is None else Change(run, wanted[0], (wanted[1],))
-        try:
-            with parts.store.begin(now) as tx:
-                before = taken(tx, asked, now)
-                if before is not None:
-                    return before
-                stored = run if change is None else tx.apply(change, now)
-                if stored is None:
-                    raise _Raced
-                reply = shape(stored, labels)
-                keep(tx, asked, reply)
-        except _Raced:
-            continue
-        if change is not None:
-            parts.wake.set()
-        return reply
-    raise Unavailable(f"{run_id} kept changing; {undone}. Try again.", {"run_id": run_id})
+    def shaped(judged: Judged) -> Reply:
+        return shape(judged.run, judged.labels)
+
+    def work() -> Reply:
+        error = kept_changing(run_id, undone)
+        return until_settled(error, carried_out, parts, wanted, shaped, asked)
+
+    return answered(parts, asked, work)
 
 
 def _in_flight() -> KeyInFlight:

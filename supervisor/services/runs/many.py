@@ -10,16 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from supervisor.domain.access.callers import Caller
+from supervisor.domain.callers import Caller
 from supervisor.domain.errors import CountDiffers, InvalidRequest, SpotError
 from supervisor.domain.run import Run
 from supervisor.domain.status import TERMINAL, Status
-from supervisor.ports.listing import RunPage
-from supervisor.ports.store import RunFilter
+from supervisor.ports.store import RunFilter, RunPage
 from supervisor.services.parts import Parts
-from supervisor.services.runs import reopen
+from supervisor.services.runs import resume as reopen
+from supervisor.services.runs.asking import stop
 from supervisor.services.runs.resume import Wish, resume
-from supervisor.services.runs.stop import stop
 from supervisor.services.views import cursor as cursors
 from supervisor.services.views.run_view import Json
 from supervisor.wording.figures import plural

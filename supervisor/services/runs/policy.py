@@ -4,6 +4,12 @@ A spec is the checked body of a submit as plain JSON values, fields that equal t
 (api/shapes/run_spec.py holds every field with its bounds). Here stands what needs more than one field, the settings,
 or the offers.
 A refusal names the field and what is known, never the value that was sent.
+
+`same_region: require`: a run whose data lies in another region than a machine it may get is refused.
+
+Asked before anything is stored, from what is known already: no submit waits for the cloud. What is not known is no
+"yes": the submit is turned away with the reason, and may be repeated. A multi-region that holds the machine's region
+counts as near; that reading from it is billed all the same is the plan's advice to tell.
 """
 
 from __future__ import annotations
@@ -11,21 +17,50 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from difflib import get_close_matches
 from typing import Any
 
-from supervisor.domain import timeouts
-from supervisor.domain.errors import InvalidRequest, SpotError, UnknownPrice
-from supervisor.domain.machines.placement import Offer
+from supervisor.domain import policies
+from supervisor.domain.errors import DataElsewhere, InvalidRequest, SpotError, Unavailable, UnknownPrice
+from supervisor.domain.machines import Offer
 from supervisor.domain.policies import Limits, Policy, ResultRule
+from supervisor.ports.platform import Platform
 from supervisor.ports.provider import ProviderUnavailable
 from supervisor.ports.traits import Traits
 from supervisor.services.parts import Parts
-from supervisor.services.runs.nearness import REQUIRE, refuse_far
 from supervisor.services.runs.spec_secrets import check_kinds, check_secrets, shared_names
+
+REQUIRE = "require"
+_AT_REGION = "#/spec/same_region"
+
+
+def refuse_far(platform: Platform, offers: Sequence[Offer], image: str) -> None:
+    """`offers`: every one that the run may use. Raises DataElsewhere, Unavailable."""
+    zones: dict[str, list[str]] = {}
+    for place in (offer.placement for offer in offers):
+        if place.zone not in zones.setdefault(place.region, []):
+            zones[place.region].append(place.zone)
+    try:
+        found = platform.data_places(tuple(zones), image)
+    except ProviderUnavailable as error:
+        raise Unavailable(
+            f"same_region: require cannot be promised now: {error}. Nothing was stored. Try again in a few seconds; "
+            "`spot doctor` tells what the supervisor may read.",
+            {"part": "data places"},
+        ) from error
+    for data in found:
+        apart = [zone for region, names in zones.items() if region not in data.regions for zone in names]
+        if apart:
+            raise DataElsewhere(
+                f"same_region: require: {data.what} lies in {data.location}, and the run may start in "
+                f"{', '.join(apart)}. Name zones of {data.location} only, or move the data. Nothing was stored.",
+                {"location": data.location, "zones": apart},
+                [(_AT_REGION, f"{data.what} lies in another region")],
+            )
+
 
 KEEP_S = 3600.0  # how long a machine is kept where `keep` is asked for and keep_s is not
 ESCALATE_WINDOW_S = 21_600.0
@@ -40,9 +75,9 @@ def provider_of(spec: Spec, parts: Parts) -> str:
 def settled(spec: Spec, parts: Parts) -> Spec:
     """The spec as it is stored: the supervisor's own provider is never named in it, its default image always. So two
     specs that mean the same are equal."""
-    provider = provider_of(spec, parts)
     given = {name: value for name, value in spec.items() if name != "provider" or value != parts.own_provider}
-    if parts.traits(provider).images and "image" not in given and parts.defaults.image:
+    machines = parts.providers.get(given.get("provider") or parts.own_provider)
+    if machines is not None and machines.traits.images and "image" not in given and parts.defaults.image:
         given["image"] = parts.defaults.image
     return given
 
@@ -64,10 +99,10 @@ def policy_from(spec: Spec, parts: Parts, now: float) -> Policy:
     _check_deadline(policy.limits, now)
     _check_escalation(spec.get("escalate", {}), policy)
     gpu_timeout_s = parts.defaults.gpu_timeout_s.get(provider, 0.0)
-    timeouts.check_stall(policy.stall, parts.knobs.beat_store_s, gpu_timeout_s)
+    policies.check_stall(policy.stall, parts.knobs.beat_store_s, gpu_timeout_s)
     offers = parts.providers[provider].offers()
     _check_names(policy, offers)
-    usable = _check_offers(policy, offers)
+    usable = _usable(policy, offers, _wants_on_demand(policy), traits.price_setting)
     if spec.get("same_region") == REQUIRE:
         refuse_far(parts.platform, usable, policy.image)
     return policy
@@ -80,7 +115,10 @@ class SecretUnreadable(InvalidRequest):
 def secret_refusal(spec: Spec, parts: Parts) -> SpotError | None:
     """Why a run of this spec could not be started here: a secret of this computer that cannot be read. None where there
     is none, and for machines elsewhere, which read their own."""
-    wanted, provider = spec.get("secrets", {}), provider_of(spec, parts)
+    wanted = spec.get("secrets")
+    if not wanted:
+        return None
+    provider = provider_of(spec, parts)
     if provider not in parts.providers or not parts.traits(provider).shares_computer:
         return None
     kinds = parts.traits(provider).secrets
@@ -205,23 +243,23 @@ def _wants_on_demand(policy: Policy) -> bool:
 
 def _check_names(policy: Policy, offers: Sequence[Offer]) -> None:
     for field, wished, known in (
-        ("zones", policy.zones, _names(offer.placement.zone for offer in offers)),
-        ("shapes", policy.shapes, _names(offer.placement.shape for offer in offers)),
+        ("zones", policy.zones, [*dict.fromkeys(offer.placement.zone for offer in offers)]),
+        ("shapes", policy.shapes, [*dict.fromkeys(offer.placement.shape for offer in offers)]),
     ):
         for position, name in enumerate(wished):
             if name not in known:
                 raise _unknown(f"#/spec/{field}/{position}", name, known, field[:-1])
 
 
-def _check_offers(policy: Policy, offers: Sequence[Offer]) -> list[Offer]:
-    """Those that the run may use: at least one, and each has a price where a budget is to be kept."""
-    shapes = policy.shapes or _names(offer.placement.shape for offer in offers)[:1]
+def _usable(policy: Policy, offers: Sequence[Offer], on_demand: bool, setting: str) -> list[Offer]:
+    """The offers that the run may use: at least one, and each has a price where a budget is to be kept."""
+    shapes = policy.shapes or [offer.placement.shape for offer in offers[:1]]
     usable = [
         offer
         for offer in offers
         if (not policy.zones or offer.placement.zone in policy.zones)
         and offer.placement.shape in shapes
-        and (policy.spot if offer.placement.spot else _wants_on_demand(policy))
+        and (policy.spot if offer.placement.spot else on_demand)
     ]
     if not usable:
         market = "spot" if policy.spot else "on-demand"
@@ -235,16 +273,12 @@ def _check_offers(policy: Policy, offers: Sequence[Offer]) -> list[Offer]:
             market = "spot" if place.spot else "on-demand"
             raise UnknownPrice(
                 f"limits.budget_usd cannot be kept: the {market} price of {place.shape} in {place.zone} is unknown. "
-                "Ask for it (spot prices refresh) or set it (gce_prices, local_prices), leave that zone or shape out, "
-                "or submit without a budget.",
+                f"Ask for it (spot prices refresh) or set it ({setting or 'in the settings'}), leave that zone or "
+                "shape out, or submit without a budget.",
                 {"zone": place.zone, "shape": place.shape, "market": market},
                 [("#/spec/limits/budget_usd", "needs a known price for every placement")],
             )
     return usable
-
-
-def _names(values: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(values))
 
 
 def _unknown(pointer: str, name: str, known: Sequence[str], what: str) -> InvalidRequest:

@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 
 from supervisor.contract import baton as batons
 from supervisor.contract import runfiles
-from supervisor.domain.access.callers import Caller
 from supervisor.domain.attempt import Attempt
+from supervisor.domain.callers import Caller
 from supervisor.domain.errors import FilesPurged, InvalidRequest, PurgeRefused, Unavailable
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.run import Run
@@ -31,8 +31,8 @@ from supervisor.ports.objectstore import (
     StoreUnavailable,
 )
 from supervisor.services.parts import Parts
-from supervisor.services.runs.changing import RACES, change, find_run
-from supervisor.services.runs.keys import Once, Reply, keep, replay, taken
+from supervisor.services.runs.changing import Raced, change, find_run, until_settled
+from supervisor.services.runs.keys import Once, Reply, replay
 from supervisor.services.views import rfc3339
 from supervisor.wording.figures import plural, size_text
 
@@ -80,9 +80,9 @@ def purge_once(
         return replay(before, asked.fingerprint)
     reply, now = shape(purge(parts, run_id, confirm, caller)), parts.clock.now()
     with parts.store.begin(now) as tx:
-        known = taken(tx, asked, now)
+        known = asked.taken(tx, now)
         if known is None:
-            keep(tx, asked, reply)
+            asked.keep(tx, reply)
     return known or reply
 
 
@@ -166,23 +166,24 @@ class _Deleting:
 
     def empty_baton(self) -> None:
         """By compare-and-set. One that is torn is replaced; where there is none, no agent has ever begun."""
+        undone = StoreUnavailable(f"{self._baton} changes faster than it can be changed")
+        until_settled(undone, self._empty_once)
+
+    def _empty_once(self) -> None:
         objects, run = self._parts.objects, self._run
-        for _ in range(RACES):
-            try:
-                raw, info = objects.get(self._baton)
-            except ObjectMissing:
-                return
-            self._check()
-            try:
-                before = batons.decode(raw)
-            except ValueError:
-                before = batons.create(self._parts.store.supervisor_id, run.generation)
-            try:
-                objects.put(self._baton, batons.encode(batons.purge(before)), if_generation=info.generation)
-            except PreconditionFailed:
-                continue
+        try:
+            raw, info = objects.get(self._baton)
+        except ObjectMissing:
             return
-        raise StoreUnavailable(f"{self._baton} changes faster than it can be changed")
+        self._check()
+        try:
+            before = batons.decode(raw)
+        except ValueError:
+            before = batons.create(self._parts.store.supervisor_id, run.generation)
+        try:
+            objects.put(self._baton, batons.encode(batons.purge(before)), if_generation=info.generation)
+        except PreconditionFailed:
+            raise Raced from None
 
     def delete(self, prefix: str, whole: bool = False) -> None:
         """All objects below `prefix` but the baton. `whole`: the one object of exactly this key."""

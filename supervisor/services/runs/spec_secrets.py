@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from supervisor.domain.access.secret_texts import KEY_MIN, KEYS, NAME, VALUE, looks_secret
 from supervisor.domain.errors import InvalidRequest, SecretInSpec
+from supervisor.domain.texts import KEY_MIN, KEYS, NAME, VALUE, looks_secret
 from supervisor.ports.traits import SecretKinds
 
 SHOWN = 16
@@ -30,8 +30,14 @@ def check_secrets(spec: Mapping[str, Any], kinds: SecretKinds) -> None:
     """`kinds`: those that the run's machines read. Raises InvalidRequest for a name that is taken, SecretInSpec for a
     value that is written out."""
     _check_names(spec)
-    if not spec.get("allow_plain_secrets"):
-        _check_values(spec, kinds)
+    if spec.get("allow_plain_secrets"):
+        return
+    # Of secrets the names: somebody may have written a value in the place of one. A path may look like anything.
+    names = {name: ref if ref.startswith("env:") else "" for name, ref in spec.get("secrets", {}).items()}
+    texts = _texts({**spec, "secrets": names})
+    found = [(pointer, what) for pointer, text in texts if (what := _looks_like(pointer, text))]
+    if found:
+        raise _written_out(found, kinds)
 
 
 def check_kinds(spec: Mapping[str, Any], provider: str, kinds: SecretKinds) -> None:
@@ -106,18 +112,10 @@ def _check_names(spec: Mapping[str, Any]) -> None:
         raise InvalidRequest(f"{text}. Nothing was stored.", {}, found[:SHOWN])
 
 
-def _check_values(spec: Mapping[str, Any], kinds: SecretKinds) -> None:
-    # Of secrets the names: somebody may have written a value in the place of one. A path may look like anything.
-    names = {name: ref if ref.startswith("env:") else "" for name, ref in spec.get("secrets", {}).items()}
-    plain = {**spec, "secrets": names}
-    found = [
-        (pointer, what) for pointer, text in _texts("#/spec", plain) if (what := _looks_like(pointer, text))
-    ]
-    if not found:
-        return
+def _written_out(found: list[tuple[str, str]], kinds: SecretKinds) -> SecretInSpec:
     pointer, what = found[0]
     more = f" (and {len(found) - 1} more places)" if len(found) > 1 else ""
-    raise SecretInSpec(
+    return SecretInSpec(
         f"{_plain(pointer)} holds what looks like {what}{more}. A spec is stored and shown, so nothing was kept. Put "
         f"the value {kinds.advice}: the command gets it as an environment variable. If it is no "
         "secret, submit with `allow_plain_secrets: true`.",
@@ -137,20 +135,21 @@ def _looks_like(pointer: str, text: str) -> str:
     return "the value of a key" if name != pointer and NAME.search(name) and VALUE.fullmatch(text) else ""
 
 
-def _texts(pointer: str, value: object) -> Iterator[tuple[str, str]]:
-    """Every text below `value` with its JSON pointer. A name that is itself what must not be shown, or no plain word,
-    stands there as its number."""
-    if isinstance(value, str):
-        yield pointer, value
-    elif isinstance(value, dict):
-        for number, (name, item) in enumerate(value.items()):
-            shown = _WORD.fullmatch(name) and not _looks_like(pointer, name)
-            below = f"{pointer}/{name if shown else number}"
-            yield below, name
-            yield from _texts(below, item)
-    elif isinstance(value, list):
-        for number, item in enumerate(value):
-            yield from _texts(f"{pointer}/{number}", item)
+def _texts(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Every text of the spec, names included, with its JSON pointer. A name that is itself what must not be shown, or
+    no plain word, stands there as its number."""
+    left: list[tuple[str, object]] = [("#/spec", dict(spec))]
+    while left:
+        pointer, value = left.pop()
+        if isinstance(value, str):
+            yield pointer, value
+        elif isinstance(value, dict):
+            for number, (name, item) in reversed([*enumerate(value.items())]):
+                secret = len(name) >= KEY_MIN and any(pattern.search(name) for _, pattern in KEYS)
+                below = f"{pointer}/{number if secret or not _WORD.fullmatch(name) else name}"
+                left += (below, item), (below, name)  # the name comes first
+        elif isinstance(value, list):
+            left += [(f"{pointer}/{number}", item) for number, item in reversed([*enumerate(value)])]
 
 
 def _plain(pointer: str) -> str:

@@ -11,23 +11,70 @@ Where the time of an attempt went, as stretches on the clock: what a time line d
 the part of `boot` in which the image is pulled, as far as beats told of it; `lost` is laid at the end of the training,
 which is where the steps were that had to be done again. The stretches of an attempt follow each other without a gap,
 and their sums are those of its `phase_s`, in which `waiting` holds provisioning and `boot` holds the pull.
+
+How a run's machine is, as the API shows it: one object for each GPU, null for what is not known.
+
+The figures are those of the newest beat that told any, and its shape is `Telemetry` in openapi/openapi.json.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
-from supervisor.domain.attempt import Attempt, Try
+from supervisor.contract.beat_telemetry import Cgroup, Disk, Gpus, Telemetry, Tree, decode
+from supervisor.domain.attempt import Attempt, Try, kept_step
 from supervisor.domain.causes import Cause
-from supervisor.domain.run import Run
-from supervisor.domain.spending import attempt_cost_usd
+from supervisor.domain.figures import disks_of
+from supervisor.domain.run import Run, attempt_cost_usd
 from supervisor.domain.status import PLACING, Status
 from supervisor.services.views import rfc3339
 from supervisor.services.views.run_view import GpuOf, Json, not_known, placement_json, usd
 from supervisor.wording.forecast import live_pulse, stalling
-from supervisor.wording.sentences.attempt import kept_step
+
+_GPU_NAMES = tuple(field.name for field in fields(Gpus))
+
+
+def telemetry_json(run: Run) -> dict[str, Any] | None:
+    """Of the live attempt; None when there is none, or when its beats have told nothing yet."""
+    pulse = live_pulse(run)
+    told = decode(pulse.telemetry) if pulse is not None else None
+    if told is None:
+        return None
+    disks = disks_of(told)
+    return {
+        "gpus": _gpus(told),
+        "cgroup": _part(told.cgroup),
+        "disks": {role: _part(disks.get(role)) for role in ("checkpoints", "results", "scratch")},
+        "tree": _part(told.tree),
+        "uptime_s": told.uptime_s,
+        "log_bytes": _whole(told.log_bytes),
+        "shm_bytes": _whole(told.shm_bytes),
+        "shm_free_bytes": _whole(told.shm_free_bytes),
+    }
+
+
+def _gpus(told: Telemetry) -> list[dict[str, Any]]:
+    """One object for each card that any column tells of: forged columns may differ in length."""
+    if told.gpus is None:
+        return []
+    columns = {name: getattr(told.gpus, name) for name in _GPU_NAMES}
+    count = max(len(column) for column in columns.values())
+    return [
+        {name: _whole(column[n]) if n < len(column) else None for name, column in columns.items()}
+        for n in range(count)
+    ]
+
+
+def _part(part: Cgroup | Disk | Tree | None) -> dict[str, Any] | None:
+    return None if part is None else {name: _whole(figure) for name, figure in vars(part).items()}
+
+
+def _whole(figure: float | None) -> float | int | None:
+    """Read back from a row, whole figures are int already."""
+    return int(figure) if isinstance(figure, float) and figure.is_integer() else figure
+
 
 WAITING, PROVISIONING, BOOT, PULL = "waiting", "provisioning", "boot", "pull"
 RESTORE, TRAINING, LOST = "restore", "training", "lost"

@@ -11,12 +11,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from supervisor.domain.attempt import Attempt, Pulse
-from supervisor.domain.machines.placement import Placement
-from supervisor.domain.run import Run
-from supervisor.domain.spending import run_cost_usd, run_on_demand_usd
+from supervisor.domain.machines import Placement
+from supervisor.domain.run import Outcome, Run, run_cost_usd, run_on_demand_usd
 from supervisor.services.views import rfc3339
 from supervisor.wording.forecast import eta_s, live_pulse, needs_person
-from supervisor.wording.sentences.run import next_action, status_text
+from supervisor.wording.run import next_action, status_text
 
 Json = dict[str, Any]
 GpuOf = Callable[[Placement], str | None]  # Parts.gpu
@@ -70,15 +69,7 @@ def run_json(
         "counters": _counters(run),
         "next_action": {"what": action.what, "at": rfc3339.maybe(action.at)},
         "results_manifest_sha256": outcome.results_sha256 if outcome is not None else None,
-        "results": None
-        if outcome is None
-        else {
-            "files": outcome.files,
-            "size_bytes": outcome.size_bytes,
-            "missing": outcome.missing,
-            "pulled": run.pulled == outcome.results_sha256,
-            "pull_required": run.policy.require_pull,
-        },
+        "results": None if outcome is None else _results(run, outcome),
         "purging": run.purging,
         "purged_at": rfc3339.maybe(run.purged_at),
         "kept_until": rfc3339.maybe(run.kept_until),
@@ -97,8 +88,8 @@ def _image(run: Run) -> Json | None:
         return None
     return {
         "name": run.policy.image,
-        "digest": run.image_digest or None,
-        "pinned": run.image_digest != "",
+        "digest": run.image.digest or None,
+        "pinned": run.image.digest != "",
         "follow_tag": run.policy.follow_tag,
     }
 
@@ -121,7 +112,7 @@ def _present(run: Run) -> Attempt | None:
 
 def _machine_id(run: Run, present: Attempt | None) -> str | None:
     """Where a person must decide, the machine is named even when it is gone: the answer must name it."""
-    named = run.attempt if run.needs_person else present
+    named = run.attempt if run.person.why else present
     return named.machine_id if named is not None else None
 
 
@@ -158,8 +149,13 @@ def _cost(run: Run, now: float) -> Json:
         "usd": usd(run_cost_usd(run, now)),
         "on_demand_usd": usd(run_on_demand_usd(run, now)),
         "budget_usd": usd(run.policy.limits.budget_usd),
-        "known": run.cost_known and (live is None or live.price_usd_per_h is not None),
+        "known": run.money.all_known and (live is None or live.price_usd_per_h is not None),
     }
+
+
+def _results(run: Run, outcome: Outcome) -> Json:
+    pulled = {"pulled": run.pulled == outcome.results_sha256, "pull_required": run.policy.require_pull}
+    return {"files": outcome.files, "size_bytes": outcome.size_bytes, "missing": outcome.missing, **pulled}
 
 
 def _counters(run: Run) -> Json:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from supervisor.domain.access.callers import Caller
-from supervisor.domain.access.webhook_errors import DeliveryNotFound
+from supervisor.domain.callers import Caller
+from supervisor.domain.errors import DeliveryNotFound
 from supervisor.domain.events import EventKind
-from supervisor.ports.endpoints import DELIVERED, GIVEN_UP, PENDING, Delivery
+from supervisor.ports.notifier import DELIVERED, GIVEN_UP, PENDING, Delivery
 from supervisor.ports.store import RunFilter
 from supervisor.services.parts import Parts
 from supervisor.services.views import cursor, rfc3339
@@ -20,14 +20,14 @@ def page(
     parts: Parts, webhook_id: str, size: int, cursor_text: str | None, state: str, caller: Caller
 ) -> Json:
     """Newest first; `state` "": of any. Raises WebhookNotFound, CursorInvalid, StoreDown."""
-    found, key = find(parts, webhook_id, caller), parts.store.secret
-    where = RunFilter(text=f"deliveries {found.id} {state}")
+    endpoint, key = find(parts, webhook_id, caller), parts.store.secret
+    where = RunFilter(text=f"deliveries {endpoint.id} {state}")
     before = None if cursor_text is None else cursor.read(key, cursor_text, where)
     size = min(size or PAGE, PAGE_MAX)
-    rows = parts.store.deliveries.page(found.id, before, size + 1, state=state)
+    rows = parts.store.deliveries.page(endpoint.id, before, size + 1, state=state)
     shown = rows[:size]
     more = cursor.make(key, shown[-1].event_id, where) if len(rows) > size else None
-    return {"deliveries": [delivery_json(one) for one in shown], "next_cursor": more}
+    return {"deliveries": [delivery_json(delivery) for delivery in shown], "next_cursor": more}
 
 
 def replay(parts: Parts, webhook_id: str, delivery_id: int, caller: Caller) -> Json:
@@ -45,15 +45,15 @@ def replay_failed(parts: Parts, webhook_id: str, since: float | None, caller: Ca
 
 
 def _replay(parts: Parts, webhook_id: str, delivery_id: int | None, since: float, caller: Caller) -> int:
-    found = find(parts, webhook_id, caller)
+    endpoint = find(parts, webhook_id, caller)
     what = "failed deliveries" if delivery_id is None else f"delivery {delivery_id}"
-    told = {"webhook_id": found.id, "owner": found.owner, "delivery_id": delivery_id}
+    facts = {"webhook_id": endpoint.id, "owner": endpoint.owner, "delivery_id": delivery_id}
     event = caller.event(
         EventKind.WEBHOOK_CHANGED,
-        f"{what.capitalize()} of webhook {found.id} repeated by {caller.actor}.",
-        told,
+        f"{what.capitalize()} of webhook {endpoint.id} repeated by {caller.actor}.",
+        facts,
     )
-    return parts.store.deliveries.replay(found.id, delivery_id, since, event, parts.clock.now())
+    return parts.store.deliveries.replay(endpoint.id, delivery_id, since, event, parts.clock.now())
 
 
 def delivery_json(delivery: Delivery) -> Json:

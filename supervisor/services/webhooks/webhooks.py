@@ -15,13 +15,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from urllib.parse import urlsplit
 
-from supervisor.domain.access.callers import Caller
-from supervisor.domain.access.webhook_errors import TooManyWebhooks, UrlRefused, WebhookNotFound
-from supervisor.domain.errors import Conflict, Forbidden
+from supervisor.domain.callers import Caller
+from supervisor.domain.errors import Conflict, Forbidden, TooManyWebhooks, UrlRefused, WebhookNotFound
 from supervisor.domain.events import EventKind
-from supervisor.ports.endpoints import BY_PERSON, SETTINGS_ID, Endpoint, Form, Secret
-from supervisor.ports.notifier import DeliveryFailed, Target
+from supervisor.ports.notifier import BY_PERSON, SETTINGS_ID, DeliveryFailed, Endpoint, Form, Secret, Target
 from supervisor.services.parts import Parts
+from supervisor.services.runs.changing import Raced, until_settled
 from supervisor.services.together import ask_together
 from supervisor.services.views import rfc3339
 from supervisor.services.views.run_view import Json
@@ -31,7 +30,6 @@ SECRET_BYTES = 32
 OLD_SECRET_S = 24 * 3600.0  # how long the secret before the newest one also signs
 TEST_S = 10.0
 LOOK_UP_S = 5.0
-RACES = 8
 OUTSIDE_MAX = 8  # requests that wait for a receiver or a name server: each holds one of the doors' threads
 WEBHOOK_ID = re.compile(r"wh-[0-9a-f]{12}")
 
@@ -82,7 +80,7 @@ def add(parts: Parts, wish: WebhookWish, caller: Caller, random: Random = secret
         created_by=caller.actor,
     )
     sentence = f"Webhook {made.id} to {shown_url(made)} was added by {caller.actor}."
-    event = caller.event(EventKind.WEBHOOK_ADDED, sentence, {**_told(made), **_values(made)})
+    event = caller.event(EventKind.WEBHOOK_ADDED, sentence, {**_facts(made), **_values(made)})
     if not parts.store.endpoints.add(made, event, MOST, now):
         raise TooManyWebhooks(
             f"{caller.owner} has {MOST} webhooks already; `spot webhook rm` removes one.", {"most": MOST}
@@ -93,8 +91,10 @@ def add(parts: Parts, wish: WebhookWish, caller: Caller, random: Random = secret
 def listing(parts: Parts, caller: Caller) -> Json:
     """One's own in the order of their making; an administrator's are all. Raises StoreDown."""
     now, owner = parts.clock.now(), None if caller.admin else caller.owner
-    found = parts.store.endpoints.of(owner)
-    return {"webhooks": [webhook_json(one, now) for one in found if _shown_to(caller, one)]}
+    endpoints = parts.store.endpoints.of(owner)
+    return {
+        "webhooks": [webhook_json(endpoint, now) for endpoint in endpoints if _shown_to(caller, endpoint)]
+    }
 
 
 def show(parts: Parts, webhook_id: str, caller: Caller) -> Json:
@@ -108,16 +108,16 @@ def change(parts: Parts, webhook_id: str, wish: WebhookChange, caller: Caller) -
         before = find(parts, webhook_id, caller)
         _check(parts, wish.url, bool(wish.everything) and not before.everything, caller)
 
-    def judge(found: Endpoint, now: float) -> Endpoint:
+    def judge(endpoint: Endpoint, now: float) -> Endpoint:
         given = {
             name: value
             for name in ("url", "kinds", "everything", "note")
             if (value := getattr(wish, name)) is not None
         }
-        after = replace(found, **given)
+        after = replace(endpoint, **given)
         if wish.enabled is True:
             return replace(after, disabled_at=None, disabled_why="")
-        if wish.enabled is False and found.disabled_at is None:
+        if wish.enabled is False and endpoint.disabled_at is None:
             return replace(after, disabled_at=now, disabled_why=BY_PERSON)
         return after
 
@@ -128,13 +128,15 @@ def rotate(parts: Parts, webhook_id: str, caller: Caller, random: Random = secre
     """A new secret, told once; the one before signs too for a day. Raises WebhookNotFound, Conflict, StoreDown."""
     text = _secret(random)
 
-    def judge(found: Endpoint, now: float) -> Endpoint:
-        if found.form.chat:
+    def judge(endpoint: Endpoint, now: float) -> Endpoint:
+        if endpoint.form.chat:
             raise Conflict(
-                f"{found.id} is {found.form}: its messages are not signed.", {"webhook_id": found.id}
+                f"{endpoint.id} is {endpoint.form}: its messages are not signed.", {"webhook_id": endpoint.id}
             )
-        old = tuple(Secret(one.text, now + OLD_SECRET_S) for one in found.secrets if one.until is None)
-        return replace(found, secrets=(Secret(text), *old))
+        old = tuple(
+            Secret(secret.text, now + OLD_SECRET_S) for secret in endpoint.secrets if secret.until is None
+        )
+        return replace(endpoint, secrets=(Secret(text), *old))
 
     done = _changed(parts, webhook_id, judge, "got a new secret", caller)
     return {**webhook_json(done, parts.clock.now()), "secret": text}
@@ -142,19 +144,19 @@ def rotate(parts: Parts, webhook_id: str, caller: Caller, random: Random = secre
 
 def remove(parts: Parts, webhook_id: str, caller: Caller) -> Json:
     """The webhook as it was. Its deliveries go with it. Raises WebhookNotFound, Conflict, StoreDown."""
-    found, now = _own(parts, webhook_id, caller), parts.clock.now()
-    sentence = f"Webhook {found.id} to {shown_url(found)} was removed by {caller.actor}."
-    event = caller.event(EventKind.WEBHOOK_REMOVED, sentence, _told(found))
-    if not parts.store.endpoints.remove(found.id, event, now):
+    endpoint, now = _own(parts, webhook_id, caller), parts.clock.now()
+    sentence = f"Webhook {endpoint.id} to {shown_url(endpoint)} was removed by {caller.actor}."
+    event = caller.event(EventKind.WEBHOOK_REMOVED, sentence, _facts(endpoint))
+    if not parts.store.endpoints.remove(endpoint.id, event, now):
         raise _not_found()
-    return webhook_json(found, now)
+    return webhook_json(endpoint, now)
 
 
 def try_out(parts: Parts, webhook_id: str, caller: Caller) -> Json:
     """Send one message that says that it is a test, now, whatever became of others. Raises WebhookNotFound, Conflict,
     StoreDown."""
-    found, now = _own(parts, webhook_id, caller), parts.clock.now()
-    target = Target(found.url, found.form, found.secrets_at(now))
+    endpoint, now = _own(parts, webhook_id, caller), parts.clock.now()
+    target = Target(endpoint.url, endpoint.form, endpoint.secrets_at(now))
     try:
         with _outside():
             status: int | None = parts.courier.send_test(target, now, TEST_S)
@@ -165,11 +167,11 @@ def try_out(parts: Parts, webhook_id: str, caller: Caller) -> Json:
 
 def find(parts: Parts, webhook_id: str, caller: Caller) -> Endpoint:
     """Raises WebhookNotFound, in the same words for one that there is not and for one that is not the caller's."""
-    known = webhook_id == SETTINGS_ID or WEBHOOK_ID.fullmatch(webhook_id)
-    found = parts.store.endpoints.find(webhook_id) if known else None
-    if found is None or not _shown_to(caller, found):
+    is_id = webhook_id == SETTINGS_ID or WEBHOOK_ID.fullmatch(webhook_id)
+    endpoint = parts.store.endpoints.find(webhook_id) if is_id else None
+    if endpoint is None or not _shown_to(caller, endpoint):
         raise _not_found()
-    return found
+    return endpoint
 
 
 def _shown_to(caller: Caller, endpoint: Endpoint) -> bool:
@@ -185,7 +187,7 @@ def shown_url(endpoint: Endpoint) -> str:
 
 
 def webhook_json(endpoint: Endpoint, now: float) -> Json:
-    old = [one.until for one in endpoint.secrets if one.until is not None and one.until > now]
+    old = [secret.until for secret in endpoint.secrets if secret.until is not None and secret.until > now]
     return {
         "webhook_id": endpoint.id,
         "url": shown_url(endpoint),
@@ -205,27 +207,32 @@ def webhook_json(endpoint: Endpoint, now: float) -> Json:
 
 
 def _changed(parts: Parts, webhook_id: str, judge: Judge, what: str, caller: Caller) -> Endpoint:
-    for _ in range(RACES):
-        found, now = _own(parts, webhook_id, caller), parts.clock.now()
-        after = judge(found, now)
-        if after == found:
-            return found
-        sentence = f"Webhook {found.id} {what} by {caller.actor}."
-        told = {**_told(found), "fields": _differing(found, after)}
-        event = caller.changed(EventKind.WEBHOOK_CHANGED, sentence, _values(found), _values(after), told)
-        if parts.store.endpoints.change(found, after, event, now):
-            return parts.store.endpoints.find(found.id) or after
-    raise Conflict(f"{webhook_id} kept changing; nothing was done. Try again.", {"webhook_id": webhook_id})
+    text = f"{webhook_id} kept changing; nothing was done. Try again."
+    undone = Conflict(text, {"webhook_id": webhook_id})
+    return until_settled(undone, _change, parts, webhook_id, judge, what, caller)
+
+
+def _change(parts: Parts, webhook_id: str, judge: Judge, what: str, caller: Caller) -> Endpoint:
+    endpoint, now = _own(parts, webhook_id, caller), parts.clock.now()
+    after = judge(endpoint, now)
+    if after == endpoint:
+        return endpoint
+    sentence = f"Webhook {endpoint.id} {what} by {caller.actor}."
+    facts = {**_facts(endpoint), "fields": _differing(endpoint, after)}
+    event = caller.changed(EventKind.WEBHOOK_CHANGED, sentence, _values(endpoint), _values(after), facts)
+    if not parts.store.endpoints.change(endpoint, after, event, now):
+        raise Raced
+    return parts.store.endpoints.find(endpoint.id) or after
 
 
 def _own(parts: Parts, webhook_id: str, caller: Caller) -> Endpoint:
     """One that may be changed here. Raises WebhookNotFound, Conflict."""
-    found = find(parts, webhook_id, caller)
-    if found.id == SETTINGS_ID:
+    endpoint = find(parts, webhook_id, caller)
+    if endpoint.id == SETTINGS_ID:
         raise Conflict(
             "This is the alert_url of the settings: change it there and start again. `spot doctor` tests it."
         )
-    return found
+    return endpoint
 
 
 def _check(parts: Parts, url: str | None, everything: bool, caller: Caller) -> None:
@@ -271,10 +278,10 @@ def _values(endpoint: Endpoint) -> Mapping[str, object]:
 
 def _differing(before: Endpoint, after: Endpoint) -> list[str]:
     """Names of what has changed, also where the values are secret."""
-    return [one.name for one in fields(Endpoint) if getattr(before, one.name) != getattr(after, one.name)]
+    return [item.name for item in fields(Endpoint) if getattr(before, item.name) != getattr(after, item.name)]
 
 
-def _told(endpoint: Endpoint) -> Mapping[str, object]:
+def _facts(endpoint: Endpoint) -> Mapping[str, object]:
     return {"webhook_id": endpoint.id, "owner": endpoint.owner, "form": str(endpoint.form)}
 
 

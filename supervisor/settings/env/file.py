@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from supervisor.domain.errors import InvalidTimeouts, SettingsRefused
-from supervisor.domain.policies import StallLimits
-from supervisor.domain.timeouts import BOOT_MARGIN_S
+from supervisor.domain.policies import BOOT_MARGIN_S, StallLimits
 from supervisor.settings.env.text import Line, parse
 
 PROJECT = "PROJECT"

@@ -16,9 +16,9 @@ from enum import StrEnum
 from functools import partial
 from operator import attrgetter
 from types import NoneType, UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from supervisor.domain.machines.placement import Placement
+from supervisor.domain.machines import Placement
 from supervisor.domain.policies import Policy
 
 T = TypeVar("T")
@@ -45,38 +45,42 @@ def to_plain(value: Any, leave_out: frozenset[str] = frozenset()) -> Plain:
     """The fields of a dataclass that differ from their defaults, as JSON values."""
     plan = _plan(type(value))
     out: Plain = {}
-    for name, default, convert, found in zip(
+    for name, default, convert, field_value in zip(
         plan.names, plan.defaults, plan.encoders, plan.read(value), strict=True
     ):
-        if found is default or found == default or name in leave_out:
+        if field_value is default or field_value == default or name in leave_out:
             continue
-        out[name] = convert(found) if convert is not None and found is not None else found
+        out[name] = convert(field_value) if convert is not None and field_value is not None else field_value
     return out
 
 
 def from_plain(cls: type[T], plain: Plain, **more: Any) -> T:
     """The dataclass value; `more` are fields that are stored elsewhere. Takes `plain` over: do not use it again."""
     plan = _plan(cls)
-    if not plan.known.issuperset(plain):
-        plain = {name: value for name, value in plain.items() if name in plan.known}
+    if not plan.field_names.issuperset(plain):
+        plain = {name: value for name, value in plain.items() if name in plan.field_names}
     for name in plan.decoders.keys() & plain.keys():
         value = plain[name]
         if value is not None:
             plain[name] = plan.decoders[name](value)
     if cls in _SHARED:
         return _share(cls, plain)
+    for group, (made, names) in plan.groups.items():
+        given = {inner: plain.pop(name) for name, inner in names.items() if name in plain}
+        if given:
+            plain[group] = made(**given)
     plain.update(more)
     return cls(**plain)
 
 
 def _share(cls: type[T], plain: Plain) -> T:
     key = (cls, *plain.items())
-    known = _shared.get(key)
-    if known is None:
+    shared_value = _shared.get(key)
+    if shared_value is None:
         if len(_shared) >= _SHARED_MAX:
             _shared.clear()
-        known = _shared[key] = cls(**plain)
-    shared: T = known
+        shared_value = _shared[key] = cls(**plain)
+    shared: T = shared_value
     return shared
 
 
@@ -89,31 +93,67 @@ class _Plan:
     encoders: tuple[Convert, ...]
     read: Callable[[Any], tuple[Any, ...]]
     decoders: dict[str, Callable[[Any], Any]]
-    known: frozenset[str]
+    field_names: frozenset[str]
+    groups: dict[str, tuple[Any, dict[str, str]]]  # field -> (class, stored name -> name)
 
 
 _plans: dict[type, _Plan] = {}
 
 
 def _plan(cls: type) -> _Plan:
-    known = _plans.get(cls)
-    if known is None:
-        known = _plans[cls] = _make_plan(cls)
-    return known
+    plan = _plans.get(cls)
+    if plan is None:
+        plan = _plans[cls] = _make_plan(cls)
+    return plan
 
 
 def _make_plan(cls: Any) -> _Plan:
-    fields, hints = dataclasses.fields(cls), get_type_hints(cls)
-    names = tuple(field.name for field in fields)
-    converters = [_converters(hints[name]) for name in names]
+    cells = _cells(cls)
+    groups: dict[str, tuple[Any, dict[str, str]]] = {}
+    names = tuple(cell.name for cell in cells)
+    paths = [cell.path for cell in cells]
+    converters = [_converters(cell.hint) for cell in cells]
+    for cell in cells:
+        group, _, inner = cell.path.rpartition(".")
+        if group:
+            groups.setdefault(group, (cell.owner, {}))[1][cell.name] = inner
     return _Plan(
         names,
-        tuple(_default(field) for field in fields),
+        tuple(_default(cell.field) for cell in cells),
         tuple(encode for encode, _ in converters),
-        attrgetter(*names) if len(names) > 1 else lambda value: (getattr(value, names[0]),),
+        attrgetter(*paths) if len(paths) > 1 else lambda value: (getattr(value, paths[0]),),
         {name: decode for name, (_, decode) in zip(names, converters, strict=True) if decode is not None},
         frozenset(names),
+        groups,
     )
+
+
+class _Cell(NamedTuple):
+    """A name in the database and where its value stands. `owner`: the class of the group, else the class itself."""
+
+    name: str
+    path: str
+    hint: Any
+    field: Field[Any]
+    owner: Any
+
+
+def _cells(cls: Any) -> list[_Cell]:
+    """The fields of a group lie beside those of the class that has the group, each under its stored name."""
+    hints = get_type_hints(cls)
+    cells = []
+    for field in dataclasses.fields(cls):
+        hint = hints[field.name]
+        inner = dataclasses.fields(hint) if dataclasses.is_dataclass(hint) else ()
+        if inner and all("stored" in part.metadata for part in inner):
+            within = get_type_hints(hint)
+            cells += [
+                _Cell(part.metadata["stored"], f"{field.name}.{part.name}", within[part.name], part, hint)
+                for part in inner
+            ]
+        else:
+            cells.append(_Cell(field.name, field.name, hint, field, cls))
+    return cells
 
 
 def _default(field: Field[Any]) -> Any:
@@ -133,8 +173,8 @@ def _converters(hint: Any) -> tuple[Convert, Convert]:
     if origin is tuple:
         encode, decode = _converters(args[0])
         return (
-            None if encode is None else lambda found: [encode(item) for item in found],
-            tuple if decode is None else lambda found: tuple(decode(item) for item in found),
+            None if encode is None else lambda items: [encode(item) for item in items],
+            tuple if decode is None else lambda items: tuple(decode(item) for item in items),
         )
     if origin is Mapping or hint in (str, int, float, bool):
         return None, None

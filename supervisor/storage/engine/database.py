@@ -11,7 +11,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import event, exc
@@ -19,12 +19,12 @@ from sqlalchemy.engine import URL, Connection, Engine, make_url
 from sqlalchemy.pool import QueuePool
 
 from supervisor.domain.errors import SettingsRefused
+from supervisor.domain.texts import clause
 from supervisor.ports.store import StoreDown
 from supervisor.storage.engine import tables
 from supervisor.storage.engine.group import GroupWriter
 from supervisor.storage.engine.statements import Session
 from supervisor.telemetry import metrics
-from supervisor.wording.figures import clause
 
 JOURNAL_BYTES = 64 * 1024 * 1024
 BUSY_TIMEOUT_S = 10.0  # for writers in other processes; ours stand in line
@@ -40,6 +40,8 @@ POSTGRES = {
     "tcp_user_timeout": 10_000,  # ms: a server that vanished is noticed
     "options": "-c lock_timeout=10s -c idle_in_transaction_session_timeout=60s -c timezone=UTC",
 }
+
+Made = TypeVar("Made")
 
 
 class Database:
@@ -65,13 +67,17 @@ class Database:
             self._writer = engine
             self._reader = engine.execution_options(isolation_level="REPEATABLE READ")
 
-    @contextmanager
-    def writing(self) -> Iterator[Session]:
+    def writing(self) -> AbstractContextManager[Session]:
         """One write transaction: commits at the end of the block, rolls back when it raises. Raises StoreDown,
         ValueError."""
+        return self.writing_as(lambda session: session)
+
+    @contextmanager
+    def writing_as(self, made: Callable[[Session], Made]) -> Iterator[Made]:
+        """The same, as what `made` makes of it."""
         with _answered(), self._begun() as connection:
             session = Session(connection, self.dialect, self.when_told, self.when_announced)
-            yield session
+            yield made(session)
         for act in session.committed:
             act()
 
@@ -124,9 +130,9 @@ class Database:
 
 @contextmanager
 def _begun(engine: Engine) -> Iterator[Connection]:
-    asked = time.perf_counter()
+    began = time.perf_counter()
     with engine.begin() as connection:
-        metrics.WRITE_WAIT_S.observe(time.perf_counter() - asked)
+        metrics.WRITE_WAIT_S.observe(time.perf_counter() - began)
         yield connection
         done = time.perf_counter()
     metrics.COMMIT_S.observe(time.perf_counter() - done)

@@ -33,16 +33,16 @@ def holder(data_dir: Path) -> str | None:
     Raises OSError."""
     path = data_dir / "lock"
     try:
-        found = path.stat()
+        lock_stat = path.stat()
         pid = path.read_text(encoding="ascii", errors="replace").strip()
     except (FileNotFoundError, NotADirectoryError):
         return None
-    wanted = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+    wanted = f"{os.major(lock_stat.st_dev):02x}:{os.minor(lock_stat.st_dev):02x}:{lock_stat.st_ino}"
     for line in LOCKS.read_text(encoding="ascii").splitlines():
         words = line.split()
         # Btrfs and overlays show another device there than stat() does: then the holder's pid must agree instead.
         same_file = wanted in words or any(
-            word.endswith(f":{found.st_ino}") for word in words if pid in words
+            word.endswith(f":{lock_stat.st_ino}") for word in words if pid in words
         )
         if "FLOCK" in words and same_file:
             return pid or "unknown"
@@ -85,7 +85,8 @@ def port_line(data_dir: Path, host: str, port: int) -> Finding:
 
 log = logging.getLogger(__name__)
 
-FILES = ("lock", "supervisor-id", "admin-token", "server.json", "starting.json", "google-prices.json")
+FILES = ("lock", "supervisor-id", "admin-token", "server.json", "starting.json")
+PRICES = "*-prices.json"  # price lists that providers keep
 FOLDERS = ("objects", "machines", "local", "imports")
 OTHERS = 0o077
 
@@ -116,8 +117,8 @@ def make_private(folder: Path, database: Path | None) -> None:
         finally:
             os.close(file)
     if changed:
-        told = {telemetry.ACTION: "make_private", "data_dir": str(folder), "changed": ", ".join(changed)}
-        log.warning("Others could read files of the data folder; they are private now.", extra=told)
+        fields = {telemetry.ACTION: "make_private", "data_dir": str(folder), "changed": ", ".join(changed)}
+        log.warning("Others could read files of the data folder; they are private now.", extra=fields)
 
 
 def readable_by_others(folder: Path, database: Path | None) -> list[str]:
@@ -129,7 +130,8 @@ def readable_by_others(folder: Path, database: Path | None) -> list[str]:
 
 def _ours(folder: Path, database: Path | None) -> list[Path]:
     parts = [] if database is None else [Path(f"{database}{part}") for part in ("", "-wal", "-shm")]
-    return [*parts, *(folder / name for name in (*FILES, *FOLDERS))]
+    files = [*(folder / name for name in FILES), *sorted(folder.glob(PRICES))]
+    return [*parts, *files, *(folder / name for name in FOLDERS)]
 
 
 class FolderLock:

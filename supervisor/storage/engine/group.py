@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from sqlalchemy import exc
 from sqlalchemy.engine import Connection, Engine
 
-from supervisor.storage.engine.statements import as_sqlalchemy_says, driver_of
+from supervisor.storage.engine.statements import as_sqlalchemy_says
 from supervisor.telemetry import metrics
 
 
@@ -75,13 +75,13 @@ class Group:
     """One transaction of SQLite and those who wait for its commit."""
 
     def __init__(self, connection: Connection) -> None:
-        """Begins the transaction. Raises DBAPIError."""
         self.begun = time.perf_counter()
         self.connection = connection
-        self._driver = driver_of(connection)
-        self._over = threading.Event()
+        driver = connection.connection.dbapi_connection
+        assert driver is not None
+        self._driver = driver
+        self.over = threading.Event()
         self.failure: exc.DBAPIError | None = None
-        self.run(BEGIN)
 
     @property
     def age_s(self) -> float:
@@ -101,21 +101,9 @@ class Group:
         except exc.DBAPIError as error:
             self.failure = reason if isinstance(reason, exc.DBAPIError) else error
 
-    def finish(self) -> None:
-        """Commit, or roll back what cannot be committed: `wait` tells it to everybody."""
-        try:
-            if self.failure is None:
-                since = time.perf_counter()
-                self.run(COMMIT)
-                metrics.COMMIT_S.observe(time.perf_counter() - since)
-        except exc.DBAPIError as error:
-            self.failure = error
-        finally:
-            self._over.set()
-
     def wait(self) -> None:
         """Until it is committed. Raises DBAPIError when it was not."""
-        self._over.wait()
+        self.over.wait()
         if self.failure is not None:
             raise self.failure
 
@@ -135,11 +123,16 @@ class GroupWriter:
     @contextmanager
     def writing(self, timeout_s: float) -> Iterator[Connection]:
         """A transaction of one's own, as far as can be seen. Raises TimeoutError, DBAPIError."""
-        asked = time.perf_counter()
+        began = time.perf_counter()
         self._lock.acquire(timeout_s)
-        metrics.WRITE_WAIT_S.observe(time.perf_counter() - asked)
+        metrics.WRITE_WAIT_S.observe(time.perf_counter() - began)
         try:
-            group = self._open = self._open or self._begin()
+            if self._open is None:
+                self._connection = self._connection or self._engine.connect()
+                begun = Group(self._connection)
+                begun.run(BEGIN)
+                self._open = begun
+            group = self._open
         except BaseException:
             self._lock.release()
             raise
@@ -160,18 +153,21 @@ class GroupWriter:
             self._connection.close()
             self._connection = None
 
-    def _begin(self) -> Group:
-        if self._connection is None:
-            self._connection = self._engine.connect()
-        return Group(self._connection)
-
     def _leave(self, group: Group) -> None:
+        """Hand the open transaction to the next in line. With nobody there, commit it, or roll back what cannot be
+        committed: `Group.wait` tells it to everybody."""
         if group.failure is None and group.age_s < GROUP_AGE_S and self._lock.hand_over():
             return
         self._open = None
         try:
-            group.finish()
+            if group.failure is None:
+                since = time.perf_counter()
+                group.run(COMMIT)
+                metrics.COMMIT_S.observe(time.perf_counter() - since)
+        except exc.DBAPIError as error:
+            group.failure = error
         finally:
+            group.over.set()
             if group.failure is not None:
                 self.close()  # rolls back what is still open
             self.longest_hold_s = max(self.longest_hold_s, group.age_s)

@@ -19,7 +19,7 @@ from typing import Any
 
 import psycopg
 
-from supervisor.ports.wake import Wake
+from supervisor.ports.clock import Wake
 from supervisor.storage.engine.database import Database
 from supervisor.telemetry import logs as telemetry
 

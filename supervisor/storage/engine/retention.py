@@ -13,7 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import and_, bindparam, literal, or_, tuple_
 
-from supervisor.domain.access.callers import OF_FOLDER
+from supervisor.domain.callers import OF_FOLDER
 from supervisor.ports.history import KEPT_S
 from supervisor.storage.engine.database import Database
 from supervisor.storage.engine.statements import Statement
@@ -96,10 +96,10 @@ def prune(database: Database, now: float, limit: int) -> int:
 def _delete(database: Database, statement: Statement, params: dict[str, Any], limit: int) -> int:
     deleted = 0
     while deleted < limit:
-        asked = min(PART, limit - deleted)
+        most = min(PART, limit - deleted)
         with database.writing() as session:
-            count = session.run(statement, {**params, "limit_": asked}).rowcount
+            count = session.run(statement, {**params, "limit_": most}).rowcount
         deleted += count
-        if count < asked:
+        if count < most:
             break
     return deleted

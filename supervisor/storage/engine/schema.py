@@ -1,19 +1,28 @@
-"""Which schema the database has, and how it gets the one this version knows.
+"""The database as a whole: its schema, how it gets the one this version knows, and a copy of it.
 
 Serving only compares a number: Alembic is imported for `spot migrate` alone, the start has no time for it. A new
 database gets its tables at once from tables.py, marked as migrated; a test checks that the migrations lead there too.
+
+SQLite's own online backup reads under one snapshot, so a serving supervisor neither waits nor is waited for. The copy
+is written beside its place and appears there by rename, readable by its owner only: it holds commands, environments
+and hashes of tokens. PostgreSQL brings `pg_dump` along, which does the same for all that it keeps.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import secrets
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
 import sqlalchemy as sa
+from sqlalchemy.engine import make_url
 
 import supervisor
-from supervisor.domain.errors import SchemaMismatch
+from supervisor.domain.errors import SchemaMismatch, SettingsRefused
+from supervisor.ports.store import StoreDown
 from supervisor.storage.engine.database import Database
 from supervisor.storage.engine.statements import Session, Statement
 from supervisor.storage.engine.tables import meta, metadata, runs
@@ -51,19 +60,19 @@ def bring_up(database: Database, create: bool, before_creating: Callable[[], Non
 def check_version(session: Session) -> None:
     """Raises SchemaMismatch unless the schema is HEAD."""
     if not sa.inspect(session.connection).has_table(VERSION_TABLE):
-        found = ""
+        version = ""
     else:
-        found = session.run(READ_VERSION, {}).scalar() or ""
-    if found == HEAD:
+        version = session.run(READ_VERSION, {}).scalar() or ""
+    if version == HEAD:
         return
-    facts = {"found": found, "needed": HEAD}
-    if found > HEAD:
+    facts = {"found": version, "needed": HEAD}
+    if version > HEAD:
         raise SchemaMismatch(
-            f"The database has schema {found}, made by a newer spot-supervisor; this one knows {HEAD}. "
+            f"The database has schema {version}, made by a newer spot-supervisor; this one knows {HEAD}. "
             "Install the newer version again, or restore the backup from before its `spot migrate`.",
             facts,
         )
-    has = f"schema {found}" if found else "no schema of ours"
+    has = f"schema {version}" if version else "no schema of ours"
     raise SchemaMismatch(
         f"The database has {has}, this version needs {HEAD}. Stop every supervisor that uses it, make a backup, then "
         "run `spot migrate` with the same settings.",
@@ -125,3 +134,42 @@ def _keep_own(connection: sa.Connection) -> None:
     for name, size in (("supervisor_id", 8), ("secret", SECRET_BYTES)):
         if connection.execute(sa.select(meta.c.value).where(meta.c.name == name)).first() is None:
             connection.execute(meta.insert().values(name=name, value=secrets.token_hex(size)))
+
+
+def copy_to(database_url: str, target: Path) -> int:
+    """The number of bytes written. Raises SettingsRefused where this database has a tool of its own or `target` is
+    there already, StoreDown where it cannot be read, OSError where the copy cannot be written."""
+    url = make_url(database_url)
+    if url.get_backend_name() != "sqlite":
+        raise SettingsRefused(
+            "spot backup copies SQLite. This supervisor keeps its runs in PostgreSQL, whose own tool copies them: "
+            "pg_dump --format=custom --file=FILE DATABASE"
+        )
+    if target.exists():
+        raise SettingsRefused(f"{target} is there already; a backup replaces nothing.", {"path": str(target)})
+    draft = target.with_name(f".{target.name}.{os.getpid()}")
+    os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    try:
+        _copy(Path(url.database or ""), draft)
+        size_bytes = draft.stat().st_size
+        os.link(draft, target)  # unlike a rename it replaces nothing that has come meanwhile
+    finally:
+        draft.unlink(missing_ok=True)
+    return size_bytes
+
+
+def _copy(source: Path, draft: Path) -> None:
+    try:
+        with (
+            contextlib.closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True)) as old,
+            contextlib.closing(sqlite3.connect(draft)) as new,
+        ):
+            old.backup(new)
+            new.execute("PRAGMA journal_mode=DELETE")  # one file, with nothing beside it
+            verdict = new.execute("PRAGMA integrity_check").fetchone()[0]
+    except sqlite3.Error as error:
+        raise StoreDown(f"{source} could not be copied: {error}") from error
+    if verdict != "ok":
+        raise StoreDown(f"{source} is damaged, so no copy was made: {verdict}")
+    with draft.open("rb") as written:
+        os.fsync(written.fileno())

@@ -17,7 +17,6 @@ import sqlalchemy as sa
 from sqlalchemy import Column, Table, bindparam, cast, exc, func, literal_column
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine import Connection, Dialect
-from sqlalchemy.engine.interfaces import DBAPIConnection
 
 from supervisor.storage.engine.codec import dumps
 
@@ -43,12 +42,12 @@ class Statement:
 
     def compiled(self, dialect: str) -> tuple[str, Params]:
         """(SQL with the driver's own placeholders, the values that it always has)."""
-        known = self._compiled.get(dialect)
-        if known is None:
+        compiled = self._compiled.get(dialect)
+        if compiled is None:
             built = self._build(dialect).compile(dialect=_dialect(dialect))
             constants = {name: value for name, value in built.params.items() if value is not None}
-            known = self._compiled[dialect] = (str(built), constants)
-        return known
+            compiled = self._compiled[dialect] = (str(built), constants)
+        return compiled
 
 
 class Rows(list[Any]):
@@ -84,41 +83,35 @@ class Session:
         self.dialect = dialect
         self.committed: list[Callable[[], None]] = []
         self._when_told, self._when_announced = when_told, when_announced
-        self._driver = driver_of(connection)
+        driver = connection.connection.dbapi_connection
+        assert driver is not None
+        self._driver = driver
 
-    def told(self, announced: bool) -> None:
+    def wrote_events(self, announced: bool) -> None:
         """Events are among what is written; `announced`: so are rows of the outbox."""
         for act in (self._when_told, self._when_announced) if announced else (self._when_told,):
             if act not in self.committed:
                 self.committed.append(act)
 
-    def run(self, statement: Statement, params: Params) -> Rows:
-        """Raises ValueError for a parameter that two databases would store differently, DBAPIError."""
-        for value in params.values():
+    def run(
+        self, statement: Statement, params: Params | None = None, rows: Sequence[Sequence[Any]] | None = None
+    ) -> Rows:
+        """`rows`: of a statement over `incoming` rows, instead of parameters; without any it is not executed. Raises
+        ValueError for a parameter that two databases would store differently, DBAPIError."""
+        if rows is not None and not rows:
+            return Rows((), 0)
+        for value in (params or {}).values():
             check(value)
-        return self._execute(statement, params)
-
-    def many(self, statement: Statement, rows: Sequence[Sequence[Any]]) -> int:
-        """A statement over `incoming` rows; how many rows it touched."""
-        return self._execute(statement, {"rows": dumps(rows)}).rowcount if rows else 0
-
-    def _execute(self, statement: Statement, params: Params) -> Rows:
+        given = {"rows": dumps(rows)} if params is None else params
         text, constants = statement.compiled(self.dialect)
         cursor = self._driver.cursor()
         try:
-            cursor.execute(text, {**constants, **params})
+            cursor.execute(text, {**constants, **given})
             return Rows(cursor.fetchall() if cursor.description else (), cursor.rowcount)
         except self.connection.dialect.loaded_dbapi.Error as error:
             raise as_sqlalchemy_says(self.connection.dialect, error) from error
         finally:
             cursor.close()
-
-
-def driver_of(connection: Connection) -> DBAPIConnection:
-    """The driver's own connection below it."""
-    driver = connection.connection.dbapi_connection
-    assert driver is not None
-    return driver
 
 
 def as_sqlalchemy_says(dialect: Dialect, error: Exception) -> BaseException:
@@ -135,7 +128,7 @@ def check(value: object) -> None:
 
 
 def incoming(dialect: str, *columns: Column[Any], name: str = "rows") -> Incoming:
-    """The rows of `Session.many`, each a list of values in the order of `columns`, under the columns' names. `name`: of
+    """The rows of `Session.run`, each a list of values in the order of `columns`, under the columns' names. `name`: of
     the parameter that holds them."""
     rows = bindparam(name, type_=sa.Text)
     cells: list[sa.ColumnElement[Any]]

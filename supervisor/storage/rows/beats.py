@@ -1,13 +1,15 @@
-"""Pulses and their series: the newest pulse of each run, and about one point a minute.
+"""Pulses, their series, and beats on their way: the newest pulse of each run, and about one point a minute.
 
 A point keeps what is drawn later (phase, steps, rate, metrics, the machine in five numbers) and its time in
-milliseconds. The first point in each ten minutes is coarse: it stays when the others of its day are thinned out. A
-minute of a run costs about 180 bytes.
+milliseconds: about 180 bytes. The first point in each ten minutes is coarse: it stays when the others of its day are
+thinned out. The lines of steps of many runs are found by seeks in the samples' key: the time between a run's first and
+newest point is cut into equal parts, and of each part's end the newest point before it is taken. A run of a month costs
+as many seeks as one of an hour, and all runs of a page are one statement.
 
-The line of steps of many runs, a few points each: found by seeks in the samples' key, without reading the rest.
-
-The time between a run's first and its newest point is cut into equal parts; of each part's end the newest point before
-it is taken. A run of a month costs as many seeks as one of an hour, and all runs of a page are one statement.
+A pushed beat was received by one replica and is needed by another one, the leader of the run's cell. It is a row per
+run, written about once a second by each replica that does not lead and taken by the leader in each tick. Both go
+through the rows in order of their keys, and the leader leaves out what is just being written, so that nobody waits in a
+circle. Ages travel by the database's clock: the clocks of two replicas are never compared.
 """
 
 from __future__ import annotations
@@ -17,12 +19,14 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import bindparam, case, cast, func, literal_column
+from sqlalchemy import Column, Double, bindparam, case, cast, func, literal_column, tuple_
 
+from supervisor.contract import heartbeat
+from supervisor.contract.heartbeat import BeatRejected
+from supervisor.contract.identifiers import parse_launch_id
 from supervisor.domain.attempt import Pulse
-from supervisor.domain.machines.figures import NOTHING, MachineFigures, figures_of
-from supervisor.ports.listing import LINE_PARTS, Step
-from supervisor.ports.store import Change, Sample
+from supervisor.domain.figures import NOTHING, MachineFigures, figures_of
+from supervisor.ports.store import LINE_PARTS, Change, Lease, PushedBeat, Sample, Step
 from supervisor.storage.engine.codec import dumps
 from supervisor.storage.engine.statements import (
     Session,
@@ -32,7 +36,8 @@ from supervisor.storage.engine.statements import (
     insert,
     insert_incoming,
 )
-from supervisor.storage.engine.tables import pulses, samples
+from supervisor.storage.engine.tables import pulses, pushed_beats, runs, samples
+from supervisor.storage.rows import cells as leases
 from supervisor.storage.rows import rows
 
 COARSE_MS = 600_000
@@ -91,8 +96,8 @@ class PulseRows:
 
     def write(self, session: Session, hit: Collection[int]) -> None:
         mine = {key: row for key, row in self._rows.items() if key in hit}
-        session.many(UPSERT_PULSES, [row for row in mine.values() if row is not None])
-        session.many(DELETE_PULSES, [[key] for key, row in mine.items() if row is None])
+        session.run(UPSERT_PULSES, rows=[row for row in mine.values() if row is not None])
+        session.run(DELETE_PULSES, rows=[[key] for key, row in mine.items() if row is None])
 
 
 class SampleRows:
@@ -113,8 +118,8 @@ class SampleRows:
             begun.add(span)
 
     def write(self, session: Session) -> None:
-        session.many(UPSERT_PULSES, self._pulses)
-        session.many(INSERT_SAMPLES, self._samples)
+        session.run(UPSERT_PULSES, rows=self._pulses)
+        session.run(INSERT_SAMPLES, rows=self._samples)
 
 
 def _point(pulse: Pulse) -> str:
@@ -128,11 +133,17 @@ def _point(pulse: Pulse) -> str:
 
 def _figures(pulse: Pulse) -> list[list[int | None]]:
     """Shares as whole percents, memory in MiB; nothing where no beat has told any."""
-    found = figures_of(pulse.telemetry)
-    if found == NOTHING:
+    figures = figures_of(pulse.telemetry)
+    if figures == NOTHING:
         return []
-    memory_mib = None if found.memory_bytes is None else found.memory_bytes / MIB
-    shares = (found.gpu_pct, found.gpu_memory_pct, memory_mib, found.free_bytes_pct, found.free_inodes_pct)
+    memory_mib = None if figures.memory_bytes is None else figures.memory_bytes / MIB
+    shares = (
+        figures.gpu_pct,
+        figures.gpu_memory_pct,
+        memory_mib,
+        figures.free_bytes_pct,
+        figures.free_inodes_pct,
+    )
     return [[None if figure is None else round(figure) for figure in shares]]
 
 
@@ -173,10 +184,10 @@ RUNS = 200  # in one statement
 
 def _lines(dialect: str) -> Any:
     """One text: `run:at_ms:attempt:step`, separated by commas; no step is an empty one."""
-    asked = incoming(dialect, samples.c.run)
-    first, last = _edge(func.min, asked.c.run), _edge(func.max, asked.c.run)
+    wanted = incoming(dialect, samples.c.run)
+    first, last = _edge(func.min, wanted.c.run), _edge(func.max, wanted.c.run)
     # Distinct, or SQLite would look for both edges again at every part.
-    ends = sa.select(asked.c.run, first.label("first"), last.label("last")).distinct().cte("ends")
+    ends = sa.select(wanted.c.run, first.label("first"), last.label("last")).distinct().cte("ends")
     part = sa.select(literal_column("0").label("n")).cte("part", recursive=True)
     part = part.union_all(sa.select(part.c.n + literal_column("1")).where(part.c.n < bindparam("parts")))
     moment = ends.c.first + (ends.c.last - ends.c.first) * part.c.n // bindparam("parts")
@@ -194,8 +205,8 @@ def _lines(dialect: str) -> Any:
     text: sa.ColumnElement[str] = cast(cells[0], sa.Text)
     for cell in cells[1:]:
         text = text.concat(":").concat(cast(cell, sa.Text))
-    found = samples.join(taken, sa.and_(samples.c.run == taken.c.run, samples.c.at_ms == taken.c.at_ms))
-    return sa.select(func.aggregate_strings(text, ",")).select_from(found)
+    points = samples.join(taken, sa.and_(samples.c.run == taken.c.run, samples.c.at_ms == taken.c.at_ms))
+    return sa.select(func.aggregate_strings(text, ",")).select_from(points)
 
 
 def _edge(which: Any, run: sa.ColumnElement[int], *more: sa.ColumnElement[bool]) -> Any:
@@ -206,14 +217,105 @@ LINES = Statement(_lines)
 
 
 def of_runs(session: Session, keys: Sequence[int]) -> dict[int, list[Step]]:
-    found: dict[int, list[Step]] = {}
+    lines: dict[int, list[Step]] = {}
     for chunk in in_chunks(keys, RUNS):
         rows = json.dumps([[key] for key in chunk])
         text = session.run(LINES, {"rows": rows, "parts": LINE_PARTS}).scalar() or ""
         for point in text.split(",") if text else ():
             key, at_ms, attempt, step = point.split(":")
             taken = Step(int(at_ms) / 1000, int(attempt), int(step) if step else None)
-            found.setdefault(int(key), []).append(taken)
-    for line in found.values():
+            lines.setdefault(int(key), []).append(taken)
+    for line in lines.values():
         line.sort(key=lambda point: point.at)
-    return found
+    return lines
+
+
+_RANK = ("generation", "attempt", "try_number", "sequence")
+_UNSETTLED = runs.c.settled == literal_column("0")
+
+
+def _pushed(dialect: str) -> sa.Subquery:
+    rank = [pushed_beats.c[name] for name in _RANK]
+    return incoming(dialect, runs.c.run_id, *rank, Column("age_s", Double), pushed_beats.c.doc)
+
+
+def _upsert_pushed(dialect: str) -> Any:
+    new = _pushed(dialect)
+    received_at = leases.database_now(dialect) - new.c.age_s
+    source = (
+        sa.select(runs.c.key, *(new.c[name] for name in _RANK), received_at, new.c.doc)
+        .join(runs, runs.c.run_id == new.c.run_id)
+        .where(_UNSETTLED)
+        .order_by(runs.c.key)
+    )
+    names = ["run", *_RANK, "received_at", "doc"]
+    statement = insert(pushed_beats, dialect).from_select(names, source)
+    newer = tuple_(*(statement.excluded[name] for name in _RANK)) > tuple_(
+        *(pushed_beats.c[name] for name in _RANK)
+    )
+    return statement.on_conflict_do_update(
+        index_elements=["run"], set_={name: statement.excluded[name] for name in names[1:]}, where=newer
+    )
+
+
+def _statuses(dialect: str) -> Any:
+    new = _pushed(dialect)
+    return sa.select(runs.c.run_id, runs.c.status).join(new, runs.c.run_id == new.c.run_id).where(_UNSETTLED)
+
+
+def _take(dialect: str) -> Any:
+    # Also what is left of runs that were settled meanwhile: nobody else would ever delete it.
+    mine = (
+        sa.select(pushed_beats.c.run)
+        .join(runs, runs.c.key == pushed_beats.c.run)
+        .where(runs.c.cell == bindparam("cell"))
+        .order_by(pushed_beats.c.run)
+        .with_for_update(of=pushed_beats, skip_locked=True)
+    )
+    age_s = leases.database_now(dialect) - pushed_beats.c.received_at
+    return (
+        sa.delete(pushed_beats)
+        .where(pushed_beats.c.run.in_(mine))
+        .returning(age_s.label("age_s"), pushed_beats.c.doc)
+    )
+
+
+UPSERT_PUSHED, PUSHED_STATUSES, TAKE_PUSHED = (
+    Statement(_upsert_pushed),
+    Statement(_statuses),
+    Statement(_take),
+)
+
+
+class BeatRows:
+    """Beats, taken apart before a transaction is begun; of each run the newest."""
+
+    def __init__(self, beats: Sequence[PushedBeat]) -> None:
+        newest: dict[str, tuple[tuple[int, ...], PushedBeat]] = {}
+        for pushed in beats:
+            rank = (*parse_launch_id(pushed.beat.launch_id), pushed.beat.sequence)
+            newer = newest.get(pushed.beat.run_id)
+            if newer is None or rank > newer[0]:
+                newest[pushed.beat.run_id] = (rank, pushed)
+        self._rows = [
+            [run_id, *rank, pushed.age_s, heartbeat.encode(pushed.beat).decode()]
+            for run_id, (rank, pushed) in newest.items()
+        ]
+
+    def write(self, session: Session) -> dict[str, str]:
+        """run_id -> status of those that are not settled."""
+        session.run(UPSERT_PUSHED, rows=self._rows)
+        return dict(session.run(PUSHED_STATUSES, {"rows": dumps(self._rows)}))
+
+
+def take_pushed(session: Session, lease: Lease) -> list[PushedBeat]:
+    if not leases.hold_lease(session, lease):
+        return []
+    taken = []
+    for age_s, doc in session.run(TAKE_PUSHED, {"cell": lease.name}):
+        try:
+            beat = heartbeat.parse(doc.encode())
+        except BeatRejected:
+            continue  # written by a replica of another version: the agent's next beat in the store tells the same
+        taken.append(PushedBeat(beat, max(0.0, age_s)))
+    return taken

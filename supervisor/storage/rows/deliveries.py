@@ -1,8 +1,8 @@
-"""Deliveries: what announcements become for each endpoint, and the log of their tries.
+"""Deliveries: what announcements become for each endpoint, the log of their tries, and how many wait.
 
 Which endpoints hear of an announcement is found out here, when its outbox row is taken, and not where the event is
 written: a submit or a tick never reads the endpoints. The pair of endpoint and event is unique, so taking a row twice
-makes nothing twice.
+makes nothing twice. Each count comes from an index of what waits alone, and stops at a bound.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from dataclasses import fields
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import and_, bindparam, func, literal, literal_column, or_
+from sqlalchemy import and_, bindparam, func, literal, literal_column, or_, select
 
-from supervisor.domain.announcements import KINDS, announced
-from supervisor.domain.events import Event, EventKind
-from supervisor.ports.endpoints import (
+from supervisor.domain.events import KINDS, Event, EventKind, announced
+from supervisor.ports.notifier import (
+    BY_PERSON,
     DELIVERED,
     GIVEN_UP,
+    NOT_SET,
     PENDING,
     WEBHOOKS,
     Delivery,
@@ -27,10 +28,11 @@ from supervisor.ports.endpoints import (
     Settled,
     Standing,
 )
+from supervisor.ports.store import COUNTED_TO, Backlog
 from supervisor.storage.engine.database import Database
 from supervisor.storage.engine.statements import Session, Statement, incoming, insert_incoming
 from supervisor.storage.engine.tables import deliveries, endpoints, outbox, runs
-from supervisor.storage.engine.tables import events as told
+from supervisor.storage.engine.tables import events as history
 from supervisor.storage.rows import endpoints as stored_endpoints
 from supervisor.storage.rows import events
 from supervisor.storage.rows.rows import PUT_ASIDE, parted, readable
@@ -40,8 +42,16 @@ LONGEST_PAUSE_S = 1.1 * 86_400.0 + TOLERANCE_S  # between two tries
 LONGEST_REST_S = 8 * 3600.0 + TOLERANCE_S  # that a receiver may ask for
 TAKE = Statement(
     lambda _: (
-        sa.select(outbox.c.id, told.c.id, told.c.kind, told.c.text, told.c.actor, told.c.data, told.c.owner)
-        .join(told, told.c.id == outbox.c.event)
+        sa.select(
+            outbox.c.id,
+            history.c.id,
+            history.c.kind,
+            history.c.text,
+            history.c.actor,
+            history.c.data,
+            history.c.owner,
+        )
+        .join(history, history.c.id == outbox.c.event)
         .where(outbox.c.next_at <= bindparam("now"), outbox.c.channel == literal_column(f"'{WEBHOOKS}'"))
         .order_by(outbox.c.id)
         .limit(bindparam("limit_"))
@@ -138,14 +148,14 @@ INSERT, TAKEN = Statement(_insert), Statement(_taken)
 SETTLE, STAND = Statement(_settle), Statement(_stand)
 _FIELDS = (
     deliveries.c.id, deliveries.c.endpoint, deliveries.c.kind, deliveries.c.tries, deliveries.c.next_at,
-    deliveries.c.delivered_at, deliveries.c.last_at, deliveries.c.status, deliveries.c.detail, told.c.id,
-    told.c.sequence, func.coalesce(runs.c.run_id, ""), told.c.at, told.c.text, told.c.data,
+    deliveries.c.delivered_at, deliveries.c.last_at, deliveries.c.status, deliveries.c.detail, history.c.id,
+    history.c.sequence, func.coalesce(runs.c.run_id, ""), history.c.at, history.c.text, history.c.data,
 )  # fmt: skip
 _NAMES = tuple(field.name for field in fields(Delivery))  # in the order of _FIELDS
 _EACH = (
     sa.select(*_FIELDS)
-    .join(told, told.c.id == deliveries.c.event)
-    .outerjoin(runs, runs.c.key == told.c.run)
+    .join(history, history.c.id == deliveries.c.event)
+    .outerjoin(runs, runs.c.key == history.c.run)
     .where(deliveries.c.endpoint == bindparam("endpoint"))
 )
 WANTING = Statement(
@@ -192,7 +202,7 @@ AGAIN_FAILED = Statement(lambda _: _AGAIN.where(_GIVEN_UP, deliveries.c.last_at 
 
 
 class SqlDeliveries:
-    """Implements ports/endpoints.Deliveries."""
+    """Implements ports/notifier.Deliveries."""
 
     def __init__(self, database: Database, channels: Sequence[str]) -> None:
         self._database, self._channels = database, channels
@@ -209,15 +219,19 @@ class SqlDeliveries:
                 return 0
         with self._database.writing() as session:
             rows = session.run(TAKE, {"now": now, "limit_": limit})
-            hearers = [one for one in stored_endpoints.all_of(session, None) if one.disabled_at is None]
-            new = [
-                [one.id, event_id, kind, 0, now, ""]
-                for event_id, kind, owner in _announcements(rows)
-                for one in hearers
-                if wants(one, kind, owner)
+            hearers = [
+                endpoint
+                for endpoint in stored_endpoints.all_of(session, None)
+                if endpoint.disabled_at is None
             ]
-            session.many(INSERT, new)
-            session.many(TAKEN, [[row[0], now] for row in rows])
+            new = [
+                [endpoint.id, event_id, kind, 0, now, ""]
+                for event_id, kind, owner in _announcements(rows)
+                for endpoint in hearers
+                if wants(endpoint, kind, owner)
+            ]
+            session.run(INSERT, rows=new)
+            session.run(TAKEN, rows=[[row[0], now] for row in rows])
             return len(rows)
 
     def right(self, now: float) -> int:
@@ -230,23 +244,24 @@ class SqlDeliveries:
         if not unreadable:
             return batches
         with self._database.writing() as session:
-            session.many(
-                SETTLE, [[id_, tries, None, None, now, None, PUT_ASIDE] for id_, tries in unreadable]
+            session.run(
+                SETTLE, rows=[[id_, tries, None, None, now, None, PUT_ASIDE] for id_, tries in unreadable]
             )
             return _due(session, now, limit)[0]
 
     def settle(self, settled: Sequence[Settled], standing: Sequence[Standing], now: float) -> None:
         rows = [
             [
-                one.delivery_id, one.tries, None if one.delivered else one.next_at, now if one.delivered else None, now,
-                one.status, one.detail,
+                item.delivery_id, item.tries, None if item.delivered else item.next_at,
+                now if item.delivered else None, now, item.status, item.detail,
             ]
-            for one in settled
+            for item in settled
         ]  # fmt: skip
         with self._database.writing() as session:
-            session.many(SETTLE, rows)
-            session.many(
-                STAND, [[one.endpoint_id, one.failing_since, one.next_message_at] for one in standing]
+            session.run(SETTLE, rows=rows)
+            session.run(
+                STAND,
+                rows=[[item.endpoint_id, item.failing_since, item.next_message_at] for item in standing],
             )
 
     def page(self, endpoint_id: str, before_event: int | None, limit: int, state: str = "") -> list[Delivery]:
@@ -296,15 +311,62 @@ def wants(endpoint: Endpoint, kind: str, owner: str | None) -> bool:
 def _announcements(rows: Sequence[Any]) -> list[tuple[int, str, str | None]]:
     """(event id, announced word, owner). Of the supervisor's own events, those about what somebody owns name him."""
 
-    def told(row: Sequence[Any]) -> tuple[int, str | None, str | None]:
+    def announcement(row: Sequence[Any]) -> tuple[int, str | None, str | None]:
         _, event_id, kind, text, actor, data, owner = row
         event = Event(EventKind(kind), text, actor, json.loads(data))
         return event_id, announced(event), owner or str(event.data.get("owner") or "") or None
 
-    found = readable(rows, told, "events")
-    return [(event_id, word, owner) for event_id, word, owner in found if word is not None and word in KINDS]
+    announcements = readable(rows, announcement, "events")
+    return [
+        (event_id, word, owner)
+        for event_id, word, owner in announcements
+        if word is not None and word in KINDS
+    ]
 
 
 def _delivery(row: Sequence[Any]) -> Delivery:
     cells = dict(zip(_NAMES, row, strict=True))
     return Delivery(**{**cells, "data": json.loads(cells["data"])})
+
+
+def _count(due: sa.Select[Any]) -> Statement:
+    some = due.limit(bindparam("most")).subquery()
+    return Statement(lambda _: select(func.count()).select_from(some))
+
+
+OUTBOX_OPEN = _count(select(outbox.c.next_at).where(outbox.c.next_at.is_not(None)))
+OUTBOX_DUE = Statement(lambda _: select(func.min(outbox.c.next_at)).where(outbox.c.next_at.is_not(None)))
+# What is kept for an endpoint that is switched off waits for a person, and for nobody who should send it.
+_OPEN = and_(deliveries.c.endpoint == endpoints.c.id, deliveries.c.next_at.is_not(None))
+DELIVERIES_OPEN = _count(
+    select(deliveries.c.next_at).join(endpoints, _OPEN).where(endpoints.c.disabled_at.is_(None))
+)
+# A person names endpoints one by one: there are few.
+DELIVERIES_DUE = Statement(
+    lambda _: (
+        select(endpoints.c.next_message_at, select(func.min(deliveries.c.next_at)).where(_OPEN).scalar_subquery())
+        .where(endpoints.c.disabled_at.is_(None))
+    )
+)  # fmt: skip
+_WANTED: list[sa.ColumnElement[str]] = [literal_column(f"'{why}'") for why in (BY_PERSON, NOT_SET)]
+ENDPOINTS_DISABLED = Statement(
+    lambda _: (
+        select(func.count())
+        .select_from(endpoints)
+        .where(endpoints.c.disabled_at.is_not(None), endpoints.c.disabled_why.not_in(_WANTED))
+    )
+)
+
+
+def read_backlog(session: Session, database: Database) -> Backlog:
+    most = {"most": COUNTED_TO}
+    # A receiver that has asked for a pause is owed nothing before its end.
+    due = [max(not_before, at) for not_before, at in session.run(DELIVERIES_DUE, {}) if at is not None]
+    return Backlog(
+        outbox_pending=session.run(OUTBOX_OPEN, most).scalar(),
+        outbox_due_at=session.run(OUTBOX_DUE, {}).scalar(),
+        deliveries_pending=session.run(DELIVERIES_OPEN, most).scalar(),
+        deliveries_due_at=min(due, default=None),
+        endpoints_disabled=session.run(ENDPOINTS_DISABLED, {}).scalar(),
+        connections=database.connections - 1,  # but for the one that asks
+    )

@@ -10,12 +10,12 @@ import sqlalchemy as sa
 from sqlalchemy import bindparam, func, literal_column
 
 from supervisor.domain.events import Event
-from supervisor.ports.endpoints import NOT_SET, SETTINGS_ID, Endpoint, Form, Secret
+from supervisor.ports.notifier import NOT_SET, SETTINGS_ID, Endpoint, Form, Secret
 from supervisor.storage.engine.codec import dumps
 from supervisor.storage.engine.database import Database
 from supervisor.storage.engine.statements import Session, Statement, insert
 from supervisor.storage.engine.tables import deliveries, endpoints
-from supervisor.storage.engine.tables import events as told
+from supervisor.storage.engine.tables import events as history
 from supervisor.storage.rows import events
 from supervisor.storage.rows.rows import readable
 
@@ -50,7 +50,7 @@ DELETE = Statement(lambda _: sa.delete(endpoints).where(_IT))
 OF_OTHERS = Statement(
     lambda _: sa.delete(deliveries).where(
         deliveries.c.endpoint == bindparam("id_"),
-        ~sa.exists().where(told.c.id == deliveries.c.event, told.c.owner == bindparam("owner")),
+        ~sa.exists().where(history.c.id == deliveries.c.event, history.c.owner == bindparam("owner")),
     )
 )
 DISABLE = Statement(
@@ -77,14 +77,14 @@ INSERT = Statement(_insert)
 
 
 class SqlEndpoints:
-    """Implements ports/endpoints.Endpoints."""
+    """Implements ports/notifier.Endpoints."""
 
     def __init__(self, database: Database, channels: Sequence[str]) -> None:
         self._database, self._channels = database, channels
 
     def find(self, endpoint_id: str) -> Endpoint | None:
         with self._database.reading() as session:
-            return _found(session, FIND, endpoint_id)
+            return _stored(session, FIND, endpoint_id)
 
     def of(self, owner: str | None) -> list[Endpoint]:
         with self._database.reading() as session:
@@ -103,17 +103,17 @@ class SqlEndpoints:
 
     def change(self, before: Endpoint, after: Endpoint, event: Event, now: float) -> bool:
         with self._database.writing() as session:
-            found = _found(session, LOCK, before.id)
-            if found is None or _wishes(found) != _wishes(before):
+            stored = _stored(session, LOCK, before.id)
+            if stored is None or _wishes(stored) != _wishes(before):
                 return False
-            enabled = found.disabled_at is not None and after.disabled_at is None
+            enabled = stored.disabled_at is not None and after.disabled_at is None
             cells = _cells(after)
             params = {name: cells[name] for name in _CHANGEABLE}
-            params["failing_since"] = None if enabled else found.failing_since
-            params["next_message_at"] = 0.0 if enabled else found.next_message_at
+            params["failing_since"] = None if enabled else stored.failing_since
+            params["next_message_at"] = 0.0 if enabled else stored.next_message_at
             session.run(CHANGE, {"id_": before.id, **params})
-            if found.everything and not after.everything:  # its owner may look at them from now on
-                session.run(OF_OTHERS, {"id_": before.id, "owner": found.owner})
+            if stored.everything and not after.everything:  # its owner may look at them from now on
+                session.run(OF_OTHERS, {"id_": before.id, "owner": stored.owner})
             events.add_own(session, [event], self._channels, now)
             return True
 
@@ -133,12 +133,12 @@ class SqlEndpoints:
 
     def put_settings(self, endpoint: Endpoint | None, now: float) -> None:
         with self._database.writing() as session:
-            found = _found(session, LOCK, SETTINGS_ID)
+            stored = _stored(session, LOCK, SETTINGS_ID)
             if endpoint is None:
-                if found is not None:
+                if stored is not None:
                     session.run(DISABLE, {"id_": SETTINGS_ID, "at": now, "why": NOT_SET})
                 return
-            if found is None:
+            if stored is None:
                 session.run(INSERT, _cells(endpoint))
                 return
             cells = _cells(endpoint)
@@ -153,7 +153,7 @@ def all_of(session: Session, owner: str | None) -> list[Endpoint]:
     return readable(rows, endpoint_of, "webhooks")
 
 
-def _found(session: Session, statement: Statement, endpoint_id: str) -> Endpoint | None:
+def _stored(session: Session, statement: Statement, endpoint_id: str) -> Endpoint | None:
     row = session.run(statement, {"id_": endpoint_id}).first()
     return None if row is None else endpoint_of(row)
 
@@ -169,7 +169,7 @@ def _cells(endpoint: Endpoint) -> dict[str, Any]:
         **plain,
         "everything": int(endpoint.everything),
         "form": str(endpoint.form),
-        "secrets": dumps([[one.text, one.until] for one in endpoint.secrets]),
+        "secrets": dumps([[secret.text, secret.until] for secret in endpoint.secrets]),
         "kinds": dumps(list(endpoint.kinds)),
     }
 

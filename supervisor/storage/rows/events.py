@@ -1,12 +1,14 @@
 """History and outbox: written in the transaction of the change they tell of, so neither exists without the other.
 
 Events of a run are numbered from 1; the count stands in the run's row, whose lock keeps two writers from the same
-number. Whoever should hear of an event gets one outbox row for each channel.
+number. Each channel that should hear of an event gets one outbox row. Every change that a person asked for is also one
+log line after its commit; texts and values stay in the history, because they may be anybody's words.
 
-One log line for every change that somebody asked for, written when it is committed and never otherwise.
-
-The history is the audit; this is for those who collect logs. What was asked for is an event that names its request:
-whoever makes it, it passes through here. Texts and values stay in the history: they may be anybody's words.
+A follower of the history must not pass an id that may still be filled. SQLite has one writer at a time, so ids are seen
+in their order. In Postgres an INSERT holds the lock ROW EXCLUSIVE on the table from before its first id is taken until
+after its rows can be seen (the lock is given back behind the commit), so the holders of that lock in pg_locks are all
+who may still fill a hole. Transaction ids do not say as much: the xmax of a snapshot is the follower of the newest
+transaction that has *ended*, and an open one may be far above it.
 """
 
 from __future__ import annotations
@@ -20,13 +22,14 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy import and_, bindparam, func, literal, literal_column
 
-from supervisor.domain.announcements import announced as word_of
 from supervisor.domain.events import Event, EventKind
+from supervisor.domain.events import announced as word_of
 from supervisor.domain.run import Run
-from supervisor.ports.endpoints import WEBHOOKS
-from supervisor.ports.history import StoredEvent
+from supervisor.ports.history import EventFilter, StoredEvent, Writers
+from supervisor.ports.notifier import WEBHOOKS
 from supervisor.ports.store import OutboxItem
 from supervisor.storage.engine.codec import dumps
+from supervisor.storage.engine.database import Database
 from supervisor.storage.engine.statements import Session, Statement, incoming, insert, insert_incoming
 from supervisor.storage.engine.tables import events, outbox, runs
 from supervisor.storage.rows import rows
@@ -61,10 +64,10 @@ _WRITTEN = tuple(column for column in events.c if column.key != "id")
 
 
 def _insert_outbox(dialect: str) -> Any:
-    told = incoming(dialect, events.c.run, events.c.sequence, events.c.at, outbox.c.channel)
+    new = incoming(dialect, events.c.run, events.c.sequence, events.c.at, outbox.c.channel)
     source = (
-        sa.select(events.c.id, told.c.channel, literal(0), told.c.at, literal(""))
-        .join(told, and_(events.c.run == told.c.run, events.c.sequence == told.c.sequence))
+        sa.select(events.c.id, new.c.channel, literal(0), new.c.at, literal(""))
+        .join(new, and_(events.c.run == new.c.run, events.c.sequence == new.c.sequence))
         .order_by(events.c.id)
     )
     return insert(outbox, dialect).from_select(["event", "channel", "tries", "next_at", "detail"], source)
@@ -134,8 +137,12 @@ class Told(NamedTuple):
     new: Sequence[Event]
 
 
-def told(run: Run, before: int, new: Sequence[Event]) -> Told:
-    return Told(run.key, run.run_id, run.owner, before, run.generation, rows.attempt_of(run), new)
+def next_events(run: Run, before: int, new: Sequence[Event]) -> Told:
+    """The attempt is the one that the run is at: the one being placed counts, 0 = none yet."""
+    attempt = (
+        run.try_.attempt if run.try_ is not None else run.attempt.number if run.attempt is not None else 0
+    )
+    return Told(run.key, run.run_id, run.owner, before, run.generation, attempt, new)
 
 
 def add(session: Session, batch: Iterable[Told], channels: Sequence[str], now: float) -> None:
@@ -145,13 +152,15 @@ def add(session: Session, batch: Iterable[Told], channels: Sequence[str], now: f
     for key, run_id, owner, before, generation, attempt, new in batch:
         log_later(session, new, run_id, owner)
         for sequence, event in enumerate(new, before + 1):
-            written.append([key, sequence, now, generation, attempt, *_cells(event), owner])
+            written.append(
+                [key, sequence, now, generation, attempt, *_cells(event), dumps(event.data), owner]
+            )
             if word_of(event) is not None:
                 announced += [[key, sequence, now, channel] for channel in channels]
-    session.many(INSERT, written)
+    session.run(INSERT, rows=written)
     if written:
-        session.told(bool(announced))
-    session.many(INSERT_OUTBOX, announced)
+        session.wrote_events(bool(announced))
+    session.run(INSERT_OUTBOX, rows=announced)
 
 
 def add_to_run(session: Session, key: int, new: Sequence[Event], channels: Sequence[str], now: float) -> None:
@@ -168,9 +177,9 @@ def add_own(session: Session, new: Sequence[Event], channels: Sequence[str], now
     """Events about the supervisor itself; they belong to no run."""
     log_later(session, new)
     if new:
-        session.told(any(word_of(event) is not None for event in new))
+        session.wrote_events(any(word_of(event) is not None for event in new))
     for event in new:
-        cells = [None, 0, now, 0, 0, *_cells(event), ""]
+        cells = [None, 0, now, 0, 0, *_cells(event), dumps(event.data), ""]
         names = [column.key for column in _WRITTEN]
         event_id = session.run(INSERT_OWN, dict(zip(names, cells, strict=True))).scalar()
         for channel in channels if word_of(event) is not None else ():
@@ -188,10 +197,10 @@ def page(
     before_id: int | None = None,
 ) -> list[StoredEvent]:
     """Of one run, or of all and the supervisor itself; with an id above `after_id` and below `before_id`."""
-    asked = {"run_id": run_id, "owner": owner, "actor": actor, "before": before_id}
+    filters = {"run_id": run_id, "owner": owner, "actor": actor, "before": before_id}
 
     def more(last_id: int | None, count: int) -> list[Sequence[Any]]:
-        bounds = {"after": after_id} | asked
+        bounds = {"after": after_id} | filters
         if last_id is not None:
             bounds["before" if newest_first else "after"] = last_id
         given = {name: value for name, value in bounds.items() if name != "after" and value is not None}
@@ -208,11 +217,11 @@ def whole_page(more: Callable[[int | None, int], list[Sequence[Any]]], limit: in
     last_id: int | None = None
     while True:
         count = limit - len(kept)
-        found = more(last_id, count)
-        kept += rows.readable(found, stored, "events")
-        if len(found) < count or len(kept) == limit:
+        rows_read = more(last_id, count)
+        kept += rows.readable(rows_read, stored, "events")
+        if len(rows_read) < count or len(kept) == limit:
             return kept
-        last_id = found[-1][0]
+        last_id = rows_read[-1][0]
 
 
 @cache
@@ -241,9 +250,9 @@ def _page(given: tuple[str, ...], newest_first: bool, by_supervisor: bool) -> St
 
 def due(session: Session, now: float, limit: int) -> tuple[list[OutboxItem], list[int]]:
     """Oldest first; and which rows among them cannot be read."""
-    found = session.run(DUE, {"now": now, "limit_": limit})
+    rows_due = session.run(DUE, {"now": now, "limit_": limit})
     items, unreadable = rows.parted(
-        found, lambda row: OutboxItem(row[0], row[1], row[2], row[3], stored(row[4:])), "outbox"
+        rows_due, lambda row: OutboxItem(row[0], row[1], row[2], row[3], stored(row[4:])), "outbox"
     )
     return items, [row[0] for row in unreadable]
 
@@ -267,11 +276,118 @@ def settle(
     )
 
 
-def _cells(event: Event) -> tuple[str, str, str, str]:
-    return str(event.kind), event.actor, event.text, dumps(event.data)
+def _cells(event: Event) -> tuple[str, str, str]:
+    return str(event.kind), event.actor, event.text
 
 
 def stored(row: Sequence[Any]) -> StoredEvent:
     event_id, key, run_id, at, generation, attempt, kind, text, actor, data, owner = row
     event = Event(EventKind(kind), text, actor, json.loads(data))
     return StoredEvent(event_id, key, run_id, at, generation, attempt, event, owner)
+
+
+LOOKED_AT = (
+    5000  # ids in one read: what a stranger's history costs is bounded, however little of it is asked for
+)
+NEWEST = Statement(lambda _: sa.select(func.max(events.c.id)))
+TIME_OF = Statement(
+    lambda _: (
+        sa.select(events.c.at).where(events.c.id <= bindparam("id")).order_by(events.c.id.desc()).limit(1)
+    )
+)
+WRITERS = Statement(
+    lambda _: sa.text(
+        "SELECT virtualtransaction FROM pg_locks WHERE locktype = 'relation' AND mode = 'RowExclusiveLock' AND granted "
+        "AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) "
+        "AND relation = CAST('events' AS regclass)"
+    )
+)
+
+
+def _nothing() -> None:
+    return
+
+
+class SqlHistory:
+    """Implements ports/history.History. `tell_others` is called after our own commits, to wake other processes."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._wake: Callable[[], None] = _nothing
+        self.tell_others: Callable[[], None] = _nothing
+        database.when_told = self._written
+
+    def newest(self) -> int:
+        with self._database.reading() as session:
+            return session.run(NEWEST, {}).scalar() or 0
+
+    def writers(self) -> Writers:
+        if self._database.dialect == "sqlite":
+            return frozenset()
+        with self._database.reading() as session:
+            return frozenset(holder for (holder,) in session.run(WRITERS, {}))
+
+    def after(self, event_id: int, limit: int) -> list[StoredEvent]:
+        with self._database.reading() as session:
+            return page(session, None, event_id, limit, False)
+
+    def between(self, where: EventFilter, after: int, to: int, limit: int) -> tuple[list[StoredEvent], int]:
+        last = to if where.run_id is not None else min(to, after + LOOKED_AT)
+        with self._database.reading() as session:
+            page_events = _between(session, where, after, last, limit)
+        return page_events, page_events[-1].id if len(page_events) == limit else last
+
+    def time_of(self, event_id: int) -> float | None:
+        with self._database.reading() as session:
+            written_at: float | None = session.run(TIME_OF, {"id": event_id}).scalar()
+        return written_at
+
+    def on_written(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+
+    def heard(self) -> None:
+        """Another process has written events."""
+        self._wake()
+
+    def _written(self) -> None:
+        self._wake()
+        self.tell_others()
+
+
+def _between(session: Session, where: EventFilter, after: int, last: int, limit: int) -> list[StoredEvent]:
+    params: dict[str, Any] = {"last": last}
+    given = {
+        name: getattr(where, name)
+        for name in ("run_id", "owner", "actor")
+        if getattr(where, name) is not None
+    }
+    kinds = tuple(sorted(where.kinds))
+    params |= given | {f"kind_{n}": kind for n, kind in enumerate(kinds)}
+    statement = _select(frozenset(given), len(kinds))
+
+    def more(last_id: int | None, count: int) -> list[Sequence[Any]]:
+        begin = after if last_id is None else last_id
+        return list(session.run(statement, {**params, "after": begin, "limit_": count}))
+
+    return whole_page(more, limit)
+
+
+@cache
+def _select(given: frozenset[str], kinds: int) -> Statement:
+    select = (
+        sa.select(*STORED)
+        .outerjoin(runs, runs.c.key == events.c.run)
+        .where(events.c.id > bindparam("after"), events.c.id <= bindparam("last"))
+    )
+    order = events.c.id
+    if "run_id" in given:
+        its_key = sa.select(runs.c.key).where(runs.c.run_id == bindparam("run_id")).scalar_subquery()
+        select = select.where(events.c.run == its_key)
+        order = events.c.sequence  # the same order within a run, and the one that has an index
+    for name in ("owner", "actor"):
+        if name in given:
+            select = select.where(events.c[name] == bindparam(name))
+    if kinds:
+        select = select.where(sa.or_(*(events.c.kind == bindparam(f"kind_{n}") for n in range(kinds))))
+    select = select.order_by(order).limit(bindparam("limit_"))
+    return Statement(lambda _: select)

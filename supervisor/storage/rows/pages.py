@@ -17,8 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy import bindparam, func, literal_column
 
 from supervisor.domain.status import Status
-from supervisor.ports.listing import RunPage
-from supervisor.ports.store import RunFilter
+from supervisor.ports.store import RunFilter, RunPage
 from supervisor.storage.engine.statements import Session, Statement, incoming
 from supervisor.storage.engine.tables import labels, runs
 from supervisor.storage.rows import runs as run_rows
@@ -37,8 +36,8 @@ LABELS = Statement(
 
 def _listed(select: sa.Select[Any]) -> Any:
     """The keys as one text."""
-    found = select.subquery()
-    return sa.select(func.aggregate_strings(sa.cast(found.c.key, sa.Text), ","))
+    page_keys = select.subquery()
+    return sa.select(func.aggregate_strings(sa.cast(page_keys.c.key, sa.Text), ","))
 
 
 BY_ID = Statement(
@@ -84,15 +83,15 @@ def page(session: Session, where: RunFilter, before_key: int | None, limit: int)
     )
     values = {**params["columns"], **params["labels"]}
     statuses = {f"status_{n}": status for n, status in enumerate(where.statuses or ALL)}
-    asked = {**values, **statuses, "more": limit + 1}
+    query = {**values, **statuses, "more": limit + 1}
     if before_key is not None:
-        asked["before_key"] = before_key
-    keys = [key for (key,) in session.run(_keys(shape), asked)]
+        query["before_key"] = before_key
+    keys = [key for (key,) in session.run(_keys(shape), query)]
     shown = keys[:limit]
-    found = {run.key: run for run in run_rows.load(session, shown)}
+    run_of = {run.key: run for run in run_rows.load(session, shown)}
     total = session.run(_usd_per_h(shape.labels, shape.columns), values).scalar()
     return RunPage(
-        runs=tuple(found[key] for key in shown if key in found),
+        runs=tuple(run_of[key] for key in shown if key in run_of),
         labels=_labels(session, shown),
         next_key=shown[-1] if len(keys) > limit else None,
         counts=dict(session.run(_counts(shape.labels, shape.columns), values)),
@@ -102,13 +101,13 @@ def page(session: Session, where: RunFilter, before_key: int | None, limit: int)
 
 def _params(session: Session, where: RunFilter) -> dict[str, dict[str, Any]]:
     part = where.text.lower() if where.text else None
-    known = _known(session, where, part)
+    run_keys = _matching(session, where, part)
     columns = {
         "zone": where.zone,
         "owner": where.owner,
         "created_after": where.created_after,
-        PART: part if known is None or where.run_ids else None,
-        NAMED: None if known is None else json.dumps([[key] for key in known]),
+        PART: part if run_keys is None or where.run_ids else None,
+        NAMED: None if run_keys is None else json.dumps([[key] for key in run_keys]),
     }
     named = {f"name_{n}": name for n, (name, _) in enumerate(where.labels)}
     valued = {f"value_{n}": value for n, (_, value) in enumerate(where.labels)}
@@ -118,7 +117,7 @@ def _params(session: Session, where: RunFilter) -> dict[str, dict[str, Any]]:
     }
 
 
-def _known(session: Session, where: RunFilter, part: str | None) -> list[int] | None:
+def _matching(session: Session, where: RunFilter, part: str | None) -> list[int] | None:
     """The keys of all runs that can match; None = they are too many to be named."""
     text: str | None = ""
     if where.run_ids:
@@ -223,7 +222,7 @@ def _labelled(n: int, key: sa.Column[Any]) -> sa.ColumnElement[bool]:
 
 
 def _labels(session: Session, keys: list[int]) -> dict[int, dict[str, str]]:
-    found: dict[int, dict[str, str]] = {key: {} for key in keys}
+    labels_of: dict[int, dict[str, str]] = {key: {} for key in keys}
     for key, name, value in session.run(LABELS, {"rows": json.dumps([[key] for key in keys])}):
-        found[key][name] = value
-    return found
+        labels_of[key][name] = value
+    return labels_of

@@ -18,6 +18,7 @@ from sqlalchemy import and_, func, literal
 
 from supervisor.domain.attempt import Attempt, Pulse, Try
 from supervisor.domain.run import Run
+from supervisor.domain.status import TERMINAL
 from supervisor.storage.engine.codec import dumps, from_plain, to_plain
 from supervisor.storage.engine.tables import attempts, pulses, runs, tries
 from supervisor.telemetry import logs as telemetry
@@ -27,7 +28,7 @@ log = logging.getLogger(__name__)
 MICRO = 1_000_000
 HIDDEN_MAX = 1000
 PUT_ASIDE = "put aside: it cannot be read"  # why a row of a queue was given up
-_ELSEWHERE = frozenset({"key", "version", "attempt", "try_", "pulse"})
+ELSEWHERE = frozenset({"key", "version", "attempt", "try_", "pulse"})  # of a run: not in its document
 _NONCE = frozenset({"nonce_hash"})
 _RECENT = frozenset({"recent"})
 _REPEATED = ("owner", "cell", "provider")  # the same few texts in all runs that the loop holds in memory
@@ -39,9 +40,9 @@ Item = TypeVar("Item")
 _hidden: set[tuple[str, object]] = set()  # told of once by this process
 
 
-def readable(found: Iterable[Sequence[Any]], make: Callable[[Sequence[Any]], Item], table: str) -> list[Item]:
+def readable(rows: Iterable[Sequence[Any]], make: Callable[[Sequence[Any]], Item], table: str) -> list[Item]:
     """Without the rows that cannot be read: one of them must not hide the others. Their first column names them."""
-    return parted(found, make, table)[0]
+    return parted(rows, make, table)[0]
 
 
 def parted(
@@ -69,10 +70,6 @@ def hide(table: str, key: object, error: Exception) -> None:
         )  # fmt: skip
 
 
-def run_doc(run: Run) -> str:
-    return dumps(to_plain(run, _ELSEWHERE))
-
-
 def attempt_doc(attempt: Attempt) -> str:
     return dumps(to_plain(attempt))
 
@@ -96,7 +93,7 @@ def read_attempt(doc: str) -> Attempt:
 
 
 def copies(run: Run) -> dict[str, Any]:
-    """The columns of `runs` that follow from the run and may change with it."""
+    """The columns of `runs` that follow from the run and may change with it, but for its document."""
     attempt, try_ = run.attempt, run.try_
     bills = not run.settled and attempt is not None and attempt.gone_at is None
     price = attempt.price_usd_per_h if attempt is not None and bills else None
@@ -104,19 +101,13 @@ def copies(run: Run) -> dict[str, Any]:
         "generation": run.generation,
         "status": str(run.status),
         "zone": try_.placement.zone if try_ is not None else "",
-        "ended_at": run.status_since if run.terminal else None,
+        "ended_at": run.status_since if run.status in TERMINAL else None,
         "settled": int(run.settled),
         "usd_per_h_micro": round((price or 0.0) * MICRO),
         "attempt": attempt.number if attempt is not None else 0,
         "try_attempt": try_.attempt if try_ is not None else 0,
         "try_number": try_.number if try_ is not None else 0,
-        "doc": run_doc(run),
     }
-
-
-def attempt_of(run: Run) -> int:
-    """The attempt that the run is at: the one being placed counts, 0 = none yet."""
-    return run.try_.attempt if run.try_ is not None else run.attempt.number if run.attempt is not None else 0
 
 
 def glued(keys: sa.Subquery) -> sa.Select[Any]:

@@ -1,22 +1,152 @@
-"""Runs: found, inserted, changed under the guard of their version, and read in bulk by the loop."""
+"""Runs with their attempts and tries: found, inserted, changed under the guard of their version, and read in bulk.
+
+An attempt and a try have one row each, written again while they change. A try's row also keeps the hash that
+authenticates its beats.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import and_, bindparam, func, literal_column
 
+from supervisor.domain.attempt import Attempt, Try
 from supervisor.domain.run import Run
 from supervisor.domain.status import ACTIVE
-from supervisor.ports.store import Change, DuplicateRun, RowUnreadable
-from supervisor.storage.engine.codec import dumps
-from supervisor.storage.engine.statements import Session, Statement, in_chunks, incoming, insert
-from supervisor.storage.engine.tables import labels, runs, specs
-from supervisor.storage.rows import attempts, beats, rows
+from supervisor.ports.store import Change, RowUnreadable
+from supervisor.storage.engine.codec import dumps, to_plain
+from supervisor.storage.engine.statements import (
+    Session,
+    Statement,
+    in_chunks,
+    incoming,
+    insert,
+    insert_incoming,
+)
+from supervisor.storage.engine.tables import attempts, labels, runs, specs, tries
+from supervisor.storage.rows import beats, rows
+
+
+def _upsert_attempts(dialect: str) -> Any:
+    statement = insert_incoming(attempts, dialect, tuple(attempts.c))
+    return statement.on_conflict_do_update(
+        index_elements=["run", "number"], set_={"doc": statement.excluded.doc}
+    )
+
+
+def _upsert_tries(dialect: str) -> Any:
+    statement = insert_incoming(tries, dialect, tuple(tries.c))
+    new = statement.excluded
+    # A run that was read before its try got its nonce does not know the hash: it must not take it away.
+    kept = func.coalesce(func.nullif(new.nonce_hash, ""), tries.c.nonce_hash)
+    return statement.on_conflict_do_update(
+        index_elements=["run", "attempt", "number"],
+        set_={"nonce_hash": kept, "open": new.open, "doc": new.doc},
+    )
+
+
+UPSERT_ATTEMPTS = Statement(_upsert_attempts)
+UPSERT_TRIES = Statement(_upsert_tries)
+ATTEMPTS = Statement(
+    lambda _: (
+        sa.select(attempts.c.number, attempts.c.doc)
+        .where(attempts.c.run == bindparam("run"))
+        .order_by(attempts.c.number)
+    )
+)
+TRIES = Statement(
+    lambda _: (
+        sa.select(tries.c.launch_id, tries.c.doc, tries.c.nonce_hash)
+        .where(tries.c.run == bindparam("run"))
+        .order_by(tries.c.attempt, tries.c.number)
+    )
+)
+SET_NONCE = Statement(
+    lambda _: (
+        sa.update(tries)
+        .values(nonce_hash=bindparam("nonce_hash"))
+        .where(
+            tries.c.run == bindparam("run"),
+            tries.c.launch_id == bindparam("launch_id"),
+            tries.c.open == literal_column("1"),
+            sa.exists().where(
+                and_(
+                    runs.c.key == tries.c.run,
+                    runs.c.try_attempt == tries.c.attempt,
+                    runs.c.try_number == tries.c.number,
+                )
+            ),
+        )
+    )
+)
+NONCE = Statement(
+    lambda _: (
+        sa.select(tries.c.nonce_hash)
+        .join(runs, runs.c.key == tries.c.run)
+        .where(runs.c.run_id == bindparam("run_id"), tries.c.launch_id == bindparam("launch_id"))
+    )
+)
+
+
+class AttemptRows:
+    """The attempts and tries that some changes write."""
+
+    def __init__(self, changes: Iterable[Change]) -> None:
+        self._attempts: list[list[Any]] = []
+        self._tries: dict[int, list[Any]] = {}
+        for change in changes:
+            key, attempt, try_ = change.before.key, change.after.attempt, change.after.try_
+            current = () if attempt is None or attempt == change.before.attempt else (attempt,)
+            self._attempts += [
+                [key, item.number, rows.attempt_doc(item)] for item in (*change.parted, *current)
+            ]
+            if try_ is not None and try_ != change.before.try_:
+                self._tries[key] = _try_row(key, try_)
+
+    def write(self, session: Session, hit: Collection[int]) -> None:
+        session.run(UPSERT_ATTEMPTS, rows=[row for row in self._attempts if row[0] in hit])
+        session.run(UPSERT_TRIES, rows=[row for key, row in self._tries.items() if key in hit])
+
+
+def _try_row(key: int, try_: Try) -> list[Any]:
+    is_open = int(try_.ended_at is None)
+    nonce_hash = _checked(try_.nonce_hash)
+    return [key, try_.attempt, try_.number, try_.launch_id, nonce_hash, is_open, rows.try_doc(try_)]
+
+
+def _checked(nonce_hash: str) -> str:
+    """It is put between quotes by the database when runs are read in bulk: a quote inside would poison the read."""
+    if nonce_hash and not nonce_hash.isalnum():
+        raise ValueError("the hash of a nonce is made of letters and digits")
+    return nonce_hash
+
+
+def attempts_of(session: Session, key: int) -> list[Attempt]:
+    return rows.readable(
+        session.run(ATTEMPTS, {"run": key}), lambda row: rows.read_attempt(row[1]), f"attempts of run {key}"
+    )
+
+
+def tries_of_run(session: Session, key: int) -> list[Try]:
+    return rows.readable(
+        session.run(TRIES, {"run": key}), lambda row: rows.read_try(*row[1:]), f"tries of run {key}"
+    )
+
+
+def set_nonce_hash(session: Session, key: int, launch_id: str, nonce_hash: str) -> bool:
+    """False when this is not the run's open try."""
+    params = {"run": key, "launch_id": launch_id, "nonce_hash": _checked(nonce_hash)}
+    return session.run(SET_NONCE, params).rowcount == 1
+
+
+def nonce_hash_of(session: Session, run_id: str, launch_id: str) -> str | None:
+    nonce_hash: str | None = session.run(NONCE, {"run_id": run_id, "launch_id": launch_id}).scalar()
+    return nonce_hash
+
 
 LINE = 0x52554E53  # of our advisory locks on Postgres: whose runs are counted
 LOAD_PAGE = 500  # runs in one text: a few milliseconds of decoding during which no other thread runs
@@ -127,22 +257,22 @@ UPDATE = Statement(_update)
 def find(session: Session, run_id: str) -> Run | None:
     """Raises RowUnreadable."""
     try:
-        found = rows.unglue(session.run(FIND, {"run_id": run_id}).scalar())
+        stored = rows.unglue(session.run(FIND, {"run_id": run_id}).scalar())
     except rows.UNREADABLE as error:
         rows.hide("runs", run_id, error)
         raise RowUnreadable(
             f"what the database holds of {run_id} cannot be read; nothing of it is touched. A backup has it as it was: "
             "docs/operations.md"
         ) from error
-    return found[0] if found else None
+    return stored[0] if stored else None
 
 
 def load(session: Session, keys: Sequence[int]) -> list[Run]:
     """The runs of these keys, in no particular order, without those that cannot be read."""
-    found: list[Run] = []
+    loaded: list[Run] = []
     for chunk in in_chunks(keys, LOAD_PAGE):
-        found += _load(session, chunk)
-    return found
+        loaded += _load(session, chunk)
+    return loaded
 
 
 def _load(session: Session, keys: Sequence[int]) -> list[Run]:
@@ -158,11 +288,11 @@ def _load(session: Session, keys: Sequence[int]) -> list[Run]:
     return _load(session, keys[:half]) + _load(session, keys[half:])
 
 
-def active(session: Session, cell: str, known: Mapping[int, int]) -> tuple[list[Run], set[int]]:
+def active(session: Session, cell: str, seen: Mapping[int, int]) -> tuple[list[Run], set[int]]:
     """Runs of the cell that are not settled: (those whose version is not the known one, the keys of all)."""
     text = session.run(VERSIONS, {"cell": cell}).scalar() or ""
     versions = [tuple(map(int, pair.split(":"))) for pair in text.split(",")] if text else []
-    stale = [key for key, version in versions if known.get(key) != version]
+    stale = [key for key, version in versions if seen.get(key) != version]
     return load(session, stale), {key for key, _ in versions}
 
 
@@ -174,35 +304,17 @@ def active_of(session: Session, owner: str, most: int) -> int:
     return int(session.run(ACTIVE_OF, {"owner": owner, "most": most}).scalar())
 
 
-def insert_run(
-    session: Session, run: Run, spec: Mapping[str, Any], run_labels: Mapping[str, str], event_count: int
-) -> Run:
-    """The run with its key and first version; its `event_count` first events are the caller's to add. Raises
-    DuplicateRun."""
-    fixed = {"run_id": run.run_id, "owner": run.owner, "cell": run.cell, "created_at": run.created_at}
-    key = session.run(INSERT, {**fixed, **rows.copies(run), "version": 1, "events": event_count}).scalar()
-    if key is None:
-        raise DuplicateRun(run.run_id)
-    stored = replace(run, key=key, version=1)
-    put_spec(session, stored, spec, run_labels, had_labels=False)
-    if run.try_ is not None or run.attempt is not None or run.pulse is not None:
-        born = Change(replace(stored, try_=None, attempt=None, pulse=None), stored)
-        attempts.AttemptRows((born,)).write(session, {key})
-        beats.PulseRows((born,)).write(session, {key})
-    return stored
+def put_born(session: Session, run: Run) -> None:
+    """What a run that was taken over brings with it."""
+    born = Change(replace(run, try_=None, attempt=None, pulse=None), run)
+    AttemptRows((born,)).write(session, {run.key})
+    beats.PulseRows((born,)).write(session, {run.key})
 
 
-def put_spec(
-    session: Session,
-    run: Run,
-    spec: Mapping[str, Any],
-    run_labels: Mapping[str, str],
-    had_labels: bool = True,
-) -> None:
+def put_spec(session: Session, run: Run, spec: Mapping[str, Any], run_labels: Mapping[str, str]) -> None:
     session.run(INSERT_SPEC, {"run": run.key, "generation": run.generation, "spec": dumps(spec)})
-    if had_labels:
-        session.run(DELETE_LABELS, {"run": run.key})
-    session.many(INSERT_LABELS, [[run.key, name, value] for name, value in run_labels.items()])
+    session.run(DELETE_LABELS, {"run": run.key})
+    session.run(INSERT_LABELS, rows=[[run.key, name, value] for name, value in run_labels.items()])
 
 
 def labels_of(session: Session, key: int) -> dict[str, str]:
@@ -214,8 +326,8 @@ def spec_of(session: Session, key: int) -> dict[str, Any]:
     text = session.run(SPEC, {"run": key}).scalar()
     if text is None:
         raise KeyError(key)
-    found: dict[str, Any] = json.loads(text)
-    return found
+    spec: dict[str, Any] = json.loads(text)
+    return spec
 
 
 class Batch:
@@ -224,7 +336,12 @@ class Batch:
     def __init__(self, changes: Sequence[Change]) -> None:
         self.changes = {change.before.key: change for change in changes}
         self._rows = {
-            key: [key, len(change.events), *rows.copies(change.after).values()]
+            key: [
+                key,
+                len(change.events),
+                *rows.copies(change.after).values(),
+                dumps(to_plain(change.after, rows.ELSEWHERE)),
+            ]
             for key, change in self.changes.items()
         }
         self._moved = {
@@ -232,7 +349,7 @@ class Batch:
             for key, change in self.changes.items()
             if change.after.status != change.before.status
         }
-        self._attempts = attempts.AttemptRows(self.changes.values())
+        self._attempts = AttemptRows(self.changes.values())
         self._pulses = beats.PulseRows(self.changes.values())
 
     def write(self, session: Session) -> dict[int, int]:
@@ -241,8 +358,8 @@ class Batch:
         text = session.run(HIT, {"rows": json.dumps(wanted)}).scalar() or ""
         pairs = [pair.split(":") for pair in text.split(",")] if text else []
         hit = {int(key): int(count) for key, count in pairs}
-        session.many(UPDATE, [self._rows[key] for key in hit])
-        session.many(MOVE_LABELS, [row for key, row in self._moved.items() if key in hit])
+        session.run(UPDATE, rows=[self._rows[key] for key in hit])
+        session.run(MOVE_LABELS, rows=[row for key, row in self._moved.items() if key in hit])
         self._attempts.write(session, hit)
         self._pulses.write(session, hit)
         return hit

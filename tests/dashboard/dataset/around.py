@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from supervisor.domain.access.callers import LOCAL, Scope
+from supervisor.domain.callers import LOCAL, Scope
 from supervisor.domain.events import Event, EventKind
-from supervisor.domain.machines.machine import Machine, MachineState
-from supervisor.domain.machines.placement import ZoneRecord
-from supervisor.ports.endpoints import Delivery, Endpoint, Form, Secret, Settled, Standing
+from supervisor.domain.machines import Machine, MachineState, ZoneRecord
+from supervisor.ports.notifier import Delivery, Endpoint, Form, Secret, Settled, Standing
 from supervisor.ports.platform import PlatformEvent
 from supervisor.services.access.tokens import TokenWish, create
 from tests.dashboard.dataset import logs

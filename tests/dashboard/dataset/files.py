@@ -11,7 +11,7 @@ from supervisor.contract import baton as batons
 from supervisor.contract import runfiles
 from supervisor.contract.baton import FileEntry, Pointer
 from supervisor.contract.beat_telemetry import decode, to_json
-from supervisor.contract.savedresults import manifest_sha256
+from supervisor.contract.runfiles import manifest_sha256
 from supervisor.domain.attempt import Attempt
 from supervisor.domain.causes import Cause
 from supervisor.lifecycle.evidence import attempt_evidence as evidence
@@ -119,7 +119,7 @@ def _facts(story: Story, attempt: Attempt) -> dict[str, Any]:
     newer = attempt.number > 2
     packages = ["numpy==2.1.3", "torch==2.8.0", f"transformers==4.5{int(newer)}.0", "wandb==0.19.1"]
     return {
-        "attempt": attempt.number, "code": None, "image_digest": story.run.image_digest,
+        "attempt": attempt.number, "code": None, "image_digest": story.run.image.digest,
         "command": story.spec["command"],
         "packages": packages, "packages_sha256": hashlib.sha256("".join(packages).encode()).hexdigest(),
         "python": "3.11.9", "python_executable": "/opt/conda/bin/python", "torch": "2.8.0", "cuda": "12.8",

@@ -14,9 +14,9 @@ from typing import Any
 from supervisor.api.wire.deps import Services, assemble
 from supervisor.domain.events import Event
 from supervisor.domain.findings import OK, WARN, Check, Finding
-from supervisor.domain.machines.placement import Offer, Placement
+from supervisor.domain.machines import Offer, Placement
 from supervisor.domain.policies import Knobs, StallLimits
-from supervisor.domain.run import Run
+from supervisor.domain.run import Image, Run
 from supervisor.domain.status import Status
 from supervisor.ports.platform import Account, PriceTold
 from supervisor.ports.store import Change, Sample, Store
@@ -70,7 +70,7 @@ class House:
         policy = policy_from(spec, self.parts, at)
         run = Run(
             0, run_id, owner, CELL, "gce", 1, Status.PENDING, policy, at, at, at,
-            image_digest=policy.image + "@sha256:" + "5e1f" * 16, pinned_for=policy.image,
+            image=Image(digest=policy.image + "@sha256:" + "5e1f" * 16, pinned_for=policy.image),
         )  # fmt: skip
         offers = {(one.placement.zone, one.placement.shape, one.placement.spot): one for one in _offers()}
         self.told[run_id] = Story(run, spec, actor, offers, self.now)

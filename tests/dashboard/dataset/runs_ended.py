@@ -7,7 +7,7 @@ from typing import Any
 
 from supervisor.contract.heartbeat import Exit
 from supervisor.domain.causes import Cause
-from supervisor.domain.spending import run_cost_usd
+from supervisor.domain.run import run_cost_usd
 from supervisor.domain.status import Status
 from tests.dashboard.dataset import files
 from tests.dashboard.dataset.house import A100, EAST, House

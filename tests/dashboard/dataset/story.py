@@ -18,13 +18,12 @@ from supervisor.contract.identifiers import launch_id, machine_name, nonce_hash
 from supervisor.domain.attempt import Attempt, Pulse, Retiring, Try
 from supervisor.domain.causes import Cause, rule_for
 from supervisor.domain.events import Event, EventKind
-from supervisor.domain.machines.placement import Offer
-from supervisor.domain.run import Outcome, Run, StopRequest
-from supervisor.domain.spending import attempt_cost_usd, on_demand_usd
+from supervisor.domain.machines import Offer
+from supervisor.domain.run import Outcome, Run, StopRequest, Waiting, attempt_cost_usd, on_demand_usd
 from supervisor.domain.status import Status
+from supervisor.wording.attempt import ended_text
 from supervisor.wording.figures import count_text
-from supervisor.wording.sentences.attempt import ended_text
-from supervisor.wording.sentences.run import status_text
+from supervisor.wording.run import status_text
 
 MINUTE_S, HOUR_S, DAY_S = 60.0, 3600.0, 86_400.0
 POINT_S, COARSE_S = 60.0, 600.0  # points older than a day are thinned out
@@ -114,9 +113,9 @@ class Story:
         """The create call brought no machine."""
         self.wait(after_s)
         assert self.run.try_ is not None
-        since = self.run.waiting_since if self.run.waiting_since is not None else self.at
+        since = self.run.waiting.since if self.run.waiting.since is not None else self.at
         over = replace(self.run.try_, ended_at=self.at, outcome=cause, detail=detail)
-        self.becomes(Status.WAITING, try_=over, cause=cause, detail=detail, waiting_since=since)
+        self.becomes(Status.WAITING, try_=over, cause=cause, detail=detail, waiting=Waiting(since=since))
         zone = over.placement.zone
         self.tell(EventKind.TRY_FAILED, f"No machine in {zone}: {detail}.", cause=cause, zone=zone)
         if since == self.at:
@@ -132,7 +131,7 @@ class Story:
             try_.requested_at, self.at, try_.price_usd_per_h, try_.on_demand_usd_per_h,
         )  # fmt: skip
         counters = replace(run.counters, attempts=try_.attempt)
-        self.becomes(attempt=attempt, counters=counters, waiting_since=None)
+        self.becomes(attempt=attempt, counters=counters, waiting=Waiting(since=None))
         text = f"Attempt {attempt.number} has its machine {attempt.machine_name} in {attempt.placement.zone}."
         return self.tell(EventKind.OBTAINED, text, machine=attempt.machine_name)
 
@@ -193,8 +192,12 @@ class Story:
             status, attempt=attempt, counters=counters, try_=replace(run.try_, ended_at=self.at), cause=cause,
             avoid_zone=attempt.placement.zone if rule.avoid_zone else "", down_since=self.at,
             training_s=run.training_s + (self.at - (attempt.training_at or self.at)),
-            cost_usd=run.cost_usd + (attempt_cost_usd(attempt, self.at) or 0.0),
-            on_demand_usd=run.on_demand_usd + on_demand_usd(attempt, self.at),
+            money=replace(
+                run.money,
+                cost_usd=run.money.cost_usd + (attempt_cost_usd(attempt, self.at) or 0.0),
+                on_demand_usd=run.money.on_demand_usd + on_demand_usd(attempt, self.at),
+            ),
+
         )  # fmt: skip
         text = f"Attempt {attempt.number} in {attempt.placement.zone} ended as {cause}: {evidence}."
         return self.tell(

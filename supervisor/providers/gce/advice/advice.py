@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any
 
-from supervisor.domain.machines.placement import Offer, OfferKey, offer_key
+from supervisor.domain.machines import Offer, OfferKey, offer_key
 from supervisor.providers.gce.calls.clients import Compute
 from supervisor.providers.gce.calls.errors import ApiError
 from supervisor.providers.gce.config import GceConfig

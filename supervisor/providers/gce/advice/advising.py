@@ -14,7 +14,7 @@ from supervisor.ports.platform import PlanQuestion
 from supervisor.ports.provider import ProviderUnavailable
 from supervisor.providers.gce.advice.data_places import DataPlaces, registry_of
 from supervisor.providers.gce.config import GceConfig, Shape
-from supervisor.providers.gce.prices import egress
+from supervisor.providers.gce.prices import locations
 from supervisor.providers.gce.prices.locations import Location
 from supervisor.providers.gce.prices.machine_facts import OLD_PLATFORMS, cpu_platforms, facts_of, roomier
 
@@ -106,7 +106,7 @@ def _bucket(places: DataPlaces, regions: Sequence[str], size_bytes: int | None) 
         what,
         place,
         regions=regions,
-        price=egress.from_bucket,
+        price=locations.from_bucket,
         text=_restores(size_bytes),
         fix=fix,
     )
@@ -137,7 +137,7 @@ def _registry(image: str, regions: Sequence[str]) -> list[Finding]:
         f"the registry {host}",
         place,
         regions=regions,
-        price=egress.from_registry,
+        price=locations.from_registry,
         text=text,
         fix=fix,
     )

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from supervisor.images.image_registry import parse
+from supervisor.images.registry import parse
 from supervisor.ports.objectstore import StoreUnavailable
 from supervisor.ports.platform import DataPlace
 from supervisor.ports.provider import ImageMissing, ProviderUnavailable

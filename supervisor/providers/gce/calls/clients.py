@@ -15,8 +15,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from supervisor.providers.gce.calls.errors import IDENTITY, ApiError
-from supervisor.providers.gce.calls.retry import Retry
+from supervisor.providers.gce.calls.errors import IDENTITY, ApiError, Retry
 from supervisor.providers.gce.calls.speaking import Speaking, plain, refused, spoken, widen
 from supervisor.providers.gce.config import SCOPE, GceConfig
 

@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 
 from supervisor.providers.gce.calls.errors import IDENTITY, REFUSED, ApiError
 from supervisor.providers.gce.config import GceConfig
-from supervisor.telemetry import google_recording
 from supervisor.telemetry import logs as telemetry
+from supervisor.telemetry import recording
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -86,7 +86,7 @@ def _narrow() -> Iterator[None]:
 def widen(session: Any) -> None:
     """As many kept connections as there are threads that launch; the default of 10 throws the others away."""
     for scheme in ("https://", "http://"):
-        session.mount(scheme, google_recording.adapter(pool_maxsize=CONNECTIONS))
+        session.mount(scheme, recording.adapter(pool_maxsize=CONNECTIONS))
 
 
 def plain(message: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from supervisor.domain.machines.machine import MachineRef
+from supervisor.domain.machines import MachineRef
 from supervisor.ports.platform import ConsolePart
 from supervisor.providers.gce.calls.clients import Compute
 from supervisor.providers.gce.calls.errors import ApiError, open_door

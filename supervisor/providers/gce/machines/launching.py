@@ -7,20 +7,26 @@ the same launch, asked again by a later tick, learns how it ended.
 Once an insert was accepted, only the operation's own error is a definite no. An error of anything asked afterwards
 (the poll, a get, the same insert again) says nothing about the machine: it is looked up by its name, and adopted when
 it is there. A refused insert is definite only if no earlier call with its request id can have made a machine.
+
+The agent's zipapp in the object store, where every machine fetches it: named by its content, uploaded once.
 """
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from supervisor.contract import runfiles
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines.machine import RUN_LABEL, SUPERVISOR_LABEL, Machine
+from supervisor.domain.machines import RUN_LABEL, SUPERVISOR_LABEL, Machine
 from supervisor.ports.clock import Clock
+from supervisor.ports.objectstore import ABSENT, ObjectStore, PreconditionFailed, StoreUnavailable
 from supervisor.ports.provider import (
     LaunchFailed,
     LaunchRejected,
@@ -34,9 +40,45 @@ from supervisor.providers.gce.calls.clients import Compute
 from supervisor.providers.gce.calls.errors import ApiError
 from supervisor.providers.gce.config import GceConfig
 from supervisor.providers.gce.machines import instance
+from supervisor.providers.gce.machines.instance import Parcel, startup_script
 from supervisor.providers.gce.machines.machine import machine_of
-from supervisor.providers.gce.machines.parcel import ParcelPost
 from supervisor.providers.gce.machines.records import Records
+
+LOOK_AGAIN_S = 3600.0  # somebody may have emptied the bucket meanwhile
+
+
+class ParcelPost:
+    """`agent`: the zipapp of this version."""
+
+    def __init__(self, objects: ObjectStore, agent: Path | None, monotonic: Callable[[], float]) -> None:
+        self._objects, self._agent, self._monotonic = objects, agent, monotonic
+        self._lock = threading.Lock()
+        self._made: tuple[Parcel, float] | None = None  # and when it was last known to be in the store
+
+    def ready(self) -> Parcel:
+        """What machines are started with; it is in the store now. LaunchRejected, ProviderUnavailable."""
+        with self._lock:
+            made = self._made
+        if made is not None and self._monotonic() - made[1] < LOOK_AGAIN_S:
+            return made[0]
+        try:
+            if self._agent is None:
+                raise LaunchRejected("this installation has no agent; `make agent` builds it")
+            data = self._agent.read_bytes()
+            script = startup_script()
+        except OSError as error:
+            raise LaunchRejected(f"this installation is not complete: {error}") from error
+        parcel = Parcel(script, hashlib.sha256(data).hexdigest())
+        try:
+            self._objects.put(runfiles.agent(parcel.agent_sha256), data, if_generation=ABSENT)
+        except PreconditionFailed:
+            pass  # it is there
+        except StoreUnavailable as error:
+            raise ProviderUnavailable(f"the agent cannot be put into the store: {error}") from error
+        with self._lock:
+            self._made = (parcel, self._monotonic())
+        return parcel
+
 
 WAIT_S = 25.0  # from the insert on, where nobody else waits; many at once wait shorter
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.3, 3.0

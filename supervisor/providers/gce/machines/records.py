@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines.machine import MachineRecord
+from supervisor.domain.machines import MachineRecord
 from supervisor.providers.gce.calls.clients import Compute
 from supervisor.providers.gce.calls.errors import ApiError, is_incompatible
 from supervisor.providers.gce.machines.machine import epoch_s

@@ -16,7 +16,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from supervisor.domain.machines.placement import Offer
+from supervisor.domain.machines import Offer
 from supervisor.ports.platform import PriceTold
 from supervisor.providers.gce.config import GceConfig, Shape, region_of
 from supervisor.providers.gce.prices.machine_facts import boot_disk_type

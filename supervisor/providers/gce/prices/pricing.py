@@ -14,7 +14,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 from supervisor.domain.findings import OK, WARN, Finding
-from supervisor.domain.machines.placement import Offer
+from supervisor.domain.machines import Offer
 from supervisor.ports.platform import OLD_PRICE_DAYS, PriceTold
 from supervisor.ports.provider import ProviderUnavailable
 from supervisor.providers.gce.calls.clients import Compute

@@ -1,0 +1,318 @@
+"""The user's command: what it needs is checked and laid out, then it runs as a process group of its own.
+
+Before: everything that can be found missing is found here, so that a training never begins on less than it was
+promised. `Unfit` is the machine's or the bundle's fault, `NotStarted` that of the command. To activate a conda or
+virtual environment amounts to a PATH and one or two names. Virtual environments are named by their path; conda's are
+looked for below each installation that can be found, and in the list that conda writes into the home directory.
+
+Running: the output goes straight into a file, so neither a slow store nor a dying agent can block it. posix_spawn
+starts it: other threads of the agent run meanwhile, and nothing of them may be copied into the child. The command has
+ended when its first process has. One exception: a shell or a launcher without a TERM handler dies of our TERM at once,
+while the training that it started still saves. Then the command ends with the last process of the group, or with our
+KILL.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import shutil
+import signal
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Callable, Dict, Iterator, List, Mapping, Optional, Set, Tuple, Union
+
+from supervisor.agent.machine.folder import Job, MachineFolder
+from supervisor.agent.machine.gpus import GpuReader, missing
+from supervisor.agent.machine.processes import group_lives
+from supervisor.agent.machine.vitals import OwnCgroup
+from supervisor.contract.heartbeat import NO_CONDA, NO_GPU, NO_VENV, NO_WORKDIR
+
+_log = logging.getLogger("agent")
+_DEFAULT_SIGNALS = [signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
+NOT_FOUND, NOT_STARTED = 127, 126
+HOMES = ("miniconda3", "anaconda3", "miniforge3", "mambaforge", "micromamba")
+SYSTEM = ("/opt/conda", "/opt/miniconda3", "/opt/miniforge3")
+BASE = "base"
+_SHOWN = 8
+
+
+class NotStarted(Exception):
+    """There is no such command or folder, or it cannot be run. `code` is what a shell would exit with."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class Training:
+    """One child process. `status` is the raw wait status once it has ended."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._started_at = 0.0
+        self._ended_at: Optional[float] = None
+        self._first_status: Optional[int] = None  # of the first process, which may end before its group
+        self.pid: Optional[int] = None
+        self.status: Optional[int] = None
+        self.sent: Set[int] = set()  # signals that we sent while it was alive
+
+    def start(
+        self, command: Union[str, Tuple[str, ...]], cwd: str, env: Mapping[str, str], output: str
+    ) -> None:
+        """Raises NotStarted."""
+        with _inside(cwd):
+            arguments = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
+            path = shutil.which(arguments[0], path=env.get("PATH", os.defpath))
+            if path is None and os.path.dirname(arguments[0]) and os.path.exists(arguments[0]):
+                raise NotStarted(NOT_STARTED, "%s is there, but it is not an executable file" % arguments[0])
+            if path is None:
+                raise NotStarted(NOT_FOUND, "%s: command not found" % arguments[0])
+            self._started_at = self._monotonic()
+            try:
+                self.pid = _spawn(path, arguments, env, output)
+            except (OSError, ValueError) as error:
+                raise NotStarted(NOT_STARTED, "%s cannot be run: %s" % (arguments[0], error)) from None
+
+    def poll(self) -> bool:
+        """True when it has ended."""
+        if self.status is None and self.pid is not None:
+            if self._first_status is None:
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+                self._first_status = status if pid else None
+            if self._first_status is not None and not self._group_saves(self.pid, self._first_status):
+                self.status, self._ended_at = self._first_status, self._monotonic()
+        return self.status is not None
+
+    def _group_saves(self, group: int, status: int) -> bool:
+        """The first process died of our TERM, others of its group still use their grace."""
+        died_of_term = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGTERM
+        return died_of_term and self.sent == {signal.SIGTERM} and group_lives(group)
+
+    def signal(self, number: int) -> None:
+        """Send to its whole group, while the command itself lives; a group that is stopped is woken, so that it can
+        save. Called from a signal handler too: no locks here."""
+        if self.pid is None or self.status is not None:
+            return
+        self.sent.add(number)
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
+            os.killpg(self.pid, signal.SIGCONT)
+
+    @property
+    def ran_s(self) -> float:
+        """From its start to its end, or until now."""
+        if self.pid is None:
+            return 0.0
+        return (self._monotonic() if self._ended_at is None else self._ended_at) - self._started_at
+
+
+@contextmanager
+def _inside(folder: str) -> Iterator[None]:
+    """posix_spawn knows no working directory: the child inherits ours. Every path of the agent is absolute."""
+    before = os.getcwd()
+    try:
+        os.chdir(folder)
+    except FileNotFoundError:
+        raise NotStarted(NOT_FOUND, NO_WORKDIR + "%s does not exist" % folder) from None
+    except OSError as error:
+        raise NotStarted(NOT_FOUND, NO_WORKDIR + "%s cannot be entered: %s" % (folder, error)) from None
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            os.chdir(before)
+
+
+def _spawn(path: str, arguments: List[str], env: Mapping[str, str], output: str) -> int:
+    actions: List[Tuple[int, ...]] = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),  # type: ignore[list-item]
+        (os.POSIX_SPAWN_OPEN, 1, output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644),  # type: ignore[list-item]
+        (os.POSIX_SPAWN_DUP2, 1, 2),
+    ]
+    return os.posix_spawn(
+        path,
+        arguments,
+        dict(env),
+        file_actions=actions,
+        setpgroup=0,
+        setsigdef=_DEFAULT_SIGNALS,
+        setsigmask=[],
+    )
+
+
+def environment(
+    base: Mapping[str, str], job_env: Mapping[str, str], contract: Mapping[str, Optional[str]], python: str
+) -> Dict[str, str]:
+    """What the command sees: the agent's own environment, the run's, and the contract's names, which win.
+
+    A contract value of None takes the name away. `python` is the folder with spot_progress.
+    """
+    env = {**base, **job_env, "PYTHONUNBUFFERED": "1"}
+    for name, value in contract.items():
+        env.pop(name, None)
+        if value is not None:
+            env[name] = value
+    env["PYTHONPATH"] = os.pathsep.join(part for part in (python, env.get("PYTHONPATH", "")) if part)
+    return env
+
+
+def activated(wanted: str, env: Mapping[str, str]) -> Dict[str, str]:
+    """`env` with the environment `wanted` (a name or an absolute path) in front. Raises NotStarted, naming those that
+    exist."""
+    places = environments(env)
+    prefix = wanted if os.path.isabs(wanted) else places.get(wanted)
+    if prefix is None or not os.path.isdir(os.path.join(prefix, "conda-meta")):
+        raise NotStarted(
+            NOT_FOUND, "%s%s is not on this machine; %s" % (NO_CONDA, wanted, _told(list(places)))
+        )
+    path = os.pathsep.join((os.path.join(prefix, "bin"), env.get("PATH", os.defpath)))
+    after = {**env, "PATH": path, "CONDA_PREFIX": prefix, "CONDA_DEFAULT_ENV": wanted}
+    after.pop("VIRTUAL_ENV", None)
+    after.pop("PYTHONHOME", None)
+    return after
+
+
+def with_venv(prefix: str, env: Mapping[str, str]) -> Dict[str, str]:
+    """`env` with the virtual environment in the folder `prefix` in front. Raises NotStarted where there is none."""
+    if not os.path.isfile(os.path.join(prefix, "pyvenv.cfg")):
+        raise NotStarted(NOT_FOUND, "%s%s is not on this machine" % (NO_VENV, prefix))
+    path = os.pathsep.join((os.path.join(prefix, "bin"), env.get("PATH", os.defpath)))
+    after = {**env, "PATH": path, "VIRTUAL_ENV": prefix}
+    after.pop("PYTHONHOME", None)
+    return after
+
+
+def environments(env: Mapping[str, str]) -> Dict[str, str]:
+    """Name -> folder of every environment that can be found; the first of two with one name counts."""
+    places: Dict[str, str] = {}
+    for root in _roots(env):
+        if os.path.isdir(os.path.join(root, "conda-meta")):
+            places.setdefault(BASE, root)
+        for name in _names(os.path.join(root, "envs")):
+            places.setdefault(name, os.path.join(root, "envs", name))
+    for prefix in _listed(env):
+        places.setdefault(os.path.basename(prefix), prefix)
+    return {name: path for name, path in places.items() if os.path.isdir(os.path.join(path, "conda-meta"))}
+
+
+def _told(names: List[str]) -> str:
+    if not names:
+        return "no conda environment was found there at all"
+    more = ", ..." if len(names) > _SHOWN else ""
+    return "there are: %s%s" % (", ".join(sorted(names)[:_SHOWN]), more)
+
+
+def _roots(env: Mapping[str, str]) -> Iterator[str]:
+    """Folders of installations, the likeliest first; some may not exist."""
+    program = env.get("CONDA_EXE") or shutil.which("conda", path=env.get("PATH", os.defpath))
+    if program:
+        yield os.path.dirname(os.path.dirname(os.path.realpath(program)))
+    if env.get("MAMBA_ROOT_PREFIX"):
+        yield env["MAMBA_ROOT_PREFIX"]
+    home = _home(env)
+    if home is not None:
+        for name in HOMES:
+            yield os.path.join(home, name)
+        yield os.path.join(home, ".conda")
+    yield from SYSTEM
+
+
+def _listed(env: Mapping[str, str]) -> List[str]:
+    """Conda's own list of environments, those outside its folders too."""
+    home = _home(env)
+    if home is None:
+        return []
+    try:
+        with open(
+            os.path.join(home, ".conda", "environments.txt"), encoding="utf-8", errors="replace"
+        ) as lines:
+            return [line.strip().rstrip("/") for line in lines if line.startswith("/")]
+    except OSError:
+        return []
+
+
+def _home(env: Mapping[str, str]) -> Optional[str]:
+    home = env.get("HOME") or os.path.expanduser("~")
+    return home if os.path.isabs(home) else None
+
+
+def _names(folder: str) -> List[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
+
+
+# How many threads the usual libraries start: as many as the machine has cores, whatever share of them we may use.
+THREAD_POOLS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+
+
+class Unfit(Exception):
+    """The command is not started on this machine. `left` is a word of heartbeat.LEFT; the text is for the beat."""
+
+    def __init__(self, left: str, text: str) -> None:
+        super().__init__(text)
+        self.left = left
+
+
+@dataclass(frozen=True)
+class Workplace:
+    cwd: str
+    env: Dict[str, str]
+
+
+def check_gpus(job: Job, reader: GpuReader, gives_up: Callable[[], bool]) -> None:
+    """A training that was promised GPUs never begins on fewer. Raises Unfit, GaveUp."""
+    text = missing(job.gpus, reader, gives_up) if job.gpus else ""
+    if text:
+        raise Unfit(NO_GPU, text)
+
+
+def prepare(job: Job, folder: MachineFolder, secrets: Mapping[str, str], step: Optional[int]) -> Workplace:
+    """`secrets`: name -> value. `step`: of the restored checkpoint. Raises NotStarted, OSError."""
+    contract: Dict[str, Optional[str]] = {
+        "SPOT_RUN_ID": job.run_id,
+        "SPOT_ATTEMPT": str(job.attempt),
+        "SPOT_CHECKPOINT_DIR": folder.checkpoints,
+        "SPOT_RESULTS_DIR": folder.results,
+        "SPOT_PROGRESS_FILE": folder.progress,
+        "SPOT_STOP_FILE": folder.stopping,
+        "SPOT_RESUMED_FROM_STEP": None if step is None else str(step),
+        "SPOT_MACHINE": job.machine,
+        "SPOT_MACHINE_DIR": folder.root,
+    }
+    if job.gpu_ids is not None:
+        # CUDA counts cards by speed unless it is told to count as the driver does.
+        contract.update(CUDA_VISIBLE_DEVICES=",".join(job.gpu_ids), CUDA_DEVICE_ORDER="PCI_BUS_ID")
+    env = environment(os.environ, {**job.env, **secrets}, contract, folder.python)
+    if job.conda_env is not None:
+        env = activated(job.conda_env, env)
+    if job.venv is not None:
+        env = with_venv(job.venv, env)
+    env.update(thread_caps(env, OwnCgroup().cpu_quota(), len(os.sched_getaffinity(0))))
+    return Workplace(_cwd(job, folder), env)
+
+
+def _cwd(job: Job, folder: MachineFolder) -> str:
+    """With a bundle `workdir` is relative to it, and nothing outside is reached. Without one it is a folder of the
+    image, where a relative path starts at the image's WORKDIR, as in `docker run`."""
+    if job.code is not None:
+        return os.path.normpath(os.path.join(folder.code, (job.workdir or "").lstrip("/")))
+    if job.in_image:
+        return os.path.normpath(os.path.join(os.getcwd(), job.workdir or ""))
+    return job.workdir or folder.scratch
+
+
+def thread_caps(env: Mapping[str, str], quota: Optional[float], cores: int) -> Dict[str, str]:
+    """What is to be added to `env`, so that no library starts more threads than `quota` cores can run; nothing where
+    there is no quota below `cores`, and nothing that somebody has set."""
+    if quota is None or quota >= cores:
+        return {}
+    threads = max(1, math.floor(quota))
+    added = {name: str(threads) for name in THREAD_POOLS if not env.get(name)}
+    if added:
+        _log.info("%s = %d: our share of the CPU is %.3g cores", ", ".join(added), threads, quota)
+    return added

@@ -1,0 +1,332 @@
+"""The machine's folder: what the provider laid down in it, what lies where, and who owns it.
+
+The agent holds a lock on `lock` for life: a second agent on the same folder finds it taken and exits. The training
+works below `work/`; nothing else of the folder is its business.
+
+`job.json` is read once at the start, and `command` beside it. Keys and meanings stand in docs/training-contract.md.
+Times are seconds. A key that this agent does not know is ignored, so that a newer supervisor can start an older agent.
+
+What the command may have replaced by anything is read with care (`open_plain`): a pipe would block for ever, a device
+has no end, and a link may lead to what is nobody's business (the log would carry it into the store).
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import pkgutil
+import stat
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO, Dict, Mapping, Optional, Tuple, Union
+from urllib.parse import urlsplit
+
+from supervisor.agent.machine.processes import Identity
+from supervisor.agent.store.googleapi import is_loopback
+from supervisor.contract.baton import KEEP, Keep
+from supervisor.contract.identifiers import is_run_id, parse_launch_id
+
+# What lies there is no file that we could read, and waiting would not make it one.
+_NONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EACCES, errno.EPERM)
+
+
+class JobRefused(ValueError):
+    """job.json is missing, torn or of another version; the text says what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class ResultCheck:
+    """Files promised under the results folder; `verify` is run by a shell on what was read back from the store."""
+
+    path: str
+    verify: str = ""
+    min_count: int = 1
+
+
+@dataclass(frozen=True)
+class Job:
+    """`command`: a tuple is run as it is, a str by /bin/sh -c. `machine`: the machine's name."""
+
+    machine: str
+    run_id: str
+    attempt: int
+    launch_id: str
+    nonce: str
+    store_url: str
+    command: Union[str, Tuple[str, ...]]
+    server_file: Optional[str] = None
+    server_url: Optional[str] = None  # neither: beats go to the store only
+    workdir: Optional[str] = None
+    in_image: bool = False  # the agent was started in the WORKDIR of the run's image, and so the command is
+    env: Mapping[str, str] = field(default_factory=dict)
+    code: Optional[str] = None  # sha256 of the bundle in which the command is started
+    conda_env: Optional[str] = None
+    venv: Optional[str] = None
+    secrets: Tuple[
+        str, ...
+    ] = ()  # names only; the values come by standard input, but for those of secret_refs
+    secret_refs: Mapping[str, str] = field(default_factory=dict)
+    storage_endpoint: Optional[str] = None  # None = Google's
+    secret_manager_endpoint: Optional[str] = None
+    sequence_from: int = 0  # beats begin above it
+    notice_from: Optional[str] = None  # "gce": the metadata server tells of a preemption
+    notice_s: float = 0.0  # how long before the end it does
+    tracker_url: Optional[str] = None
+    image_digest: Optional[str] = None  # None: the command runs in no image
+    gpus: int = 0  # how many cards the shape promises
+    gpu_ids: Optional[Tuple[str, ...]] = None  # its own; () = none at all; None = they are left alone
+    keep: Keep = KEEP
+    results_save_max_mb: float = 256.0  # what one save with a checkpoint may upload of the results
+    results: Tuple[ResultCheck, ...] = ()
+    results_generation: int = 1
+    retry_exit_codes: Tuple[int, ...] = ()
+    retry_patterns: Tuple[str, ...] = ()
+    machine_max_s: float = 86400.0
+    stop_grace_s: float = 120.0
+    beat_push_s: float = 10.0
+    beat_store_s: float = 60.0
+    log_chunk_s: float = 300.0
+    cut_off_s: float = 7200.0
+    rest_s: float = 10.0
+    upload_reserve_s: float = 8.0
+    stall_dump_s: Optional[float] = None  # without progress for so long: take a thread dump; None = never
+    first_dump_s: Optional[float] = None  # the same before the first step
+    stop_consumed: Optional[str] = None
+    steps_from_zero: bool = False  # earlier attempts have counted their steps from 0
+    stays_after_success: bool = False  # the machine is kept for a person, so its agent does not leave
+    stays_after_failure: bool = False
+
+
+_PACES = (
+    "machine_max_s", "stop_grace_s", "beat_push_s", "beat_store_s", "log_chunk_s", "cut_off_s", "rest_s",
+    "upload_reserve_s", "stall_dump_s", "first_dump_s", "notice_s",
+    "results_save_max_mb",
+)  # fmt: skip
+
+
+def read_job(path: str) -> Job:
+    """Raises JobRefused."""
+    try:
+        with open(path, encoding="utf-8") as source:
+            data = json.load(source)
+        if isinstance(data, dict) and data.get("command_form") is not None:
+            data["command"] = _laid_down(os.path.join(os.path.dirname(path), "command"), data["command_form"])
+    except (OSError, ValueError) as error:
+        raise JobRefused("%s cannot be read: %s" % (path, error)) from None
+    if not isinstance(data, dict) or data.get("version") != 1:
+        raise JobRefused("%s is not a job of version 1" % path)
+    try:
+        return _job(data)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise JobRefused("%s is not a job: %s %s" % (path, type(error).__name__, error)) from None
+
+
+def _job(data: Dict[str, Any]) -> Job:
+    if not is_run_id(data["run_id"]):
+        raise ValueError("run_id is not a run id")
+    retry, kept = data.get("retry") or {}, data.get("checkpoints") or {}
+    return Job(
+        machine=str(data["name"]),
+        run_id=data["run_id"],
+        attempt=parse_launch_id(data["launch_id"])[1],
+        launch_id=data["launch_id"],
+        nonce=str(data.get("nonce") or ""),
+        store_url=str(data["store_url"]),
+        command=_command(data["command"]),
+        server_file=data.get("server_file"),
+        server_url=_server_url(data.get("server_url")),
+        workdir=data.get("workdir"),
+        in_image=bool(data.get("in_image")),
+        env={str(name): str(value) for name, value in (data.get("env") or {}).items()},
+        code=data.get("code"),
+        conda_env=data.get("conda_env"),
+        venv=data.get("venv"),
+        secrets=tuple(str(name) for name in data.get("secrets") or ()),
+        secret_refs={str(name): str(ref) for name, ref in (data.get("secret_refs") or {}).items()},
+        storage_endpoint=data.get("storage_endpoint"),
+        secret_manager_endpoint=data.get("secret_manager_endpoint"),
+        sequence_from=int(data.get("sequence_from") or 0),
+        notice_from=data.get("notice_from"),
+        tracker_url=data.get("tracker_url"),
+        image_digest=data.get("image_digest"),
+        gpus=int(data.get("gpus") or 0),
+        gpu_ids=None if data.get("gpu_ids") is None else tuple(str(card) for card in data["gpu_ids"]),
+        keep=Keep(
+            int(kept.get("keep_last", KEEP.last)),
+            int(kept.get("keep_best", KEEP.best)),
+            kept.get("keep_every"),
+        ),
+        results=tuple(_result(rule) for rule in data.get("results") or ()),
+        results_generation=int(data.get("results_generation") or data.get("generation") or 1),
+        retry_exit_codes=tuple(int(code) for code in retry.get("exit_codes") or ()),
+        retry_patterns=tuple(str(pattern) for pattern in retry.get("log_patterns") or ()),
+        stop_consumed=data.get("stop_consumed"),
+        steps_from_zero=data.get("steps_from_zero") is True,
+        stays_after_success=data.get("stays_after_success") is True,
+        stays_after_failure=data.get("stays_after_failure") is True,
+        **{name: float(data[name]) for name in _PACES if data.get(name) is not None},
+    )
+
+
+def _laid_down(path: str, form: Any) -> Any:
+    """The command of a file of its own: the text that a shell gets, or a JSON list. OSError, ValueError."""
+    if form not in ("shell", "words"):
+        raise ValueError("command_form is neither shell nor words")
+    with open(path, encoding="utf-8", newline="") as source:
+        text = source.read()
+    return text if form == "shell" else json.loads(text)
+
+
+def _server_url(url: Optional[str]) -> Optional[str]:
+    """A beat carries what authenticates it, so it travels in the clear on this machine only."""
+    if not url:
+        return None
+    parts = urlsplit(url)
+    if parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname)):
+        return url
+    raise ValueError("server_url is neither https nor on this machine")
+
+
+def _result(rule: Mapping[str, Any]) -> ResultCheck:
+    return ResultCheck(str(rule["path"]), str(rule.get("verify") or ""), int(rule.get("min_count", 1)))
+
+
+def _command(value: Any) -> Union[str, Tuple[str, ...]]:
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, list) or not value:
+        raise ValueError("command is neither a text nor a list of texts")
+    return tuple(str(part) for part in value)
+
+
+class MachineFolder:
+    """Paths are absolute, so that the agent's own working directory never matters."""
+
+    def __init__(self, root: str) -> None:
+        self.root = os.path.abspath(root)
+        self.job = os.path.join(self.root, "job.json")
+        self.identity = os.path.join(self.root, "identity.json")
+        work = os.path.join(self.root, "work")
+        self.checkpoints = os.path.join(work, "checkpoints")
+        self.results = os.path.join(work, "results")
+        self.scratch = os.path.join(work, "scratch")
+        self.code = os.path.join(work, "code")  # made when a bundle is unpacked
+        self.python = os.path.join(work, "python")
+        self.staging = os.path.join(work, "staging")
+        self.moments = os.path.join(work, "moments")  # copies of results, until they are saved
+        self.incoming = os.path.join(work, "incoming")  # of results that are brought back
+        self.readback = os.path.join(work, "readback")  # made where results are checked by loading them
+        self.threads = os.path.join(work, "threads")
+        self.progress = os.path.join(work, "progress.jsonl")
+        self.output = os.path.join(work, "output.log")
+        self.stopping = os.path.join(work, "stopping")
+        self.marker = "SPOT_MACHINE_DIR=%s" % self.root  # in the environment of every process of this machine
+        self._lock: Optional[int] = None
+        self._deadline: Optional[float] = None  # of a notice that this agent found itself
+
+    def roles(self) -> Dict[str, str]:
+        """Where the command writes."""
+        return {"checkpoints": self.checkpoints, "results": self.results, "scratch": self.scratch}
+
+    def take(self) -> bool:
+        """False when another agent lives on this folder. OSError."""
+        flags = os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(os.path.join(self.root, "lock"), flags, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return False
+        self._lock = descriptor  # never closed: the kernel drops the lock with the process
+        return True
+
+    def introduce(self, identity: Identity) -> None:
+        """Tell the provider which process this machine is. The first thing an agent does."""
+        text = {"pid": identity.pid, "start_ticks": identity.start_ticks, "boot_id": identity.boot_id}
+        self._lay_down("agent.json", text)
+
+    def furnish(self) -> None:
+        """Make what the training needs: its folders, an empty output, and the module `spot_progress`."""
+        for folder in (self.checkpoints, self.results, self.scratch, self.python, self.staging, self.threads):
+            os.makedirs(folder, exist_ok=True)
+        with open(self.output, "ab", opener=_ours):
+            pass
+        module = pkgutil.get_data("supervisor.agent", "spot_progress.py")
+        if module is not None:
+            with open(os.path.join(self.python, "spot_progress.py"), "wb", opener=_ours) as target:
+                target.write(module)
+
+    def say(self, text: str) -> None:
+        """A line of ours in the command's output. Where the disk is full, or a pipe lies there that nobody reads, it
+        is left out: the beat has it."""
+        with suppress(OSError), open(self.output, "ab", opener=_ours) as target:
+            target.write(b"spot: %s\n" % text.encode("utf-8", "replace"))
+
+    def tell_stopping(self, reason: str) -> None:
+        """For `spot_progress.stopping()`, in processes that get no TERM too. Neither a full disk nor a pipe in the
+        file's place may hold up the end."""
+        with suppress(OSError), open(self.stopping, "w", encoding="utf-8", opener=_ours) as target:
+            target.write(reason + "\n")
+
+    @property
+    def authorities(self) -> Optional[str]:
+        """The host's certificates, where they were laid down: an image may have none."""
+        path = os.path.join(self.root, "ca-certificates.crt")
+        return path if os.path.exists(path) else None
+
+    def give_notice(self, notice_s: float) -> None:
+        """This machine is taken away in so many seconds. OSError where that cannot be written down; it counts then
+        too, for as long as this agent lives."""
+        deadline = self._deadline = time.clock_gettime(time.CLOCK_BOOTTIME) + notice_s
+        self._lay_down("notice.json", {"deadline_boottime_s": deadline, "notice_s": notice_s})
+
+    def tell_bad_gpus(self, cards: Mapping[str, str]) -> None:
+        """For the provider, which gives such a card to no other machine. OSError."""
+        now = time.time()
+        self._lay_down("bad_gpus.json", {name: {"why": why, "at": now} for name, why in cards.items()})
+
+    def _lay_down(self, name: str, paper: Mapping[str, object]) -> None:
+        """By rename, so that the provider reads all of it or nothing. OSError."""
+        temporary = os.path.join(self.root, ".%s.%d" % (name, os.getpid()))
+        with open(temporary, "w", encoding="utf-8", opener=_ours) as target:
+            json.dump(paper, target)
+            target.flush()
+            os.fsync(target.fileno())
+        os.rename(temporary, os.path.join(self.root, name))
+
+    def notice_s(self) -> Optional[float]:
+        """Seconds until this machine is taken away; None when no notice was given. A torn notice is read again. One of
+        no seconds is none: the machine is being killed, and nothing could be done in time."""
+        deadline = self._deadline
+        if deadline is None:
+            try:
+                with open(os.path.join(self.root, "notice.json"), encoding="utf-8") as source:
+                    notice = json.load(source)
+                deadline, given_s = float(notice["deadline_boottime_s"]), float(notice["notice_s"])
+            except (OSError, ValueError, KeyError, TypeError):
+                return None
+            if given_s <= 0:
+                return None
+        return max(0.0, deadline - time.clock_gettime(time.CLOCK_BOOTTIME))
+
+
+def _ours(path: str, flags: int) -> int:
+    """A file of this folder: no link that the training laid there is followed, and no pipe is waited for."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW, 0o600)
+
+
+def open_plain(path: str) -> Optional[BinaryIO]:
+    """The file; None when there is none that can be read as a plain file. OSError: the disk does not answer."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in _NONE:
+            return None
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        return None
+    return os.fdopen(descriptor, "rb")

@@ -1,0 +1,366 @@
+"""What the command says: its log on the way to the store, and its reports of progress.
+
+The log goes in chunks of at most 1 MB that sort by name. A chunk that is still small is written again, longer, under
+the same name, so that following a quiet log makes no crowd of tiny objects; it is sealed at SEAL_BYTES. Readers may
+rely on it: a chunk only ever grows, and chunks before the last one never change. What is not in the store yet waits on
+disk, not in memory. `LogDuty` ships it beside the command, with a last round when the command has ended.
+
+Progress comes as JSON lines in SPOT_PROGRESS_FILE, read as they come and believed within bounds:
+
+  {"step": 120, "total": 500, "metrics": {"loss": 0.3}}     {"checkpoint": "step-120.npz", "step": 120}
+  {"phase": "evaluation"}   (or checkpoint, training)
+
+Anything else is ignored and counted: a typing error in a training's report must not end the training.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import time
+from collections import OrderedDict, deque
+from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
+
+from supervisor.agent.machine.folder import open_plain
+from supervisor.agent.machine.masking import NOTHING, Masker, MaskStream
+from supervisor.agent.watch.ends import Attention
+from supervisor.contract import runfiles
+from supervisor.contract.heartbeat import CHECKPOINT, EVALUATION, MAX_COUNT, TRAINING
+from supervisor.contract.stores.promise import ObjectStore, StoreUnavailable
+
+LINE_BYTES = 65536  # of one line that are kept
+CHUNK_BYTES = 1 << 20
+SEAL_BYTES = 1 << 16
+_READ_BYTES = 1 << 20
+FOLLOW_S = 2.0
+_log = logging.getLogger("agent")
+REPORT_BYTES = 65536  # a longer line is no report
+READ_BYTES = 1 << 20  # at one look, so that a flood cannot hold up the agent
+PHASES = (TRAINING, CHECKPOINT, EVALUATION)
+REMEMBERED = 200  # announced checkpoints
+PACE_WINDOW_S = 60.0
+PACE_APART_S = 0.5  # reports that are nearer than that tell no pace
+
+
+class LineCutter:
+    """Cuts lines to LINE_BYTES as they stream by, leaving a mark with what was left out."""
+
+    def __init__(self) -> None:
+        self._length = 0  # of the line that is under way
+        self._cut = 0
+
+    def feed(self, data: bytes) -> bytes:
+        out: List[bytes] = []
+        *complete, rest = data.split(b"\n")
+        for line in complete:
+            out.extend((self._part(line), self._mark(), b"\n"))
+            self._length = 0
+        out.append(self._part(rest))
+        return b"".join(out)
+
+    def end(self) -> bytes:
+        """The mark of a last line without an end."""
+        return self._mark()
+
+    def _part(self, data: bytes) -> bytes:
+        kept = data[: max(0, LINE_BYTES - self._length)]
+        self._length += len(kept)
+        self._cut += len(data) - len(kept)
+        return kept
+
+    def _mark(self) -> bytes:
+        mark = b" [... %d bytes of this line were cut]" % self._cut if self._cut else b""
+        self._cut = 0
+        return mark
+
+
+class LogShipper:
+    """Used by one thread. Ships `path` as the log of one attempt, masked before a line is cut."""
+
+    def __init__(
+        self, store: ObjectStore, run_id: str, attempt: int, path: str, masker: Masker = NOTHING
+    ) -> None:
+        self._store, self._run_id, self._attempt, self._path = store, run_id, attempt, path
+        self._stream = MaskStream(masker)
+        self._cutter = LineCutter()
+        self._offset = 0  # read from the file so far
+        self._chunk = b""  # content of the last chunk, with what waits to be written
+        self._sequence = 0
+        self._written = 0  # bytes of `_chunk` that are in the store
+
+    def ship(self, last: bool = False) -> None:
+        """Write what is new now; what is written meanwhile is for the next call, so that a flood ends no call too late.
+        StoreUnavailable: it is shipped by the next call. OSError: this disk.
+
+        A file that the training removed, or replaced by something else, holds nothing new.
+        """
+        source = open_plain(self._path)
+        if source is None:
+            self._write()
+            return
+        with source:
+            end = os.fstat(source.fileno()).st_size
+            if end < self._offset:
+                self._offset = 0  # it was emptied: what it holds now is new
+            while True:
+                if len(self._chunk) < CHUNK_BYTES:
+                    source.seek(self._offset)
+                    data = source.read(min(_READ_BYTES, end - self._offset))
+                    self._offset += len(data)
+                    plain = self._stream.feed(data) if data else self._stream.rest()
+                    self._chunk += self._cutter.feed(plain)
+                    more = bool(data) and self._offset < end
+                else:
+                    more = True
+                if last and not more:
+                    self._chunk += self._cutter.feed(self._stream.end()) + self._cutter.end()
+                self._write()
+                if not more:
+                    return
+
+    def _write(self) -> None:
+        while len(self._chunk) > self._written:
+            piece = self._chunk[:CHUNK_BYTES]
+            self._store.put(runfiles.log_chunk(self._run_id, self._attempt, self._sequence), piece)
+            self._written = len(piece)
+            if len(piece) >= SEAL_BYTES:
+                self._sequence += 1
+                self._chunk = self._chunk[len(piece) :]
+                self._written = 0
+
+
+class LogDuty:
+    """`phase` tells the present phase: the log is shipped when it changes."""
+
+    def __init__(
+        self, shipper: LogShipper, pace_s: float, attention: Attention, phase: Callable[[], str]
+    ) -> None:
+        self._shipper, self._pace_s, self._attention = shipper, pace_s, attention
+        self._phase = phase
+        self._shipped_phase = ""
+        self._due = 0.0
+        self._last = False
+        self._failing = False
+        self.followed = False
+
+    def follow(self, followed: bool) -> None:
+        self.followed = followed
+
+    def finish(self) -> None:
+        """Ship the rest, and wait for the store if it must be."""
+        self._last = True
+
+    def ship_rest(self) -> None:
+        """After the last round: what was written since. StoreUnavailable."""
+        try:
+            self._shipper.ship(last=True)
+        except OSError as error:
+            _log.warning("the end of the log cannot be read: %s", error)
+
+    def step(self) -> Optional[float]:
+        last, now = self._last, time.monotonic()
+        if self._attention.writing_over():
+            return None
+        pace_s = min(self._pace_s, FOLLOW_S) if self.followed else self._pace_s
+        phase = self._phase()
+        if not last and phase == self._shipped_phase and now < self._due:
+            return min(1.0, pace_s)
+        try:
+            self._shipper.ship(last)
+        except (StoreUnavailable, OSError) as error:
+            if not self._failing:
+                _log.warning("the log waits: %s", error)
+            self._failing = True
+            return min(5.0, max(0.2, pace_s))
+        self._failing = False
+        self._shipped_phase, self._due = phase, now + pace_s
+        return None if last else min(1.0, pace_s)
+
+
+class LineTail:
+    """New complete lines of a file that grows. A file that shrank or was replaced is read from its beginning."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._inode = 0
+        self._offset = 0
+        self._part = b""
+        self._too_long = False
+        self.dropped = 0  # lines longer than LINE_BYTES
+        self.read_bytes = 0  # in all
+
+    def lines(self) -> List[bytes]:
+        """At most READ_BYTES of them; none when there is no plain file."""
+        try:
+            source = open_plain(self._path)
+            if source is None:
+                return []
+            with source:
+                seen = os.fstat(source.fileno())
+                if seen.st_ino != self._inode or seen.st_size < self._offset:
+                    self._inode, self._offset, self._part, self._too_long = seen.st_ino, 0, b"", False
+                source.seek(self._offset)
+                data = source.read(READ_BYTES)
+        except OSError:
+            return []
+        self._offset += len(data)
+        self.read_bytes += len(data)
+        *complete, self._part = (self._part + data).split(b"\n")
+        fitting = [line for line in complete if self._fits(line)]
+        if len(self._part) > REPORT_BYTES:
+            self._part, self._too_long = b"", True
+        return fitting
+
+    def unread_bytes(self) -> int:
+        """Of the file as it is now; 0 where it cannot be read."""
+        try:
+            seen = os.stat(self._path)
+        except OSError:
+            return 0
+        again = seen.st_ino != self._inode or seen.st_size < self._offset
+        return seen.st_size - (0 if again else self._offset)
+
+    def _fits(self, line: bytes) -> bool:
+        if self._too_long or len(line) > REPORT_BYTES:
+            self._too_long = False
+            self.dropped += 1
+            return False
+        return bool(line.strip())
+
+
+class Progress:
+    """The newest of what was told. `tell` gets new values of the beat's fields.
+
+    `from_zero`: the run's steps are counted from 0, so the last one is total - 1. That is so when the first report of
+    an attempt that restored nothing is step 0; a resumed attempt goes by what earlier ones have told (the argument)."""
+
+    def __init__(
+        self, path: str, tell: Callable[..., None], monotonic: Callable[[], float], from_zero: bool = False
+    ) -> None:
+        self._tail = LineTail(path)
+        self._tell = tell
+        self._monotonic = monotonic
+        self._announced: OrderedDict[str, int] = OrderedDict()  # checkpoint name -> step
+        self._saved_step = -1
+        self._pace = Pace()
+        self._bad = 0
+        self.step: Optional[int] = None
+        self.total: Optional[int] = None
+        self.from_zero = from_zero
+
+    @property
+    def ignored(self) -> int:
+        """Lines that were no report."""
+        return self._bad + self._tail.dropped
+
+    def drain(self) -> None:
+        """The training has ended: read what it has written. No more than that: a process that it left behind may write
+        for ever."""
+        until = self._tail.read_bytes + self._tail.unread_bytes()
+        while self.poll() and self._tail.read_bytes < until:
+            pass
+
+    def poll(self) -> bool:
+        """Read what is new; False when there was nothing."""
+        changes: Dict[str, Any] = {}
+        before = self._tail.read_bytes
+        for line in self._tail.lines():
+            try:
+                data = json.loads(line)
+            except (ValueError, RecursionError):
+                data = None
+            reported = self._read(data) if isinstance(data, dict) else None
+            if reported is None:
+                self._bad += 1
+            else:
+                changes.update(reported)
+        if changes:
+            self._tell(**changes)
+        return self._tail.read_bytes > before
+
+    def step_of(self, name: str) -> int:
+        """The step of a checkpoint: as announced, else the last integer in its name, else the last step reported; where
+        no step was ever told, checkpoints are counted."""
+        step = self._announced.get(name)
+        if step is None:
+            step = step_in_name(name)
+        if step is None:
+            step = self.step
+        return self._saved_step + 1 if step is None else step
+
+    def saved(self, step: Optional[int]) -> None:
+        """This is the step of the newest checkpoint in the store; None = there is none."""
+        self._saved_step = -1 if step is None else step
+
+    def _read(self, data: Dict[str, Any]) -> Optional[Dict[str, Any]]:
+        """New values for the beat; None when the line is no report."""
+        if "checkpoint" in data:
+            return self._read_checkpoint(data)
+        if "phase" in data:
+            return {"phase": data["phase"]} if data["phase"] in PHASES else None
+        step, total = _count(data.get("step")), _count(data.get("total"))
+        if step is None or (total is None and data.get("total") is not None):
+            return None
+        changes: Dict[str, Any] = {"step": step}
+        if self.step is None:
+            if self._saved_step < 0:
+                self.from_zero = step == 0
+            changes["from_zero"] = self.from_zero
+        if self.step is not None and step > self.step:
+            changes["phase"] = TRAINING  # it steps on: whatever it said it was doing is over
+        self.step = step
+        if total is not None:
+            self.total = changes["total"] = total
+        if isinstance(data.get("metrics"), dict):
+            changes["metrics"] = data["metrics"]
+        self._pace.add(self._monotonic(), step)
+        changes["steps_per_s"] = self._pace.steps_per_s()
+        return changes
+
+    def _read_checkpoint(self, data: Dict[str, Any]) -> Optional[Dict[str, Any]]:
+        name, step = data["checkpoint"], _count(data.get("step"))
+        if not isinstance(name, str) or step is None:
+            return None
+        entry = os.path.basename(name.rstrip("/"))
+        self._announced[entry] = step
+        self._announced.move_to_end(entry)
+        while len(self._announced) > REMEMBERED:
+            self._announced.popitem(last=False)
+        return {}
+
+
+class Pace:
+    """Steps per second over the last minute of reports."""
+
+    def __init__(self) -> None:
+        self._points: Deque[Tuple[float, int]] = deque(maxlen=600)
+
+    def add(self, now: float, step: int) -> None:
+        if self._points and step < self._points[-1][1]:
+            self._points.clear()  # the training has gone back
+        self._points.append((now, step))
+        while len(self._points) > 2 and now - self._points[0][0] > PACE_WINDOW_S:
+            self._points.popleft()
+
+    def steps_per_s(self) -> Optional[float]:
+        """None until two reports lie apart. Lines that were read in one go are apart by microseconds only: that is the
+        pace of our reading, not of the training."""
+        if len(self._points) < 2:
+            return None
+        (first_at, first), (last_at, last) = self._points[0], self._points[-1]
+        return (last - first) / (last_at - first_at) if last_at - first_at >= PACE_APART_S else None
+
+
+def _count(value: Any) -> Optional[int]:
+    """The count that a beat can carry; None for everything else."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_COUNT:
+        return None
+    return value
+
+
+def step_in_name(name: str) -> Optional[int]:
+    """The last integer in a checkpoint's name, None when there is none or it is absurd."""
+    numbers = re.findall(r"[0-9]+", name.rpartition(".")[0] or name)
+    return int(numbers[-1]) if numbers and len(numbers[-1]) <= 15 else None

@@ -1,0 +1,241 @@
+"""What a run leaves: its files, the output of its attempts; and code bundles.
+
+Files: a list with checksums, and each of them as bytes, whole or from an offset on. Output: a part of it, lines in
+which a text stands, or all of it as one file. A code bundle is written to a file without a name, which goes with the
+request.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+from urllib.parse import quote
+
+from fastapi import Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import StreamingResponse
+
+from supervisor.api.errors import UnsupportedMediaType, problem_of, request_id_of
+from supervisor.api.shapes import answers, bodies, files
+from supervisor.api.wire.answers import json_answer
+from supervisor.api.wire.deps import caller_of, in_slow_thread, services_of
+from supervisor.api.wire.route import Routes
+from supervisor.domain.callers import Scope
+from supervisor.domain.errors import InvalidRequest, RangeRefused, Unavailable
+from supervisor.services.files.files import list_files
+from supervisor.services.files.filestream import CutShort, FileStream, open_file
+from supervisor.services.logs.chunks import LogBytes
+from supervisor.services.runs import code
+from supervisor.services.runs.asking import note_pull
+from supervisor.services.runs.purge import refuse_purged
+
+routes = Routes("files")
+BYTES = ("application/octet-stream",)
+REFUSALS = "RUN_NOT_FOUND FILES_PURGED FILE_NOT_FOUND FILE_CHANGED RANGE_NOT_SATISFIABLE"
+RANGES = ("Range", "If-Range")
+FILE_HEADERS = ("ETag", "Accept-Ranges", "Content-Disposition", "Content-Range", "Repr-Digest")
+_SHA256 = re.compile(r"[0-9a-f]{64}\Z")
+_ACCEPTED = ("application/gzip", "application/x-gzip")
+_BUFFER_BYTES = 1 << 20
+
+
+@routes.on("GET /v1/runs/{run_id}/files", Scope.READ, files.FileList, refuses="RUN_NOT_FOUND FILES_PURGED")
+async def list_run_files(request: Request, run_id: str, query: files.FileParameters) -> object:
+    """List the files of a run with sizes and checksums, in order of path."""
+    services = services_of(request)
+
+    def work() -> object:
+        run = services.queries.find(run_id)
+        refuse_purged(run)
+        return list_files(services.parts.objects, run, query.kind, query.page_size, query.cursor or "")
+
+    return await in_slow_thread(work)
+
+
+@routes.on(
+    "GET /v1/runs/{run_id}/files/{path:path}",
+    Scope.READ,
+    {},
+    refuses=REFUSALS,
+    media={200: BYTES, 206: BYTES},
+    takes=RANGES,
+    sends=FILE_HEADERS,
+)
+async def read_file(request: Request, run_id: str, path: str) -> Response:
+    """Read a file of a run, or one range of its bytes."""
+    return await _file(request, run_id, path, body=True)
+
+
+@routes.on(
+    "HEAD /v1/runs/{run_id}/files/{path:path}",
+    Scope.READ,
+    {},
+    refuses=REFUSALS,
+    media={200: (), 206: ()},
+    takes=RANGES,
+    sends=FILE_HEADERS,
+)
+async def look_at_file(request: Request, run_id: str, path: str) -> Response:
+    """Size, tag and checksum of a file of a run."""
+    return await _file(request, run_id, path, body=False)
+
+
+@routes.on("POST /v1/runs/{run_id}/pulled", Scope.WRITE, answers.Run, refuses="RUN_NOT_FOUND PULL_MISMATCH")
+async def note_results_pulled(request: Request, run_id: str, body: files.PulledBody) -> object:
+    """Note that all results of a run were pulled and compared with their checksums."""
+    services, caller = services_of(request), caller_of(request)
+
+    def work() -> object:
+        run = note_pull(services.parts, run_id, body.results_sha256, body.files, caller)
+        return services.queries.view(run)
+
+    return await in_slow_thread(work)
+
+
+async def _file(request: Request, run_id: str, path: str, body: bool) -> Response:
+    services = services_of(request)
+    range_, if_range = request.headers.get("range", ""), request.headers.get("if-range", "")
+
+    def work() -> FileStream:
+        run = services.queries.find(run_id)
+        refuse_purged(run)
+        return open_file(services.parts.objects, run, path, range_=range_, if_range=if_range, body=body)
+
+    try:
+        found = await in_slow_thread(work)
+    except RangeRefused as error:
+        refusal = problem_of(error, request.url.path, request_id_of(request))
+        refusal.headers["Content-Range"] = f"bytes */{error.meta['size']}"
+        return refusal
+    status = 206 if found.part else 200
+    if not body:
+        return Response(None, status, _headers(found), "application/octet-stream")
+    return StreamingResponse(found.chunks, status, _headers(found), "application/octet-stream")
+
+
+def _headers(found: FileStream) -> dict[str, str]:
+    headers = {
+        "Content-Length": str(found.end - found.begin),
+        "Accept-Ranges": "bytes",
+        "ETag": found.tag,
+        **_saved_as(found.name),
+    }
+    if found.part:
+        headers["Content-Range"] = f"bytes {found.begin}-{found.end - 1}/{found.size}"
+    if found.sha256 is not None:
+        digest = base64.b64encode(bytes.fromhex(found.sha256)).decode()
+        headers["Repr-Digest"] = f"sha-256=:{digest}:"
+    return headers
+
+
+@routes.on(
+    "GET /v1/runs/{run_id}/logs",
+    Scope.READ,
+    files.LogText,
+    also=files.LogMatches,
+    tag="runs",
+    refuses="RUN_NOT_FOUND FILES_PURGED",
+    sends=("X-Next-Offset",),
+)
+async def read_log(request: Request, run_id: str, query: bodies.LogParameters) -> Response:
+    """Read the log of an attempt from a byte offset, from a line or its last lines; ask again from next_offset to
+    follow it. With `q` the lines in which a text stands."""
+    part, logs = query.part, services_of(request).logs
+    if query.q is not None:
+        answer = await in_slow_thread(logs.search, run_id, query.attempt, query.q, query.ignore_case, part)
+    else:
+        answer = await in_slow_thread(logs.show, run_id, query.attempt, part)
+    return json_answer(answer, headers={"X-Next-Offset": str(answer["next_offset"])})
+
+
+@routes.on(
+    "GET /v1/runs/{run_id}/attempts/{number}/log.txt",
+    Scope.READ,
+    {},
+    tag="runs",
+    refuses="RUN_NOT_FOUND FILES_PURGED",
+    media={200: ("text/plain",)},
+    sends=("Content-Disposition",),
+)
+async def download_log(request: Request, run_id: str, number: str) -> Response:
+    """Download the log of an attempt as one file: all that it held when it was asked for."""
+    opened = await in_slow_thread(services_of(request).logs.whole, run_id, number)
+    name = f"{opened.run.run_id}-a{opened.number}.log"
+    headers = {
+        "Content-Length": str(opened.bytes.size),
+        **_saved_as(name),
+    }
+    return StreamingResponse(_whole(opened.bytes), 200, headers, "text/plain; charset=utf-8")
+
+
+def _saved_as(name: str) -> dict[str, str]:
+    return {
+        "Content-Disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}",
+        "X-Content-Type-Options": "nosniff",
+        "Cache-Control": "no-store",
+    }
+
+
+def _whole(log: LogBytes) -> Iterator[bytes]:
+    """Raises CutShort: the connection is dropped, because the answer has begun."""
+    left = log.size
+    for piece in log.stream(0, log.size):
+        left -= len(piece)
+        yield piece
+    if left:
+        raise CutShort(f"{left} of {log.size} bytes of a log are missing")
+
+
+@routes.on("GET /v1/code/{sha256}", Scope.READ, files.CodeShown, tag="code", refuses="CODE_NOT_FOUND")
+async def show_code(request: Request, sha256: str) -> object:
+    """Show a stored code bundle."""
+    return await in_slow_thread(code.show, services_of(request).parts, _named(sha256))
+
+
+@routes.on(
+    "PUT /v1/code/{sha256}",
+    Scope.WRITE,
+    {200: files.CodeShown, 201: files.CodeShown},
+    tag="code",
+    refuses="CODE_REFUSED ORIGIN_REFUSED BODY_TOO_LARGE UNSUPPORTED_MEDIA_TYPE",
+    raw_body="application/gzip",
+)
+async def store_code(request: Request, sha256: str) -> Response:
+    """Store a code bundle: a tar inside a gzip, named by the SHA-256 of the tar. It is checked before it is stored."""
+    name, services, caller = _named(sha256), services_of(request), caller_of(request)
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind not in _ACCEPTED:
+        raise UnsupportedMediaType("The body must be application/gzip.", {"accepted": _ACCEPTED[0]})
+    # In the data folder, because a temporary folder may be memory; without a name, so that nothing is left behind.
+    try:
+        with tempfile.TemporaryFile(dir=services.around.data_dir) as file:
+            await _received(request, file)
+            path = Path(f"/proc/self/fd/{file.fileno()}")
+            answer, created = await in_slow_thread(code.keep, services.parts, name, path, caller)
+    except OSError as error:
+        text = f"The bundle could not be received ({error.strerror}); nothing was stored."
+        raise Unavailable(f"{text} Free some space, then repeat it.", {"part": "data folder"}) from error
+    return json_answer(answer, 201 if created else 200)
+
+
+async def _received(request: Request, file: IO[bytes]) -> None:
+    """The outer door bounds its size."""
+    waiting, size = [], 0
+    async for piece in request.stream():
+        waiting.append(piece)
+        size += len(piece)
+        if size >= _BUFFER_BYTES:
+            await run_in_threadpool(file.write, b"".join(waiting))
+            waiting, size = [], 0
+    await run_in_threadpool(file.write, b"".join(waiting))
+    await run_in_threadpool(file.flush)
+
+
+def _named(sha256: str) -> str:
+    if not _SHA256.match(sha256):
+        raise InvalidRequest("A code bundle is named by 64 hexadecimal digits (lower case).")
+    return sha256

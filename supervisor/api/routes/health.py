@@ -1,0 +1,125 @@
+"""What is it, is it alive, is it ready, what would a doctor say, what does Prometheus scrape; and the OpenAPI document.
+
+Clients can be generated from the supervisor that they will talk to. The document is made at the first request (about
+half a second of CPU), and kept packed: 50 kB instead of 700.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import threading
+from dataclasses import dataclass
+
+from fastapi import FastAPI, Request, Response
+from fastapi.concurrency import run_in_threadpool
+
+from supervisor.api.document.build import document
+from supervisor.api.shapes import bodies, health
+from supervisor.api.wire.answers import is_known, json_answer
+from supervisor.api.wire.deps import Services, caller_of, in_slow_thread, limits_of, services_of
+from supervisor.api.wire.route import Routes
+from supervisor.domain.callers import Scope
+from supervisor.services.access.tokens import asker_json
+from supervisor.services.doctor.doctor import examine
+from supervisor.services.reading import health as watching
+from supervisor.services.reading.health import loop_json, meta, readiness, readiness_json
+
+routes = Routes("health")
+_LOCK = threading.Lock()
+
+
+@routes.on("GET /livez", None, health.Live)
+async def live(request: Request) -> object:
+    """Answer while the process lives; no database."""
+    return {"live": True}
+
+
+@routes.on("GET /readyz", None, {200: health.Ready, 503: health.Ready})
+async def ready(request: Request, query: bodies.ReadyParameters) -> Response:
+    """Answer 200 when the supervisor is fit for work, else 503. `?verbose` shows each check."""
+    verbose = query.verbose is not None
+    services = services_of(request)
+    answer = readiness_json(await run_in_threadpool(readiness, services.parts, services.loop))
+    if not verbose and answer["ready"]:
+        del answer["checks"]
+    return json_answer(answer, 200 if answer["ready"] else 503)
+
+
+@routes.on("GET /v1/meta", Scope.READ, health.Meta)
+async def show_meta(request: Request) -> object:
+    """Tell version, features and limits, and what a run gets that names no provider, zone or shape."""
+    services = services_of(request)
+    return meta(services.parts, limits_of(services))
+
+
+@routes.on("GET /v1/loop", Scope.READ, health.LoopShown)
+async def show_loop(request: Request) -> object:
+    """Tell how the loop does: when it last looked, how long that took, and which leases this process holds."""
+    services = services_of(request)
+    return loop_json(services.loop(), services.parts.knobs.poll_interval_s)
+
+
+@routes.on("GET /v1/whoami", Scope.READ, health.Asker)
+async def show_asker(request: Request) -> object:
+    """Tell whom the token of this request stands for, and what it may do."""
+    services, caller = services_of(request), caller_of(request)
+    return await run_in_threadpool(asker_json, services.parts, caller)
+
+
+@routes.on("GET /v1/doctor", Scope.ADMIN, health.DoctorReport)
+async def doctor(request: Request, query: bodies.DoctorParameters) -> object:
+    """Check this computer, the cloud where there is one, the alert address, and machines that serve nobody.
+
+    Every check is answered within four seconds, by a line that says so where it hangs.
+    """
+    services = services_of(request)
+    return await in_slow_thread(examine, services.parts, services.around, services.loop, query.alert_test)
+
+
+@routes.on("GET /metrics", Scope.METRICS, {}, media={200: ("text/plain", "application/openmetrics-text")})
+async def show_metrics(request: Request) -> Response:
+    """Tell all metrics, in the text format of Prometheus or, where `Accept` names it, in OpenMetrics.
+
+    A part that is away leaves its series out and says so by `spot_scrape_part_up`.
+    """
+    accept = request.headers.get("accept", "")
+    body, media_type = await run_in_threadpool(_scrape, services_of(request), accept)
+    return Response(body, 200, {"Content-Type": media_type, "Cache-Control": "no-store"})
+
+
+def _scrape(services: Services, accept: str) -> tuple[bytes, str]:
+    from supervisor.api.wire.exposition import render
+
+    return render(accept, watching.read(services.readings))
+
+
+@dataclass(frozen=True, slots=True)
+class _Packed:
+    content: bytes
+    tag: str
+
+
+@routes.on("GET /openapi.json", Scope.READ, {}, hidden=True)
+async def show_document(request: Request) -> Response:
+    """Answer this document. The setting `docs_public` shows it without a token."""
+    packed: _Packed = await in_slow_thread(_packed, request.app)
+    headers = {"ETag": packed.tag, "Vary": "Accept-Encoding", "Cache-Control": "no-cache"}
+    if is_known(request.headers.getlist("if-none-match"), packed.tag):
+        return Response(None, 304, headers)
+    content = packed.content
+    if "gzip" in request.headers.get("accept-encoding", ""):
+        headers["Content-Encoding"] = "gzip"
+    else:
+        content = await in_slow_thread(gzip.decompress, content)
+    return Response(content, 200, headers, "application/json")
+
+
+def _packed(app: FastAPI) -> _Packed:
+    with _LOCK:
+        kept: _Packed | None = getattr(app.state, "document", None)
+        if kept is None:
+            text = document(app).encode()
+            kept = _Packed(gzip.compress(text, 6, mtime=0), f'"{hashlib.sha256(text).hexdigest()[:16]}"')
+            app.state.document = kept
+        return kept

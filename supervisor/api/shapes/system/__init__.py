@@ -1,1 +1,0 @@
-"""The shapes of answers about everything but runs."""

@@ -1,0 +1,215 @@
+"""A route: what it needs, takes and gives stands at its function, and nobody reaches it past the door of tokens.
+
+An endpoint is declared with its scope, its answers, the refusals beyond those of every route, and its headers. Its
+arguments `query` and `body` are models: they are read strictly before it runs, and unknown parameters are refused.
+What it returns is the JSON of its answer, unless it is a response. The OpenAPI document is made of the same words.
+
+Who may do what is asked here for every request, and nowhere else. Another owner's run is answered like one that does
+not exist.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, get_type_hints
+
+from fastapi import Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
+
+from supervisor.api.errors import RateLimited, ScopeMissing, request_id_of
+from supervisor.api.shapes.bodies import NoParameters
+from supervisor.api.wire.answers import json_answer
+from supervisor.api.wire.deps import Services, services_of
+from supervisor.api.wire.reading import JSON, read_body, read_query
+from supervisor.domain.callers import Caller, Scope
+from supervisor.domain.errors import Unauthorized
+from supervisor.services.runs.changing import refuse_unknown
+from supervisor.telemetry import logs as telemetry
+
+Endpoint = Callable[..., Awaitable[object]]
+F = TypeVar("F", bound=Endpoint)
+Shape = type[BaseModel]
+# What several operations have in common.
+KEYED = "IDEMPOTENCY_KEY_REUSED IDEMPOTENCY_KEY_IN_FLIGHT "
+WITH_KEY: dict[str, Any] = {"takes": ("Idempotency-Key",), "sends": ("ETag", "Idempotency-Replayed")}
+SPEC = (
+    "INVALID_TIMEOUTS PRICE_UNKNOWN DATA_ELSEWHERE CODE_NOT_FOUND CODE_REFUSED CELL_FIXED RUN_COMPLETED RUN_STOPPING "
+    "SPEC_DIFFERS STOP_NEWER PURGE_RUNNING TOO_MANY_ACTIVE_RUNS "
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """`needs`: None = anybody is let in. `answers`: status → model; a status whose answer has no JSON of its own stands
+    in `media` alone. `also`: another shape of the answer 200. `media`: status → media types of answers beside JSON;
+    text/… is text, others are bytes.
+
+    `query`, `body`: what the endpoint's arguments of these names are. `body_by_hand`: the endpoint takes none of the
+    latter and reads the request by itself. `raw_body`: the media type of a body that is not JSON; `json_types`: those
+    of one that is.
+
+    `refuses`: codes beyond those that every route may answer with, with a blank between. `takes`, `sends`: request
+    headers, and headers of the good answers, by their names in api/document/parameters. `hidden`: from the document."""
+
+    needs: Scope | None
+    answers: Mapping[int, Shape]
+    query: Shape | None
+    body: Shape | None
+    body_by_hand: bool
+    body_required: bool = True
+    raw_body: str = ""
+    json_types: tuple[str, ...] = (JSON,)
+    also: Shape | None = None
+    media: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    refuses: str = ""
+    takes: tuple[str, ...] = ()
+    sends: tuple[str, ...] = ()
+    hidden: bool = False
+
+    @property
+    def models(self) -> set[Shape]:
+        """All that the operation's bodies and answers are made of."""
+        return {*self.answers.values(), *(part for part in (self.body, self.also) if part is not None)}
+
+
+class Routes(list["Admitted"]):
+    """The routes of one tag of the document."""
+
+    def __init__(self, tag: str) -> None:
+        super().__init__()
+        self._tag = tag
+
+    def on(
+        self,
+        address: str,
+        needs: Scope | None,
+        answers: Shape | Mapping[int, Shape],
+        *,
+        tag: str = "",
+        **more: Any,
+    ) -> Callable[[F], F]:
+        """`address`: a method and a path. `answers`: a model alone is that of 200. `more`: as in Operation. Raises
+        TypeError for an endpoint that wants more than the request, the texts in its path, a query and a body."""
+        method, _, path = address.partition(" ")
+
+        def declared(endpoint: F) -> F:
+            models = get_type_hints(endpoint)
+            operation = Operation(
+                needs=needs,
+                answers=answers if isinstance(answers, Mapping) else {200: answers},
+                query=models.get("query"),
+                **{"body": models.get("body"), "body_by_hand": "body" not in models, **more},
+            )
+            self.append(Admitted(method, path, endpoint, operation, tag or self._tag))
+            return endpoint
+
+        return declared
+
+
+class Admitted(APIRoute):
+    """A route that is reached past `admit` only. The framework is shown the texts in the path alone: its own reading of
+    queries and bodies costs more and refuses less."""
+
+    def __init__(self, method: str, path: str, endpoint: Endpoint, operation: Operation, tag: str) -> None:
+        self.operation, self._endpoint = operation, endpoint
+        super().__init__(
+            path,
+            _shown(endpoint, path),
+            methods=[method],
+            tags=[tag],
+            name=endpoint.__name__,
+            operation_id=endpoint.__name__,
+            include_in_schema=not operation.hidden,
+        )
+        self.endpoint = endpoint
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        return self._answer
+
+    async def _answer(self, request: Request) -> Response:
+        operation, given = self.operation, dict(request.path_params)
+        await admit(request, self.name, operation.needs)
+        if operation.query is not None:
+            given["query"] = read_query(operation.query, request)
+        elif request.scope["query_string"]:
+            read_query(NoParameters, request)
+        if operation.body is not None and not operation.body_by_hand:
+            given["body"] = await read_body(operation.body, request, not operation.body_required)
+        answer = await self._endpoint(request, **given)
+        return answer if isinstance(answer, Response) else json_answer(answer, min(operation.answers))
+
+
+def _shown(endpoint: Endpoint, path: str) -> Endpoint:
+    """A stand-in for the framework, which reads names, words and arguments from an endpoint."""
+    texts = re.findall(r"{(\w+)[^}]*}", path)
+    wanted = set(inspect.signature(endpoint).parameters) - {"query", "body"}
+    if wanted != {"request", *texts}:
+        raise TypeError(
+            f"{endpoint.__name__} must take the request and the texts in its path, and nothing else"
+        )
+
+    async def stand_in(request: Request) -> Response:
+        raise NotImplementedError
+
+    taken = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=str) for name in texts]
+    asked = inspect.Parameter("request", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Request)
+    stand_in.__signature__ = inspect.Signature([asked, *taken], return_annotation=Response)  # type: ignore[attr-defined]
+    stand_in.__name__, stand_in.__doc__ = endpoint.__name__, endpoint.__doc__
+    return stand_in
+
+
+async def admit(request: Request, name: str, needed: Scope | None) -> None:
+    """Leaves the caller on the request. `name`: of the operation. Raises Unauthorized, RateLimited, ScopeMissing,
+    NotFound, StoreDown."""
+    if needed is None:
+        return
+    services = services_of(request)
+    if name in services.open_operations:
+        return
+    caller = await _identified(request, services, needed)
+    telemetry.asked_by(caller.actor, caller.token_id)
+    if not caller.may(needed):
+        raise ScopeMissing(f"This needs a token with the scope {needed}.", {"needed": str(needed)})
+    run_id = request.path_params.get("run_id")
+    if run_id is not None and not caller.admin:
+        await run_in_threadpool(refuse_unknown, services.parts, run_id, caller)
+    request.state.caller = caller
+
+
+async def _identified(request: Request, services: Services, needed: Scope) -> Caller:
+    """Raises Unauthorized, RateLimited, StoreDown."""
+    header, rates, now = (
+        request.headers.get("authorization", ""),
+        services.rates,
+        services.parts.clock.monotonic,
+    )
+    peer = request.client.host if request.client is not None else ""
+    if rates is not None:
+        _wait(
+            rates.before_asking(header, peer, now()),
+            "Too many requests without a valid token came from here.",
+        )
+    try:
+        caller = services.recall(header, request_id_of(request))
+        if caller is None:
+            soon = services.identify_soon if needed is Scope.METRICS else None
+            caller = await run_in_threadpool(soon or services.identify, header, request_id_of(request))
+    except Unauthorized:
+        if rates is not None:
+            rates.refused(header, peer, now())
+        raise
+    if rates is not None:
+        _wait(rates.request(header, caller.token_id, now()), "Too many requests came with this token.")
+    return caller
+
+
+def _wait(wait_s: float, why: str) -> None:
+    if wait_s > 0:
+        after_s = math.ceil(wait_s)
+        raise RateLimited(f"{why} Repeat this one in {after_s} s.", {"retry_after_s": after_s})

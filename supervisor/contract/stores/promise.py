@@ -1,0 +1,176 @@
+"""The promise of an object store: durable objects with generations, for the supervisor and beside the training.
+
+Shared with the agent: Python 3.8, standard library only. Every write is atomic: a reader sees the old object or the new
+one, never a mixture. Each content of a key has a generation, an opaque string that differs from every other generation
+of that key. Listings are strongly consistent. Could not read is not absent: whatever is neither a clear answer nor a
+clear "not there" raises StoreUnavailable.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Iterator, Mapping, Optional, Protocol, Tuple, Union
+
+StrPath = Union[str, "os.PathLike[str]"]
+Generation = Optional[str]  # of a condition; None = whatever is there
+Metadata = Optional[Mapping[str, str]]
+
+ABSENT = (
+    "0"  # if_generation=ABSENT: only if no object has this key (the meaning generation 0 has in a bucket)
+)
+MAX_PAGE = 1000
+MAX_KEY_BYTES = 512
+MAX_PART_BYTES = 255  # what every file system takes as one name
+MAX_METADATA_BYTES = 8192  # all keys and values of one object; the limit of Cloud Storage
+
+
+class ObjectMissing(Exception):
+    """No object has this key; a definite answer of the store."""
+
+
+class PreconditionFailed(Exception):
+    """The object's generation is not the one given; nothing was changed."""
+
+
+class StoreUnavailable(Exception):
+    """The store did not answer, or not clearly. Says nothing about whether the object exists."""
+
+
+class StoreMissing(StoreUnavailable):
+    """There is no such store: the bucket does not exist. What it may have held stays unknown."""
+
+
+class StoreForbidden(StoreUnavailable):
+    """The store says that this account may not; asking again does not help."""
+
+
+class StoreFull(StoreUnavailable):
+    """No space, or no inodes, for this write; the old object is untouched."""
+
+
+@dataclass(frozen=True)
+class ObjectInfo:
+    key: str
+    size: int
+    generation: str
+    updated: float  # epoch seconds by the store's own clock
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Page:
+    """Part of a listing, in key order. `server_time` is the store's clock when the page was made."""
+
+    objects: Tuple[ObjectInfo, ...]
+    server_time: float
+
+
+class ObjectReader(Protocol):
+    """The reading half of a store, each method as in ObjectStore: for places that are not ours to write."""
+
+    url: str
+
+    def read(self, key: str, offset: int = 0, length: Optional[int] = None) -> Iterator[bytes]: ...
+
+    def stat(self, key: str) -> ObjectInfo: ...
+
+    def pages(self, prefix: str, page_size: int = MAX_PAGE) -> Iterator[Page]: ...
+
+
+class ObjectStore(Protocol):
+    """Keys: relative, `/` between parts, no empty part, no `.` or `..`; ValueError for any other, and from Cloud
+    Storage for one with a line break, which it cannot keep."""
+
+    url: str  # what a run's cell is named by, e.g. file:///var/lib/spot/objects
+
+    def put(
+        self, key: str, data: bytes, if_generation: Generation = None, metadata: Metadata = None
+    ) -> ObjectInfo:
+        """Write the object. PreconditionFailed when `if_generation` is given and is not the present generation;
+        ValueError for more metadata than MAX_METADATA_BYTES."""
+        ...
+
+    def put_file(self, key: str, path: StrPath, if_generation: Generation = None) -> ObjectInfo:
+        """The same from a file, without holding it in memory."""
+        ...
+
+    def get(self, key: str) -> Tuple[bytes, ObjectInfo]:
+        """Content and info of one and the same generation. ObjectMissing, StoreUnavailable."""
+        ...
+
+    def read(self, key: str, offset: int = 0, length: Optional[int] = None) -> Iterator[bytes]:
+        """Stream bytes [offset, offset+length) of one generation. Past the end: nothing."""
+        ...
+
+    def stat(self, key: str) -> ObjectInfo:
+        """ObjectMissing, StoreUnavailable."""
+        ...
+
+    def pages(self, prefix: str, page_size: int = MAX_PAGE) -> Iterator[Page]:
+        """All objects whose key begins with `prefix`, in key order, at most `page_size` (≤ 1000) a page; at least
+        one page, so that `server_time` is always told. StoreUnavailable may come at any page: then the whole
+        listing is worthless, not partial."""
+        ...
+
+    def delete(self, key: str, if_generation: Generation = None) -> bool:
+        """True when an object was deleted, False when there was none. PreconditionFailed as in `put`."""
+        ...
+
+
+def check_key(key: str) -> None:
+    """ValueError unless `key` is relative, `/` between parts, no part empty, `.` or `..`, and short enough."""
+    parts = _checked_bytes(key, "key").split(b"/")
+    for part in parts:
+        if part in {b"", b".", b".."}:
+            raise ValueError("a key has no empty part, no '.' and no '..': %r" % key)
+        if len(part) > MAX_PART_BYTES:
+            raise ValueError("a part of a key is longer than %d bytes: %r..." % (MAX_PART_BYTES, key[:40]))
+
+
+def check_object_name(key: str) -> None:
+    """A key of Cloud Storage, which takes no line breaks besides. ValueError."""
+    check_key(key)
+    if "\n" in key or "\r" in key:
+        raise ValueError("a key has no line break: %r" % key[:40])
+
+
+def is_key(key: str) -> bool:
+    """False for what a bucket may hold besides, such as the "folders" of a cloud's console: no method takes it."""
+    try:
+        check_key(key)
+    except ValueError:
+        return False
+    return True
+
+
+def check_prefix(prefix: str) -> None:
+    """ValueError unless some key could begin with `prefix`, which may end anywhere, in the middle of a part too."""
+    folder, slash, _ = prefix.rpartition("/")
+    _checked_bytes(prefix, "prefix")
+    if slash:
+        check_key(folder)
+
+
+def check_metadata(metadata: Mapping[str, str]) -> None:
+    """ValueError when keys and values are together longer than MAX_METADATA_BYTES."""
+    size = sum(len(text.encode("utf-8")) for pair in metadata.items() for text in pair)
+    if size > MAX_METADATA_BYTES:
+        raise ValueError("metadata has at most %d bytes, not %d" % (MAX_METADATA_BYTES, size))
+
+
+def check_page_size(page_size: int) -> None:
+    if not 1 <= page_size <= MAX_PAGE:
+        raise ValueError("page_size is from 1 to %d, not %d" % (MAX_PAGE, page_size))
+
+
+def _checked_bytes(text: str, what: str) -> bytes:
+    try:
+        raw = text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ValueError("a %s is UTF-8 text: %r" % (what, text[:40])) from None
+    if len(raw) > MAX_KEY_BYTES:
+        raise ValueError("a %s is longer than %d bytes: %r..." % (what, MAX_KEY_BYTES, text[:40]))
+    if b"\x00" in raw:
+        raise ValueError("a %s has no NUL: %r" % (what, text[:40]))
+    return raw

@@ -1,1 +1,0 @@
-"""What the API says, shaped for a template: pure, one subject a module."""

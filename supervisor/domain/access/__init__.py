@@ -1,1 +1,0 @@
-"""Who asks, and which texts nobody may see."""

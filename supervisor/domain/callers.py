@@ -1,0 +1,152 @@
+"""Who asks: what a token stands for, as every use case gets it.
+
+A scope says what a caller may do, the owner whose runs he may do it to. `admin` includes every scope and every owner.
+Where nobody is asked who he is (a loopback server that was told to trust its computer), everybody is `LOCAL`.
+
+Tokens: how they are written, what of them is kept, and whom one stands for.
+
+A token is `sup_`, 32 random bytes as URL-safe text, and a checksum (CRC-32, URL-safe text). The checksum tells a
+mistyped token from a strange one without asking the database, and lets scanners for leaked secrets be sure. Kept is
+only its HMAC-SHA256, keyed by a secret of the database: a stolen table is worth nothing, nor are rows moved elsewhere.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import re
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from supervisor.domain.events import Event, EventKind
+
+
+class Scope(StrEnum):
+    READ = "runs:read"
+    WRITE = "runs:write"
+    ADMIN = "admin"
+    METRICS = "metrics:read"
+
+
+NOBODY = "\n"  # the name of no owner: names hold no control characters
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """`actor` stands in the history. `token_id` "" = no token was needed. `max_active_runs` None = no limit."""
+
+    owner: str = "local"
+    actor: str = "local"
+    scopes: frozenset[Scope] = frozenset({Scope.ADMIN})
+    token_id: str = ""
+    request_id: str = ""
+    max_active_runs: int | None = None
+
+    @property
+    def admin(self) -> bool:
+        return Scope.ADMIN in self.scopes
+
+    def may(self, scope: Scope) -> bool:
+        return self.admin or scope in self.scopes
+
+    def owns(self, owner: str) -> bool:
+        """May see and change what this owner has."""
+        return self.admin or owner == self.owner
+
+    def sees(self, owner: str | None) -> str | None:
+        """Of whom a list tells, where `owner` names an owner (None = anybody); None = of all."""
+        if self.admin or owner == self.owner:
+            return owner
+        return self.owner if owner is None else NOBODY
+
+    def event(self, kind: EventKind, text: str, data: Mapping[str, object] | None = None) -> Event:
+        """What the caller did, with the request and the token it came with."""
+        return self.changed(kind, text, None, None, data)
+
+    def changed(
+        self,
+        kind: EventKind,
+        text: str,
+        before: Mapping[str, object] | None,
+        after: Mapping[str, object] | None,
+        data: Mapping[str, object] | None = None,
+    ) -> Event:
+        """The same, with the values of what differs, by name; null where there was none. Never those of secrets."""
+        facts = dict(data or {})
+        if before is not None and after is not None:
+            names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+            facts["before"] = {name: before.get(name) for name in names}
+            facts["after"] = {name: after.get(name) for name in names}
+        if self.request_id:
+            facts["request_id"] = self.request_id
+        if self.token_id:
+            facts["token_id"] = self.token_id
+        return Event(kind, text, self.actor, facts)
+
+
+LOCAL = Caller()
+
+
+PREFIX = "sup_"
+RANDOM_BYTES = 32
+_FORM = re.compile(r"(sup_[A-Za-z0-9_-]{43})([A-Za-z0-9_-]{6})\Z")
+NAME_RULE = "a letter or digit, then up to 62 letters, digits, dots, dashes, underscores or @"
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,62}\Z")
+TAKEN_NAMES = frozenset(
+    {"supervisor"}
+)  # what the supervisor does by itself stands in the history under this name
+OF_FOLDER = (
+    "supervisor at "  # `created_by` of the admin token of a data folder begins so; no actor's name does
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """What is known of a token; itself it is nowhere. `name` stands in the history. Times are epoch seconds; None:
+    never expires, never used, not revoked, no limit of runs."""
+
+    token_id: str
+    name: str
+    owner: str
+    scopes: frozenset[Scope]
+    created_at: float
+    created_by: str
+    expires_at: float | None = None
+    max_active_runs: int | None = None
+    last_used_at: float | None = None
+    revoked_at: float | None = None
+
+    def valid(self, now: float) -> bool:
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+    def caller(self, request_id: str) -> Caller:
+        return Caller(self.owner, self.name, self.scopes, self.token_id, request_id, self.max_active_runs)
+
+
+def write(random: bytes) -> str:
+    """The token made of RANDOM_BYTES random bytes."""
+    if len(random) != RANDOM_BYTES:
+        raise ValueError(f"a token is made of {RANDOM_BYTES} bytes")
+    text = PREFIX + _text(random)
+    return text + _checksum(text)
+
+
+def is_token(text: str) -> bool:
+    """Written as a token is, its checksum right. Whether anybody made it only the database knows."""
+    match = _FORM.match(text)
+    return match is not None and _checksum(match.group(1)) == match.group(2)
+
+
+def digest(secret: str, token: str) -> str:
+    """What the database keeps: 64 hex digits. `secret`: the database's own, in hex."""
+    return hmac.digest(bytes.fromhex(secret), b"token:" + token.encode(), "sha256").hex()
+
+
+def _checksum(text: str) -> str:
+    return _text(zlib.crc32(text.encode()).to_bytes(4, "big"))
+
+
+def _text(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).decode().rstrip("=")

@@ -1,0 +1,253 @@
+"""Machines: where one may be had, what one is, and how many more find a place.
+
+A placement says provider, region, zone, shape and spot; an offer adds what the provider knows of it, and a zone record
+what our own tries have taught. A room says how many more machines of ours find a place there. Cards are the GPUs of the
+supervisor's own computer: each is free, has a holder, or is set aside because its driver says that it is broken. A card
+that is set aside is given to no run until a person says that it is back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+
+from supervisor.domain.causes import Cause
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """`machines`: places left altogether, `zones`: places left by zone, `cards`: GPUs that no machine of ours has.
+    None, or a zone that is not named: no limit. `cards_of`: shape -> GPUs of each of its machines. `all_cards`: how
+    many there are, as far as that is known. `others`: who else has some, in words."""
+
+    machines: int | None = None
+    zones: Mapping[str, int] = field(default_factory=dict)
+    cards: int | None = None
+    cards_of: Mapping[str, int] = field(default_factory=dict)
+    all_cards: int | None = None
+    others: str = ""
+
+    def held(self, zone: str, shape: str) -> str:
+        """Why machines of ours leave no place for one more; "" = there is one, or it is not they who take it."""
+        if self.machines is not None and self.machines <= 0:
+            return "all places of this computer are taken by our own machines"
+        if self.zones.get(zone, 1) <= 0:
+            return f"all places of {zone} are taken by our own machines"
+        needed = self._needed(shape)
+        if needed and self.cards is not None and self.cards < needed:
+            text = f"{shape} needs {_gpus(needed)}, and our own machines leave {max(0, self.cards)} free"
+            return f"{text}. {self.others}" if self.others else text
+        return ""
+
+    def less(self, zone: str, shape: str) -> Room:
+        """The room that is left beside one more machine."""
+        zones = {**self.zones, zone: self.zones[zone] - 1} if zone in self.zones else self.zones
+        machines = None if self.machines is None else self.machines - 1
+        cards = None if self.cards is None else self.cards - self._needed(shape)
+        return replace(self, machines=machines, zones=zones, cards=cards)
+
+    def kept_for(self, shape: str) -> Room:
+        """The room for the runs behind one that finds no place: where it waits for GPUs, the free ones are kept for
+        it."""
+        waits = self.cards is not None and self._needed(shape) > self.cards
+        return replace(self, cards=0) if waits else self
+
+    @property
+    def full(self) -> bool:
+        """No machine of any kind finds a place."""
+        return self.machines is not None and self.machines <= 0
+
+    def _needed(self, shape: str) -> int:
+        """GPUs. More than there are: 0, for no wait would help, and the provider says what is wrong."""
+        needed = self.cards_of.get(shape, 0)
+        return 0 if self.all_cards is not None and needed > self.all_cards else needed
+
+
+def _gpus(count: int) -> str:
+    return f"{count} GPU" if count == 1 else f"{count} GPUs"
+
+
+class MachineState(StrEnum):
+    ASKED = "asked"  # the platform still looks for room and may yet say no: nothing is obtained or billed
+    STARTING = "starting"
+    UP = "up"
+    ENDING = "ending"
+    ENDED = "ended"  # stopped but still there: it may still cost, and must be released
+
+
+@dataclass(frozen=True, slots=True)
+class MachineRecord:
+    """The platform's own word on why a machine ends or ended; authoritative, one signal suffices."""
+
+    cause: Cause  # preempted, host_error, host_rebooted, expired or machine_deleted
+    detail: str
+    at: float | None = (
+        None  # epoch seconds by the platform's clock; shown, and where its bill ends: no decision
+    )
+    notice_s: float | None = None
+
+
+# Label keys on every machine. The exact run id may be too long for a label: adoption compares launch id and name.
+RUNNER_LABEL = "spot-runner"
+SUPERVISOR_LABEL = "spot-supervisor-id"
+RUN_LABEL = "spot-run-id"
+ATTEMPT_LABEL = "spot-attempt"
+LAUNCH_LABEL = "spot-launch-id"
+# The older shell runner's keys. Our machines carry them too, for people's lists and filters. Only an import reads them.
+OLD_RUNNER_LABEL = "runner_label"
+OLD_RUN_LABEL = "run_id"
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """One row of a listing. `machine_id` is the provider's own unambiguous id, never a name or an IP alone."""
+
+    machine_id: str
+    name: str
+    zone: str
+    state: MachineState
+    supervisor_id: str  # "" = carries no label of any supervisor
+    run_id: str
+    launch_id: str
+    created_at: float | None = None  # epoch seconds by the platform's clock
+    record: MachineRecord | None = None
+    detail: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    shape: str = ""  # its name in the settings where they offer it, else the platform's words; "" = not told
+    spot: bool | None = None  # None = not told
+
+
+@dataclass(frozen=True, slots=True)
+class MachineRef:
+    """How a machine is addressed when it is looked up or released: by id where known, else by its unique name."""
+
+    provider: str
+    zone: str
+    name: str
+    machine_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MachineListing:
+    """One bulk read. A zone in `unreachable` was not read: its machines are Unknown, not Absent. `room`: what is left
+    beside these machines, where our own machines are the limit; None = they are not."""
+
+    machines: tuple[Machine, ...]
+    unreachable: frozenset[str] = frozenset()
+    room: Room | None = None
+
+
+def cell(provider: str, scope: str, bucket: str) -> str:
+    return f"{provider} {scope} {bucket}"
+
+
+def scope_of(name: str, provider: str) -> str:
+    """The scope in the name of a cell of this provider; "" for any other name."""
+    words = name.split(" ", 2)
+    return words[1] if len(words) == 3 and words[0] == provider else ""
+
+
+def alike(text: str, other: str) -> bool:
+    """Same provider and same bucket: what a spec can name, and what a resume may not change."""
+    return _fixed(text) == _fixed(other)
+
+
+def of_another(name: str, cell: str, providers: Collection[str]) -> bool:
+    """A cell with the bucket of `cell`, named by none of these providers."""
+    provider, bucket = _fixed(name)
+    return provider not in providers and bucket == _fixed(cell)[1]
+
+
+def _fixed(name: str) -> tuple[str, str]:
+    return name.partition(" ")[0], name.rpartition(" ")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """One place to run: the key under which capacity is learned is (zone, shape, spot)."""
+
+    provider: str
+    region: str
+    zone: str
+    shape: str
+    spot: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A placement and its price. None = the price is unknown: never counted as 0, and no budget may rest on it.
+    `minimum_s`: a machine that was obtained is billed for at least so long."""
+
+    placement: Placement
+    price_usd_per_h: float | None
+    on_demand_usd_per_h: float | None
+    minimum_s: float = 0.0
+
+
+OfferKey = tuple[str, str, str, bool]  # provider, zone, shape, spot
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneRecord:
+    """What the last create calls taught about one offer; a stock-out cools it for 3 to 30 minutes. And when machines of
+    it were taken away: that a machine was had again does not make it forgotten."""
+
+    failures: int  # stock-outs in a row; 0 = the last call gave a machine
+    cool_until: float  # epoch seconds
+    cause: str  # the word of the last failure: no_capacity, quota or launch_rejected; "" = none
+    detail: str
+    lost_at: tuple[float, ...] = ()  # the last preemptions, oldest first, epoch seconds
+    stocked_out_at: float = 0.0  # when there was no capacity the last time, epoch seconds; 0 = never
+
+
+def offer_key(placement: Placement) -> OfferKey:
+    return (placement.provider, placement.zone, placement.shape, placement.spot)
+
+
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """`why`: what the driver said of the card. `machine` and `run_id`: where that was seen, at epoch seconds `at`."""
+
+    why: str
+    machine: str
+    run_id: str
+    at: float
+
+    @property
+    def text(self) -> str:
+        """As words that follow "GPU 0 is "."""
+        moment = datetime.fromtimestamp(self.at, UTC).strftime("%Y-%m-%d %H:%M UTC")
+        return f"set aside: {self.why} (seen by machine {self.machine} of run {self.run_id}, {moment})"
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """`holder`: who has it, as words that follow "GPU 0 is "; empty = nobody. `ours`: a machine of ours has it. `index`
+    None: the driver does not show this card."""
+
+    index: int | None
+    uuid: str
+    name: str
+    holder: str = ""
+    ours: bool = False
+    aside: Aside | None = None
+
+    @property
+    def free(self) -> bool:
+        return not self.holder and self.aside is None
+
+    @property
+    def label(self) -> str:
+        return self.uuid if self.index is None else f"GPU {self.index}"
+
+    @property
+    def state(self) -> str:
+        """As words that follow "GPU 0 is "."""
+        words = [self.holder] if self.holder else []
+        if self.aside is not None:
+            words.append(self.aside.text)
+        if self.index is None:
+            words.append("not shown by the driver")
+        return ", and ".join(words) or "free"

@@ -1,1 +1,0 @@
-"""Machines, their places and their hardware."""

@@ -1,0 +1,102 @@
+"""What a person can be shown of machines that are folders, beside the machines: not much, for nobody rents them out.
+
+The preview of a launch makes nothing. Of the environment it shows the names, never a value: the service's own variables
+are among it. A provider of such machines subclasses the platform and says in words of its own what its settings decide.
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from supervisor.domain.findings import Finding
+from supervisor.domain.machines import MachineRef, Offer, OfferKey
+from supervisor.machinefolder.provider import FolderProvider
+from supervisor.machinefolder.secrets import variables, without_secrets
+from supervisor.ports.platform import (
+    Account,
+    ConsolePart,
+    DataPlace,
+    PlanQuestion,
+    PlatformEvent,
+    PriceTold,
+)
+from supervisor.ports.provider import LaunchRequest, NotSupported
+
+
+def preview(data_dir: Path, request: LaunchRequest) -> Mapping[str, object]:
+    """`argv`: the agent's; `job`: what it reads; `environment`: names of what it inherits and gets, secrets left out;
+    `secrets`: name -> reference."""
+    folder = data_dir.resolve() / "machines" / request.name
+    inherited = without_secrets(os.environ, variables(request.secrets.values()))
+    return {
+        "kind": "process",
+        "argv": [sys.executable, str(folder / "agent.pyz"), str(folder)],
+        "folder": str(folder),
+        "environment": sorted({*inherited, "SPOT_MACHINE", "SPOT_MACHINE_DIR"}),
+        "job": {**request.job, "name": request.name, "zone": request.placement.zone},
+        "secrets": dict(request.secrets),
+    }
+
+
+class FolderPlatform:
+    """Platform of ports/platform.py. A subclass names the place, as people say it: `this computer`."""
+
+    log_service = ""
+    place: str
+
+    def __init__(self, provider: FolderProvider, data_dir: Path) -> None:
+        self._provider, self._data_dir = provider, data_dir
+
+    def account(self) -> Account:
+        return Account(self.place)
+
+    def account_so_far(self) -> Account:
+        return self.account()
+
+    def preview(self, request: LaunchRequest) -> Mapping[str, object]:
+        return preview(self._data_dir, request)
+
+    def advise(self, question: PlanQuestion) -> tuple[Finding, ...]:
+        return ()
+
+    def chances(self, offers: Sequence[Offer]) -> Mapping[OfferKey, float]:
+        raise NotSupported(f"nobody judges how likely a machine on {self.place} is")
+
+    def data_places(
+        self, regions: Sequence[str], image: str = "", ask: bool = False
+    ) -> tuple[DataPlace, ...]:
+        return ()
+
+    def prices(self) -> tuple[PriceTold, ...]:
+        spot = {offer.placement.shape: offer for offer in self._provider.offers() if offer.placement.spot}
+        return tuple(
+            PriceTold(
+                shape, offer.placement.region, offer.price_usd_per_h, offer.on_demand_usd_per_h, "settings"
+            )
+            for shape, offer in spot.items()
+        )
+
+    def refresh_prices(self) -> tuple[PriceTold, ...]:
+        raise NotSupported(f"the prices of machines on {self.place} are those of the settings")
+
+    def history(self, refs: Sequence[MachineRef], since: float) -> tuple[PlatformEvent, ...]:
+        return ()
+
+    def console_after(self, ref: MachineRef, start: int, max_bytes: int = 65536) -> ConsolePart:
+        content, first = self._provider.console_after(ref, start, max_bytes)
+        whole = whole_characters(content)
+        return ConsolePart(whole, first, first + len(whole))
+
+    def console_archive(self, ref: MachineRef, since: float, max_lines: int) -> bytes:
+        raise NotSupported(f"no log service keeps the consoles of machines on {self.place}")
+
+
+def whole_characters(content: bytes) -> bytes:
+    """Without the beginning of a character whose rest is still to be written, or lies behind the limit."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    decoder.decode(content)
+    return content[: len(content) - len(decoder.getstate()[0])]

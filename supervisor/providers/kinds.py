@@ -1,0 +1,18 @@
+"""The one list of all kinds of providers. The first one is taken where the settings name none.
+
+A new kind is a folder beside this file and one line here. What is imported here is light: a kind loads its vendor's
+libraries when it is used.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from supervisor.providers.gce import make as gce
+from supervisor.providers.local import make as local
+from supervisor.settings.kinds import Kind
+
+PROVIDERS: dict[str, Kind[Any]] = {
+    "local": local.KIND,
+    "gce": gce.KIND,
+}

@@ -1,0 +1,64 @@
+"""How machines on this computer are made from settings: the kind that the list of providers names.
+
+Opening makes the folders of the machines, so the doctor leaves it to `spot serve`. What starts and watches processes
+is imported only where machines are on this computer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from supervisor.domain.errors import SettingsRefused
+from supervisor.providers.local import settings
+from supervisor.providers.local.settings import LocalSettings, most_machines, offers
+from supervisor.providers.local.traits import TRAITS
+from supervisor.settings.kinds import Kind
+
+if TYPE_CHECKING:
+    from supervisor.ports.opening import Ground, Opened
+
+
+def open_provider(name: str, s: LocalSettings, ground: Ground) -> Opened:
+    """Raises SettingsRefused: the name of this set of machines is lost."""
+    from supervisor.machinefolder.agent_archive import with_bytecode
+    from supervisor.ports.opening import Opened
+    from supervisor.ports.provider import ProviderUnavailable
+    from supervisor.providers.local.provider import LocalPlatform, LocalProvider
+
+    local = LocalProvider(
+        ground.data_dir,
+        offers(name, s),
+        s.local_capacity,
+        agent=with_bytecode(ground.agent, ground.data_dir / "agent-compiled.pyz"),
+        clock=ground.clock,
+        gpus=s.local_gpus,
+        most=most_machines(s)[0],
+    )
+    local.name = name
+    try:
+        scope = local.scope(ground.scope_before)
+    except ProviderUnavailable as error:
+        raise SettingsRefused(
+            f"{error}. Restore it from a backup: it says which runs these machines belong to."
+        ) from None
+    return Opened(
+        provider=local,
+        platform=LocalPlatform(local, ground.data_dir),
+        scope=scope,
+        server_file=str(ground.data_dir / "server.json"),
+        disasters=local,
+        cards=local,
+        promised_cards=max(s.local_gpus.values(), default=0),
+    )
+
+
+KIND = Kind(
+    traits=TRAITS,
+    values=LocalSettings,
+    prefix="local_",
+    store=settings.STORE,
+    rules=settings.RULES,
+    check=settings.check,
+    meaning=settings.meaning,
+    open=open_provider,
+)

@@ -1,0 +1,323 @@
+"""One or two sentences in which a run says how it is: `status_text`, the same for list, page, chat and command line.
+
+A person who is woken at night should know in ten seconds what happened, what was done about it, what it costs, what
+comes next, and whether they must do anything. Each status has a function here or in sentences_end.py, which gives
+clauses without full stops; the last of them is what happens next. Unknown figures are left out, never shown as zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from supervisor.contract import heartbeat
+from supervisor.domain.attempt import Attempt, Pulse
+from supervisor.domain.causes import NO_GPU, Cause
+from supervisor.domain.figures import figures_of
+from supervisor.domain.run import Run
+from supervisor.domain.status import PLACING, Status
+from supervisor.wording import end as sentences_end
+from supervisor.wording.attempt import counts_text, ended_text, kept_text, may_still_save, why_none_text
+from supervisor.wording.figures import (
+    age_text,
+    clip,
+    clock_text,
+    count_text,
+    ended,
+    money_text,
+    plural,
+    rate_text,
+    short_digests,
+    step_text,
+    until_text,
+)
+from supervisor.wording.forecast import (
+    NextAction,
+    boot_limit_at,
+    due_text,
+    eta_s,
+    likely_zone,
+    live_pulse,
+    next_action,
+    restart_at,
+    stalling,
+)
+
+__all__ = ["NextAction", "age_text", "eta_s", "money_text", "next_action", "status_text"]
+
+LENGTH_LIMIT = 400
+# Before this, a training that has not reported a step may simply not have come to its first one.
+SILENT_STEPS_AFTER_S = 300.0
+UNSAVED_AFTER_S = 60.0
+
+
+def status_text(run: Run, now: float, live_age_s: float | None = None, trouble: str = "") -> str:
+    """The sentence of a run, at most 400 characters, always ending in a full stop, or in the dots of a cut.
+    `live_age_s`: age of its last beat where the caller knows a newer one than the row holds. `trouble`: why the
+    supervisor cannot write its database or the object store; it concerns every run that is not over."""
+    clauses = _clauses(run, now, live_age_s)
+    if run.hold and not run.terminal:
+        if run.status in PLACING:
+            clauses.pop()  # what was next is what the hold keeps from happening
+        clauses.append(f"On hold: {clip(run.hold, 100)}; goes on by itself once that is over")
+    tail_from = len(clauses) - 1
+    if run.person.why and not run.terminal and not sentences_end.loss_accepted(run):
+        clauses.append(f"Needs you: {clip(run.person.why, 130)}")
+    if trouble and not run.terminal:
+        clauses.append(f"Needs you: {clip(trouble, 130)}")
+    return _joined(clauses[:tail_from], clauses[tail_from:])
+
+
+def _clauses(run: Run, now: float, live_age_s: float | None) -> list[str]:
+    if run.stop is not None and run.status in (*PLACING, Status.LAUNCHING, Status.RUNNING):
+        return sentences_end.stopping(run, now)
+    return list(_TOLD[run.status](run, now)) if run.status in _TOLD else _running(run, now, live_age_s)
+
+
+def _joined(facts: Sequence[str], tail: Sequence[str]) -> str:
+    """Facts give way to the limit, what comes next and what a person must do never do."""
+    end = " ".join(ended(clip(clause, 180)) for clause in tail)
+    start = " ".join(ended(clause) for clause in facts if clause)
+    room = LENGTH_LIMIT - len(end) - 1
+    if len(start) > room:
+        start = clip(start, room)
+    return f"{start} {end}" if start else end
+
+
+def _pending(run: Run, now: float) -> list[str]:
+    began = "Accepted" if run.generation == 1 else f"Resumed (generation {run.generation})"
+    where = likely_zone(run) or "the first zone with capacity"
+    due = f" ({due_text(run.next_at, now)})" if run.next_at is not None and run.next_at > now else ""
+    return [
+        f"{began} {age_text(now - run.generation_at)} ago",
+        f"Next: start in {where} on the coming tick{due}",
+    ]
+
+
+def _waiting(run: Run, now: float) -> list[str]:
+    cause = run.cause or (run.try_.outcome if run.try_ is not None else None)
+    detail = clip(run.detail or (run.try_.detail if run.try_ is not None else ""), 140)
+    since = run.waiting.since if run.waiting.since is not None else run.status_since
+    gives_up = clock_text(since + run.policy.limits.wait_for_capacity_s, now)
+    due = due_text(run.next_at, now)
+    billed = _billed_while_waiting(run)
+    if cause == Cause.QUOTA:
+        return [
+            detail or f"The quota allows no {_shape(run)} in {_zones(run)}",
+            f"Waiting will not help by itself: raise the quota or allow another region. {billed}",
+            f"Next check {due}; gives up at {gives_up}",
+        ]
+    if cause == Cause.LAUNCH_REJECTED:
+        return [
+            f"The request for a machine was refused: {detail or 'no reason given'}",
+            f"Waiting will not help by itself: put right what the text names. {billed}",
+            f"Next try {due}; gives up at {gives_up}",
+        ]
+    if cause in NO_GPU:
+        return [
+            f"No place has a GPU that works: {detail or 'no reason given'}",
+            f"Allow other zones or shapes, or on-demand machines, or mend the driver. {billed}",
+            f"Next try {due}; gives up at {gives_up}",
+        ]
+    if cause == Cause.QUEUED:
+        return [
+            f"Queued since {clock_text(since, now)}: {detail}. {billed}",
+            "Next: it starts when its turn comes and one of our machines is gone",
+        ]
+    tried = (
+        f" ({plural(run.try_.number, 'try')}, no attempt spent)"
+        if run.try_ is not None and run.try_.outcome is not None
+        else ""
+    )
+    zone = likely_zone(run)
+    return [
+        f"No {_shape(run)} in {_zones(run)} since {clock_text(since, now)}{tried}{why_none_text(detail)}. {billed}",
+        f"Next try {zone + ' ' if zone else ''}{due}; gives up at {gives_up}",
+    ]
+
+
+def _shape(run: Run) -> str:
+    shape = (
+        run.policy.shapes[0] if run.policy.shapes else (run.try_.placement.shape if run.try_ else "machine")
+    )
+    return f"{clip(shape, 40)} {'spot' if run.policy.spot else 'on-demand'}"
+
+
+def _zones(run: Run) -> str:
+    """'us-east1-b, c, d': the common beginning is said once."""
+    zones = [clip(zone, 40) for zone in run.policy.zones]
+    if not zones:
+        return "any zone"
+    stem = zones[0].rpartition("-")[0] + "-"
+    same = len(stem) > 1 and all(zone.startswith(stem) and len(zone) > len(stem) for zone in zones)
+    shown = [zones[0], *(zone.removeprefix(stem) if same else zone for zone in zones[1:4])]
+    more = f" and {len(zones) - 4} more" if len(zones) > 4 else ""
+    return ", ".join(shown) + more
+
+
+def _billed_while_waiting(run: Run) -> str:
+    if run.retiring:
+        return f"{plural(len(run.retiring), 'old machine')} still to be released"
+    return "Nothing is billed"
+
+
+def _launching(run: Run, now: float) -> list[str]:
+    live = run.live_attempt
+    if live is not None:
+        return _booting(run, live, now)
+    call = run.open_try
+    if call is None:
+        return ["A machine is being chosen", "Next: its request in the coming tick"]
+    which = f"Attempt {call.attempt}" + (f" (try {call.number})" if call.number > 1 else "")
+    zone, shape = clip(call.placement.zone, 40), clip(call.placement.shape, 40)
+    return [
+        f"{which}: asking for a {shape} in {zone} for {age_text(now - call.requested_at)}",
+        f"Next: its first heartbeat, within {age_text(run.policy.stall.boot_timeout_s)} of its start",
+    ]
+
+
+def _booting(run: Run, attempt: Attempt, now: float) -> list[str]:
+    pulse = live_pulse(run)
+    told, began = "", attempt.up_at if attempt.up_at is not None else attempt.started_at
+    if pulse is not None:
+        told = f": {clip(short_digests(pulse.message), 100) or f'phase {pulse.phase}'}"
+        began = pulse.phase_since
+    limit_at, where = boot_limit_at(run, attempt), clip(attempt.placement.zone, 40)
+    left = f"within {until_text(limit_at, now)}" if limit_at > now else "now: its boot limit is over"
+    return [
+        f"Attempt {attempt.number} boots in {where}{told} for {age_text(now - began)}",
+        f"First heartbeat of the training expected {left}",
+    ]
+
+
+def _running(run: Run, now: float, live_age_s: float | None = None) -> list[str]:
+    attempt, pulse = run.live_attempt, live_pulse(run)
+    if attempt is None:
+        return ["The attempt is over", "Next: decided on the coming tick"]
+    if pulse is None:
+        began = attempt.running_at if attempt.running_at is not None else attempt.started_at
+        return [f"Running for {age_text(now - began)}; no beat has been read yet", _which(attempt)]
+    if pulse.phase == heartbeat.TRAINING and stalling(run):
+        return _stalling(run, pulse, now)
+    age_s = live_age_s if live_age_s is not None else max(0.0, now - pulse.beat_at)
+    clauses = [_doing(run, attempt, pulse, now), _beat(run, age_s)]
+    silent = (
+        pulse.step is None and not run.reported and _trained_s(attempt, pulse, now) >= SILENT_STEPS_AFTER_S
+    )
+    if pulse.phase == heartbeat.TRAINING and silent:
+        return [*clauses, "See docs/training-contract.md to report steps in two lines"]
+    return [*clauses, _unsaved(run, attempt, pulse, now), _which(attempt)]
+
+
+def _unsaved(run: Run, attempt: Attempt, pulse: Pulse, now: float) -> str:
+    """'' once a checkpoint is safe, and in the first minute, when nobody expects one."""
+    saved = any(step is not None for step in (run.checkpoint_step, pulse.checkpoint_step, attempt.step_from))
+    if saved or pulse.step is None or _trained_s(attempt, pulse, now) < UNSAVED_AFTER_S:
+        return ""
+    return f"No checkpoint yet: {plural(pulse.step + bool(pulse.from_zero), 'step')} at risk"
+
+
+def _doing(run: Run, attempt: Attempt, pulse: Pulse, now: float) -> str:
+    for_text = age_text(now - pulse.phase_since)
+    limits = run.policy.stall
+    if pulse.phase == heartbeat.RESTORE:
+        return (
+            f"Restoring {step_text(run.checkpoint_step)} for {for_text} (limit {age_text(limits.restore_s)})"
+        )
+    if pulse.phase == heartbeat.CHECKPOINT:
+        return f"Saving a checkpoint at {step_text(pulse.step)} for {for_text} (limit {age_text(limits.checkpoint_s)})"
+    if pulse.phase == heartbeat.EVALUATION:
+        return f"Evaluating at {step_text(pulse.step)} for {for_text} (limit {age_text(limits.evaluation_s)})"
+    if pulse.phase in (heartbeat.FINISHING, heartbeat.FINISHED):
+        return f"The command has ended; its results are being saved for {for_text}"
+    if pulse.step is not None:
+        return _steps(run, pulse, now)
+    trained_s = _trained_s(attempt, pulse, now)
+    if run.reported:
+        limit = age_text(limits.first_progress_s)
+        return f"Training for {age_text(trained_s)} without a step yet (the first is due within {limit})"
+    if trained_s < SILENT_STEPS_AFTER_S:
+        return (
+            f"Training for {age_text(trained_s)}; no step reported yet, watched by its beats and output only"
+        )
+    return (
+        f"Training for {age_text(trained_s)}; this command reports no progress, so it is watched by its beats "
+        "and output only"
+    )
+
+
+def _trained_s(attempt: Attempt, pulse: Pulse, now: float) -> float:
+    return now - (attempt.training_at if attempt.training_at is not None else pulse.phase_since)
+
+
+def _steps(run: Run, pulse: Pulse, now: float) -> str:
+    assert pulse.step is not None
+    parts = [f"Training at {step_text(pulse.step)}"]
+    if pulse.total:
+        parts[0] += f" of {count_text(pulse.total)} ({min(100, 100 * pulse.step // pulse.total)} %)"
+    if pulse.steps_per_s is not None and pulse.steps_per_s > 0:
+        parts.append(rate_text(pulse.steps_per_s))
+    left_s = eta_s(run, now)
+    if left_s is not None:
+        parts.append(f"ETA {age_text(left_s)}")
+    return ", ".join(parts)
+
+
+def _beat(run: Run, age_s: float) -> str:
+    limit_s = run.policy.stall.silence_s
+    if age_s <= limit_s:
+        return f"Last beat {age_text(age_s)} ago"
+    return (
+        f"Last beat {age_text(age_s)} ago, limit {age_text(limit_s)}: "
+        "replaced only when a second source agrees that it is dead"
+    )
+
+
+def _which(attempt: Attempt) -> str:
+    which = f"Attempt {attempt.number}, {clip(attempt.placement.zone, 40)}"
+    if attempt.step_from is not None:
+        return f"{which}, resumed from {step_text(attempt.step_from)}"
+    # Where it begins is known from its first beat in training on.
+    return which if attempt.training_at is None else f"{which}, from the beginning"
+
+
+def _stalling(run: Run, pulse: Pulse, now: float) -> list[str]:
+    limit, restart, step = run.policy.stall.polls, restart_at(run), step_text(pulse.step)
+    gpu = figures_of(pulse.telemetry).gpu_pct
+    since_s = now - (pulse.progress_at if pulse.progress_at is not None else pulse.phase_since)
+    due = f" ({due_text(restart, now)})" if restart is not None and restart > now else ""
+    return [
+        f"No progress since {step} for {age_text(since_s)} (stall poll {pulse.stall_polls} of {limit})",
+        "Heartbeats go on" + (f", GPU {gpu:.0f} %" if gpu is not None else ""),
+        f"Next: restart at poll {limit}{due}",
+    ]
+
+
+def _recovering(run: Run, now: float) -> list[str]:
+    attempt = run.attempt
+    if attempt is None or attempt.ended_at is None:
+        return ["The last attempt is over", f"Next: a new machine {due_text(run.next_at, now)}"]
+    newest = run.checkpoint_step
+    where = likely_zone(run) or (
+        f"a zone other than {clip(run.avoid_zone, 40)}" if run.avoid_zone else "a new machine"
+    )
+    resume = f", resume from {step_text(newest)}" if newest is not None else ""
+    return [
+        f"{ended_text(attempt, now)}; {kept_text(attempt, newest, may_still_save(run, now))}",
+        counts_text(run),
+        f"Next: {where} {due_text(run.next_at, now)}{resume}",
+    ]
+
+
+_TOLD: Mapping[Status, Callable[[Run, float], list[str]]] = {
+    Status.PENDING: _pending,
+    Status.WAITING: _waiting,
+    Status.LAUNCHING: _launching,
+    Status.RECOVERING: _recovering,
+    Status.FINISHING: sentences_end.finishing,
+    Status.STOPPING: sentences_end.stopping,
+    Status.AWAITING_TEARDOWN: sentences_end.awaiting_teardown,
+    Status.COMPLETED: sentences_end.completed,
+    Status.PARTIAL: sentences_end.partial,
+    Status.FAILED: sentences_end.failed,
+    Status.STOPPED: sentences_end.stopped,
+}

@@ -1,1 +1,0 @@
-"""The status of a run in one or two sentences."""

@@ -1,0 +1,275 @@
+"""Several providers behind one port: who is asked for what, and what becomes of a place that does not answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from supervisor.domain.machines import Machine, MachineListing, MachineRef, MachineState
+from supervisor.domain.observation import BEATS, MACHINES, Absent, Part, Seen, Unknown, machines_in
+from supervisor.domain.policies import Knobs
+from supervisor.lifecycle.offers.breaker import Breaker
+from supervisor.ports.provider import LaunchRequest, ProviderUnavailable
+from supervisor.reconciler.fleet import BOUND_S, Fleet, Listed
+from supervisor.reconciler.observing.observe import Observer, Snapshot
+from supervisor.reconciler.observing.worldview import Worldview
+from tests.fakes.clock import FakeClock
+from tests.fakes.objectstore import MemoryStore
+from tests.fakes.provider import FakeProvider
+from tests.fakes.stalling import Stalling, VirtualThreads
+
+POLL_S = 30.0
+HOUR_S = 3600.0
+TAKES_S = 0.5  # an answer of the far place on a good day
+
+
+class Two:
+    """A near place and a far one, a look every half minute, and a clock that goes on while somebody waits."""
+
+    def __init__(self, bound_s: float = BOUND_S) -> None:
+        self.clock = FakeClock()
+        self.near = FakeProvider(self.clock, ("near-a", "near-b"), "near")
+        self.far = FakeProvider(self.clock, ("far-a", "near-a"), "far")
+        self.slow = Stalling(self.far, self.clock)
+        self.slow.takes_s = TAKES_S
+        self.threads = VirtualThreads(self.clock)
+        self.fleet = Fleet({"near": self.near, "far": self.slow}, self.clock.monotonic, bound_s, self.threads)
+        objects = MemoryStore(now=self.clock.now)
+        self.observer = Observer(self.fleet, objects, dict, self.clock, "s", POLL_S)
+
+    def look(self) -> Snapshot:
+        """The next one; `took_s`: how long it lasted."""
+        self.threads.let_pass(POLL_S)
+        began = self.clock.monotonic()
+        snapshot = self.observer.look()
+        self.took_s = self.clock.monotonic() - began
+        return snapshot
+
+    def hang(self, seconds: float) -> None:
+        """From the next look on."""
+        self.slow.hangs_until = self.clock.monotonic() + POLL_S + seconds
+
+    def start(self, provider: FakeProvider, run_id: str = "digits") -> Machine:
+        place = provider.offers()[0].placement
+        return self.fleet.launch(LaunchRequest(f"m-{run_id}", "r", place, "s", run_id, "1.1.1", 60.0))
+
+    def part(self, snapshot: Snapshot, name: str, there_at: float | None = None) -> Part[Machine]:
+        return snapshot.machine("far", "far-a", name, "s", "1.1.1", self.clock.now(), there_at)
+
+
+@pytest.fixture
+def two() -> Iterator[Two]:
+    two = Two()
+    yield two
+    two.threads.shutdown()
+
+
+# --- who is asked -------------------------------------------------------------------------------------------------
+
+
+def test_a_launch_goes_by_its_placement_and_a_machine_by_its_reference(two: Two) -> None:
+    machine = two.start(two.far)
+    ref = MachineRef("far", machine.zone, machine.name)
+    assert two.fleet.find(ref) == machine
+    assert two.fleet.find(replace(ref, provider="near")) is None
+    two.fleet.console(ref)
+    two.fleet.ask_to_stop(ref)
+    two.fleet.release(ref)
+    asked = {name: two.far.calls[name] for name in ("launch", "find", "console", "ask_to_stop", "release")}
+    assert set(asked.values()) == {1}
+    assert two.near.calls == {"find": 1}
+
+
+def test_offers_come_in_the_given_order(two: Two) -> None:
+    assert two.fleet.offers() == two.near.offers() + two.far.offers()
+    assert list(two.fleet) == ["near", "far"]
+
+
+def test_a_provider_that_is_not_in_the_settings_gives_no_answer(two: Two) -> None:
+    with pytest.raises(ProviderUnavailable, match="provider gone is not in the settings"):
+        two.fleet.release(MachineRef("gone", "a", "m"))
+    snapshot = two.look()
+    part = snapshot.machine("gone", "a", "m", "s", "1.1.1", two.clock.now())
+    assert part == Unknown("provider gone is not in the settings")
+
+
+def test_the_room_of_both_is_one_listing_for_the_port(two: Two) -> None:
+    near, far = two.start(two.near, "one"), two.start(two.far, "two")
+    assert two.fleet.machines() == MachineListing((near, far))
+    two.far.down = True
+    assert two.fleet.machines() == MachineListing((near,), frozenset({"far-a", "near-a"}))
+    two.near.down = True
+    with pytest.raises(ProviderUnavailable):
+        two.fleet.machines()
+
+
+# --- a place that hangs -------------------------------------------------------------------------------------------
+
+
+def test_a_slow_provider_costs_one_wait_and_is_unknown_alone(two: Two) -> None:
+    two.look()
+    two.hang(HOUR_S)
+    waits = []
+    for _ in range(5):
+        snapshot = two.look()
+        waits.append(two.took_s)
+        assert isinstance(snapshot.listings["near"], MachineListing)
+        assert snapshot.unread == {"far-a of far", "near-a of far"}, (
+            "its zones alone, whatever they are called"
+        )
+    assert waits == [BOUND_S, 0.0, 0.0, 0.0, 0.0]
+    assert str(snapshot.listings["far"]).startswith("machines cannot be read: far has not answered for 130 s")
+    assert two.slow.began.count("machines") == 2, "one request goes on; no other stands behind it"
+
+
+def test_without_the_bound_every_look_would_hang_with_it(two: Two) -> None:
+    unbounded = Two(bound_s=float("inf"))
+    unbounded.look()
+    unbounded.hang(HOUR_S)
+    unbounded.look()
+    assert unbounded.took_s == HOUR_S
+
+
+def test_a_late_answer_has_the_age_of_its_request(two: Two) -> None:
+    machine = two.start(two.far)
+    two.look()
+    two.hang(40.0)
+    two.look()
+    asked_at = two.clock.now() - two.took_s
+    snapshot = two.look()
+    part = two.part(snapshot, machine.name)
+    assert isinstance(part, Seen)
+    assert part.age_s == snapshot.taken_at - asked_at == 40.0
+    assert snapshot.fresh == {BEATS, "machines of near", "machines of far"}
+    assert two.took_s == 0.0, "who was late is not waited for at this look either"
+    prompt = two.part(two.look(), machine.name)
+    assert isinstance(prompt, Seen)
+    assert prompt.age_s == 0.0, "an answer that kept the bound is waited for again"
+
+
+def test_what_an_old_answer_leaves_out_may_have_come_since(two: Two) -> None:
+    before = two.start(two.far, "before")
+    two.look()
+    there_at = two.clock.now()
+    two.far.lose(before.name)
+    two.hang(40.0)
+    two.look()
+    late, now = two.look(), two.clock.now()
+    assert isinstance(two.part(late, "m-new"), Unknown)
+    assert isinstance(two.part(late, "m-new", there_at=now - 39.0), Unknown), "it came after the request"
+    known = two.part(late, before.name, there_at)
+    assert known == Absent(40.0, "listing"), "it was there before the request, and names are never used again"
+
+
+def test_an_answer_after_an_hour_begins_everything_anew(two: Two) -> None:
+    first = two.look().observing_since
+    two.hang(HOUR_S)
+    while not (snapshot := two.look()).listing_ages:
+        assert two.clock.monotonic() < 2 * HOUR_S
+    assert snapshot.listing_ages["far"] > HOUR_S
+    assert str(snapshot.listings["far"]).endswith("s old"), "nothing is swept on it, and nobody is Absent"
+    assert snapshot.observing_since["machines of far"] == snapshot.taken_at
+    assert snapshot.observing_since["machines of near"] == first["machines of near"]
+    assert snapshot.unread == {"far-a of far", "near-a of far"}, "nothing is started on so old a word"
+    assert two.look().unread == frozenset()
+
+
+def test_one_that_always_needs_longer_than_the_bound_is_seen_all_the_same(two: Two) -> None:
+    machine = two.start(two.far)
+    first = two.look().observing_since["machines of far"]
+    ages = []
+    for _ in range(20):
+        two.hang(BOUND_S + 5.0)
+        part = two.part(snapshot := two.look(), machine.name)
+        ages.append(part.age_s if isinstance(part, Seen) else None)
+        assert two.took_s == (0.0 if len(ages) > 1 else BOUND_S)
+    assert ages[1:] == [POLL_S + (BOUND_S if not number else 0.0) for number in range(19)]
+    assert snapshot.unread == frozenset()
+    assert snapshot.observing_since["machines of far"] == first
+
+
+def test_a_mistake_in_one_provider_stops_no_other(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong() -> MachineListing:
+        raise KeyError("zone")
+
+    monkeypatch.setattr(two.far, "machines", wrong)
+    snapshot = two.look()
+    assert isinstance(snapshot.listings["near"], MachineListing)
+    assert "far cannot be listed" in str(snapshot.listings["far"])
+
+
+def test_lookups_are_bounded_too_and_one_that_hangs_keeps_no_other_waiting(two: Two) -> None:
+    near, far = two.start(two.near, "one"), two.start(two.far, "two")
+    refs = [MachineRef("near", near.zone, near.name), MachineRef("far", far.zone, far.name)]
+    many = [MachineRef("near", "near-a", f"never-{number}") for number in range(40)]
+    assert two.fleet.lookups([*refs, *many]) == {refs[0]: near, refs[1]: far} | dict.fromkeys(many)
+    two.slow.hangs_until = two.clock.monotonic() + HOUR_S
+    began = two.clock.monotonic()
+    for _ in range(3):
+        answers = two.fleet.lookups([refs[1], refs[0], MachineRef("gone", "a", "m")])
+        assert answers[refs[0]] == near
+        assert isinstance(answers[refs[1]], ProviderUnavailable)
+    assert two.clock.monotonic() - began == BOUND_S
+
+
+def test_a_lone_provider_is_asked_in_the_thread_of_the_caller() -> None:
+    clock = FakeClock()
+    slow = Stalling(FakeProvider(clock), clock)
+    fleet = Fleet({"local": slow}, clock.monotonic)
+    slow.hangs_until = clock.monotonic() + 100.0
+    answer = fleet.look()["local"]
+    assert isinstance(answer, Listed)
+    assert answer.asked_at is None
+    assert clock.monotonic() == slow.hangs_until, "outside of any pool time itself goes on"
+
+
+# --- sources by provider ------------------------------------------------------------------------------------------
+
+
+def test_sources_of_one_are_called_as_ever_and_of_several_by_name(two: Two) -> None:
+    clock = FakeClock()
+    lone = Observer({"local": FakeProvider(clock)}, MemoryStore(now=clock.now), dict, clock, "s", POLL_S)
+    assert set(lone.look().observing_since) == {
+        BEATS, MACHINES, *map(machines_in, ("local-a", "local-b", "local-c")),
+    }  # fmt: skip
+    assert set(two.look().observing_since) == {
+        BEATS, "machines of near", "machines of near:near-a", "machines of near:near-b",
+        "machines of far", "machines of far:far-a", "machines of far:near-a",
+    }  # fmt: skip
+
+
+def test_the_breaker_of_one_provider_is_not_that_of_another(two: Two) -> None:
+    view = Worldview(Knobs("s"), two.fleet)
+    assert set(view.breakers) == {BEATS, "machines of near", "machines of far"}
+    opened = Breaker(opened_at=two.clock.monotonic())
+    view.breakers["machines of far"] = view.breakers["machines of near"] = opened
+    two.far.down = True
+    [event] = view.prove(two.look())
+    assert event.text.startswith("machines of near are proven fresh")
+    assert view.world(two.look(), {}).breakers_open == {"machines of far"}
+
+
+def test_an_answer_to_a_request_from_before_the_breaker_opened_proves_nothing(two: Two) -> None:
+    view = Worldview(Knobs("s"), two.fleet)
+    two.look()
+    two.hang(40.0)
+    two.look()
+    view.breakers["machines of far"] = Breaker(opened_at=two.clock.monotonic())
+    late = two.look()
+    assert late.listing_ages["far"] == 40.0
+    assert view.prove(late) == []
+    assert view.prove(two.look()) != []
+
+
+def test_a_machine_that_ends_in_a_late_answer_has_ended(two: Two) -> None:
+    machine = two.start(two.far)
+    two.far.end(machine.name)
+    two.look()
+    two.hang(40.0)
+    two.look()
+    part = two.part(two.look(), machine.name)
+    assert isinstance(part, Seen)
+    assert part.age_s == 40.0
+    assert part.value.state is MachineState.ENDED

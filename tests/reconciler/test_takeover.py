@@ -1,0 +1,137 @@
+"""Runs under the name of another provider of the fleet are led by the fleet's leader, and by nobody else meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from supervisor.domain.attempt import Retiring
+from supervisor.domain.machines import MachineRef
+from supervisor.ports.store import StoreDown
+from supervisor.reconciler.leader import EVERY_S, Leader, Takeover
+from supervisor.storage.store import SqlStore
+from tests.contracts.store_values import a_run, insert
+from tests.fakes.clock import FakeClock
+from tests.scenarios.doors import DatabaseDoor
+from tests.services.fresh import open_fresh
+
+OURS, THEIRS = "lab folder file:///store", "cloud project file:///store"
+OTHERS = (THEIRS, "never led file:///store")
+
+
+class House:
+    def __init__(self, store: SqlStore, alone: bool, others: tuple[str, ...] = OTHERS) -> None:
+        self.clock, self.store = FakeClock(), DatabaseDoor(store)
+        self.leader = Leader(self.store, OURS, "me", self.clock, alone, lambda: None)  # type: ignore[arg-type]
+        self.takeover = Takeover(self.store, self.leader, others, frozenset({"lab"}))  # type: ignore[arg-type]
+
+    def look(self) -> int:
+        self.clock.advance(EVERY_S)
+        self.leader.renew()
+        return self.takeover.look()
+
+    def led(self) -> set[str]:
+        return {run.run_id for run in self.store.active(OURS, {})[0]}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqlStore]:
+    store = open_fresh(tmp_path / "spot.db")
+    for number in range(3):
+        insert(store, replace(a_run(f"digits-{number}"), cell=THEIRS))
+    yield store
+    store.close()
+
+
+def test_they_come_over_where_nobody_leads_there(store: SqlStore) -> None:
+    gone = store.take_lease(THEIRS, "before", 8.0, 0.0)
+    assert gone is not None
+    store.drop_lease(gone)
+    house = House(store, alone=False)
+    assert house.look() == 3
+    assert house.led() == {"digits-0", "digits-1", "digits-2"}
+    assert house.look() == 0
+
+
+def test_who_still_leads_there_goes_on(store: SqlStore) -> None:
+    held = store.take_lease(THEIRS, "before", 60.0, 0.0)
+    assert held is not None
+    house = House(store, alone=False)
+    assert house.look() == 0
+    assert house.led() == set()
+    store.drop_lease(held)
+    assert house.look() == 3
+
+
+def test_who_has_the_data_folder_alone_waits_for_nobody(store: SqlStore) -> None:
+    store.take_lease(THEIRS, "killed", 60.0, 0.0)
+    assert House(store, alone=True).look() == 3
+
+
+def test_who_does_not_lead_takes_nothing(store: SqlStore) -> None:
+    store.take_lease(THEIRS, "before", 60.0, 0.0)
+    store.take_lease(OURS, "another replica", 60.0, 0.0)
+    assert House(store, alone=False).look() == 0
+
+
+def test_it_looks_now_and_then_and_outlives_a_database_that_is_away(store: SqlStore) -> None:
+    store.take_lease(THEIRS, "killed", 60.0, 0.0)
+    house = House(store, alone=True)
+    house.leader.renew()
+    house.store.away = True
+    with pytest.raises(StoreDown):
+        house.store.led()
+    assert house.takeover.look() == 0
+    house.store.away = False
+    assert house.takeover.look() == 0, "not before its time"
+    assert house.look() == 3
+
+
+def bereft(store: SqlStore, cell: str = THEIRS, provider: str = "lab") -> None:
+    """A cell that was led before, with a run of this provider."""
+    insert(store, replace(a_run("essay"), cell=cell, provider=provider))
+    store.take_lease(cell, "killed", 60.0, 0.0)
+
+
+def test_a_cell_whose_own_provider_left_the_settings_comes_over_with_the_runs_of_another(
+    store: SqlStore,
+) -> None:
+    bereft(store)
+    house = House(store, alone=True, others=())
+    assert house.look() == 4
+    assert house.led() == {"digits-0", "digits-1", "digits-2", "essay"}
+
+
+def test_a_run_that_only_has_a_machine_left_here_comes_too(store: SqlStore) -> None:
+    leftover = Retiring(MachineRef("lab", "bench", "spot-essay-a01-t1", "9"), "essay.a01.t1", 0.0, 0.0)
+    insert(store, replace(a_run("essay"), cell=THEIRS, provider="cloud", retiring=(leftover,)))
+    store.take_lease(THEIRS, "killed", 60.0, 0.0)
+    assert House(store, alone=True, others=()).look() == 4
+
+
+def test_where_others_may_serve_the_database_such_a_cell_is_left_alone(store: SqlStore) -> None:
+    bereft(store)
+    store.drop_lease(store.take_lease(THEIRS, "killed", 60.0, 0.0))  # type: ignore[arg-type]
+    house = House(store, alone=False, others=())
+    assert house.look() == house.look() == 0
+    assert house.led() == set()
+
+
+@pytest.mark.parametrize(
+    ("cell", "provider"),
+    [
+        (THEIRS, "cloud"),  # nothing in it is of a provider that is open here
+        ("cloud project file:///another", "lab"),  # another store
+        ("lab another-folder file:///store", "lab"),  # machines of the same name that are not seen here
+        ("retention", "lab"),  # the lease of no cell
+    ],
+)
+def test_another_cell_is_left_alone(store: SqlStore, cell: str, provider: str) -> None:
+    bereft(store, cell, provider)
+    house = House(store, alone=True, others=())
+    assert house.look() == house.look() == 0
+    assert house.led() == set()
+    assert house.store.calls["led"] == 1, "nobody submits there meanwhile"

@@ -1,0 +1,103 @@
+"""A stage with two places: the near one answers as ever, the far one may hang for as long as the story likes.
+
+The loop is the real one with a real fleet, in virtual time: its questions and actions run in threads that stand still
+until the clock says that the place has answered (tests/fakes/stalling). Time also passes while a look waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from supervisor.domain.machines import Machine
+from supervisor.domain.run import Run
+from supervisor.ports.provider import LaunchRequest
+from supervisor.providers.local.traits import TRAITS
+from supervisor.reconciler.fleet import BOUND_S, Fleet
+from supervisor.services.runs.submit import SubmitRequest, submit
+from tests.fakes.stalling import Stalling, VirtualThreads
+from tests.scenarios.deeds_of_people import ACTOR, spec_of
+from tests.scenarios.doors import Later, StagedProvider
+from tests.scenarios.sim_plan import Plan
+from tests.scenarios.stage import Settings, Stage, Supervisor
+
+
+@dataclass
+class TwoPlaces(Stage):
+    """`bound_s` and `apart` are what a broken variant takes away: how long a look waits for a place, and that each has
+    threads of its own for its actions."""
+
+    bound_s: float = BOUND_S
+    apart: bool = True
+    tick_s: list[float] = field(default_factory=list)  # how long each look took
+    _pools: list[VirtualThreads] = field(default_factory=list)
+
+    def _stand(self) -> None:
+        self.far = StagedProvider(self.clock, ("far-a",), self._born_far)
+        self.far.name, self.far.boot_s = "far", self.provider.boot_s
+        self.far.offered = tuple(
+            replace(offer, placement=replace(offer.placement, provider="far")) for offer in self.far.offered
+        )
+        self.far.traits = replace(TRAITS, launches_at_once=4)
+        self.slow = Stalling(self.far, self.clock)
+        super()._stand()
+
+    def _born_far(self, request: LaunchRequest, machine: Machine) -> None:
+        self._born(request, machine, self.far)
+
+    def providers(self) -> Mapping[str, Any]:
+        members: dict[str, Any] = {self.provider.name: self.provider, "far": self.slow}
+        return Fleet(members, self.clock.monotonic, self.bound_s, self._pool(1000, "ask"))
+
+    def acting(self, later: Later) -> dict[str, Any]:
+        shared = None if self.apart else self._pool(8, "act")
+        return {"pool": lambda count, name: shared or self._pool(count, name)}
+
+    def _pool(self, count: int, name: str) -> Executor:
+        self._pools.append(VirtualThreads(self.clock, count))
+        return self._pools[-1]
+
+    def _turn(self) -> None:
+        for pool in self._pools:
+            pool.go_on()
+        super()._turn()
+
+    def _tick(self, own: Supervisor) -> None:
+        began = self.clock.monotonic()
+        super()._tick(own)
+        self.tick_s.append(self.clock.monotonic() - began)
+
+    def close(self) -> None:
+        for pool in self._pools:
+            pool.shutdown()
+        super().close()
+
+    # --- what a story does and sees -----------------------------------------------------------------------------------
+
+    def submit(self, run_id: str, provider: str, plan: Plan) -> None:
+        self.plans[run_id] = plan
+        named = {} if provider == self.provider.name else {"provider": provider}
+        submit(self.parts, SubmitRequest(spec_of(self, {}) | named, run_id=run_id), ACTOR)
+
+    def row(self, run_id: str) -> Run:
+        run = self.parts.store.find(run_id)
+        assert run is not None
+        return run
+
+    def seconds_until(self, run_id: str, what: str, within_s: float) -> float:
+        """Until the run has this status, or `settled`: terminal, and its machine is gone."""
+        began = self.clock.monotonic()
+        run = self.row(run_id)
+        while not (run.settled if what == "settled" else run.status == what):
+            waited_s = self.clock.monotonic() - began
+            assert waited_s <= within_s, f"{run_id} is {run.status} after {waited_s:.0f} s, not {what}"
+            self.run_for(1.0)
+            run = self.row(run_id)
+        return self.clock.monotonic() - began
+
+
+def two_places(folder: Path, **broken: Any) -> TwoPlaces:
+    return TwoPlaces(folder, Settings(zones=("near-a", "near-b")), **broken)
