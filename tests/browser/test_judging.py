@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, Route, expect
 
 from tests.browser.strangers import pages
 from tests.browser.test_every_page import faults_of
@@ -80,3 +80,24 @@ def test_every_wrong_is_found(looker: Visitor) -> None:
         assert old in SOUND
         found = faults_of(looker, f"/p{at}", 0)
         assert any(fault in one for one in found) if fault else not found, (new, found)
+
+
+def test_scripts_of_a_page_that_was_left_are_no_fault_and_those_that_broke_are(browser: Browser) -> None:
+    waiting = '<title>waiting</title><script type=module src="/slow.js"></script><p>Here</p>'
+    with pages(waiting=waiting, next="<title>next</title>") as port:
+        somebody = Visitor(browser, f"http://127.0.0.1:{port}")
+        held: list[Route] = []
+
+        def hold(route: Route) -> None:
+            held.append(route)
+
+        somebody.page.route("**/slow.js", hold)
+        somebody.page.goto("/waiting", wait_until="commit")
+        expect(somebody.page.get_by_text("Here")).to_be_visible()
+        somebody.page.goto("/next")
+        assert held
+        assert somebody.watch.faults == []
+        somebody.page.route("**/slow.js", lambda route: route.abort("connectionreset"))
+        somebody.page.goto("/waiting")
+        assert any("slow.js: net::ERR_CONNECTION_RESET" in fault for fault in somebody.watch.faults)
+        somebody.context.close()

@@ -19,8 +19,8 @@ document.addEventListener("securitypolicyviolation", (event) => {
 });
 window.struck = (what) => window.toldByTests(`hostile content ran: ${what}`);
 """
-# Leaving a page ends what it is still asking for; that is no failure.
-_MAY_END = frozenset({"eventsource", "fetch", "xhr", "ping"})
+# The browser's own word for a request that it gave up itself. A connection that breaks has other words.
+_GIVEN_UP = "net::ERR_ABORTED"
 
 
 class Watch:
@@ -57,7 +57,8 @@ class Watch:
             self.faults.append(f"console {message.type}: {message.text} ({where.get('url', '')})")
 
     def _failed(self, request: Request) -> None:
-        left = request.failure == "net::ERR_ABORTED" and request.resource_type in _MAY_END
+        """Leaving a page ends what it is still asking for, its scripts too; that is no failure of theirs."""
+        left = request.failure == _GIVEN_UP and request.resource_type != "document"
         if not left:
             self.faults.append(f"failed: {request.method} {request.url}: {request.failure}")
 
