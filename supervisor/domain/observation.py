@@ -47,6 +47,15 @@ class Unknown:
 
 
 NOT_READ = Unknown("not read")
+LOOK_S = 10.0  # so long a look waits for one provider of several; a cloud lists 10,000 machines in some 5 s
+GAP_POLLS = 2.0
+
+
+def gap_s(poll_interval_s: float) -> float:
+    """A reading that is older says what was, not what is. Who answers within a look and a poll is never that old."""
+    return max(GAP_POLLS * poll_interval_s, LOOK_S + poll_interval_s)
+
+
 Part = Seen[T] | Absent | Unknown
 
 

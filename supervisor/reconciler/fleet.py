@@ -20,6 +20,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
 from supervisor.domain.machines import Machine, MachineListing, MachineRef, Offer
+from supervisor.domain.observation import LOOK_S
 from supervisor.ports.provider import LaunchRequest, Provider, ProviderUnavailable
 from supervisor.ports.traits import Traits
 from supervisor.telemetry import logs as telemetry
@@ -27,7 +28,6 @@ from supervisor.telemetry import logs as telemetry
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-BOUND_S = 10.0  # so long a look waits for a provider; a cloud lists 10,000 machines in some 5 s
 LOOKUPS = 8  # single machines of one provider that are asked for side by side
 
 Monotonic = Callable[[], float]
@@ -71,9 +71,16 @@ class _Question(Generic[T]):
 class Line(Generic[T]):
     """Questions to one provider, one after the other. For one thread."""
 
-    def __init__(self, name: str, monotonic: Monotonic, bound_s: float, threads: Executor) -> None:
+    def __init__(
+        self,
+        name: str,
+        monotonic: Monotonic,
+        bound_s: float,
+        threads: Executor,
+        came_late: Callable[[float], object] = lambda took_s: None,
+    ) -> None:
         self._name, self._bound_s, self._threads = name, bound_s, threads
-        self._monotonic = monotonic
+        self._monotonic, self._came_late = monotonic, came_late
         self._question: _Question[T] | None = None
         self._late: _Question[T] | None = None  # the one before, where its answer was too late for its look
         self._new = False  # the question was asked for this look
@@ -91,6 +98,7 @@ class Line(Generic[T]):
             self._late = last if self._missed else None
         asked_at = self._monotonic()
         self._question = _Question(asked_at, self._threads.submit(self._answer, call, asked_at))
+        self._question.future.add_done_callback(partial(self._came, asked_at))
         self._missed = True
 
     def answer(self, until: float) -> tuple[T, float | None]:
@@ -115,6 +123,11 @@ class Line(Generic[T]):
             raise ProviderUnavailable(f"{self._name} has not answered for {silent_s:.0f} s") from None
         self._missed = False
         return answer.get(), None if self._new else question.asked_at
+
+    def _came(self, asked_at: float, answer: Future[_Answer[T]]) -> None:
+        took_s = self._monotonic() - asked_at
+        if took_s > self._bound_s:
+            self._came_late(took_s)
 
     def _answer(self, call: Callable[[], T], asked_at: float) -> _Answer[T]:
         value, error = None, None
@@ -141,14 +154,17 @@ class Fleet(Mapping[str, Provider]):
         self,
         providers: Mapping[str, Provider],
         monotonic: Monotonic = time.monotonic,
-        bound_s: float = BOUND_S,
+        bound_s: float = LOOK_S,
         threads: Executor | None = None,
+        came_late: Callable[[float], object] = lambda took_s: None,
     ) -> None:
+        """`came_late`: called, in another thread, with the length of each listing that took longer than the bound."""
         self._providers, self._monotonic, self._bound_s = dict(providers), monotonic, bound_s
         self._threads = threads or Daemons()
         line = monotonic, bound_s, self._threads
-        self._listings = {name: Line[MachineListing](name, *line) for name in providers}
+        self._listings = {name: Line[MachineListing](name, *line, came_late) for name in providers}
         self._lookups = {name: Line[bool](name, *line) for name in providers}
+        self._without_answer: frozenset[MachineRef] = frozenset()  # at the last look: first at the next one
 
     def __getitem__(self, name: str) -> Provider:
         return self._providers[name]
@@ -202,16 +218,19 @@ class Fleet(Mapping[str, Provider]):
             return ProviderUnavailable(f"{name} cannot be listed: {error}")
 
     def lookups(self, refs: Sequence[MachineRef]) -> dict[MachineRef, LookedUp]:
-        """`find` of each, side by side. An answer that comes too late is never used: a machine may come meanwhile."""
+        """`find` of each, side by side. An answer that comes too late is never used: a machine may come meanwhile. What
+        one look does not come to is asked first at the next one."""
         results: dict[MachineRef, LookedUp] = {}
         by_provider: dict[str, list[MachineRef]] = {}
-        for ref in refs:
+        for ref in sorted(refs, key=lambda ref: ref not in self._without_answer):
             by_provider.setdefault(ref.provider, []).append(ref)
-        for name in by_provider.keys() & self._providers.keys():
-            self._lookups[name].ask(partial(self._find_all, by_provider[name], results))
         until = self._monotonic() + self._bound_s
+        for name in by_provider.keys() & self._providers.keys():
+            last_at = until - self._bound_s / 2  # a request that is begun later would rarely be in time
+            self._lookups[name].ask(partial(self._find_all, by_provider[name], results, last_at))
         missing = {name: self._unanswered(name, until) for name in by_provider}
         answered = results.copy()  # threads that are late go on writing
+        self._without_answer = frozenset(ref for ref in refs if ref not in answered)
         return {ref: answered.get(ref, missing[ref.provider]) for ref in refs}
 
     def _unanswered(self, name: str, until: float) -> ProviderUnavailable:
@@ -223,14 +242,16 @@ class Fleet(Mapping[str, Provider]):
             return error
         return ProviderUnavailable(f"{name} has not answered")
 
-    def _find_all(self, refs: Sequence[MachineRef], results: dict[MachineRef, LookedUp]) -> bool:
+    def _find_all(
+        self, refs: Sequence[MachineRef], results: dict[MachineRef, LookedUp], last_at: float
+    ) -> bool:
         todo, taking = iter(refs), threading.Lock()
 
         def work() -> None:
             while True:
                 with taking:
                     ref = next(todo, None)
-                if ref is None:
+                if ref is None or self._monotonic() > last_at:
                     return
                 try:
                     results[ref] = self._providers[ref.provider].find(ref)

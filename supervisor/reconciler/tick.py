@@ -13,7 +13,7 @@ from functools import partial
 
 from supervisor.contract.heartbeat import Beat
 from supervisor.contract.identifiers import nonce_hash
-from supervisor.domain.attempt import Attempt
+from supervisor.domain.attempt import Attempt, Try
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.machines import Machine, MachineRef
 from supervisor.domain.observation import NOT_READ, STOP, Observation, Part, Seen, World
@@ -175,19 +175,27 @@ class Tick:
     def observation(self, run: Run, snapshot: Snapshot, now: float) -> Observation:
         """Everything the bulk reads and finished actions tell of one run."""
         heard, try_ = self.outcomes.of(run.key), run.try_
+        beat = snapshot.beat(run.run_id, partial(self._believed, run, now))
         machine: Part[Machine] = NOT_READ
         if try_ is not None and run.open_try is not None:
-            machine = self._machine(snapshot, run, try_.ref, try_.launch_id, now=now)
+            there_at = _there_at(run.attempt, try_.launch_id) or _settled_at(try_, beat, now)
+            machine = self._machine(snapshot, try_.ref, try_.launch_id, now=now, there_at=there_at)
         return Observation(
             machine=machine,
-            beat=snapshot.beat(run.run_id, partial(self._believed, run, now)),
+            beat=beat,
             stop=heard.stop,
             create=heard.create,
             pin=heard.pin,
             verification=heard.verification,
             finalised=heard.finalised,
             retiring=tuple(
-                self._machine(snapshot, run, item.ref, item.launch_id, now=now, attempt=item.attempt)
+                self._machine(
+                    snapshot,
+                    item.ref,
+                    item.launch_id,
+                    now=now,
+                    there_at=_there_at(item.attempt or run.attempt, item.launch_id),
+                )
                 for item in run.retiring
             ),
         )
@@ -195,18 +203,12 @@ class Tick:
     def _machine(
         self,
         snapshot: Snapshot,
-        run: Run,
         ref: MachineRef,
         launch_id: str,
         *,
         now: float,
-        attempt: Attempt | None = None,
+        there_at: float | None,
     ) -> Part[Machine]:
-        """`attempt`: whose machine it is, where it is not the run's own."""
-        attempt = attempt or run.attempt
-        there_at = (
-            attempt.started_at if attempt is not None and attempt.launch_id == launch_id else None
-        )  # None = it may never have come
         return snapshot.machine(
             provider=ref.provider,
             zone=ref.zone,
@@ -300,6 +302,20 @@ class Tick:
                 EventKind.BEAT_REJECTED, f"A stored beat was ignored: {why}.", data={"run_id": run_id}
             )
             self.store.add_events(key, [event], now)
+
+
+def _there_at(attempt: Attempt | None, launch_id: str) -> float | None:
+    """Since when this machine is known to have been there; None = it may never have come."""
+    return attempt.started_at if attempt is not None and attempt.launch_id == launch_id else None
+
+
+def _settled_at(try_: Try, beat: Part[Beat], now: float) -> float:
+    """A listing that was asked for later and leaves the machine out says that it was not there then: nothing had come
+    of the request, or it had come, beaten and gone. Without this a try at a provider that always answers late would
+    stay without an answer for ever."""
+    if isinstance(beat, Seen) and beat.value.launch_id == try_.launch_id:
+        return max(try_.requested_at, now - beat.age_s)
+    return try_.requested_at
 
 
 def _with_newer_pulse(run: Run, known: Run | None) -> Run:

@@ -216,7 +216,7 @@ def parts_of(
         adapters.objects,
         clock,
         wake,
-        _providers(adapters, clock),
+        _providers(adapters, clock, wake, knobs.poll_interval_s),
         dict.fromkeys(adapters.opened, cell),
         knobs,
         _platform(adapters),
@@ -228,9 +228,16 @@ def parts_of(
     )
 
 
-def _providers(adapters: Adapters, clock: Clock) -> Mapping[str, Provider]:
+def _providers(
+    adapters: Adapters, clock: Clock, wake: Wake, poll_interval_s: float
+) -> Mapping[str, Provider]:
     members = {name: opened.provider for name, opened in adapters.opened.items()}
-    return Fleet(members, clock.monotonic) if len(members) > 1 else members
+
+    def came_late(took_s: float) -> None:
+        if took_s > poll_interval_s:  # else the next look takes it soon enough
+            wake.set()
+
+    return Fleet(members, clock.monotonic, came_late=came_late) if len(members) > 1 else members
 
 
 def _platform(adapters: Adapters) -> Platform:

@@ -6,13 +6,15 @@ from dataclasses import replace
 
 import pytest
 
+from supervisor.contract.heartbeat import Beat
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines import Offer, Placement
+from supervisor.domain.machines import Machine, MachineState, Offer, Placement
 from supervisor.domain.observation import (
     BEATS,
     MACHINES,
     Absent,
     Observation,
+    Seen,
     Unknown,
     World,
     machines_in,
@@ -24,7 +26,7 @@ from supervisor.domain.status import Status
 from supervisor.lifecycle.decide import decide
 from supervisor.lifecycle.living.liveness import machines_since
 from supervisor.lifecycle.offers.choosing import LACKING_RETRY_S, NoOffer, choose
-from tests.lifecycle.sample_runs import NOW, attempt, open_try, run_in
+from tests.lifecycle.sample_runs import NOW, attempt, open_try, pulse, run_in
 
 SOURCES = sources_of(["gce", "other"])
 ZONE = attempt().placement.zone
@@ -72,6 +74,37 @@ def test_a_zone_that_one_provider_cannot_read_is_not_that_of_another() -> None:
     blind = choose(run, replace(seen, unread=frozenset({f"{ZONE} of gce"})), NOW)
     assert isinstance(blind, NoOffer)
     assert blind.detail == f"{ZONE} of gce cannot be read now, so no machine is asked for there"
+
+
+# --- a machine that only an old listing shows ----------------------------------------------------------------------
+
+AT_4 = attempt(running_at=NOW - 7000)
+SILENT = run_in(
+    Status.RUNNING, attempt=AT_4, try_=open_try(attempt_number=4), pulse=pulse(beat_at=NOW - 3000)
+)
+STALLED = replace(SILENT, pulse=pulse(beat_at=NOW - 1, first_progress_at=NOW - 5000, step=9, stall_polls=99))
+BOOTING = replace(
+    SILENT, status=Status.LAUNCHING, attempt=replace(AT_4, up_at=NOW - 7000, running_at=None), pulse=None
+)
+ENDS = [(SILENT, Cause.AGENT_LOST), (STALLED, Cause.STALLED), (BOOTING, Cause.BOOT_TIMEOUT)]
+
+
+@pytest.mark.parametrize(("run", "cause"), ENDS)
+@pytest.mark.parametrize(("age_s", "ends"), [(0.0, True), (60.0, True), (61.0, False), (3600.0, False)])
+def test_nothing_ends_on_a_machine_that_was_seen_long_ago(
+    run: Run, cause: Cause, age_s: float, ends: bool
+) -> None:
+    """It may have been taken away since: its silence says nothing of the agent, and boot and progress no more."""
+    up = Machine("m", "spot-0badcafe-a4-t1", ZONE, MachineState.UP, "s", "digits-7", "1.4.1")
+    beat = (
+        Seen(Beat("digits-7", 4, "1.4.1", "m", "b", 9, "training", step=9), 1.0)
+        if run is STALLED
+        else Absent(source="listing")
+    )
+    seen = Observation(machine=Seen(up, age_s, "listing"), beat=beat, baton=Absent())
+    after = decide(run, seen, world(), NOW).run
+    assert (after.live_attempt is None) == ends
+    assert (after.attempt is not None and after.attempt.cause == cause) == ends
 
 
 # --- a run whose provider is not in the settings ------------------------------------------------------------------

@@ -8,11 +8,21 @@ from dataclasses import replace
 import pytest
 
 from supervisor.domain.machines import Machine, MachineListing, MachineRef, MachineState
-from supervisor.domain.observation import BEATS, MACHINES, Absent, Part, Seen, Unknown, machines_in
+from supervisor.domain.observation import (
+    BEATS,
+    LOOK_S,
+    MACHINES,
+    Absent,
+    Part,
+    Seen,
+    Unknown,
+    gap_s,
+    machines_in,
+)
 from supervisor.domain.policies import Knobs
 from supervisor.lifecycle.offers.breaker import Breaker
 from supervisor.ports.provider import LaunchRequest, ProviderUnavailable
-from supervisor.reconciler.fleet import BOUND_S, Fleet, Listed
+from supervisor.reconciler.fleet import Fleet, Listed
 from supervisor.reconciler.observing.observe import Observer, Snapshot
 from supervisor.reconciler.observing.worldview import Worldview
 from tests.fakes.clock import FakeClock
@@ -28,14 +38,21 @@ TAKES_S = 0.5  # an answer of the far place on a good day
 class Two:
     """A near place and a far one, a look every half minute, and a clock that goes on while somebody waits."""
 
-    def __init__(self, bound_s: float = BOUND_S) -> None:
+    def __init__(self, bound_s: float = LOOK_S) -> None:
         self.clock = FakeClock()
         self.near = FakeProvider(self.clock, ("near-a", "near-b"), "near")
         self.far = FakeProvider(self.clock, ("far-a", "near-a"), "far")
         self.slow = Stalling(self.far, self.clock)
         self.slow.takes_s = TAKES_S
         self.threads = VirtualThreads(self.clock)
-        self.fleet = Fleet({"near": self.near, "far": self.slow}, self.clock.monotonic, bound_s, self.threads)
+        self.late: list[float] = []
+        self.fleet = Fleet(
+            {"near": self.near, "far": self.slow},
+            self.clock.monotonic,
+            bound_s,
+            self.threads,
+            self.late.append,
+        )
         objects = MemoryStore(now=self.clock.now)
         self.observer = Observer(self.fleet, objects, dict, self.clock, "s", POLL_S)
 
@@ -119,7 +136,7 @@ def test_a_slow_provider_costs_one_wait_and_is_unknown_alone(two: Two) -> None:
         assert snapshot.unread == {"far-a of far", "near-a of far"}, (
             "its zones alone, whatever they are called"
         )
-    assert waits == [BOUND_S, 0.0, 0.0, 0.0, 0.0]
+    assert waits == [LOOK_S, 0.0, 0.0, 0.0, 0.0]
     assert str(snapshot.listings["far"]).startswith("machines cannot be read: far has not answered for 130 s")
     assert two.slow.began.count("machines") == 2, "one request goes on; no other stands behind it"
 
@@ -179,15 +196,33 @@ def test_an_answer_after_an_hour_begins_everything_anew(two: Two) -> None:
 def test_one_that_always_needs_longer_than_the_bound_is_seen_all_the_same(two: Two) -> None:
     machine = two.start(two.far)
     first = two.look().observing_since["machines of far"]
+    assert two.late == []
     ages = []
     for _ in range(20):
-        two.hang(BOUND_S + 5.0)
+        two.hang(LOOK_S + 5.0)
         part = two.part(snapshot := two.look(), machine.name)
         ages.append(part.age_s if isinstance(part, Seen) else None)
-        assert two.took_s == (0.0 if len(ages) > 1 else BOUND_S)
-    assert ages[1:] == [POLL_S + (BOUND_S if not number else 0.0) for number in range(19)]
+        assert two.took_s == (0.0 if len(ages) > 1 else LOOK_S)
+    assert ages[1:] == [POLL_S + (LOOK_S if not number else 0.0) for number in range(19)]
     assert snapshot.unread == frozenset()
     assert snapshot.observing_since["machines of far"] == first
+    assert two.late == [LOOK_S + 5.0] * 19, (
+        "whoever waits for the next look is told when there is something to see"
+    )
+
+
+def test_one_that_always_needs_longer_than_a_poll_is_no_gap_where_its_answer_wakes_the_loop(two: Two) -> None:
+    machine = two.start(two.far)
+    first = two.look().observing_since["machines of far"]
+    two.slow.takes_s = POLL_S + 5.0
+    two.observer.look()
+    for number in range(10):
+        while len(two.late) == number:
+            two.threads.let_pass(1.0)
+        part = two.part(snapshot := two.observer.look(), machine.name)
+        assert isinstance(part, Seen)
+        assert part.age_s <= gap_s(POLL_S)
+        assert (snapshot.unread, snapshot.observing_since["machines of far"]) == (frozenset(), first)
 
 
 def test_a_mistake_in_one_provider_stops_no_other(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,7 +246,21 @@ def test_lookups_are_bounded_too_and_one_that_hangs_keeps_no_other_waiting(two: 
         answers = two.fleet.lookups([refs[1], refs[0], MachineRef("gone", "a", "m")])
         assert answers[refs[0]] == near
         assert isinstance(answers[refs[1]], ProviderUnavailable)
-    assert two.clock.monotonic() - began == BOUND_S
+    assert two.clock.monotonic() - began == LOOK_S
+
+
+def test_what_one_look_does_not_come_to_is_asked_first_at_the_next(two: Two) -> None:
+    refs = [MachineRef("far", "far-a", f"m-{number:03}") for number in range(100)]
+    two.slow.takes_s = 1.0
+    began = two.clock.monotonic()
+    first = two.fleet.lookups(refs)
+    unanswered = {ref for ref in refs if first[ref] is not None}
+    assert two.clock.monotonic() - began <= LOOK_S
+    assert 0 < len(unanswered) < len(refs)
+    second = two.fleet.lookups(refs)
+    answered = {ref for ref in refs if second[ref] is None}
+    assert answered
+    assert answered <= unanswered
 
 
 def test_a_lone_provider_is_asked_in_the_thread_of_the_caller() -> None:

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from supervisor.domain.events import EventKind
+from supervisor.domain.observation import LOOK_S
 from supervisor.domain.status import Status
-from supervisor.reconciler.fleet import BOUND_S
+from supervisor.ports.provider import ProviderUnavailable
 from tests.scenarios.sim_plan import Plan
 from tests.scenarios.two_places import TwoPlaces, two_places
 
@@ -17,7 +18,7 @@ HOUR_S = 3600.0
 SHORT = Plan(steps=60, after="stays")  # a minute of training; its machine must be released
 LONG = Plan(steps=1_000_000)
 FAR_RUNS, NEW_FAR_RUNS = 3, 12  # the latter more than the far place's threads
-SLACK_S = BOUND_S + 30.0  # one wait for the far place, and what is due one poll later
+SLACK_S = LOOK_S + 30.0  # one wait for the far place, and what is due one poll later
 
 
 def near_run(
@@ -51,8 +52,8 @@ def hour(stage: TwoPlaces) -> None:
         stage.run_for(100.0)
         number += 1
     assert number > 8
-    assert max(stage.tick_s) <= BOUND_S
-    assert sum(stage.tick_s) <= BOUND_S, "the far place cost one wait in the whole hour"
+    assert max(stage.tick_s) <= LOOK_S
+    assert sum(stage.tick_s) <= LOOK_S, "the far place cost one wait in the whole hour"
 
 
 def test_no_run_of_the_other_is_delayed(tmp_path: Path) -> None:
@@ -78,6 +79,20 @@ def test_no_run_of_the_other_is_delayed(tmp_path: Path) -> None:
         kinds = {one.event.kind for one in stage.rows.events(None, 0, 5000)}
         assert not kinds & {EventKind.MACHINE_LEAKED, EventKind.BREAKER_OPENED, EventKind.SWEEP_REFUSED}
         assert stage.faults.seen == []
+    finally:
+        stage.close()
+
+
+def test_a_create_without_a_word_is_settled_where_every_listing_comes_late(tmp_path: Path) -> None:
+    """The request was lost on its way: a listing that was asked for after it, and leaves the machine out, says so."""
+    stage = two_places(tmp_path)
+    try:
+        stage.slow.takes_s = LOOK_S + 5.0
+        stage.far.next_launch(ProviderUnavailable("no answer"), comes_up=False)
+        stage.submit("lost", "far", SHORT)
+        stage.seconds_until("lost", "settled", HOUR_S)
+        run = stage.row("lost")
+        assert (run.status, run.counters.attempts) == (Status.COMPLETED, 1)
     finally:
         stage.close()
 

@@ -22,6 +22,7 @@ from supervisor.domain.observation import (
     Seen,
     Unknown,
     World,
+    gap_s,
 )
 from supervisor.domain.run import Run
 from supervisor.lifecycle.decision import Decision, tell, unchanged
@@ -33,6 +34,15 @@ from supervisor.lifecycle.living.liveness import beat_of, machines_since, silent
 UNANSWERED_S = 600.0
 UNANSWERED = "its machine is in no listing, and what became of it is not known yet"
 DISAGREE = "the listing leaves out a machine that answers or beats"
+
+
+def at_hand(obs: Observation, world: World) -> Machine | None:
+    """The machine as it is now; None = not seen, or only in an old listing: it may have been taken away since, and an
+    end for its silence would name the wrong cause."""
+    seen = obs.machine
+    if not isinstance(seen, Seen) or seen.age_s > gap_s(world.knobs.poll_interval_s):
+        return None
+    return seen.value
 
 
 def lost(run: Run, obs: Observation, world: World, now: float) -> End | Decision | None:

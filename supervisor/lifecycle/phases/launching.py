@@ -265,8 +265,9 @@ def _boot_deadline(run: Run, world: World, now: float) -> float:
 
 def _boot_timeout(run: Run, obs: Observation, world: World, now: float) -> End | None:
     """Needs fresh beats (or their fresh absence) and a machine that is really there."""
-    readable = BEATS in world.fresh and isinstance(obs.beat, Seen | Absent) and isinstance(obs.machine, Seen)
-    if not readable or now < _boot_deadline(run, world, now) or BEATS in world.breakers_open:
+    readable = BEATS in world.fresh and isinstance(obs.beat, Seen | Absent)
+    there = machines.at_hand(obs, world) is not None
+    if not (readable and there) or now < _boot_deadline(run, world, now) or BEATS in world.breakers_open:
         return None
     limit_s = run.policy.stall.boot_timeout_s
     evidence = f"no beat after its claim within {limit_s:.0f} s; {_last_word(run, now)}"

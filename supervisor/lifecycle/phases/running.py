@@ -121,9 +121,10 @@ def _silent(run: Run, obs: Observation, world: World, now: float) -> End | None:
     """The machine is up and its agent silent, while the store is fresh and no breaker is open."""
     attempt = run.live_attempt
     assert attempt is not None
-    up = isinstance(obs.machine, Seen) and obs.machine.value.state in (MachineState.UP, MachineState.STARTING)
+    machine = machines.at_hand(obs, world)
     if (
-        not up
+        machine is None
+        or machine.state not in (MachineState.UP, MachineState.STARTING)
         or BEATS not in world.fresh
         or BEATS in world.breakers_open
         or not isinstance(obs.beat, Seen | Absent)
@@ -140,7 +141,7 @@ def _silent(run: Run, obs: Observation, world: World, now: float) -> End | None:
 
 def _stalled(run: Run, beat: Seen[Beat] | None, obs: Observation, world: World, now: float) -> End | None:
     """Needs a beat in hand: whoever is silent is judged by silence, not by steps."""
-    if beat is None or run.pulse is None or not isinstance(obs.machine, Seen):
+    if beat is None or run.pulse is None or machines.at_hand(obs, world) is None:
         return None
     reason = stall_reason(run, run.pulse, world, now)
     if reason is None:

@@ -1,18 +1,19 @@
 """Since when has each source been read without a gap? Limits that end something begin no earlier than that.
 
-A source's clock starts anew at our own start, at a new leadership, after a gap of more than two polls, and when wall
-and monotonic clock disagree: then ages computed across the step would be wrong.
+A source's clock starts anew at our own start, at a new leadership, after a gap (`domain.observation.gap_s`), and when
+wall and monotonic clock disagree: then ages computed across the step would be wrong.
 """
 
 from __future__ import annotations
 
+from supervisor.domain.observation import gap_s
+
 CLOCK_STEP_S = 5.0
-GAP_POLLS = 2.0
 
 
 class Freshness:
     def __init__(self, poll_interval_s: float) -> None:
-        self._gap_s = GAP_POLLS * poll_interval_s
+        self._gap_s = gap_s(poll_interval_s)
         self._since: dict[str, float] = {}  # wall time, as decisions compare it
         self._last: dict[str, float] = {}  # monotonic time of the last good read
         self._offset_s: float | None = None  # wall minus monotonic

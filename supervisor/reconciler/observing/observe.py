@@ -98,7 +98,8 @@ class Snapshot:
         now: float,
         there_at: float | None = None,
     ) -> Part[Machine]:
-        """`there_at`: since when it is known to have been there; None = it may never have come."""
+        """`there_at`: a listing that was asked for later and leaves the machine out says that it is not there; None =
+        no late listing says so."""
         listing = self.listings.get(provider, f"provider {provider} is not in the settings")
         machine = self.by_place.get(provider, {}).get((zone, name))
         if isinstance(listing, str) and machine is None:

@@ -22,7 +22,7 @@ from supervisor.domain.callers import Caller
 from supervisor.domain.errors import NotSupportedHere, Unavailable
 from supervisor.domain.events import Event, EventKind
 from supervisor.domain.machines import Offer, ZoneRecord, offer_key
-from supervisor.domain.observation import World
+from supervisor.domain.observation import World, gap_s
 from supervisor.lifecycle.offers.choosing import LOST_WINDOW_S, is_cooling, lost_lately
 from supervisor.ports.platform import OLD_PRICE_DAYS, PriceTold
 from supervisor.ports.provider import NotSupported, Provider, ProviderUnavailable
@@ -167,15 +167,12 @@ def _changes(before: Sequence[PriceTold], after: Sequence[PriceTold]) -> list[Js
     return changes
 
 
-GAP_POLLS = 2.0  # a listing that is older has a gap behind it: nothing rests on it
-
-
 def providers_json(parts: Parts, loop: LoopStatus) -> Json:
     """In the order of preference."""
-    gap_s = GAP_POLLS * parts.knobs.poll_interval_s
+    oldest_s = gap_s(parts.knobs.poll_interval_s)
     return {
         "providers": [
-            {**_traits_json(name, provider), **_listing_json(name, loop, gap_s)}
+            {**_traits_json(name, provider), **_listing_json(name, loop, oldest_s)}
             for name, provider in parts.providers.items()
         ]
     }
@@ -210,10 +207,10 @@ def _places_json(provider: Provider) -> list[Json]:
     ]
 
 
-def _listing_json(name: str, loop: LoopStatus, gap_s: float) -> Json:
+def _listing_json(name: str, loop: LoopStatus, oldest_s: float) -> Json:
     age_s, is_open = loop.listing_ages.get(name), loop.breakers_open.get(name)
     return {
         "listing_age_s": None if age_s is None else round(age_s, 1),
-        "listing_read": None if is_open is None else age_s is not None and age_s <= gap_s,
+        "listing_read": None if is_open is None else age_s is not None and age_s <= oldest_s,
         "breaker": None if is_open is None else "open" if is_open else "closed",
     }
