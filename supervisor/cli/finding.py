@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -134,8 +134,8 @@ def active_statuses() -> list[str]:
     return sorted(str(status) for status in ACTIVE)
 
 
-def machines_here(client: Client, flag: str | None = None) -> Callable[[str | None], bool]:
-    """Whether machines are on this computer, for the provider that a spec names (None = none; `flag` wins). The
+def machines_here(client: Client, flag: Sequence[str] = ()) -> Callable[[Sequence[str]], bool]:
+    """Whether all machines are on this computer, for the providers that a spec names (`flag` wins). The
     supervisor knows it of each; an older one, which does not know the question, calls its own machines local."""
 
     @cache
@@ -158,8 +158,10 @@ def machines_here(client: Client, flag: str | None = None) -> Callable[[str | No
                 raise
             return "local"
 
-    def is_here(named: str | None) -> bool:
+    def is_here(named: Sequence[str]) -> bool:
         wanted = flag or named
-        return here().get(wanted, wanted == "local") if wanted else next(iter(here().values()))
+        if not wanted:
+            return next(iter(here().values()))
+        return all(here().get(name, name == "local") for name in wanted)
 
     return is_here

@@ -50,6 +50,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
+    providers: tuple[str, ...] = ()  # an ordered ladder; empty = the one in the run's row alone
     zones: tuple[str, ...] = ()  # empty = all zones of the provider
     shapes: tuple[str, ...] = ()  # an ordered ladder; empty = the provider's first shape
     spot: bool = True
@@ -69,10 +70,11 @@ class Policy:
     )
     escalate_after: int = 0  # so many preemptions within the window change what is asked for; 0 = never
     escalate_window_s: float = 21_600.0
-    escalate_to: str = "on_demand"  # on_demand | next_shape (of `shapes`)
+    escalate_to: str = "on_demand"  # on_demand | next_shape (of `shapes`) | next_provider (of `providers`)
     on_demand_before_deadline_s: float | None = (
         None  # with less time left, on-demand machines are asked for first
     )
+    next_provider_before_deadline_s: float | None = None  # with less time left, the next of `providers` is
     require_pull: bool = False  # after success no machine is released before somebody has pulled the results
 
 

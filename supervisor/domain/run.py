@@ -70,6 +70,7 @@ class Refusal:
     at: float
     cause: Cause
     evidence: str
+    provider: str = ""  # "" = written when a run had one provider only
 
 
 def _stored(name: str, default: Any = None) -> Any:

@@ -23,7 +23,7 @@ from supervisor.lifecycle.events.telling import with_telling
 from supervisor.lifecycle.living.checkpoints import heed_removals, with_pointer
 from supervisor.lifecycle.living.limits import righted
 from supervisor.lifecycle.living.overriding import is_torn
-from supervisor.lifecycle.offers.choosing import lacking
+from supervisor.lifecycle.offers.choosing import lacking, lacks
 from supervisor.lifecycle.phases.finishing import await_teardown, finish
 from supervisor.lifecycle.phases.launching import launch
 from supervisor.lifecycle.phases.placing import place, recover
@@ -86,7 +86,7 @@ def _decide(run: Run, obs: Observation, world: World, now: float) -> Decision:
     else:
         decision = RULES[pointed.status](pointed, obs, world, now)
     after = decision.run
-    if not after.terminal and not after.hold and world.lacks(after.provider):
+    if not after.terminal and not after.hold and lacks(after, world):
         decision = replace(decision, run=replace(after, hold=lacking(after)), pulse_only=False)
     ends = run.live_attempt is not None and decision.run.live_attempt is None
     if ends and obs.baton is NOT_READ:

@@ -52,13 +52,14 @@ class Tally:
             if attempt is not None:
                 if attempt.ended_at is None:
                     new.active[run.provider] += 1
-                _bill(usd, run, attempt)
+                _bill(usd, attempt)
             for machine in run.retiring:
-                new.retiring[run.provider] += 1
+                provider = machine.ref.provider
+                new.retiring[provider] += 1
                 due_at = max(machine.since, machine.until)
-                new.gone_due_at[run.provider] = min(due_at, new.gone_due_at.get(run.provider, due_at))
+                new.gone_due_at[provider] = min(due_at, new.gone_due_at.get(provider, due_at))
                 if machine.attempt is not None:
-                    _bill(usd, run, machine.attempt)
+                    _bill(usd, machine.attempt)
         if self._at is not None:
             for provider, rate in usd.items():
                 metrics.USD_TOTAL.add(provider, by=rate * (monotonic - self._at) / SECONDS_PER_H)
@@ -100,6 +101,7 @@ class Tally:
             metrics.RECOVERY_S.observe(max(0.0, now - lost[0]), lost[1])
 
 
-def _bill(usd: dict[str, float], run: Run, attempt: Attempt) -> None:
+def _bill(usd: dict[str, float], attempt: Attempt) -> None:
     if attempt.gone_at is None and attempt.stopped_at is None:
-        usd[run.provider] = usd.get(run.provider, 0.0) + (attempt.price_usd_per_h or 0.0)
+        provider = attempt.placement.provider
+        usd[provider] = usd.get(provider, 0.0) + (attempt.price_usd_per_h or 0.0)

@@ -124,7 +124,7 @@ def typed(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Spec:
 
     monkeypatch.setattr(submit, "_send", keep)
     monkeypatch.setattr(
-        submit, "machines_here", lambda client, flag: lambda named: (flag or "local") == "local"
+        submit, "machines_here", lambda client, flag: lambda named: (flag or ("local",)) == ("local",)
     )
     monkeypatch.setenv("SPOT_URL", "http://127.0.0.1:1")
     with pytest.raises(SystemExit):

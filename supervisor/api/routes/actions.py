@@ -85,9 +85,9 @@ async def resume_run(request: Request, run_id: str, body: bodies.ResumeBody) -> 
 
     def shape(resumed: Judged) -> Reply:
         answer = services.queries.view(resumed.run, resumed.labels)
-        warnings = warnings_of(resumed.spec or {}, services.parts.traits(resumed.run.provider))
-        told = {**answer, "warnings": warnings, "differs": resumed.differs}
-        return Reply(202 if resumed.changed else 200, dumps(told), "")
+        warnings = warnings_of(resumed.run, resumed.spec or {}, services.parts)
+        whole = {**answer, "warnings": warnings, "differs": resumed.differs}
+        return Reply(202 if resumed.changed else 200, dumps(whole), "")
 
     if once is not None:
         return replied(await run_in_threadpool(resume_once, services.parts, run_id, wish, once, shape))

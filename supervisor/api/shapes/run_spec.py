@@ -149,12 +149,14 @@ class LimitsSpec(Strict):
 
 class EscalateSpec(Strict):
     """When spot machines are lost too often, or the deadline is near: what is asked for then. Off by default.
-    `after` preemptions within `within_s` (6 h) change over `to` on-demand machines, or the next shape of `shapes`."""
+    `after` preemptions within `within_s` (6 h) change over `to` on-demand machines, the next shape of `shapes`, or the
+    next of `providers`."""
 
     after: Annotated[int, Field(ge=1, le=32), WHOLE] | None = None
     within_s: Seconds | None = None
-    to: Literal["on_demand", "next_shape"] | None = None
+    to: Literal["on_demand", "next_shape", "next_provider"] | None = None
     on_demand_before_deadline_s: Seconds | None = None
+    next_provider_before_deadline_s: Seconds | None = None
 
 
 class StallSpec(Strict):
@@ -189,6 +191,7 @@ class RunSpec(Strict):
     allow_plain_secrets: bool = False
     tracker_url: Annotated[str, StringConstraints(pattern=r"^https?://[!-~]+$", max_length=512)] | None = None
     provider: Name | None = None
+    providers: Annotated[list[Name], Field(max_length=8, json_schema_extra=ONCE), AfterValidator(unique)] = []
     zones: Names = []
     shapes: Names = []
     spot: bool = True

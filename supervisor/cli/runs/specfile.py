@@ -14,7 +14,7 @@ import datetime as dt
 import math
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -27,18 +27,25 @@ from supervisor.cli.files.codedir import code_from
 from supervisor.cli.output import safe
 
 
-def names_local(provider: str | None) -> bool:
-    """Whether machines are on this computer, where no supervisor is asked which provider is its own."""
-    return (provider or "local") == "local"
+def names_local(providers: Sequence[str]) -> bool:
+    """Whether all machines are on this computer, where no supervisor is asked which provider is its own."""
+    return all(name == "local" for name in providers)
+
+
+def providers_of(spec: Mapping[str, Any]) -> tuple[str, ...]:
+    """Those that the spec names. What is no name the API refuses."""
+    listed = spec.get("providers")
+    named = listed if isinstance(listed, list) and listed else [spec.get("provider")]
+    return tuple(name for name in named if isinstance(name, str))
 
 
 def read_spec(
-    path: str, with_code: bool = False, is_local: Callable[[str | None], bool] = names_local
+    path: str, with_code: bool = False, is_local: Callable[[Sequence[str]], bool] = names_local
 ) -> tuple[str | None, dict[str, Any]]:
     """(run_id or None, spec) of the file, or of standard input where `path` is "-". Relative `workdir` is taken from
     the file's folder (standard input: the present one), which is also its default; so is a folder that `code` names.
     Where there is code (`with_code`: from elsewhere), `workdir` is a folder of the bundle and stays as it is; where
-    machines are not on this computer (`is_local`, asked with the provider that is named), one of the image. Raises
+    machines are not on this computer (`is_local`, asked with the providers that are named), one of the image. Raises
     CliError with the place of what is wrong."""
     import yaml
 
@@ -155,13 +162,12 @@ def _loader() -> type[Any]:
     return Loader
 
 
-def _settle_workdir(spec: dict[str, Any], folder: Path, is_local: Callable[[str | None], bool]) -> None:
+def _settle_workdir(spec: dict[str, Any], folder: Path, is_local: Callable[[Sequence[str]], bool]) -> None:
     """Only this computer's provider can see the folder; `workdir: null` asks for none."""
     if spec.get("workdir", "") is None:
         del spec["workdir"]
         return
-    named = spec.get("provider")
-    if not is_local(named if isinstance(named, str) else None):
+    if not is_local(providers_of(spec)):
         return
     if "workdir" not in spec:
         spec["workdir"] = str(folder)
@@ -196,7 +202,7 @@ def settle_environment(
     spec: Json,
     named: str | None,
     url: str,
-    is_local: Callable[[str | None], bool],
+    is_local: Callable[[Sequence[str]], bool],
     environ: Mapping[str, str] = os.environ,
 ) -> None:
     """Put the environment into `spec`, and say so in one line. `named`: --venv (None = not given). `url`: of the
@@ -211,12 +217,9 @@ def settle_environment(
     if any(field in spec for field in FIELDS) or (isinstance(variables, dict) and "PATH" in variables):
         return
     found = active(environ)
-    provider = spec.get("provider")
     if found is None or not _on_this_computer(url):
         return
-    if provider is not None and not isinstance(provider, str):
-        return  # the API says what is wrong with it
-    if is_local(provider):
+    if is_local(providers_of(spec)):
         field, prefix = found
         spec[field] = prefix
         output.note(

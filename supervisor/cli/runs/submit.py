@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,13 @@ from supervisor.cli.files.codedir import code_from, settle_code
 from supervisor.cli.finding import machines_here
 from supervisor.cli.options import Where, output_option, where_options
 from supervisor.cli.output import safe
-from supervisor.cli.runs.specfile import in_words_of_file, missing_command, names_local, settle_environment
+from supervisor.cli.runs.specfile import (
+    in_words_of_file,
+    missing_command,
+    names_local,
+    providers_of,
+    settle_environment,
+)
 from supervisor.cli.runs.submit_options import GROUPS, LISTS, PARTS, PLAIN, SWITCHES, submit_options
 
 APPEARS_S = 2.0  # `spot serve &` and a submit in one line: the first sign of the supervisor may come after us
@@ -61,7 +67,7 @@ def submit(
       spot submit --run-id digits -- python train.py --epochs 20
     """
     client = where.client(APPEARS_S)
-    is_local = machines_here(client, flags.get("provider"))
+    is_local = machines_here(client, flags.get("providers") or ())
     body = body_from(file, ctx.meta.get(_COMMAND), flags, is_local)
     settle_environment(body["spec"], flags["venv"], client.url, is_local)
     if flags["dry_run"]:
@@ -141,10 +147,10 @@ def body_from(
     file: str | None,
     command: list[str] | None,
     flags: Json,
-    is_local: Callable[[str | None], bool] = names_local,
+    is_local: Callable[[Sequence[str]], bool] = names_local,
 ) -> Json:
-    """The body of POST /v1/runs. `is_local`: whether the machines of this provider (None = none is named) are on this
-    computer. Raises CliError where no command is named, or two."""
+    """The body of POST /v1/runs. `is_local`: whether all machines of these providers (none = the supervisor's own) are
+    on this computer. Raises CliError where no command is named, or two."""
     run_id: str | None = None
     spec: Json = {}
     if file is not None:
@@ -153,7 +159,7 @@ def body_from(
         run_id, spec = read_spec(file, flags.get("code") is not None, is_local)
     _put_command(spec, command, flags.get("shell_text"), file)
     here = file is None and flags.get("code") is None and not flags.get("workdir")
-    if here and is_local(flags.get("provider")):
+    if here and is_local(flags.get("providers") or ()):
         spec["workdir"] = os.getcwd()
     _put_flags(spec, flags, is_local)
     body: Json = {"spec": spec, "replace_spec": flags["replace_spec"], "rerun": flags["rerun"]}
@@ -177,15 +183,21 @@ def _put_command(spec: Json, command: list[str] | None, shell_text: str | None, 
         raise CliError("There is no command to run.", USAGE, "COMMAND_MISSING", hints)
 
 
-def _put_place(spec: Json, flags: Json, is_local: Callable[[str | None], bool]) -> None:
-    """Where there is code, `workdir` is a folder inside it; on machines elsewhere one of the image."""
+def _put_place(spec: Json, flags: Json, is_local: Callable[[Sequence[str]], bool]) -> None:
+    """Providers instead of those of the file. Where there is code, `workdir` is a folder inside it; on machines
+    elsewhere one of the image."""
+    named = flags.get("providers")
+    if named:
+        for field in ("provider", "providers"):
+            spec.pop(field, None)
+        spec |= {"provider": named[0]} if len(named) == 1 else {"providers": list(named)}
     if flags.get("code") is not None:
         spec["code"] = code_from(flags["code"], os.getcwd())
-    if flags.get("workdir") and spec.get("code") is None and is_local(spec.get("provider")):
+    if flags.get("workdir") and spec.get("code") is None and is_local(providers_of(spec)):
         spec["workdir"] = os.path.abspath(flags["workdir"])
 
 
-def _put_flags(spec: Json, flags: Json, is_local: Callable[[str | None], bool]) -> None:
+def _put_flags(spec: Json, flags: Json, is_local: Callable[[Sequence[str]], bool]) -> None:
     spec.update({name: flags[name] for name in PLAIN if flags.get(name) is not None})
     _put_place(spec, flags, is_local)
     for flag, name in PARTS:

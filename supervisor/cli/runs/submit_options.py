@@ -18,7 +18,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 PLAIN = (
     "workdir",
     "image",
-    "provider",
     "expect_runtime_s",
     "expect_checkpoint_gb",
     "same_region",
@@ -51,6 +50,7 @@ GROUPS = {
         "escalate_within": "within_s",
         "escalate_to": "to",
         "on_demand_before_deadline": "on_demand_before_deadline_s",
+        "next_provider_before_deadline": "next_provider_before_deadline_s",
     },
 }
 
@@ -101,7 +101,13 @@ _WHAT = (
     ),
 )
 _WHERE = (
-    click.option("--provider", help="Where machines come from (default: what the supervisor has)."),
+    click.option(
+        "--provider",
+        "providers",
+        multiple=True,
+        metavar="NAME",
+        help="Where machines come from (default: what the supervisor has); repeated: the first is asked first.",
+    ),
     click.option("--zone", multiple=True, help="Only these zones, in this order."),
     click.option("--shape", multiple=True, help="Shape of the machine; repeated: a ladder, the best first."),
     click.option(
@@ -118,13 +124,21 @@ _WHERE = (
         "--escalate-within", type=duration_s, metavar="TIME", help="They count within this time (6h)."
     ),
     click.option(
-        "--escalate-to", type=click.Choice(["on_demand", "next_shape"]), help="What is asked for then."
+        "--escalate-to",
+        type=click.Choice(["on_demand", "next_shape", "next_provider"]),
+        help="What is asked for then.",
     ),
     click.option(
         "--on-demand-before-deadline",
         type=duration_s,
         metavar="TIME",
         help="On-demand when the deadline is so near.",
+    ),
+    click.option(
+        "--next-provider-before-deadline",
+        type=duration_s,
+        metavar="TIME",
+        help="The next provider when the deadline is so near.",
     ),
 )
 _LIMITS = (

@@ -186,7 +186,7 @@ def _refusals(run: Run, end: End, now: float) -> tuple[Refusal, ...]:
     if end.cause not in NO_GPU or run.attempt is None:
         return kept
     place = run.attempt.placement
-    return (*kept, Refusal(place.zone, place.shape, place.spot, now, end.cause, end.evidence))
+    return (*kept, Refusal(place.zone, place.shape, place.spot, now, end.cause, end.evidence, place.provider))
 
 
 def _failure(run: Run, end: End) -> str:

@@ -1,8 +1,9 @@
-"""Which offer to ask for next: other zones of the shape, then the next shape, then on-demand where it is allowed.
+"""Which offer to ask for next: other zones of the shape, then the next shape, then on-demand where it is allowed, then
+the next of the run's providers.
 
-Offers that are cooling after a refusal are left out, and so are zones that cannot be read now. The zone that was just
-lost comes last, so it is asked again only when nothing else is good; among the zones of one shape those come later that
-have lost more machines lately.
+Offers that are cooling after a refusal are left out, and so are zones that cannot be read now. At each provider the
+zone that was just lost comes last, so it is asked again only when nothing else there is good; among the zones of one
+shape those come later that have lost more machines lately.
 
 When a run asks for another kind of machine than it began with: after some preemptions, or near its deadline.
 
@@ -12,7 +13,7 @@ out anew for each placement, so that a run goes back to its first wish when the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from supervisor.domain.causes import Cause
@@ -21,7 +22,7 @@ from supervisor.domain.observation import CreateFailed, World
 from supervisor.domain.policies import Policy
 from supervisor.domain.run import Refusal, Run
 
-NEXT_SHAPE, ON_DEMAND = "next_shape", "on_demand"
+NEXT_SHAPE, ON_DEMAND, NEXT_PROVIDER = "next_shape", "on_demand", "next_provider"
 KEPT = 32  # preemptions that are remembered
 
 
@@ -35,24 +36,61 @@ def markets_of(run: Run, now: float) -> tuple[bool, ...]:
     return (True, False) if policy.allow_on_demand else (True,)
 
 
-def shapes_of(run: Run, offered: tuple[str, ...], now: float) -> tuple[str, ...]:
-    """The run's shapes in the order in which they are asked for; without any of its own the first one offered."""
-    shapes = run.policy.shapes or offered[:1]
-    steps = _steps(run, now) if run.policy.escalate_to == NEXT_SHAPE else 0
-    first = max(0, min(steps, len(shapes) - 1))
-    return (*shapes[first:], *shapes[:first])
+def shapes_of(run: Run, shapes: tuple[str, ...], now: float) -> tuple[str, ...]:
+    """These shapes in the order in which they are asked for."""
+    return _led_on(shapes, _steps(run, now) if run.policy.escalate_to == NEXT_SHAPE else 0)
+
+
+def providers_of(run: Run, now: float) -> tuple[str, ...]:
+    """The run's providers in the order in which they are asked."""
+    steps = _steps(run, now) if run.policy.escalate_to == NEXT_PROVIDER else 0
+    if _is_near_deadline(run, run.policy.next_provider_before_deadline_s, now):
+        steps = max(steps, 1)
+    return _led_on(run.policy.providers or (run.provider,), steps)
+
+
+def _led_on(ladder: tuple[str, ...], steps: int) -> tuple[str, ...]:
+    """So many rungs further, those that were passed at the end."""
+    first = max(0, min(steps, len(ladder) - 1))
+    return (*ladder[first:], *ladder[:first])
+
+
+def bounds(
+    policy: Policy, offers: Sequence[Offer], elsewhere: Sequence[Offer]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(zones, shapes) that a run asks one of its providers for; no zones = all. `elsewhere`: what its other providers
+    offer. Names that are known there alone do not bind this one."""
+    offered = dict.fromkeys(offer.placement.shape for offer in offers)
+    zones, shapes = policy.zones, policy.shapes
+    if elsewhere:
+        there = [offer.placement for offer in elsewhere]
+        zones = _binding(zones, {offer.placement.zone for offer in offers}, {place.zone for place in there})
+        shapes = _binding(shapes, offered, {place.shape for place in there})
+    return zones, shapes or tuple(offered)[:1]
+
+
+def _binding(wished: Sequence[str], mine: Collection[str], others: Collection[str]) -> tuple[str, ...]:
+    own = tuple(name for name in wished if name in mine)
+    return own or tuple(name for name in wished if name not in others)
 
 
 def why(run: Run, now: float) -> str:
     """In words, for the history; "" = it asks for what it always did."""
     policy = run.policy
-    if policy.spot and _near_deadline(run, now):
-        return "on-demand first, because its deadline is near"
+    wishes = {
+        "on-demand first": policy.on_demand_before_deadline_s if policy.spot else None,
+        "the next provider first": policy.next_provider_before_deadline_s,
+    }
+    near = [wish for wish, left_s in wishes.items() if _is_near_deadline(run, left_s, now)]
+    if near:
+        return f"{' and '.join(near)}, because its deadline is near"
     if _steps(run, now) == 0 or (policy.escalate_to == ON_DEMAND and not policy.spot):
         return ""
-    wish = "on-demand first" if policy.escalate_to == ON_DEMAND else "the next shape first"
+    wish = {ON_DEMAND: "on-demand", NEXT_SHAPE: "the next shape", NEXT_PROVIDER: "the next provider"}[
+        policy.escalate_to
+    ]
     count = len(_recent(run.counters.preempted_at, policy, now))
-    return f"{wish}, after {count} preemptions within {policy.escalate_window_s / 3600:g} h"
+    return f"{wish} first, after {count} preemptions within {policy.escalate_window_s / 3600:g} h"
 
 
 def with_preemption(known: tuple[float, ...], policy: Policy, now: float) -> tuple[float, ...]:
@@ -61,11 +99,12 @@ def with_preemption(known: tuple[float, ...], policy: Policy, now: float) -> tup
 
 
 def _to_on_demand(run: Run, now: float) -> bool:
-    return _near_deadline(run, now) or (run.policy.escalate_to == ON_DEMAND and _steps(run, now) > 0)
+    near = _is_near_deadline(run, run.policy.on_demand_before_deadline_s, now)
+    return near or (run.policy.escalate_to == ON_DEMAND and _steps(run, now) > 0)
 
 
-def _near_deadline(run: Run, now: float) -> bool:
-    left_s, deadline = run.policy.on_demand_before_deadline_s, run.policy.limits.deadline
+def _is_near_deadline(run: Run, left_s: float | None, now: float) -> bool:
+    deadline = run.policy.limits.deadline
     return left_s is not None and deadline is not None and deadline - now <= left_s
 
 
@@ -92,7 +131,7 @@ Lessons = tuple[tuple[OfferKey, ZoneRecord | None], ...]
 class NoOffer:
     """Nothing can be asked for before `until` (None: before something changes); `cause` and `detail` are those of the
     offer that is free soonest. `unread`: nothing was refused, but the zones that are left cannot be read. `lacking`:
-    the settings do not name the run's provider."""
+    the settings name none of the run's providers."""
 
     until: float | None
     cause: Cause
@@ -102,28 +141,49 @@ class NoOffer:
 
 
 def ladder(run: Run, world: World, now: float) -> list[Offer]:
-    """Every offer this run may use, in the order of its wishes, whatever its zone's state. The provider may prefer
-    other zones for each kind of machine; the run's own order of zones stands above that."""
-    offers = world.offers.get(run.provider, ())
-    shapes = shapes_of(run, tuple(dict.fromkeys(offer.placement.shape for offer in offers)), now)
+    """Every offer this run may use, in the order of its wishes, whatever its zone's state."""
+    names = providers_of(run, now)
+    if len(names) == 1:
+        return _rungs(run, world.offers.get(names[0], ()), (), now)
+    found: list[Offer] = []
+    for name in names:
+        elsewhere = [offer for other in names if other != name for offer in world.offers.get(other, ())]
+        found += _rungs(run, world.offers.get(name, ()), elsewhere, now)
+    return found
+
+
+def _rungs(run: Run, offers: Sequence[Offer], elsewhere: Sequence[Offer], now: float) -> list[Offer]:
+    """Those of one provider. It may prefer other zones for each kind of machine; the run's own order of zones stands
+    above that. `elsewhere`: what the run's other providers offer."""
+    zones, shapes = bounds(run.policy, offers, elsewhere)
     kinds: dict[tuple[bool, str], dict[str, Offer]] = {}
     for offer in offers:
         kinds.setdefault((offer.placement.spot, offer.placement.shape), {})[offer.placement.zone] = offer
     found = []
-    for wish in _wishes(markets_of(run, now), shapes):
+    for wish in _wishes(markets_of(run, now), shapes_of(run, shapes, now)):
         of_kind = kinds.get(wish, {})
-        found += [of_kind[zone] for zone in run.policy.zones or of_kind if zone in of_kind]
+        found += [of_kind[zone] for zone in zones or of_kind if zone in of_kind]
     return found
 
 
+def lacks(run: Run, world: World) -> bool:
+    """The settings do not name (any more) the provider of its machine; without a machine, any provider that it may
+    use."""
+    names = run.policy.providers if run.open_try is None and run.policy.providers else (run.provider,)
+    return all(world.lacks(name) for name in names)
+
+
 def lacking(run: Run) -> str:
+    if run.open_try is None and len(run.policy.providers) > 1:
+        names = ", ".join(run.policy.providers)
+        return f"none of its providers ({names}) is in the settings: put one back, or stop the run"
     return f"its provider {run.provider} is not in the settings: put it back, or stop the run"
 
 
 def choose(run: Run, world: World, now: float) -> Offer | NoOffer:
-    """The first offer that is not cooling and not held by our own machines, the avoided zone last; else when the next
-    one is free."""
-    if world.lacks(run.provider):
+    """The first offer that is not cooling and not held by our own machines, at each provider the avoided zone last;
+    else when the next one is free."""
+    if lacks(run, world):
         return NoOffer(now + LACKING_RETRY_S, Cause.NO_CAPACITY, lacking(run), lacking=True)
     whole = ladder(run, world, now)
     offers = _serving(whole, run, now)
@@ -136,26 +196,30 @@ def choose(run: Run, world: World, now: float) -> Offer | NoOffer:
     if world.unread:
         readable = [offer for offer in good if world.zone_of(offer.placement) not in world.unread]
     if readable:
-        wishes = list(dict.fromkeys((o.placement.spot, o.placement.shape) for o in offers))
-        room = world.rooms.get(run.provider)
-        held = [room.held(o.placement.zone, o.placement.shape) if room else "" for o in readable]
+        rank = _Ranking(run, offers, world, now)
+        held = [_held(offer.placement, world) for offer in readable]
         free = [offer for offer, why in zip(readable, held, strict=True) if not why]
         if not free:
             return NoOffer(None, Cause.QUEUED, held[0])
-        return min(free, key=lambda offer: _rank(offer.placement, run, wishes, world, now))
+        return min(free, key=rank)
     if good:
         return _unread(good, world, now)
     return _soonest(offers, world, now)
+
+
+def _held(place: Placement, world: World) -> str:
+    """By which of our own machines; "" = by none."""
+    room = world.rooms.get(place.provider)
+    return room.held(place.zone, place.shape) if room is not None else ""
 
 
 def queue(run: Run, world: World, now: float) -> list[tuple[Offer, ZoneRecord | None]]:
     """Every offer this run may use in the order in which it would be asked for from now on, if each one said no; those
     that are cooling last, the soonest first, each with why. `choose` takes the first that is not cooling."""
     offers = _serving(ladder(run, world, now), run, now)
-    wishes = list(dict.fromkeys((o.placement.spot, o.placement.shape) for o in offers))
     records = [(offer, world.zones.get(offer_key(offer.placement))) for offer in offers]
     good = [offer for offer, record in records if not is_cooling(record, world, now)]
-    good.sort(key=lambda offer: _rank(offer.placement, run, wishes, world, now))
+    good.sort(key=_Ranking(run, offers, world, now))
     later = [(offer, record) for offer, record in records if record and is_cooling(record, world, now)]
     later.sort(key=lambda item: item[1].cool_until)
     return [*((offer, None) for offer in good), *later]
@@ -168,14 +232,19 @@ def refused_lately(run: Run, now: float) -> tuple[Refusal, ...]:
 
 def _serving(offers: list[Offer], run: Run, now: float) -> list[Offer]:
     """Without those whose machine for this run had no GPU that works."""
-    refused = {(item.zone, item.shape, item.spot) for item in refused_lately(run, now)}
-    return [o for o in offers if (o.placement.zone, o.placement.shape, o.placement.spot) not in refused]
+    refused = {(item.provider, item.zone, item.shape, item.spot) for item in refused_lately(run, now)}
+    return [o for o in offers if refused.isdisjoint(_names_of(o.placement))]
+
+
+def _names_of(place: Placement) -> tuple[tuple[str, str, str, bool], ...]:
+    """How refusals name this place, those of before too."""
+    return tuple((name, place.zone, place.shape, place.spot) for name in (place.provider, ""))
 
 
 def _none_serves(run: Run, world: World, now: float) -> NoOffer:
     refused = refused_lately(run, now)
     last = max(refused, key=lambda item: item.at)
-    count = len({(item.zone, item.shape, item.spot) for item in refused})
+    count = len({(item.provider, item.zone, item.shape, item.spot) for item in refused})
     detail = (
         f"every place that this run may use was tried within the hour ({count}); the last: {last.evidence}"
     )
@@ -187,12 +256,25 @@ def _wishes(markets: tuple[bool, ...], shapes: tuple[str, ...]) -> list[tuple[bo
     return [(spot, shape) for spot in markets for shape in shapes]
 
 
-def _rank(
-    place: Placement, run: Run, wishes: list[tuple[bool, str]], world: World, now: float
-) -> tuple[bool, int, int]:
+class _Ranking:
     """Smaller is better; equal ones keep the order of the settings."""
-    losses = lost_lately(world.zones.get(offer_key(place)), now)
-    return place.zone == run.avoid_zone, wishes.index((place.spot, place.shape)), len(losses)
+
+    def __init__(self, run: Run, offers: Iterable[Offer], world: World, now: float) -> None:
+        places = [offer.placement for offer in offers]
+        self._providers = list(dict.fromkeys(place.provider for place in places))
+        self._wishes = list(dict.fromkeys((place.provider, place.spot, place.shape) for place in places))
+        self._run, self._world, self._now = run, world, now
+
+    def __call__(self, offer: Offer) -> tuple[int, bool, int, int]:
+        place = offer.placement
+        losses = lost_lately(self._world.zones.get(offer_key(place)), self._now)
+        wish = self._wishes.index((place.provider, place.spot, place.shape))
+        return self._providers.index(place.provider), self._is_avoided(place), wish, len(losses)
+
+    def _is_avoided(self, place: Placement) -> bool:
+        last = self._run.attempt
+        there = last is None or last.placement.provider == place.provider
+        return there and place.zone == self._run.avoid_zone
 
 
 def lost_lately(record: ZoneRecord | None, now: float) -> tuple[float, ...]:

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from supervisor.domain.attempt import Try
 from supervisor.domain.causes import Cause
-from supervisor.domain.machines import Offer, Room
+from supervisor.domain.machines import Offer, Placement, Room
 from supervisor.domain.observation import World
 from supervisor.domain.run import Run
 from supervisor.domain.status import PLACING, Status
@@ -31,13 +31,12 @@ def with_turns(
         return world
     left, waiting = dict(rooms), []
     for run in runs:
-        if run.provider not in left:
-            continue
         call = run.open_try
-        if call is None and _asks(run, world, now):
-            waiting.append(run)
-        elif call is not None and not _obtained(run, call) and not listed(call):
-            left[run.provider] = left[run.provider].less(call.placement.zone, call.placement.shape)
+        if call is None:
+            if _may_stand(run, left) and _asks(run, world, now):
+                waiting.append(run)
+        elif call.placement.provider in left and not _obtained(run, call) and not listed(call):
+            _take(left, call.placement)
     waiting.sort(key=lambda run: (run.generation_at, run.key))
     return replace(world, rooms=left, turns=_turns(waiting, left, world, now))
 
@@ -56,21 +55,35 @@ def _turns(
         if isinstance(offer, Offer):
             turns[run.key] = offer
             if not run.hold and not run.person.why:  # what is held back keeps no place from the others
-                left[run.provider] = left[run.provider].less(offer.placement.zone, offer.placement.shape)
+                _take(left, offer.placement)
         elif offer.cause != Cause.QUEUED:
             turns[run.key] = None  # nothing of ours is in its way: it finds out for itself what is
         else:
             futile.add(wish)
-            left[run.provider] = left[run.provider].kept_for(ladder(run, world, now)[0].placement.shape)
+            wished = next(o.placement for o in ladder(run, world, now) if o.placement.provider in left)
+            left[wished.provider] = left[wished.provider].kept_for(wished.shape)
     return turns
+
+
+def _take(left: dict[str, Room], place: Placement) -> None:
+    """One place less, where our own machines are the limit."""
+    if place.provider in left:
+        left[place.provider] = left[place.provider].less(place.zone, place.shape)
+
+
+def _may_stand(run: Run, rooms: Mapping[str, Room]) -> bool:
+    """One of its providers may be full of our own machines."""
+    return any(name in rooms for name in run.policy.providers or (run.provider,))
 
 
 def _wish(run: Run) -> tuple[object, ...]:
     """All that decides which offers a run may use. A run that escalates is like no other."""
     policy = run.policy
-    if policy.escalate_after or policy.on_demand_before_deadline_s is not None:
+    near_deadline = (policy.on_demand_before_deadline_s, policy.next_provider_before_deadline_s)
+    if policy.escalate_after or any(left_s is not None for left_s in near_deadline):
         return (run.key,)
-    return run.provider, policy.zones, policy.shapes, policy.spot, policy.allow_on_demand, run.refusals
+    names = policy.providers or (run.provider,)
+    return names, policy.zones, policy.shapes, policy.spot, policy.allow_on_demand, run.refusals
 
 
 def _asks(run: Run, world: World, now: float) -> bool:
@@ -85,7 +98,7 @@ def _obtained(run: Run, call: Try) -> bool:
 def place_of(run: Run, world: World, now: float) -> Offer | NoOffer:
     """Where this run asks next; NoOffer with cause `queued` where it is not its turn."""
     offer = world.turns.get(run.key)
-    if offer is not None or run.provider not in world.rooms:
+    if offer is not None or not _may_stand(run, world.rooms):
         return offer or choose(run, world, now)
     choice = choose(run, world, now)
     if run.key in world.turns or isinstance(choice, NoOffer):

@@ -32,7 +32,7 @@ from supervisor.lifecycle.living.overriding import (
     is_torn,
     mended,
 )
-from supervisor.lifecycle.offers.choosing import NoOffer, is_paused, why
+from supervisor.lifecycle.offers.choosing import NoOffer, is_paused, lacks, why
 from supervisor.lifecycle.offers.pinning import pinned
 from supervisor.lifecycle.offers.queueing import place_of
 from supervisor.lifecycle.phases.stopping import begin_stopping
@@ -174,7 +174,7 @@ def _in_line(run: Run, now: float) -> Run:
 
 def _lacked(run: Run, world: World) -> bool:
     """It waits for a provider that is not in the settings, and did so at its last look."""
-    return bool(run.hold) and world.lacks(run.provider)
+    return bool(run.hold) and lacks(run, world)
 
 
 def _standing(run: Run, now: float, lacked: bool) -> Run:
@@ -219,14 +219,14 @@ def _launch(run: Run, offer: Offer, world: World, now: float) -> Decision:
         run = replace(_out_of_line(run, now), cause=None, detail="")
     following = next_try(run, offer, world, now)
     counters = replace(run.counters, tries=run.counters.tries + 1)
-    after = moved(
-        replace(run, try_=following, counters=counters, next_at=None, hold=""), Status.LAUNCHING, now
-    )
     place = offer.placement
+    placed = replace(run, try_=following, provider=place.provider, counters=counters, next_at=None, hold="")
+    after = moved(placed, Status.LAUNCHING, now)
     market = "spot" if place.spot else "on-demand"
     reason = why(run, now)
     which = f"attempt {following.attempt}, try {following.number}" + (f"; {reason}" if reason else "")
-    text = f"Asking for {place.shape} {market} in {place.zone} ({which})."
+    zone = f"{place.zone} of {place.provider}" if run.policy.providers else place.zone
+    text = f"Asking for {place.shape} {market} in {zone} ({which})."
     event = tell(
         EventKind.LAUNCHING,
         text,

@@ -98,10 +98,17 @@ class Launcher:
             isinstance(baton, Seen) and not _raised(baton.value.next, action)
         )
 
+    def _runs_images(self, run: Run) -> Provider:
+        """The first of the run's providers that runs images: a tag names the same content for all of them. Raises
+        ProviderUnavailable."""
+        own = [self.providers[name] for name in run.policy.providers if name in self.providers]
+        runs_images = next((provider for provider in own if provider.traits.images), None)
+        return runs_images or provider_of(self.providers, run.provider)
+
     def pin(self, run: Run, action: PinImage) -> None:
         digest = problem = detail = ""
         try:
-            digest = provider_of(self.providers, run.provider).pin(action.image)
+            digest = self._runs_images(run).pin(action.image)
         except ImageMissing as error:
             problem, detail = "missing", str(error)
         except ImageHidden as error:

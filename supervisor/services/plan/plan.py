@@ -40,7 +40,14 @@ from supervisor.services.reading.queries import Queries
 from supervisor.services.runs import code
 from supervisor.services.runs.changing import Judged, refuse_more
 from supervisor.services.runs.keys import check_key
-from supervisor.services.runs.policy import REQUIRE, SecretUnreadable, Spec, secret_refusal, settled
+from supervisor.services.runs.policy import (
+    REQUIRE,
+    SecretUnreadable,
+    Spec,
+    secret_refusal,
+    settled,
+    warnings_of,
+)
 from supervisor.services.runs.resume import Wish
 from supervisor.services.runs.spec_secrets import hidden, shown_spec
 from supervisor.services.runs.submit import SubmitRequest, named_run, new_run
@@ -108,14 +115,16 @@ def plan(
     now = parts.clock.now()
     foretold = foretell(parts, request, caller, now, refusal)
     run = foretold.run
-    own = parts.providers.get(run.provider)  # None: a live run of machines that this supervisor no longer has
-    offers = {} if own is None else {run.provider: own.offers()}
+    # Of a live run some may be here no more.
+    names = [name for name in run.policy.providers or (run.provider,) if name in parts.providers]
+    offers = {name: parts.providers[name].offers() for name in names}
     world = World(knobs=parts.knobs, offers=offers, zones=parts.store.zones(run.cell))
     order = queue(run, world, now)
     left_s = max(LEAST_S, until - time.monotonic())
     answers = ask_together(_questions(parts, asking, foretold, order), left_s)
     launch = _launch(asking, foretold, order, world, answers.get("image"), now)
-    readings = Readings(answers, launch, _sources(parts), parts.gpu, parts.traits(run.provider), code_follows)
+    warnings = warnings_of(run, foretold.spec, parts)
+    readings = Readings(answers, launch, _sources(parts), parts.gpu, warnings, code_follows)
     return plan_json(
         foretold.would,
         run,

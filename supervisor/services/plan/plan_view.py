@@ -18,8 +18,7 @@ from supervisor.domain.machines import Offer, ZoneRecord, offer_key
 from supervisor.domain.policies import Limits
 from supervisor.domain.run import Run
 from supervisor.ports.provider import ImageHidden, ImageMissing, NotSupported
-from supervisor.ports.traits import Traits
-from supervisor.services.runs.policy import Spec, warnings_of
+from supervisor.services.runs.policy import Spec
 from supervisor.services.together import Answer
 from supervisor.services.views import rfc3339
 from supervisor.services.views.run_view import GpuOf, Json, placement_json, usd
@@ -130,15 +129,14 @@ Order = Sequence[tuple[Offer, ZoneRecord | None]]
 @dataclass(frozen=True, slots=True)
 class Readings:
     """`answers` by question (services/plan/plan.py); `launch`: what the first try would send, None = there is none;
-    `sources`: (shape, region) -> (source, day) of a price; `gpu_of`: Parts.gpu; `traits`: of the run's
-    provider; `code_follows`: the code is not
-    stored yet."""
+    `sources`: (shape, region) -> (source, day) of a price; `gpu_of`: Parts.gpu; `code_follows`: the
+    code is not stored yet."""
 
     answers: Mapping[str, Answer]
     launch: Answer | None
     sources: Mapping[tuple[str, str], tuple[str, str]]
     gpu_of: GpuOf
-    traits: Traits
+    warnings: tuple[str, ...]
     code_follows: bool = False
 
 
@@ -155,7 +153,7 @@ def plan_json(
         "run_id": None if run.run_id == UNNAMED else run.run_id,
         "generation": run.generation,
         "differs": list(differs),
-        "warnings": list(warnings_of(spec, readings.traits)),
+        "warnings": list(readings.warnings),
         "zones": [_place(offer, record, readings, now) for offer, record in order],
         "cost": cost_json(offers, limits),
         "limits": {

@@ -166,7 +166,7 @@ def archived_console(
     run = queries.find(run_id)
     attempt = _attempt_of_console(parts, run, number)
     what = {"run_id": run.run_id, "attempt": attempt.number}
-    _need_own(parts, run)
+    _need_own(parts, run, attempt)
     # A moment beside our era has no name in the log service's language; before the machine there was nothing.
     begin = attempt.requested_at if since is None else min(max(since, 0.0), parts.clock.now())
     try:
@@ -178,7 +178,7 @@ def archived_console(
     if not kept:
         raise EvidenceNotFound(
             f"{parts.platform.log_service} has nothing of the console of {attempt.machine_name} in this time. It has "
-            f"only {parts.traits(run.provider).log_keeps or 'some machines'}, and is a little late.",
+            f"only {parts.traits(attempt.placement.provider).log_keeps or 'some machines'}, and is a little late.",
             what,
         )
     told = _told(parts, run, attempt, kept.decode("utf-8", "replace"), CLOUD_LOGGING)
@@ -208,12 +208,15 @@ def _attempt_of_console(parts: Parts, run: Run, number: int | None) -> Attempt:
 
 def _may_write(parts: Parts, run: Run, attempt: Attempt) -> bool:
     """Its machine is there as far as we know, and ours to ask."""
-    known = run.provider in parts.providers and parts.cells[run.provider] == run.cell
-    return known and attempt.gone_at is None and not run.settled
+    return _is_own(parts, run, attempt) and attempt.gone_at is None and not run.settled
 
 
-def _need_own(parts: Parts, run: Run) -> None:
-    if run.provider not in parts.providers or parts.cells[run.provider] != run.cell:
+def _is_own(parts: Parts, run: Run, attempt: Attempt) -> bool:
+    return parts.cells.get(attempt.placement.provider) == run.cell
+
+
+def _need_own(parts: Parts, run: Run, attempt: Attempt) -> None:
+    if not _is_own(parts, run, attempt):
         raise NotSupportedHere(
             f"The machines of {run.run_id} belong to another supervisor's place. Ask that supervisor.",
             {"run_id": run.run_id},
@@ -222,11 +225,10 @@ def _need_own(parts: Parts, run: Run) -> None:
 
 def _live(parts: Parts, run: Run, attempt: Attempt, limit: int) -> bytes:
     """Empty: the machine is gone, not ours to ask, or says nothing."""
-    provider = parts.providers.get(run.provider)
-    if provider is None or attempt.gone_at is not None or parts.cells[run.provider] != run.cell:
+    if attempt.gone_at is not None or not _is_own(parts, run, attempt):
         return b""
     try:
-        return provider.console(attempt.ref, limit)
+        return parts.providers[attempt.placement.provider].console(attempt.ref, limit)
     except (MachineMissing, NotSupported):
         return b""
     except ProviderUnavailable as error:
@@ -237,7 +239,7 @@ def _live(parts: Parts, run: Run, attempt: Attempt, limit: int) -> bytes:
 
 def _part(parts: Parts, run: Run, attempt: Attempt, after: int, limit: int) -> ConsolePart | None:
     """None: the machine has no console now: it is gone, or not up yet."""
-    _need_own(parts, run)
+    _need_own(parts, run, attempt)
     if not _may_write(parts, run, attempt):
         return None
     try:

@@ -123,7 +123,8 @@ def _judged(parts: Parts, run: Run, old: Spec, new: Spec, now: float) -> Run:
             {"run_id": run.run_id, "status": run.status},
             [(f"#/{name}", "can be changed of a live run only") for name in differ],
         )
-    placed = {**new, "provider": run.provider} if run.provider in parts.providers else new
+    stays = "providers" not in new and run.provider in parts.providers
+    placed = {**new, "provider": run.provider} if stays else new
     policy = _policy(run.policy, policy_from(placed, parts, now), old, new)
     if ZONES in differ and run.status == Status.WAITING:
         return replace(run, policy=policy, next_at=None)  # a zone that was not asked yet is asked now

@@ -27,6 +27,8 @@ from supervisor.domain import policies
 from supervisor.domain.errors import DataElsewhere, InvalidRequest, SpotError, Unavailable, UnknownPrice
 from supervisor.domain.machines import Offer
 from supervisor.domain.policies import Limits, Policy, ResultRule
+from supervisor.domain.run import Run
+from supervisor.lifecycle.offers.choosing import bounds
 from supervisor.ports.platform import Platform
 from supervisor.ports.provider import ProviderUnavailable
 from supervisor.ports.traits import Traits
@@ -64,20 +66,32 @@ def refuse_far(platform: Platform, offers: Sequence[Offer], image: str) -> None:
 
 KEEP_S = 3600.0  # how long a machine is kept where `keep` is asked for and keep_s is not
 ESCALATE_WINDOW_S = 21_600.0
+NEXT_BEFORE_DEADLINE = "next_provider_before_deadline_s"
 
 Spec = Mapping[str, Any]
 
 
+def providers_of(spec: Spec, parts: Parts) -> tuple[str, ...]:
+    """Those that the run may use, in the order in which they are asked."""
+    return tuple(spec.get("providers") or (spec.get("provider") or parts.own_provider,))
+
+
 def provider_of(spec: Spec, parts: Parts) -> str:
-    return str(spec.get("provider") or parts.own_provider)
+    """The one that is asked first."""
+    return providers_of(spec, parts)[0]
 
 
 def settled(spec: Spec, parts: Parts) -> Spec:
-    """The spec as it is stored: the supervisor's own provider is never named in it, its default image always. So two
-    specs that mean the same are equal."""
-    given = {name: value for name, value in spec.items() if name != "provider" or value != parts.own_provider}
-    machines = parts.providers.get(given.get("provider") or parts.own_provider)
-    if machines is not None and machines.traits.images and "image" not in given and parts.defaults.image:
+    """The spec as it is stored: a list of one provider is that provider, the supervisor's own is never named alone, its
+    default image always. So two specs that mean the same are equal."""
+    given = dict(spec)
+    if len(given.get("providers", ())) == 1 and not given.get("provider"):
+        [given["provider"]] = given.pop("providers")
+    if given.get("provider") == parts.own_provider and "providers" not in given:
+        del given["provider"]
+    machines = [parts.providers[name] for name in providers_of(given, parts) if name in parts.providers]
+    run_images = any(provider.traits.images for provider in machines)
+    if run_images and "image" not in given and parts.defaults.image:
         given["image"] = parts.defaults.image
     return given
 
@@ -85,27 +99,38 @@ def settled(spec: Spec, parts: Parts) -> Spec:
 def policy_from(spec: Spec, parts: Parts, now: float) -> Policy:
     """The policy of a new generation. Raises InvalidRequest, SecretInSpec, InvalidTimeouts, UnknownPrice,
     DataElsewhere, Unavailable."""
-    provider = provider_of(spec, parts)
-    traits = parts.traits(provider)
-    check_secrets(spec, traits.secrets)
-    if provider not in parts.providers:
-        raise _unknown("#/spec/provider", provider, sorted(parts.providers), "provider")
-    check_kinds(spec, provider, traits.secrets)
-    if traits.images:
-        _check_image(spec, traits)
-    if traits.job_max_bytes is not None:
-        _check_size(spec, traits.job_max_bytes)
+    names = providers_of(spec, parts)
+    _check_providers(spec, names, parts)
     policy = _filled(spec, parts)
     _check_deadline(policy.limits, now)
     _check_escalation(spec.get("escalate", {}), policy)
-    gpu_timeout_s = parts.defaults.gpu_timeout_s.get(provider, 0.0)
+    gpu_timeout_s = max(parts.defaults.gpu_timeout_s.get(name, 0.0) for name in names)
     policies.check_stall(policy.stall, parts.knobs.beat_store_s, gpu_timeout_s)
-    offers = parts.providers[provider].offers()
-    _check_names(policy, offers)
-    usable = _usable(policy, offers, _wants_on_demand(policy), traits.price_setting)
-    if spec.get("same_region") == REQUIRE:
-        refuse_far(parts.platform, usable, policy.image)
+    offers = {name: parts.providers[name].offers() for name in names}
+    _check_names(policy, [offer for own in offers.values() for offer in own])
+    for name in names:
+        usable = _usable(policy, name, offers, parts.traits(name).price_setting)
+        if spec.get("same_region") == REQUIRE:
+            refuse_far(parts.platform_of(name), usable, policy.image)
     return policy
+
+
+def _check_providers(spec: Spec, names: Sequence[str], parts: Parts) -> None:
+    """Each must be able to carry the run: no run finds out on its way that it cannot move."""
+    if spec.get("provider") and spec.get("providers"):
+        text = "The spec names provider and providers. Keep one of them: providers is the ordered list."
+        raise InvalidRequest(text, {}, [("#/spec/provider", "stands beside providers")])
+    for position, name in enumerate(names):
+        traits = parts.traits(name)
+        check_secrets(spec, traits.secrets)
+        if name not in parts.providers:
+            pointer = f"#/spec/providers/{position}" if "providers" in spec else "#/spec/provider"
+            raise _unknown(pointer, name, sorted(parts.providers), "provider")
+        check_kinds(spec, name, traits.secrets)
+        if traits.images:
+            _check_image(spec, traits)
+        if traits.job_max_bytes is not None:
+            _check_size(spec, traits.job_max_bytes)
 
 
 class SecretUnreadable(InvalidRequest):
@@ -118,8 +143,9 @@ def secret_refusal(spec: Spec, parts: Parts) -> SpotError | None:
     wanted = spec.get("secrets")
     if not wanted:
         return None
-    provider = provider_of(spec, parts)
-    if provider not in parts.providers or not parts.traits(provider).shares_computer:
+    known = (name for name in providers_of(spec, parts) if name in parts.providers)
+    provider = next((name for name in known if parts.traits(name).shares_computer), None)
+    if provider is None:
         return None
     kinds = parts.traits(provider).secrets
     local = {name: reference for name, reference in wanted.items() if kinds.read(reference)}
@@ -136,12 +162,17 @@ def secret_refusal(spec: Spec, parts: Parts) -> SpotError | None:
     return SecretUnreadable(f"{text}. Nothing was stored.", {}, found)
 
 
-def warnings_of(spec: Spec, traits: Traits) -> tuple[str, ...]:
+def warnings_of(run: Run, spec: Spec, parts: Parts) -> tuple[str, ...]:
     """What is accepted and perhaps not meant, one sentence each."""
-    place = "this computer" if traits.shares_computer else "the machine"
-    image = f"image is ignored by the {traits.kind} provider: the command runs on {place} as it is."
-    ignored = (image,) if "image" in spec and not traits.images else ()
-    return ignored + (shared_names(spec) if traits.shares_computer else ())
+    sentences: dict[str, None] = {}
+    for traits in map(parts.traits, run.policy.providers or (run.provider,)):
+        place = "this computer" if traits.shares_computer else "the machine"
+        if "image" in spec and not traits.images:
+            image = f"image is ignored by the {traits.kind} provider: the command runs on {place} as it is."
+            sentences[image] = None
+        if traits.shares_computer:
+            sentences |= dict.fromkeys(shared_names(spec))
+    return tuple(sentences)
 
 
 def _filled(spec: Spec, parts: Parts) -> Policy:
@@ -151,6 +182,7 @@ def _filled(spec: Spec, parts: Parts) -> Policy:
         limits["deadline"] = datetime.fromisoformat(limits["deadline"]).timestamp()
     keeps = "keep" in (spec.get("on_success"), spec.get("on_failure"))
     return Policy(
+        providers=tuple(spec.get("providers", ())),
         zones=tuple(spec.get("zones", ())),
         shapes=tuple(spec.get("shapes", ())),
         spot=spec.get("spot", True),
@@ -170,6 +202,7 @@ def _filled(spec: Spec, parts: Parts) -> Policy:
         escalate_window_s=escalate.get("within_s", ESCALATE_WINDOW_S),
         escalate_to=escalate.get("to", "on_demand"),
         on_demand_before_deadline_s=escalate.get("on_demand_before_deadline_s"),
+        next_provider_before_deadline_s=escalate.get("next_provider_before_deadline_s"),
         require_pull=spec.get("require_pull", False),
     )
 
@@ -219,9 +252,16 @@ def _check_escalation(given: Mapping[str, Any], policy: Policy) -> None:
         ]
     elif policy.escalate_to == "next_shape" and len(policy.shapes) < 2:
         found.append(("#/spec/shapes", "names fewer than two shapes, so there is no next one"))
-    if policy.on_demand_before_deadline_s is not None and policy.limits.deadline is None:
-        found.append(("#/spec/escalate/on_demand_before_deadline_s", "needs limits.deadline"))
-    if given and not policy.spot:
+    next_provider = policy.escalate_to == "next_provider" or NEXT_BEFORE_DEADLINE in given
+    if next_provider and len(policy.providers) < 2:
+        found.append(("#/spec/providers", "names fewer than two providers, so there is no next one"))
+    if policy.limits.deadline is None:
+        found += [
+            (f"#/spec/escalate/{name}", "needs limits.deadline")
+            for name in ("on_demand_before_deadline_s", NEXT_BEFORE_DEADLINE)
+            if name in given
+        ]
+    if given.keys() - {NEXT_BEFORE_DEADLINE} and not policy.spot:  # the deadline alone needs no preemption
         found.append(("#/spec/escalate", "has no effect with spot: false"))
     if found:
         text = "; ".join(
@@ -251,19 +291,28 @@ def _check_names(policy: Policy, offers: Sequence[Offer]) -> None:
                 raise _unknown(f"#/spec/{field}/{position}", name, known, field[:-1])
 
 
-def _usable(policy: Policy, offers: Sequence[Offer], on_demand: bool, setting: str) -> list[Offer]:
-    """The offers that the run may use: at least one, and each has a price where a budget is to be kept."""
-    shapes = policy.shapes or [offer.placement.shape for offer in offers[:1]]
+def _usable(
+    policy: Policy, name: str, by_provider: Mapping[str, Sequence[Offer]], setting: str
+) -> list[Offer]:
+    """The offers of this provider that the run may use: at least one, and each has a price where a budget is to be
+    kept."""
+    offers, on_demand = by_provider[name], _wants_on_demand(policy)
+    zones, shapes = bounds(
+        policy, offers, [o for other, own in by_provider.items() if other != name for o in own]
+    )
     usable = [
         offer
         for offer in offers
-        if (not policy.zones or offer.placement.zone in policy.zones)
+        if (not zones or offer.placement.zone in zones)
         and offer.placement.shape in shapes
         and (policy.spot if offer.placement.spot else on_demand)
     ]
     if not usable:
         market = "spot" if policy.spot else "on-demand"
-        text = f"The provider offers no {market} machine for these zones and shapes. Name others, or allow_on_demand."
+        who = f"The provider {name}" if policy.providers else "The provider"
+        text = (
+            f"{who} offers no {market} machine for these zones and shapes. Name others, or allow_on_demand."
+        )
         raise InvalidRequest(text, {"market": market}, [("#/spec/shapes", "no such offer")])
     if policy.limits.budget_usd is None:
         return usable

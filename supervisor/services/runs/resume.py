@@ -115,7 +115,8 @@ def known_run(parts: Parts, run: Run, wish: Wish, now: float) -> Judged:
     refuse_ended(run, cell, differs, wish.replace_spec, wish.rerun)
     if wish.refusal is not None:
         raise wish.refusal
-    policy = policy_from({**spec, "provider": provider}, parts, now)
+    named = spec if "providers" in spec else {**spec, "provider": provider}
+    policy = policy_from(named, parts, now)
     after = replace(reopened(run, policy, wish.rerun, marker, now), provider=provider)
     return Judged(
         after,
@@ -130,10 +131,14 @@ def known_run(parts: Parts, run: Run, wish: Wish, now: float) -> Judged:
     )
 
 
+NAMING = frozenset({"provider", "providers"})  # fields of a spec
+
+
 def _provider(run: Run, old: Spec, spec: Spec, parts: Parts) -> str:
     """Another of the same cell where the spec says so. A run that never named one stays where it is: which provider is
     the supervisor's own may have changed since."""
-    if "provider" not in old and "provider" not in spec and run.provider in parts.providers:
+    unnamed = NAMING.isdisjoint(old) and NAMING.isdisjoint(spec)
+    if unnamed and run.provider in parts.providers:
         return run.provider
     return provider_of(spec, parts)
 

@@ -176,7 +176,7 @@ def generated_run_id() -> str:
 def _reply(parts: Parts, judged: Judged) -> Reply:
     run, spec = judged.run, judged.spec or {}
     answer = run_json(run, judged.now, judged.labels, parts.gpu)
-    answer["warnings"] = (*warnings_of(spec, parts.traits(run.provider)), *judged.warnings)
+    answer["warnings"] = (*warnings_of(run, spec, parts), *judged.warnings)
     answer["differs"] = judged.differs
     status = 201 if judged.before is None else 200
     return Reply(status, dumps(answer), f"/v1/runs/{run.run_id}", version=run.version)
