@@ -32,6 +32,13 @@ class Side:
         return schema
 
 
+def _without_null(default: Any) -> Any:
+    """A field that is new in an object's default and null there means what its absence meant."""
+    if not isinstance(default, dict):
+        return default
+    return {name: value for name, value in default.items() if value is not None}
+
+
 @dataclass(frozen=True, slots=True)
 class Comparison:
     before: Side
@@ -53,7 +60,7 @@ class Comparison:
             return
         yield from _narrowed(old, new, at)
         yield from self._fewer_fields(old, new, at)
-        if old.get("default") != new.get("default"):
+        if _without_null(old.get("default")) != _without_null(new.get("default")):
             yield f"{at}: what is meant by leaving it out has changed"
         for name, part in old.get("properties", {}).items():
             if name in new.get("properties", {}):

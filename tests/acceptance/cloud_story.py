@@ -12,7 +12,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -38,10 +38,11 @@ class CloudStory:
 
     # --- what people do -----------------------------------------------------------------------------------------------
 
-    def submit(self, run_id: str, *steps: str) -> None:
+    def submit(self, run_id: str, *steps: str, providers: Sequence[str] = ()) -> None:
         """examples/digits as a code bundle, in an image of the registry."""
         self.spot(
             "submit", "--run-id", run_id, "--code", ".", "--image", self.cloud.image("train:1"),
+            *(f"--provider={name}" for name in providers),
             "--result", "weights.npz", "--", sys.executable, "train.py", *(steps or STEPS),
         )  # fmt: skip
 
@@ -130,10 +131,10 @@ def twin(folder: Path, *steps: str) -> str:
 
 @contextmanager
 def cloud_story(
-    folder: Path, environ: Mapping[str, str] | None = None, public: bool = False
+    folder: Path, environ: Mapping[str, str | None] | None = None, public: bool = False
 ) -> Iterator[CloudStory]:
-    """`environ`: settings beside those of the tests; `public`: machines are told where the supervisor listens. At the
-    end no process and no wrong exchange is left."""
+    """`environ`: settings beside those of the tests, None = without this one; `public`: machines are told where the
+    supervisor listens. At the end no process and no wrong exchange is left."""
     cloud = Cloud(folder / "vms")
     daemon = None
     try:
@@ -141,7 +142,9 @@ def cloud_story(
             setattr(cloud.compute, name, value)
         port = free_port() if public else 0
         address = {"SPOT_PUBLIC_URL": f"http://127.0.0.1:{port}"} if public else {}
-        daemon = Daemon(folder / "data", {**PACE, **cloud.environment(), **address, **(environ or {})})
+        settings = {**PACE, **cloud.environment(), **address, **(environ or {})}
+        given = {name: value for name, value in settings.items() if value is not None}
+        daemon = Daemon(folder / "data", given)
         daemon.port = port
         daemon.start()
         yield CloudStory(cloud, daemon, folder)

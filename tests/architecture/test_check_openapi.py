@@ -32,6 +32,7 @@ BODY = {
         "command": {"type": "string", "maxLength": 100},
         "after": {"type": "string", "enum": ["release", "keep"], "default": "release"},
         "steps": {"anyOf": [{"type": "number", "minimum": 0}, {"type": "null"}]},
+        "limits": {"type": "object", "default": {"cost": None}},
     },
 }
 OPERATION = {
@@ -84,6 +85,7 @@ BREAKING: dict[str, Callable[[Json, Json, Json], object]] = {
     "body of application/json": lambda o, b, a: o.pop("requestBody"),
     "after: no longer accepted: keep": lambda o, b, a: b["properties"]["after"]["enum"].remove("keep"),
     "after: what is meant": lambda o, b, a: b["properties"]["after"].update(default="keep"),
+    "limits: what is meant": lambda o, b, a: b["properties"]["limits"].update(default={"cost": 1}),
     "after: is now required": lambda o, b, a: b["required"].append("after"),
     "new: is now required": lambda o, b, a: (
         b["properties"].update(new={}),
@@ -118,6 +120,9 @@ HARMLESS: dict[str, Callable[[Json, Json, Json], object]] = {
     "nothing": lambda o, b, a: None,
     "a field more in the answer": lambda o, b, a: a["properties"].update(more={"type": "string"}),
     "a field more that may be left out": lambda o, b, a: b["properties"].update(more={"type": "string"}),
+    "a field more in an object that may be left out": lambda o, b, a: b["properties"]["limits"].update(
+        default={"cost": None, "time": None}
+    ),
     "a word more": lambda o, b, a: b["properties"]["after"]["enum"].append("ask"),
     "a wider bound": lambda o, b, a: b["properties"]["command"].update(maxLength=101),
     "a type more in a body": lambda o, b, a: b["properties"]["command"].update(type=["string", "null"]),

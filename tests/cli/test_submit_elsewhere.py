@@ -91,9 +91,24 @@ def test_a_newer_supervisor_says_it_of_each_provider_by_its_name(accepting, spot
         (["--", "x"], None),
         (["--provider", "cloud", "--", "x"], None),
         (["--provider", "lab", "--", "x"], str(Path.cwd())),
+        (["--provider", "lab", "--provider", "cloud", "--", "x"], None),
     ):
         assert spot("submit", *words).code == 0
         assert sent(accepting).get("workdir") == workdir
     accepting.say("GET", "/v1/providers", {"providers": [lab, cloud]})
     assert spot("submit", "--", "x").code == 0
     assert sent(accepting)["workdir"] == str(Path.cwd()), "the first one is its own"
+
+
+def test_providers_on_the_command_line_stand_instead_of_those_of_the_file(
+    accepting, spot, tmp_path: Path
+) -> None:
+    file = tmp_path / "train.yaml"
+    file.write_text("command: x\nproviders: [cloud, lab]\n", encoding="utf-8")
+    assert spot("submit", str(file)).code == 0
+    assert (sent(accepting).get("providers"), "provider" in sent(accepting)) == (["cloud", "lab"], False)
+    assert spot("submit", str(file), "--provider", "lab").code == 0
+    assert (sent(accepting).get("provider"), "providers" in sent(accepting)) == ("lab", False)
+    file.write_text("command: x\nprovider: lab\n", encoding="utf-8")
+    assert spot("submit", str(file), "--provider", "lab", "--provider", "cloud").code == 0
+    assert (sent(accepting).get("providers"), "provider" in sent(accepting)) == (["lab", "cloud"], False)

@@ -89,7 +89,11 @@ VENDOR_WORDS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         "the keys of vendors are known by their forms, wherever they turn up",
     ),
     ("supervisor/services/reading/cost.py", ("Google", "google"), "the page that its figures were read from"),
-    ("supervisor/cli/runs/specfile.py", ('provider or "local") == "local"',), "where no supervisor is asked"),
+    (
+        "supervisor/cli/runs/specfile.py",
+        ('name == "local" for name in providers',),
+        "where no supervisor is asked",
+    ),
     (
         "supervisor/dashboard/pages/spec.py",
         ('provider", "local") == "local"',),
