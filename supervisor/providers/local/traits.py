@@ -18,8 +18,7 @@ TRAITS = Traits(
     ),
     stores={
         "file": "a folder of this computer, opened by the agent itself",
-        "gs": "Cloud Storage, over HTTPS with the account that the metadata server of this computer knows, as on a "
-        "machine of Google's",
+        "gs": "Cloud Storage, over HTTPS with the account that this computer's metadata server knows",
     },
     job_max_bytes=None,
     launches_at_once=8,
