@@ -203,6 +203,11 @@ class Run:
         return self.attempt if self.attempt is not None and self.attempt.ended_at is None else None
 
     @property
+    def providers(self) -> tuple[str, ...]:
+        """Those that it may use, in the order in which its spec names them."""
+        return self.policy.providers or (self.provider,)
+
+    @property
     def open_try(self) -> Try | None:
         """The create call that is in flight or has obtained the live attempt's machine."""
         return self.try_ if self.try_ is not None and self.try_.ended_at is None else None

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from supervisor.domain.machines import Placement
 from supervisor.domain.policies import Knobs, Limits, StallLimits
+from supervisor.domain.run import Run
 from supervisor.ports.clock import Clock, Wake
 from supervisor.ports.notifier import Courier, NoCourier
 from supervisor.ports.objectstore import ObjectReader, ObjectStore
@@ -82,6 +83,10 @@ class Parts:
         of before."""
         provider = self.providers.get(placement.provider)
         return None if provider is None else provider.gpus(placement.shape) or None
+
+    def traits_of(self, run: Run) -> tuple[Traits, ...]:
+        """Of each provider that the run may use."""
+        return tuple(map(self.traits, run.providers))
 
     def traits(self, provider: str) -> Traits:
         """Of a provider that is here no more, those of our own."""

@@ -14,7 +14,7 @@ from google.oauth2.credentials import Credentials
 from supervisor.objectstores.gcs.store import GcsStore
 from supervisor.ports.objectstore import ABSENT, PreconditionFailed
 from supervisor.providers.gce.calls.clients import Compute
-from supervisor.providers.gce.calls.errors import Retry
+from supervisor.providers.gce.calls.errors import ApiError, Retry
 from supervisor.providers.gce.config import GceConfig, parse_shape
 from supervisor.telemetry import recording as exchanges
 from tests.cloud import pace, replay
@@ -42,8 +42,9 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     """One machine from its insert to its end, and one object that is written, read, listed and deleted."""
     path = tmp_path_factory.mktemp("recording") / "recording.jsonl"
     cloud = Cloud(None, clock=time.time)
-    for name in ("create_s", "delete_s", "queue_s"):
+    for name in ("delete_s", "queue_s"):
         setattr(cloud.compute, name, 0.05)
+    cloud.compute.create_s = 0.5  # time to ask for a console that is not there yet
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(exchanges, "_recorder", None)
         for name, value in cloud.environment().items():
@@ -62,7 +63,10 @@ def _machine(cloud: Cloud) -> None:
     config = GceConfig(PROJECT, (ZONE,), {"cpu": parse_shape("n1-standard-4")}, endpoint=cloud.compute.url)
     compute = Compute(config, Retry(), lambda: Credentials("a token"))
     made = compute.insert(ZONE, BODY, INSERT)
+    with pytest.raises(ApiError, match="not ready"):
+        compute.serial(ZONE, "one", 1000)
     wait_for(lambda: compute.operation(ZONE, made["name"])["status"] == "DONE", 30, "the machine")
+    assert compute.serial(ZONE, "one", 1000) == ""
     assert compute.read("aggregated/instances")["items"]
     compute.delete(ZONE, "one", DELETE)
     wait_for(lambda: compute.get(ZONE, "one") is None, 30, "its end")

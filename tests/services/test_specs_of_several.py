@@ -78,9 +78,7 @@ def test_an_image_is_needed_where_one_of_them_runs_images(stage: TwoPlaces) -> N
         asked(stage, BOTH)
     answer = asked(stage, {**BOTH, "image": "r.example.org/train:1"})
     assert "image is ignored by the local provider" in answer.body
-    run = stage.row("digits")
-    alone = replace(run, policy=replace(run.policy, providers=()))
-    assert warnings_of(alone, {**SPEC, "image": "r.example.org/train:1"}, stage.parts) == ()
+    assert warnings_of({**SPEC, "image": "r.example.org/train:1"}, stage.far.traits) == ()
 
 
 def test_zones_of_one_are_taken_for_that_one(stage: TwoPlaces) -> None:

@@ -85,7 +85,7 @@ async def resume_run(request: Request, run_id: str, body: bodies.ResumeBody) -> 
 
     def shape(resumed: Judged) -> Reply:
         answer = services.queries.view(resumed.run, resumed.labels)
-        warnings = warnings_of(resumed.run, resumed.spec or {}, services.parts)
+        warnings = warnings_of(resumed.spec or {}, *services.parts.traits_of(resumed.run))
         whole = {**answer, "warnings": warnings, "differs": resumed.differs}
         return Reply(202 if resumed.changed else 200, dumps(whole), "")
 

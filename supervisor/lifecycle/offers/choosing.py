@@ -13,7 +13,7 @@ out anew for each placement, so that a run goes back to its first wish when the 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from supervisor.domain.causes import Cause
@@ -46,7 +46,7 @@ def providers_of(run: Run, now: float) -> tuple[str, ...]:
     steps = _steps(run, now) if run.policy.escalate_to == NEXT_PROVIDER else 0
     if _is_near_deadline(run, run.policy.next_provider_before_deadline_s, now):
         steps = max(steps, 1)
-    return _led_on(run.policy.providers or (run.provider,), steps)
+    return _led_on(run.providers, steps)
 
 
 def _led_on(ladder: tuple[str, ...], steps: int) -> tuple[str, ...]:
@@ -56,16 +56,18 @@ def _led_on(ladder: tuple[str, ...], steps: int) -> tuple[str, ...]:
 
 
 def bounds(
-    policy: Policy, offers: Sequence[Offer], elsewhere: Sequence[Offer]
+    policy: Policy, provider: str, offers: Mapping[str, Sequence[Offer]]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(zones, shapes) that a run asks one of its providers for; no zones = all. `elsewhere`: what its other providers
-    offer. Names that are known there alone do not bind this one."""
-    offered = dict.fromkeys(offer.placement.shape for offer in offers)
+    """(zones, shapes) that a run asks one of its providers for; no zones = all. `offers`: those of all its providers;
+    names that others alone know do not bind this one."""
+    own = [offer.placement for offer in offers.get(provider, ())]
+    offered = dict.fromkeys(place.shape for place in own)
     zones, shapes = policy.zones, policy.shapes
-    if elsewhere:
-        there = [offer.placement for offer in elsewhere]
-        zones = _binding(zones, {offer.placement.zone for offer in offers}, {place.zone for place in there})
-        shapes = _binding(shapes, offered, {place.shape for place in there})
+    if len(policy.providers) > 1:
+        others = [name for name in policy.providers if name != provider]
+        elsewhere = [offer.placement for name in others for offer in offers.get(name, ())]
+        zones = _binding(zones, {place.zone for place in own}, {place.zone for place in elsewhere})
+        shapes = _binding(shapes, offered, {place.shape for place in elsewhere})
     return zones, shapes or tuple(offered)[:1]
 
 
@@ -142,22 +144,15 @@ class NoOffer:
 
 def ladder(run: Run, world: World, now: float) -> list[Offer]:
     """Every offer this run may use, in the order of its wishes, whatever its zone's state."""
-    names = providers_of(run, now)
-    if len(names) == 1:
-        return _rungs(run, world.offers.get(names[0], ()), (), now)
-    found: list[Offer] = []
-    for name in names:
-        elsewhere = [offer for other in names if other != name for offer in world.offers.get(other, ())]
-        found += _rungs(run, world.offers.get(name, ()), elsewhere, now)
-    return found
+    return [offer for name in providers_of(run, now) for offer in _rungs(run, name, world, now)]
 
 
-def _rungs(run: Run, offers: Sequence[Offer], elsewhere: Sequence[Offer], now: float) -> list[Offer]:
+def _rungs(run: Run, provider: str, world: World, now: float) -> list[Offer]:
     """Those of one provider. It may prefer other zones for each kind of machine; the run's own order of zones stands
-    above that. `elsewhere`: what the run's other providers offer."""
-    zones, shapes = bounds(run.policy, offers, elsewhere)
+    above that."""
+    zones, shapes = bounds(run.policy, provider, world.offers)
     kinds: dict[tuple[bool, str], dict[str, Offer]] = {}
-    for offer in offers:
+    for offer in world.offers.get(provider, ()):
         kinds.setdefault((offer.placement.spot, offer.placement.shape), {})[offer.placement.zone] = offer
     found = []
     for wish in _wishes(markets_of(run, now), shapes_of(run, shapes, now)):
@@ -169,13 +164,13 @@ def _rungs(run: Run, offers: Sequence[Offer], elsewhere: Sequence[Offer], now: f
 def lacks(run: Run, world: World) -> bool:
     """The settings do not name (any more) the provider of its machine; without a machine, any provider that it may
     use."""
-    names = run.policy.providers if run.open_try is None and run.policy.providers else (run.provider,)
+    names = run.providers if run.open_try is None else (run.provider,)
     return all(world.lacks(name) for name in names)
 
 
 def lacking(run: Run) -> str:
-    if run.open_try is None and len(run.policy.providers) > 1:
-        names = ", ".join(run.policy.providers)
+    if run.open_try is None and len(run.providers) > 1:
+        names = ", ".join(run.providers)
         return f"none of its providers ({names}) is in the settings: put one back, or stop the run"
     return f"its provider {run.provider} is not in the settings: put it back, or stop the run"
 

@@ -73,7 +73,7 @@ def _take(left: dict[str, Room], place: Placement) -> None:
 
 def _may_stand(run: Run, rooms: Mapping[str, Room]) -> bool:
     """One of its providers may be full of our own machines."""
-    return any(name in rooms for name in run.policy.providers or (run.provider,))
+    return any(name in rooms for name in run.providers)
 
 
 def _wish(run: Run) -> tuple[object, ...]:
@@ -82,8 +82,7 @@ def _wish(run: Run) -> tuple[object, ...]:
     near_deadline = (policy.on_demand_before_deadline_s, policy.next_provider_before_deadline_s)
     if policy.escalate_after or any(left_s is not None for left_s in near_deadline):
         return (run.key,)
-    names = policy.providers or (run.provider,)
-    return names, policy.zones, policy.shapes, policy.spot, policy.allow_on_demand, run.refusals
+    return run.providers, policy.zones, policy.shapes, policy.spot, policy.allow_on_demand, run.refusals
 
 
 def _asks(run: Run, world: World, now: float) -> bool:

@@ -101,7 +101,7 @@ class Launcher:
     def _runs_images(self, run: Run) -> Provider:
         """The first of the run's providers that runs images: a tag names the same content for all of them. Raises
         ProviderUnavailable."""
-        own = [self.providers[name] for name in run.policy.providers if name in self.providers]
+        own = [self.providers[name] for name in run.providers if name in self.providers]
         runs_images = next((provider for provider in own if provider.traits.images), None)
         return runs_images or provider_of(self.providers, run.provider)
 

@@ -40,7 +40,7 @@ from supervisor.ports.store import DuplicateRun
 from supervisor.services.migration import import_files, oldhistory, oldrun, oldspec
 from supervisor.services.migration.oldrun import BEST, CHECKPOINTS, LAST, OldRun, Place
 from supervisor.services.parts import Parts
-from supervisor.services.runs.policy import Spec, policy_from, provider_of, settled
+from supervisor.services.runs.policy import Spec, policy_from, providers_of, settled
 from supervisor.services.views.run_view import Json, run_json
 from supervisor.wording.end import IMPORTED
 from supervisor.wording.figures import clip, count_text, plural
@@ -193,7 +193,7 @@ def _plan(
     carried = oldspec.carried(old)
     spec = _spec(parts, carried.spec if request.spec is None else request.spec, place)
     policy = policy_from(spec, parts, now)
-    provider = provider_of(spec, parts)
+    provider = providers_of(spec, parts)[0]
     step = oldhistory.last_step(old)
     run = Run(
         key=0, run_id=run_id, owner=caller.owner, cell=parts.cells[provider], provider=provider, generation=1,

@@ -116,14 +116,14 @@ def plan(
     foretold = foretell(parts, request, caller, now, refusal)
     run = foretold.run
     # Of a live run some may be here no more.
-    names = [name for name in run.policy.providers or (run.provider,) if name in parts.providers]
+    names = [name for name in run.providers if name in parts.providers]
     offers = {name: parts.providers[name].offers() for name in names}
     world = World(knobs=parts.knobs, offers=offers, zones=parts.store.zones(run.cell))
     order = queue(run, world, now)
     left_s = max(LEAST_S, until - time.monotonic())
     answers = ask_together(_questions(parts, asking, foretold, order), left_s)
     launch = _launch(asking, foretold, order, world, answers.get("image"), now)
-    warnings = warnings_of(run, foretold.spec, parts)
+    warnings = warnings_of(foretold.spec, *parts.traits_of(run))
     readings = Readings(answers, launch, _sources(parts), parts.gpu, warnings, code_follows)
     return plan_json(
         foretold.would,

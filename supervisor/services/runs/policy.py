@@ -21,13 +21,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from difflib import get_close_matches
+from itertools import chain
 from typing import Any
 
 from supervisor.domain import policies
 from supervisor.domain.errors import DataElsewhere, InvalidRequest, SpotError, Unavailable, UnknownPrice
 from supervisor.domain.machines import Offer
 from supervisor.domain.policies import Limits, Policy, ResultRule
-from supervisor.domain.run import Run
 from supervisor.lifecycle.offers.choosing import bounds
 from supervisor.ports.platform import Platform
 from supervisor.ports.provider import ProviderUnavailable
@@ -76,11 +76,6 @@ def providers_of(spec: Spec, parts: Parts) -> tuple[str, ...]:
     return tuple(spec.get("providers") or (spec.get("provider") or parts.own_provider,))
 
 
-def provider_of(spec: Spec, parts: Parts) -> str:
-    """The one that is asked first."""
-    return providers_of(spec, parts)[0]
-
-
 def settled(spec: Spec, parts: Parts) -> Spec:
     """The spec as it is stored: a list of one provider is that provider, the supervisor's own is never named alone, its
     default image always. So two specs that mean the same are equal."""
@@ -89,48 +84,54 @@ def settled(spec: Spec, parts: Parts) -> Spec:
         [given["provider"]] = given.pop("providers")
     if given.get("provider") == parts.own_provider and "providers" not in given:
         del given["provider"]
-    machines = [parts.providers[name] for name in providers_of(given, parts) if name in parts.providers]
-    run_images = any(provider.traits.images for provider in machines)
-    if run_images and "image" not in given and parts.defaults.image:
-        given["image"] = parts.defaults.image
+    if parts.defaults.image and "image" not in given:
+        names = [name for name in providers_of(given, parts) if name in parts.providers]
+        if any(parts.providers[name].traits.images for name in names):
+            given["image"] = parts.defaults.image
     return given
 
 
 def policy_from(spec: Spec, parts: Parts, now: float) -> Policy:
-    """The policy of a new generation. Raises InvalidRequest, SecretInSpec, InvalidTimeouts, UnknownPrice,
+    """The policy of a new generation. Each of its providers must be able to carry the run: none finds out on its way
+    that it cannot move. Raises InvalidRequest, SecretInSpec, InvalidTimeouts, UnknownPrice,
     DataElsewhere, Unavailable."""
     names = providers_of(spec, parts)
-    _check_providers(spec, names, parts)
+    _check_naming(spec)
+    for position, name in enumerate(names):
+        traits = parts.traits(name)
+        check_secrets(spec, traits.secrets)
+        _check_known(spec, position, name, parts)
+        check_kinds(spec, name, traits.secrets)
+        if traits.images:
+            _check_image(spec, traits)
+        if traits.job_max_bytes is not None:
+            _check_size(spec, traits.job_max_bytes)
     policy = _filled(spec, parts)
     _check_deadline(policy.limits, now)
     _check_escalation(spec.get("escalate", {}), policy)
     gpu_timeout_s = max(parts.defaults.gpu_timeout_s.get(name, 0.0) for name in names)
     policies.check_stall(policy.stall, parts.knobs.beat_store_s, gpu_timeout_s)
     offers = {name: parts.providers[name].offers() for name in names}
-    _check_names(policy, [offer for own in offers.values() for offer in own])
+    _check_names(policy, tuple(chain.from_iterable(offers.values())))
+    on_demand = _wants_on_demand(policy)
     for name in names:
-        usable = _usable(policy, name, offers, parts.traits(name).price_setting)
+        bound = bounds(policy, name, offers)
+        usable = _usable(policy, offers[name], bound, on_demand, parts.traits(name).price_setting)
         if spec.get("same_region") == REQUIRE:
             refuse_far(parts.platform_of(name), usable, policy.image)
     return policy
 
 
-def _check_providers(spec: Spec, names: Sequence[str], parts: Parts) -> None:
-    """Each must be able to carry the run: no run finds out on its way that it cannot move."""
+def _check_naming(spec: Spec) -> None:
     if spec.get("provider") and spec.get("providers"):
         text = "The spec names provider and providers. Keep one of them: providers is the ordered list."
         raise InvalidRequest(text, {}, [("#/spec/provider", "stands beside providers")])
-    for position, name in enumerate(names):
-        traits = parts.traits(name)
-        check_secrets(spec, traits.secrets)
-        if name not in parts.providers:
-            pointer = f"#/spec/providers/{position}" if "providers" in spec else "#/spec/provider"
-            raise _unknown(pointer, name, sorted(parts.providers), "provider")
-        check_kinds(spec, name, traits.secrets)
-        if traits.images:
-            _check_image(spec, traits)
-        if traits.job_max_bytes is not None:
-            _check_size(spec, traits.job_max_bytes)
+
+
+def _check_known(spec: Spec, position: int, name: str, parts: Parts) -> None:
+    if name not in parts.providers:
+        pointer = f"#/spec/providers/{position}" if "providers" in spec else "#/spec/provider"
+        raise _unknown(pointer, name, sorted(parts.providers), "provider")
 
 
 class SecretUnreadable(InvalidRequest):
@@ -143,8 +144,8 @@ def secret_refusal(spec: Spec, parts: Parts) -> SpotError | None:
     wanted = spec.get("secrets")
     if not wanted:
         return None
-    known = (name for name in providers_of(spec, parts) if name in parts.providers)
-    provider = next((name for name in known if parts.traits(name).shares_computer), None)
+    names = (name for name in providers_of(spec, parts) if name in parts.providers)
+    provider = next((name for name in names if parts.traits(name).shares_computer), None)
     if provider is None:
         return None
     kinds = parts.traits(provider).secrets
@@ -162,10 +163,10 @@ def secret_refusal(spec: Spec, parts: Parts) -> SpotError | None:
     return SecretUnreadable(f"{text}. Nothing was stored.", {}, found)
 
 
-def warnings_of(run: Run, spec: Spec, parts: Parts) -> tuple[str, ...]:
+def warnings_of(spec: Spec, *of_providers: Traits) -> tuple[str, ...]:
     """What is accepted and perhaps not meant, one sentence each."""
     sentences: dict[str, None] = {}
-    for traits in map(parts.traits, run.policy.providers or (run.provider,)):
+    for traits in of_providers:
         place = "this computer" if traits.shares_computer else "the machine"
         if "image" in spec and not traits.images:
             image = f"image is ignored by the {traits.kind} provider: the command runs on {place} as it is."
@@ -292,14 +293,15 @@ def _check_names(policy: Policy, offers: Sequence[Offer]) -> None:
 
 
 def _usable(
-    policy: Policy, name: str, by_provider: Mapping[str, Sequence[Offer]], setting: str
+    policy: Policy,
+    offers: Sequence[Offer],
+    bound: tuple[tuple[str, ...], tuple[str, ...]],
+    on_demand: bool,
+    setting: str,
 ) -> list[Offer]:
-    """The offers of this provider that the run may use: at least one, and each has a price where a budget is to be
+    """Those of one provider's offers that the run may use: at least one, and each has a price where a budget is to be
     kept."""
-    offers, on_demand = by_provider[name], _wants_on_demand(policy)
-    zones, shapes = bounds(
-        policy, offers, [o for other, own in by_provider.items() if other != name for o in own]
-    )
+    zones, shapes = bound
     usable = [
         offer
         for offer in offers
@@ -309,7 +311,9 @@ def _usable(
     ]
     if not usable:
         market = "spot" if policy.spot else "on-demand"
-        who = f"The provider {name}" if policy.providers else "The provider"
+        who = (
+            f"The provider {offers[0].placement.provider}" if policy.providers and offers else "The provider"
+        )
         text = (
             f"{who} offers no {market} machine for these zones and shapes. Name others, or allow_on_demand."
         )

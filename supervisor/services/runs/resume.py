@@ -50,7 +50,7 @@ from supervisor.services.runs.changing import (
     until_settled,
 )
 from supervisor.services.runs.keys import Once, Reply, answered
-from supervisor.services.runs.policy import Spec, policy_from, provider_of, secret_refusal, settled
+from supervisor.services.runs.policy import Spec, policy_from, providers_of, secret_refusal, settled
 
 Answer = TypeVar("Answer")
 
@@ -140,7 +140,7 @@ def _provider(run: Run, old: Spec, spec: Spec, parts: Parts) -> str:
     unnamed = NAMING.isdisjoint(old) and NAMING.isdisjoint(spec)
     if unnamed and run.provider in parts.providers:
         return run.provider
-    return provider_of(spec, parts)
+    return providers_of(spec, parts)[0]
 
 
 def _event(before: Run, after: Run, wish: Wish, differs: list[str]) -> Event:

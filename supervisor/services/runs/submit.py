@@ -28,7 +28,7 @@ from supervisor.services.runs.keys import Reply, answered, once, scope_of
 from supervisor.services.runs.policy import (
     Spec,
     policy_from,
-    provider_of,
+    providers_of,
     secret_refusal,
     settled,
     warnings_of,
@@ -113,7 +113,7 @@ def new_run(
     if refusal is not None:
         raise refusal
     spec = request.spec if wish.spec is None else wish.spec
-    policy, provider = policy_from(spec, parts, now), provider_of(spec, parts)
+    policy, provider = policy_from(spec, parts, now), providers_of(spec, parts)[0]
     run = Run(
         key=0,
         run_id=request.run_id or generated_run_id(),
@@ -176,7 +176,7 @@ def generated_run_id() -> str:
 def _reply(parts: Parts, judged: Judged) -> Reply:
     run, spec = judged.run, judged.spec or {}
     answer = run_json(run, judged.now, judged.labels, parts.gpu)
-    answer["warnings"] = (*warnings_of(run, spec, parts), *judged.warnings)
+    answer["warnings"] = (*warnings_of(spec, *parts.traits_of(run)), *judged.warnings)
     answer["differs"] = judged.differs
     status = 201 if judged.before is None else 200
     return Reply(status, dumps(answer), f"/v1/runs/{run.run_id}", version=run.version)
