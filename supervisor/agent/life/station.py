@@ -45,7 +45,9 @@ LAST_TRIES, LAST_PAUSE_S = 3, 1.0
 def open_store(job: Job, authorities: Optional[str] = None) -> ObjectStore:
     """ValueError for a URL that this agent has no store for. Touches nothing yet."""
     if job.store_url.startswith("gs:"):
-        return GcsStore.at(job.store_url, job.storage_endpoint, authorities)
+        # Only a machine on the supervisor's own computer is told of a file there.
+        shares_computer = job.server_file is not None
+        return GcsStore.at(job.store_url, job.storage_endpoint, authorities, shares_computer=shares_computer)
     return FolderStore.at(job.store_url)
 
 

@@ -60,9 +60,11 @@ class GcsStore:
         endpoint: Optional[str] = None,
         authorities: Optional[str] = None,
         pace: Optional[Pace] = None,
+        shares_computer: bool = False,
     ) -> GcsStore:
         """The store that `gs://BUCKET[/PREFIX]` names; `endpoint`: None = that of Google's own variable for a stand-in,
-        which a machine on the supervisor's computer inherits, else Google's. ValueError. Touches nothing."""
+        which a machine on the supervisor's computer inherits, else Google's. `shares_computer`: see `account_for`.
+        ValueError. Touches nothing."""
         parts = urlsplit(url)
         prefix = parts.path.strip("/")
         if parts.scheme != "gs" or not parts.netloc or parts.query or parts.fragment:
@@ -71,7 +73,7 @@ class GcsStore:
             check_object_name(prefix)
         endpoint = endpoint or _stand_in() or ENDPOINT
         pace = pace or Pace()
-        account = account_for(endpoint, pace.monotonic)
+        account = account_for(endpoint, pace.monotonic, shares_computer)
         api = GoogleApi(Site(endpoint, authorities=authorities), account, pace)
         return cls(parts.netloc, prefix + "/" if prefix else "", api)
 

@@ -4,6 +4,9 @@ Busy and broken (408, 429, 5xx, no answer) is repeated with growing, scattered p
 once with a new token. Everything else is an answer. An answer after tries that may have been carried out is
 `doubtful`: what it says may be our own doing.
 
+A machine on the supervisor's own computer has the account of that computer: the login of a person (`gcloud auth
+application-default login`) where there is one, else what a metadata server knows.
+
 The metadata server is reached without a name to be looked up; GCE_METADATA_HOST takes its place, as it does for
 Google's own libraries. A preemption is announced there: `instance/preempted` becomes TRUE. Then, at once or 120 s later
 as the machine was made, the system is shut down, for which there are 30 s at best. The value is read once before
@@ -67,17 +70,66 @@ class MetadataServer:
     def token(self) -> Tuple[str, float]:
         """(access token of the machine's account, seconds it is good for)."""
         text, _ = self.text("instance/service-accounts/default/token")
+        return _token_of(text.encode(), "the metadata server's token")
+
+
+class UserLogin:
+    """The login of a person on this computer, as Google's own libraries keep it (Application Default Credentials of the
+    type `authorized_user`). A key file of a service account is none: it takes a signature that the standard library
+    cannot make."""
+
+    def __init__(self, path: str, url: str = "https://oauth2.googleapis.com") -> None:
+        self._path, self._site = path, Site(url, TIMEOUT_S)
+
+    def close(self) -> None:
+        """Idle connections, that is."""
+        self._site.close()
+
+    def token(self) -> Tuple[str, float]:
+        """(access token, seconds it is good for). Unreachable."""
+        form = {"grant_type": "refresh_token"}
         try:
-            data = json.loads(text)
-            return str(data["access_token"]), float(data["expires_in"])
-        except (ValueError, KeyError, TypeError):
-            raise Unreachable("the metadata server's token cannot be understood") from None
+            with open(self._path, encoding="utf-8") as file:
+                login = json.load(file)
+            form.update({name: str(login[name]) for name in ("client_id", "client_secret", "refresh_token")})
+        except (OSError, ValueError, KeyError, TypeError):
+            raise Unreachable("the login of this computer cannot be read: %s" % self._path) from None
+        kind = {"Content-Type": "application/x-www-form-urlencoded"}
+        answer = self._site.call("POST", "/token", urlencode(form).encode(), kind)
+        if answer.status != 200:
+            raise Unreachable("the login of this computer is not renewed: %s" % said(answer))
+        return _token_of(answer.body, "the answer to the login of this computer")
+
+
+def login_of_this_computer(environ: Mapping[str, str]) -> Optional[str]:
+    """Path of the file that keeps it; None = nobody has logged in."""
+    folder = environ.get("CLOUDSDK_CONFIG") or os.path.join(environ.get("HOME", ""), ".config", "gcloud")
+    path = os.path.join(folder, "application_default_credentials.json")
+    try:
+        with open(path, encoding="utf-8") as file:
+            return path if json.load(file).get("type") == "authorized_user" else None
+    except (OSError, ValueError, AttributeError):
+        return None
+
+
+def _token_of(body: bytes, what: str) -> Tuple[str, float]:
+    try:
+        data = json.loads(body.decode("utf-8", "replace"))
+        return str(data["access_token"]), float(data["expires_in"])
+    except (ValueError, KeyError, TypeError):
+        raise Unreachable("%s cannot be understood" % what) from None
+
+
+class TokenSource(Protocol):
+    def token(self) -> Tuple[str, float]: ...
+
+    def close(self) -> None: ...
 
 
 class Account:
-    """The machine's account. Safe to use from every thread."""
+    """The account that a machine writes with. Safe to use from every thread."""
 
-    def __init__(self, server: MetadataServer, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, server: TokenSource, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._server = server
         self._monotonic = monotonic
         self._lock = threading.Lock()
@@ -106,12 +158,16 @@ class Account:
                 self._token = ""
 
 
-def account_for(endpoint: str, monotonic: Callable[[], float] = time.monotonic) -> Optional[Account]:
-    """None where nobody asks for an account: a stand-in on this very machine."""
+def account_for(
+    endpoint: str, monotonic: Callable[[], float] = time.monotonic, shares_computer: bool = False
+) -> Optional[Account]:
+    """None where nobody asks for an account: a stand-in on this very machine. `shares_computer`: with the supervisor,
+    so a login of this computer counts."""
+    login = login_of_this_computer(os.environ) if shares_computer else None
     parts = urlsplit(endpoint)
     if parts.scheme == "http" and is_loopback(parts.hostname) and not os.environ.get("GCE_METADATA_HOST"):
         return None
-    return Account(MetadataServer(), monotonic)
+    return Account(MetadataServer() if login is None else UserLogin(login), monotonic)
 
 
 def is_loopback(host: Optional[str]) -> bool:
