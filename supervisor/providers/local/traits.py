@@ -18,7 +18,8 @@ TRAITS = Traits(
     ),
     stores={
         "file": "a folder of this computer, opened by the agent itself",
-        "gs": "Cloud Storage, over HTTPS with the login of this computer, else with the account that its metadata server knows",
+        "gs": "Cloud Storage, over HTTPS with the login of this computer, else with the account that its metadata "
+        "server knows",
     },
     job_max_bytes=None,
     launches_at_once=8,
