@@ -5,8 +5,12 @@ Values of settings that are credentials are not among them.
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
 from supervisor.domain.errors import SettingsRefused
-from supervisor.domain.findings import OK, WARN, Finding
+from supervisor.domain.findings import OK, WARN, Check, Finding
 from supervisor.providers.kinds import PROVIDERS
 from supervisor.services.doctor.alerts import Alerts
 from supervisor.services.doctor.doctor import HERE, Surroundings
@@ -26,27 +30,52 @@ UNREAD = ("ignored", "has no effect")
 def surroundings(settings: Settings, adapters: Adapters, sender: str) -> Surroundings:
     """`sender`: the supervisor's id; "" = not known yet."""
     several = list(adapters.opened.values())
+    groups = groups_of(settings)
     cards = next((one.cards.cards for one in several if one.cards is not None), tuple)
     return Surroundings(
         settings.data_dir,
         adapters.agent,
         cards,
         max(one.promised_cards for one in several),
-        lambda: [check for one in several for check in one.checks()],
+        lambda: [
+            in_group(check, opened.provider.traits.group, groups[name][0])
+            for name, opened in adapters.opened.items()
+            for check in opened.checks()
+        ],
         settings.log_chunk_s,
         settings.public_url != "" or any(one.server_file is not None for one in several),
         settings_lines(settings),
         alerts(settings, sender),
-        _groups(settings),
+        {group: title for group, title in groups.values() if group != HERE},
     )
 
 
-def _groups(settings: Settings) -> dict[str, str]:
-    """Group -> title of the lines about each provider in use that is not this computer alone; what is rented first, for
-    its lines tell of a remote store, too."""
-    traits = [PROVIDERS[section.kind].traits for section in settings.sections.values()]
-    order = sorted(traits, key=lambda each: not each.rented)
-    return {each.group: each.title for each in order if each.group != HERE}
+Group = tuple[str, str]  # its word, and its title
+
+
+def groups_of(settings: Settings) -> dict[str, Group]:
+    """Provider -> the group of the lines about it; what is rented first, for its lines tell of a remote store, too.
+    Those that share a kind have a group each."""
+    traits = {name: PROVIDERS[section.kind].traits for name, section in settings.sections.items()}
+    shared = Counter(each.group for each in traits.values())
+    order = sorted(traits.items(), key=lambda item: not item[1].rented)
+    return {
+        name: (f"{each.group} {name}", f"{each.title} ({name})")
+        if shared[each.group] > 1
+        else (each.group, each.title)
+        for name, each in order
+    }
+
+
+def in_group(check: Check, before: str, now: str) -> Check:
+    """The check, and the lines of its answer, in another group than before."""
+    if before == now:
+        return check
+
+    def moved(item: Any) -> Any:
+        return replace(item, group=now) if item.group == before else item
+
+    return replace(moved(check), ask=lambda: [moved(finding) for finding in check.ask()])
 
 
 def settings_lines(settings: Settings) -> tuple[Finding, ...]:

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from supervisor.domain.errors import SettingsRefused
+from supervisor.domain.findings import OK, WARN, Check, Finding
 from supervisor.reconciler.system_clock import SystemClock
 from supervisor.settings.loading import Settings
 from supervisor.wiring import adapters
 from supervisor.wiring import settings as wired
+from supervisor.wiring.surroundings import groups_of, in_group
 
 CLOUD = """
 [providers.cloud]
@@ -120,3 +122,22 @@ def test_two_sections_that_see_the_same_machines_are_refused(tmp_path: Path) -> 
 def test_another_section_is_another_digest(tmp_path: Path) -> None:
     one, other = load(tmp_path, LAB), load(tmp_path, LAB.replace("bench", "desk"))
     assert wired.digest(one) != wired.digest(other)
+
+
+def test_the_doctors_lines_stand_in_a_group_for_each_provider(tmp_path: Path) -> None:
+    assert groups_of(load(tmp_path, BUCKET + LAB + CLOUD)) == {
+        "cloud": ("google", "Google Cloud"), "lab": ("local", "This computer"),
+    }  # fmt: skip
+    two = load(tmp_path, BUCKET + CLOUD + CLOUD.replace("providers.cloud", "providers.europe"))
+    assert list(groups_of(two).items()) == [
+        ("cloud", ("google cloud", "Google Cloud (cloud)")),
+        ("europe", ("google europe", "Google Cloud (europe)")),
+    ]
+    here = Finding("disk", OK, "free")
+    check = Check("quota", lambda: [Finding("quota", WARN, "spent", group="google"), here], "google")
+    moved = in_group(check, "google", "google europe")
+    assert (moved.group, [line.group for line in moved.ask()]) == (
+        "google europe",
+        ["google europe", here.group],
+    )
+    assert in_group(check, "google", "google") is check
