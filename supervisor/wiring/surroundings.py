@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import Any
 
 from supervisor.domain.errors import SettingsRefused
 from supervisor.domain.findings import OK, WARN, Check, Finding
@@ -72,10 +71,12 @@ def in_group(check: Check, before: str, now: str) -> Check:
     if before == now:
         return check
 
-    def moved(item: Any) -> Any:
-        return replace(item, group=now) if item.group == before else item
+    def ask() -> list[Finding]:
+        return [
+            replace(finding, group=now) if finding.group == before else finding for finding in check.ask()
+        ]
 
-    return replace(moved(check), ask=lambda: [moved(finding) for finding in check.ask()])
+    return replace(check, ask=ask, group=now if check.group == before else check.group)
 
 
 def settings_lines(settings: Settings) -> tuple[Finding, ...]:
