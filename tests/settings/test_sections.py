@@ -141,3 +141,11 @@ def test_the_doctors_lines_stand_in_a_group_for_each_provider(tmp_path: Path) ->
         ["google europe", here.group],
     )
     assert in_group(check, "google", "google") is check
+
+
+def test_who_needs_one_value_gets_that_of_the_first_provider_that_has_it(tmp_path: Path) -> None:
+    known = load(tmp_path, BUCKET + LAB + CLOUD, SPOT_GCE_NETWORK="other")
+    key = known.in_use("gce_project")
+    assert (key, known.value(key)) == ("providers.cloud.gce_project", "my-project-123456")
+    assert known.in_use("gce_network") == "gce_network", "the section leaves it out"
+    assert known.in_use("default_image") == "default_image"

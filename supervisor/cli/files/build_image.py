@@ -135,12 +135,12 @@ def request_for(folder: Path, known: Settings, wish: Wish) -> BuildRequest:
         nouns.BuildRequest(
             folder=folder.resolve(),
             image=image,
-            project=wish.project or known.value("gce_project"),
+            project=wish.project or known.value(known.in_use("gce_project")),
             staging=wish.staging or staging,
             region=wish.region or nouns.GLOBAL,
             account=wish.account,
             ways=nouns.WAYS if wish.way == AUTO else (wish.way,),
-            endpoint=known.value("cloud_build_endpoint").rstrip("/"),
+            endpoint=known.value(known.in_use("cloud_build_endpoint")).rstrip("/"),
             build_s=wish.build_s or nouns.BUILD_S,
             poll_s=POLL_S,
         )
@@ -153,7 +153,8 @@ def plan_lines(request: BuildRequest, context: Context, known: Settings, wish: W
     from supervisor.wording.figures import size_text
 
     def whence(said: str, setting: str) -> str:
-        return "said here" if said else f"{setting}, {known.origins.get(setting, 'default')}"
+        key = known.in_use(setting)
+        return "said here" if said else f"{key}, {known.origins.get(key, 'default')}"
 
     rows = [("image", request.image, whence(wish.image, "default_image"))]
     if request.ways != (DOCKER,):

@@ -97,11 +97,8 @@ def trial(
     """
     wishes = {name: flags.pop(name) for name in ("no_gpu", "machine", "zones", "image", "out")}
     settings = wired.load(flags, file=file, env_file=env_file)
-    if settings.sections[settings.provider].kind != GCE:
-        text = "The trial is for Google Cloud, and these settings have provider = local."
-        raise CliError(
-            text, USAGE, "TRIAL_LOCAL", ("spot trial --env-file spot.env", "docs/google-cloud-setup.md")
-        )
+    if list(settings.sections) != [GCE]:
+        raise _no_google_alone(settings)
     with _alone(settings.data_dir):
         _remove_left(settings.data_dir / "trial")
         if clean:
@@ -111,6 +108,17 @@ def trial(
         report = _prepared(plan)
         _agree(plan, yes)
         ctx.exit(_tried(plan, report))
+
+
+def _no_google_alone(settings: Settings) -> CliError:
+    """A trial has a supervisor of its own, with one provider and settings of its own for it."""
+    kinds = [section.kind for section in settings.sections.values()]
+    text = "The trial is for Google Cloud, and these settings have provider = local."
+    if GCE in kinds or len(kinds) > 1:
+        text = "The trial needs the settings of one Google project, and these have sections of providers."
+    return CliError(
+        text, USAGE, "TRIAL_LOCAL", ("spot trial --env-file spot.env", "docs/google-cloud-setup.md")
+    )
 
 
 def _plan(file: str | None, env_file: str | None, settings: Settings, wishes: dict[str, Any]) -> Plan:
