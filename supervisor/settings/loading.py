@@ -111,7 +111,7 @@ class Settings(AccessSettings):
         return next(getattr(values, name) for values in self.kinds.values() if hasattr(values, name))
 
     def in_use(self, name: str) -> str:
-        """The key by which the first provider that has this setting goes: its section may say more than the flat one."""
+        """The key by which the first provider that has this setting goes: its section may say it."""
         own = (place for place, section in self.sections.items() if hasattr(section.values, name))
         key = f"{SECTIONS}{next(own, '')}.{name}"
         return key if key in self.origins else name

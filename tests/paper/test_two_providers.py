@@ -55,29 +55,16 @@ def test_each_run_gets_a_machine_of_its_provider(daemon: PaperDaemon) -> None:
     assert lines["stock"] == "0 of 2 sheets are written on"
 
 
-def test_a_run_of_a_provider_that_was_alone_goes_on_in_the_fleet(daemon: PaperDaemon, tmp_path: Path) -> None:
-    flag = tmp_path / "flag"
-    settings_file(tmp_path, SECTION)
-    daemon.start()
-    daemon.submit(
-        "essay",
-        command=[sys.executable, "-c", PATIENT.format(flag=str(flag))],
-        results=[{"path": "result.txt"}],
-    )
-    daemon.wait_status("essay", "running")
-    daemon.kill()
-    settings_file(tmp_path, LAB + SECTION)
-    daemon.start()
-    flag.touch()
-    assert daemon.wait_status("essay", "completed", "failed", "partial")["status"] == "completed"
-    assert len(daemon.call("GET", "/v1/runs/essay/attempts")["attempts"]) == 1, "on the machine that it had"
-    assert "no leader" not in str(daemon.call("GET", "/v1/doctor"))
-
-
-def test_a_run_goes_on_when_the_section_before_its_own_is_taken_out(
-    daemon: PaperDaemon, tmp_path: Path
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [(SECTION, LAB + SECTION), (LAB + SECTION, SECTION)],
+    ids=["a section is added", "the section before its own is taken out"],
+)
+def test_a_run_goes_on_under_other_sections(
+    daemon: PaperDaemon, tmp_path: Path, before: str, after: str
 ) -> None:
     flag = tmp_path / "flag"
+    settings_file(tmp_path, before)
     daemon.start()
     daemon.submit(
         "essay",
@@ -87,7 +74,7 @@ def test_a_run_goes_on_when_the_section_before_its_own_is_taken_out(
     )
     daemon.wait_status("essay", "running")
     daemon.kill()
-    settings_file(tmp_path, SECTION)
+    settings_file(tmp_path, after)
     daemon.start()
     flag.touch()
     assert daemon.wait_status("essay", "completed", "failed", "partial")["status"] == "completed"
