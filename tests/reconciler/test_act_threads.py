@@ -73,7 +73,7 @@ def test_a_provider_that_hangs_keeps_nothing_of_another_waiting() -> None:
         seen.append("release")
         reached.set()
 
-    traits = SimpleNamespace(launches_at_once=2)
+    traits = SimpleNamespace(launches_at_once=2, images=True)
     slow: Any = SimpleNamespace(release=wait, pin=wait, ask_to_stop=wait, traits=traits)
     quick: Any = SimpleNamespace(release=release, pin=lambda image: seen.append("pin") or "", traits=traits)
     nothing: Any = None
