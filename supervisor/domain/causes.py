@@ -1,4 +1,4 @@
-"""Why an attempt, a try or a run ended: one table, first match wins (RULES section 2; drawn into docs/states.md).
+"""Why an attempt, a try or a run ended: one table, first match wins (RULES section 2; drawn into its section 9).
 
 Free and paid failures differ: a preemption spends nothing, a crash of the user's own code is not retried for ever.
 `Cause` values are part of the API; clients must accept words that they do not know.

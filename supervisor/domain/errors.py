@@ -178,7 +178,7 @@ class SpecDiffers(Conflict):
 
 
 class CellFixed(Conflict):
-    """Provider and bucket of a run are fixed at its first submit."""
+    """The store of a run is fixed at its first submit; its provider may change only within that store's cell."""
 
     code = "CELL_FIXED"
 

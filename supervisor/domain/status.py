@@ -1,6 +1,7 @@
 """The statuses of a run and the one table of who may move what to what.
 
-The cause of an end is a field of its own, never another status. docs/states.md is drawn from `TRANSITIONS`.
+The cause of an end is a field of its own, never another status. Section 9 of docs/rules.md is drawn from
+`TRANSITIONS`.
 """
 
 from __future__ import annotations

@@ -43,12 +43,17 @@ DOMAIN_CODES = {
 }
 
 
-def test_the_page_of_states_is_the_one_the_tables_draw():
-    assert page("docs/states.md") == states_markdown(), "run: spot docs states > docs/states.md"
+def drawn() -> str:
+    """Section 9 of the page of rules."""
+    return page("docs/rules.md").split("\n## 9. Statuses, moves, causes\n\n")[1]
+
+
+def test_the_statuses_and_causes_of_the_page_of_rules_are_those_that_the_tables_draw():
+    assert drawn() == states_markdown(), "put into section 9 what `spot docs states` prints"
 
 
 def test_the_drawing_names_every_status_and_the_table_every_cause():
-    text = page("docs/states.md")
+    text = drawn()
     assert [word for word in [*Status, *Cause] if f"`{word}`" not in text] == []
 
 

@@ -1,7 +1,7 @@
 """`spot docs`: documents that are drawn from the code, and `spot completion`.
 
-docs/states.md is drawn from the tables that the supervisor itself works by: a test compares it with what `spot docs
-states` prints, so the drawing cannot fall behind the code.
+The tables of statuses and causes in docs/rules.md are drawn from the tables that the supervisor itself works by: a test
+compares them with what `spot docs states` prints, so the page cannot fall behind the code.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _MEANING = {
 
 _MADE = (
     "Every status that a run can have, every move from one to another, and every cause of an end, with what it costs "
-    "and what follows. This page is made by `spot docs states` from the tables in `supervisor/domain/status.py` and "
-    "`supervisor/domain/causes.py`. Do not edit it by hand: run `spot docs states > docs/states.md`."
+    "and what follows. `spot docs states` prints this section from the tables in `supervisor/domain/status.py` and "
+    "`supervisor/domain/causes.py`. Do not edit it by hand: put there what the command prints."
 )
 _CAUSES = (
     "Every attempt, every try to get a machine and every run ends with exactly one cause. The first row that "
@@ -50,19 +50,18 @@ _CAUSE_HEAD = ("cause", "only if", "kind", "counts", "no progress", "avoids the 
 
 
 def states_markdown() -> str:
-    """The whole page, ending in a line break."""
+    """Section 9 of docs/rules.md without its heading, ending in a line break."""
     moves = ((f"`{before}`", f"`{after}`", why) for (before, after), why in TRANSITIONS.items())
     parts = [
-        "# Statuses and causes",
         _MADE,
-        "## The drawing",
+        "### The drawing",
         _drawing(),
-        "## Statuses",
+        "### Statuses",
         _table(("status", "what it means"), ((f"`{status}`", _meaning(status)) for status in Status)),
-        "## Moves",
+        "### Moves",
         "No other move is possible. From any status a run may also stay where it is.",
         _table(("from", "to", "when"), moves),
-        "## Causes",
+        "### Causes",
         _CAUSES,
         _table(_CAUSE_HEAD, map(_cause_row, CAUSES)),
         _KINDS,

@@ -217,10 +217,10 @@ def refuse_ended(run: Run, cell: str | None, differs: list[str], replace_spec: b
         )
     if cell is None or not machines.alike(cell, run.cell):
         raise CellFixed(
-            f"{run.run_id} began on provider {run.provider} with its own bucket; both are fixed. "
-            "Submit under another run_id to use others.",
+            f"The files of {run.run_id} lie in the store of provider {run.provider}, and the provider that you name "
+            "does not share that store. Submit under another run_id.",
             {"run_id": run.run_id, "provider": run.provider},
-            [("#/spec/provider", "fixed at the first submit")],
+            [("#/spec/provider", "does not share the store of the run")],
         )
     if run.status == Status.COMPLETED and not rerun:
         raise RunCompleted(
