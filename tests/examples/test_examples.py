@@ -64,7 +64,9 @@ def test_a_training_that_is_asked_to_leave_loses_no_step(
     assert (first.left, first.total) == (left[how], steps)
     assert first.checkpoint_step == first.step, "it has saved at the end of its last step"
     assert first.exit is not None
-    assert (first.exit.code, first.exit.sent_by_us) == (1, True)
+    # The file is there before TERM: a training that reads it may meet TERM when Python has put its handlers away.
+    assert first.exit.sent_by_us
+    assert first.exit.code == 1 or first.exit.signal == signal.SIGTERM
     saved = rig.baton.checkpoint
     assert saved is not None
     assert saved.step == first.step
