@@ -18,7 +18,6 @@ too. Elsewhere it may be another supervisor's that is away for a moment, and it 
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -27,6 +26,7 @@ from supervisor.domain.run import Run
 from supervisor.ports.clock import Clock
 from supervisor.ports.store import Lease, Store, StoreDown
 from supervisor.telemetry import logs as telemetry
+from supervisor.telemetry.worker import Worker
 
 log = logging.getLogger(__name__)
 
@@ -46,8 +46,17 @@ class Leader:
     elected: Callable[[], None]  # called once for each new epoch, before its first tick
     leading: Callable[[], None] = lambda: None  # called after it, when a tick may begin
     _lease: Lease | None = None
-    _stop: threading.Event = field(default_factory=threading.Event)
-    _thread: threading.Thread | None = None
+    _worker: Worker = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._worker = Worker(
+            "lease",
+            self.renew,
+            RENEW_S,
+            failed="lease not renewed",
+            fields={telemetry.ACTION: "lease", telemetry.CELL: self.cell},
+            expected=StoreDown,
+        )
 
     def lease(self) -> Lease | None:
         """The lease while it may be acted on; None otherwise."""
@@ -56,14 +65,11 @@ class Leader:
 
     def start(self) -> None:
         self.renew()
-        self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
-        self._thread.start()
+        self._worker.start()
 
     def stop(self) -> None:
         """Give the lease back, so that the next leader need not wait for its end."""
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join(timeout=RENEW_S)
+        self._worker.stop(RENEW_S)
         lease, self._lease = self._lease, None
         if lease is not None:
             try:
@@ -92,15 +98,6 @@ class Leader:
         self._lease = found
         if new:
             self.leading()
-
-    def _keep(self) -> None:
-        while not self._stop.wait(RENEW_S):
-            try:
-                self.renew()
-            except Exception:  # a thread that died here would leave its cell without a leader for good
-                log.exception(
-                    "lease not renewed", extra={telemetry.ACTION: "lease", telemetry.CELL: self.cell}
-                )
 
 
 EVERY_S = 30.0

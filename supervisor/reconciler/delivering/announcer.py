@@ -9,7 +9,6 @@ Send what the outbox holds: at least once, in order of writing, tried again with
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -20,6 +19,7 @@ from supervisor.reconciler.delivering.delivering import Delivering
 from supervisor.reconciler.leader import Leader
 from supervisor.telemetry import logs as telemetry
 from supervisor.telemetry import metrics
+from supervisor.telemetry.worker import Worker
 
 PAGE = 100
 FIRST_PAUSE_S = 5.0
@@ -110,10 +110,19 @@ class Announcer:
     delivering: Delivering
     shared: bool
     own: Endpoint | None = None
-    _news: threading.Event = field(default_factory=threading.Event)
-    _stopping: threading.Event = field(default_factory=threading.Event)
-    _thread: threading.Thread | None = None
+    _worker: Worker = field(init=False)
     _righted_at: float = float("-inf")  # monotonic
+
+    def __post_init__(self) -> None:
+        self._worker = Worker(
+            "announcer",
+            self.empty,
+            POLL_S,
+            failed="outbox not emptied",
+            fields={telemetry.ACTION: "deliver"},
+            expected=StoreDown,
+            rest_s=REST_S,
+        )
 
     def start(self) -> None:
         """Raises StoreDown."""
@@ -122,25 +131,21 @@ class Announcer:
         if not self.shared:
             self.leader.start()
         self.delivering.start()
-        self._thread = threading.Thread(target=self._run, name="announcer", daemon=True)
-        self._thread.start()
+        self._worker.start()
 
     def wake(self) -> None:
         """Something was announced."""
-        self._news.set()
+        self._worker.wake()
 
     def stop(self) -> None:
-        self._stopping.set()
-        self._news.set()
-        if self._thread is not None:
-            self._thread.join(timeout=POLL_S)
+        self._worker.stop(POLL_S)
         self.delivering.stop()
         if not self.shared:
             self.leader.stop()
 
     def empty(self) -> None:
         """All that is due. Raises StoreDown."""
-        while self.leader.lease() is not None and not self._stopping.is_set():
+        while self.leader.lease() is not None and not self._worker.stopping:
             now = self.clock.now()
             if self.clock.monotonic() - self._righted_at >= RIGHT_S:
                 self._righted_at = self.clock.monotonic()
@@ -151,17 +156,3 @@ class Announcer:
                 self.delivering.wake()
             if deliver(self.store, self.notifiers, now) < PAGE and spread < SPREAD_PAGE:
                 return
-
-    def _run(self) -> None:
-        while not self._stopping.is_set():
-            self._news.wait(POLL_S)
-            self._news.clear()
-            try:
-                self.empty()
-            except StoreDown as error:
-                log.error(
-                    "outbox not emptied", extra={telemetry.ACTION: "deliver", telemetry.ERROR: str(error)}
-                )
-            except Exception:  # a thread that died here would leave everybody without announcements
-                log.exception("outbox not emptied", extra={telemetry.ACTION: "deliver"})
-            self._stopping.wait(REST_S)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
 from typing import Protocol
@@ -34,6 +35,7 @@ from supervisor.ports.store import Lease, Store, StoreDown
 from supervisor.reconciler.delivering.turns import Batch, Line, Turns
 from supervisor.telemetry import logs as telemetry
 from supervisor.telemetry import metrics
+from supervisor.telemetry.worker import Worker
 
 
 class Crew:
@@ -106,26 +108,31 @@ class Delivering:
     _flying: set[int] = field(default_factory=set)  # deliveries that are being sent, or not settled yet
     _done: SimpleQueue[_Done] = field(default_factory=SimpleQueue)
     _unsettled: list[_Done] = field(default_factory=list)
-    _news: threading.Event = field(default_factory=threading.Event)
-    _stopping: threading.Event = field(default_factory=threading.Event)
-    _thread: threading.Thread | None = None
+    _worker: Worker = field(init=False)
     _read_at: float = float("-inf")
 
+    def __post_init__(self) -> None:
+        self._worker = Worker(
+            "delivering",
+            lambda: self.step(self.clock.now()),
+            POLL_S,
+            failed="nothing settled",
+            fields={telemetry.ACTION: "deliver"},
+            expected=StoreDown,
+            at_end=self._leave,
+        )
+
     def start(self) -> None:
-        self._thread = threading.Thread(target=self._run, name="delivering", daemon=True)
-        self._thread.start()
+        self._worker.start()
 
     def wake(self) -> None:
         """There is something new in the database."""
         self._read_at = float("-inf")
-        self._news.set()
+        self._worker.wake()
 
     def stop(self) -> None:
         """What hangs is left behind, and sent again by whoever leads next."""
-        self._stopping.set()
-        self._news.set()
-        if self._thread is not None:
-            self._thread.join(timeout=LEAVE_S + 1.0)
+        self._worker.stop(LEAVE_S + 1.0)
         self.hands.close()
 
     def step(self, now: float) -> None:
@@ -140,27 +147,14 @@ class Delivering:
         for line, batch in self.turns.take(now):
             self._send(line, batch, now)
 
-    def _run(self) -> None:
-        while not self._stopping.is_set():
-            self._news.wait(POLL_S)
-            self._news.clear()
-            self._step_safely()
+    def _leave(self) -> None:
+        """Settles what comes back in time. Raises StoreDown."""
         until = self.clock.monotonic() + LEAVE_S
-        while self._flying and self.clock.monotonic() < until:
-            self._news.wait(0.05)
-            self._news.clear()
-            try:
-                self._settle(self.clock.now())
-            except StoreDown:
-                return
-
-    def _step_safely(self) -> None:
-        try:
-            self.step(self.clock.now())
-        except StoreDown as error:
-            log.error("nothing settled", extra={telemetry.ACTION: "deliver", telemetry.ERROR: str(error)})
-        except Exception:  # a thread that died here would leave every endpoint without messages
-            log.exception("delivering failed", extra={telemetry.ACTION: "deliver"})
+        self._settle(self.clock.now())
+        while self._flying and (left_s := until - self.clock.monotonic()) > 0:
+            with suppress(Empty):
+                self._unsettled.append(self._done.get(timeout=left_s))
+            self._settle(self.clock.now())
 
     # --- sending --------------------------------------------------------------------------------------------------
 
@@ -172,7 +166,7 @@ class Delivering:
         def work() -> None:
             status, failed = self._sent(target, batch)
             self._done.put(_Done(line, was_failing, batch, status, failed))
-            self._news.set()
+            self._worker.wake()
 
         self.hands.submit(work)
 

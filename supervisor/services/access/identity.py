@@ -10,7 +10,6 @@ outlives its request, in no error and in no log line.
 
 from __future__ import annotations
 
-import logging
 import threading
 from dataclasses import dataclass, field
 
@@ -21,8 +20,7 @@ from supervisor.ports.clock import Clock
 from supervisor.ports.store import Store, StoreDown
 from supervisor.services.together import ask_together
 from supervisor.telemetry import logs as telemetry
-
-log = logging.getLogger(__name__)
+from supervisor.telemetry.worker import Worker
 
 SCHEME = "bearer "
 FRESH_S = 4.0
@@ -52,8 +50,18 @@ class Identity:
     _used: dict[str, float] = field(default_factory=dict)
     _forgotten: int = 0  # counts: what was read before a revocation is not remembered after it
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _closing: threading.Event = field(default_factory=threading.Event)
-    _thread: threading.Thread | None = None
+    _worker: Worker = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._worker = Worker(
+            "tokens",
+            self.write_used,
+            USED_S,
+            failed="times of last use not written",
+            fields={telemetry.ACTION: "tokens_used"},
+            expected=StoreDown,
+            at_end=self.write_used,
+        )
 
     def recall(self, authorization: str, request_id: str) -> Caller | None:
         """None = the database must be asked. Raises Unauthorized where no token was sent, or one that nobody made."""
@@ -96,13 +104,10 @@ class Identity:
     # --- when tokens were used ------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        self._thread = threading.Thread(target=self._keep, name="tokens", daemon=True)
-        self._thread.start()
+        self._worker.start()
 
     def stop(self) -> None:
-        self._closing.set()
-        if self._thread is not None:
-            self._thread.join(timeout=5.0)
+        self._worker.stop(5.0)
 
     def write_used(self) -> None:
         """Raises StoreDown; nothing is lost then."""
@@ -115,21 +120,6 @@ class Identity:
             with self._lock:
                 self._used = {**used, **self._used}
             raise
-
-    def _keep(self) -> None:
-        while not self._closing.wait(USED_S):
-            self._try_to_write()
-        self._try_to_write()
-
-    def _try_to_write(self) -> None:
-        try:
-            self.write_used()
-        except Exception as error:  # noqa: BLE001 - this thread must outlive everything; the next minute tries again
-            log.warning(
-                "The times of last use were not written: %s",
-                type(error).__name__,
-                extra={telemetry.ACTION: "tokens_used"},
-            )
 
     # --- looking up -----------------------------------------------------------------------------------------------
 
