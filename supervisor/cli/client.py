@@ -95,10 +95,10 @@ def read_server_file(data_dir: Path) -> dict[str, Any]:
     return read_record(data_dir / SERVER)
 
 
-def same_server(one: str, other: str) -> bool:
+def same_server(address: str, other: str) -> bool:
     """Whether two addresses name one server, `localhost` and its number being one name."""
     try:
-        return _place(one) == _place(other)
+        return _place(address) == _place(other)
     except ValueError:
         return False
 
@@ -111,10 +111,10 @@ def _place(address: str) -> tuple[str, str, int | None, str]:
 
 
 def _serves(folder: Path, address: str) -> bool:
-    told = read_server_file(folder)
-    process = process_in(told)
+    record = read_server_file(folder)
+    process = process_in(record)
     here = process is not None and process.lives()
-    return here and same_server(str(told.get("url") or ""), address)
+    return here and same_server(str(record.get("url") or ""), address)
 
 
 def _in_file(path: Path) -> str:
@@ -247,15 +247,15 @@ class Client:
             connection.close()
 
     def _problem(self, answer: Answer) -> Problem:
-        told = _problem(answer)
-        if told.code == "UNAUTHORIZED":
-            told.hints = self._credentials.hints(self.url, "")
-        elif told.code == "SCOPE_MISSING":
-            told.hints = self._credentials.hints(self.url, _scope_needed(told.text))
-        elif told.code == "HOST_REFUSED":
+        problem = _problem(answer)
+        if problem.code == "UNAUTHORIZED":
+            problem.hints = self._credentials.hints(self.url, "")
+        elif problem.code == "SCOPE_MISSING":
+            problem.hints = self._credentials.hints(self.url, _scope_needed(problem.text))
+        elif problem.code == "HOST_REFUSED":
             name = urlsplit(self.url).hostname
-            told.hints = (f"start it with SPOT_ALLOWED_HOSTS={name}, or ask under a name that it has",)
-        return told
+            problem.hints = (f"start it with SPOT_ALLOWED_HOSTS={name}, or ask under a name that it has",)
+        return problem
 
     def patiently(
         self, ask: Callable[[], Any], say: Callable[[str], None], limit_s: float | None = None
@@ -266,7 +266,7 @@ class Client:
         since: float | None = None
         while True:
             try:
-                found = ask()
+                answer = ask()
             except (Unreachable, Problem) as error:
                 if isinstance(error, Problem) and error.status != 503:
                     raise
@@ -279,7 +279,7 @@ class Client:
             else:
                 if since is not None:
                     say("The supervisor answers again.")
-                return found
+                return answer
 
 
 def pages(client: Client, path: str, items: str, limit: int, **params: object) -> Iterator[Json]:
@@ -295,8 +295,8 @@ def pages(client: Client, path: str, items: str, limit: int, **params: object) -
 
 
 def _pause_s(answer: Answer) -> float:
-    told = answer.headers.get("retry-after", "")
-    return min(float(told) if told.isdigit() else 1.0, LONGEST_PAUSE_S)
+    seconds = answer.headers.get("retry-after", "")
+    return min(float(seconds) if seconds.isdigit() else 1.0, LONGEST_PAUSE_S)
 
 
 def _whole(response: http.client.HTTPResponse) -> Answer:
@@ -315,8 +315,8 @@ def _query(params: Mapping[str, object]) -> str:
 
 def _scope_needed(text: str) -> str:
     """The scope that a refusal names, in the words of the API's own text."""
-    found = re.search(r"\b(?:runs:read|runs:write|metrics:read|admin)\b", text)
-    return found.group() if found else "admin"
+    scope = re.search(r"\b(?:runs:read|runs:write|metrics:read|admin)\b", text)
+    return scope.group() if scope else "admin"
 
 
 def _reason(error: Exception, timeout_s: float) -> str:

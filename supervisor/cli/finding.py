@@ -42,19 +42,19 @@ def client_for(
     if given:
         here = Credentials(token_file, lambda: _folder(data_dir))
         return Client(lambda: given.rstrip("/"), _explain_given, here)
-    known = _settings(data_dir)
-    fallback = f"http://{known.host}:{known.port}"
+    settings = _settings(data_dir)
+    fallback = f"http://{settings.host}:{settings.port}"
 
     if appears_s is not None:
-        wait_for_start(known.data_dir, fallback, appears_s)
+        wait_for_start(settings.data_dir, fallback, appears_s)
 
     def locate() -> str:
-        return str(read_server_file(known.data_dir).get("url") or fallback)
+        return str(read_server_file(settings.data_dir).get("url") or fallback)
 
     def explain(address: str, reason: str, sent: bool) -> Unreachable:
-        return _explain_folder(known.data_dir, address, reason, sent)
+        return _explain_folder(settings.data_dir, address, reason, sent)
 
-    return Client(locate, explain, Credentials(token_file, lambda: known.data_dir))
+    return Client(locate, explain, Credentials(token_file, lambda: settings.data_dir))
 
 
 def _settings(data_dir: str | None) -> Settings:

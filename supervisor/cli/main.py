@@ -187,10 +187,10 @@ def _with_the_nearest(error: click.ClickException) -> click.ClickException:
 
     if isinstance(error, click.NoSuchOption) and error.ctx is not None:
         params = error.ctx.command.params
-        known = [
+        option_names = [
             name for param in params for name in (*param.opts, *param.secondary_opts) if name[:2] == "--"
         ]
-        near = get_close_matches(error.option_name.replace("_", "-").lower(), known, n=1)
+        near = get_close_matches(error.option_name.replace("_", "-").lower(), option_names, n=1)
         return click.NoSuchOption(error.option_name, possibilities=near, ctx=error.ctx)
     if isinstance(error, click.BadParameter) and error.param is not None:
         kind = error.param.type
@@ -209,8 +209,8 @@ def show_error(
     from supervisor.cli.output import safe
 
     prefix = click.style("error:", fg="red", bold=True)
-    told = _broken(f"error: {safe(text)}" + (f"     ({safe(code)})" if code else ""))
-    click.echo(prefix + told.removeprefix("error:"), err=True)
+    message = _broken(f"error: {safe(text)}" + (f"     ({safe(code)})" if code else ""))
+    click.echo(prefix + message.removeprefix("error:"), err=True)
     if len(errors) == 1 and " ".join(errors[0]) in text:  # it has been said
         errors = ()
     for pointer, detail in errors:

@@ -80,7 +80,7 @@ def safe(text: object) -> str:
 def json_text(document: object, indent: int | None = None) -> str:
     """JSON as people read it; what a terminal would obey or a reader would not see stands there as `\\u202e`."""
     text = json.dumps(document, indent=indent, ensure_ascii=False)
-    return HIDDEN.sub(lambda found: json.dumps(found[0])[1:-1], text)
+    return HIDDEN.sub(lambda match: json.dumps(match[0])[1:-1], text)
 
 
 def safe_log(text: str) -> str:
@@ -176,7 +176,7 @@ def paragraph(text: str, indent: str = "") -> list[str]:
     return textwrap.wrap(text, room, subsequent_indent=indent, break_on_hyphens=False)
 
 
-def told(run: dict[str, Any]) -> str:
+def run_line(run: dict[str, Any]) -> str:
     """`digits-7  ● running  Training at step …`: one line, more only where a terminal is too narrow."""
     mark = status_mark(run["status"])
     plain = click.unstyle(mark)

@@ -79,6 +79,6 @@ def test_the_checks_of_a_plan_are_broken_between_words_and_their_fix_is_not(narr
 def test_the_answer_to_a_command_is_broken_between_words(narrow) -> None:
     first, rest = "Accepted 0 s ago. Next: start in the first zone with capacity", "on the coming tick."
     lines = click.unstyle(
-        output.told(a_run(run_id="live", status="pending", status_text=f"{first} {rest}"))
+        output.run_line(a_run(run_id="live", status="pending", status_text=f"{first} {rest}"))
     ).splitlines()
     assert lines == [f"live  ○ pending  {first}", f"  {rest}"]

@@ -87,11 +87,11 @@ def build_image(
     from supervisor.images.context import chosen
     from supervisor.wiring import settings as wired
 
-    known = wired.load({}, file=file, env_file=env_file)
+    settings = wired.load({}, file=file, env_file=env_file)
     wish = Wish(**wishes)
-    request = request_for(folder, known, wish)
+    request = request_for(folder, settings, wish)
     context = chosen(request.folder)
-    for line in plan_lines(request, context, known, wish):
+    for line in plan_lines(request, context, settings, wish):
         note(line)
     if dry_run:
         _print_files(request, context, form)
@@ -106,55 +106,55 @@ def build_image(
     suggest(f"spot submit --image {made.reference} -- python train.py")
 
 
-def built(folder: Path, known: Settings, image: str = "") -> Built:
+def built(folder: Path, settings: Settings, image: str = "") -> Built:
     """For `spot submit --build`: shows the plan on standard error, builds and pushes. `image` "" = default_image.
     Raises CliError (exit code 1, 4, 8, or 130 after Ctrl-C) and ImageBuildRefused."""
     from supervisor.images.context import chosen
 
     wish = Wish(image=image)
-    request = request_for(folder, known, wish)
+    request = request_for(folder, settings, wish)
     context = chosen(request.folder)
-    for line in plan_lines(request, context, known, wish):
+    for line in plan_lines(request, context, settings, wish):
         note(line)
     return _made(request, context)
 
 
-def request_for(folder: Path, known: Settings, wish: Wish) -> BuildRequest:
+def request_for(folder: Path, settings: Settings, wish: Wish) -> BuildRequest:
     """What is wished, completed from the settings. ImageBuildRefused names what is missing."""
     from supervisor.domain.errors import ImageBuildRefused
     from supervisor.images import request as nouns
 
-    image = wish.image or known.default_image.partition("@")[0]
+    image = wish.image or settings.default_image.partition("@")[0]
     if not image:
         raise ImageBuildRefused(
             "What shall the image be called? Say --image HOST/PATH:TAG, or set default_image."
         )
-    place = urlsplit(known.store_url)
+    place = urlsplit(settings.store_url)
     staging = f"gs://{place.netloc}/{STAGING_FOLDER}" if place.scheme == "gs" else ""
     return nouns.checked(
         nouns.BuildRequest(
             folder=folder.resolve(),
             image=image,
-            project=wish.project or known.value(known.in_use("gce_project")),
+            project=wish.project or settings.value(settings.in_use("gce_project")),
             staging=wish.staging or staging,
             region=wish.region or nouns.GLOBAL,
             account=wish.account,
             ways=nouns.WAYS if wish.way == AUTO else (wish.way,),
-            endpoint=known.value(known.in_use("cloud_build_endpoint")).rstrip("/"),
+            endpoint=settings.value(settings.in_use("cloud_build_endpoint")).rstrip("/"),
             build_s=wish.build_s or nouns.BUILD_S,
             poll_s=POLL_S,
         )
     )
 
 
-def plan_lines(request: BuildRequest, context: Context, known: Settings, wish: Wish) -> list[str]:
+def plan_lines(request: BuildRequest, context: Context, settings: Settings, wish: Wish) -> list[str]:
     """Every value and where it comes from, then what is sent."""
     from supervisor.images.request import DOCKER, WAY_NAMES
     from supervisor.wording.figures import size_text
 
     def whence(said: str, setting: str) -> str:
-        key = known.in_use(setting)
-        return "said here" if said else f"{key}, {known.origins.get(key, 'default')}"
+        key = settings.in_use(setting)
+        return "said here" if said else f"{key}, {settings.origins.get(key, 'default')}"
 
     rows = [("image", request.image, whence(wish.image, "default_image"))]
     if request.ways != (DOCKER,):
@@ -200,8 +200,8 @@ def _made(request: BuildRequest, context: Context) -> Built:
         raise exits.CliError(error.detail, code, error.code, _hints(error.failures)) from None
     except Interrupted as stop:
         raise exits.CliError(str(stop), exits.DETACHED, "IMAGE_BUILD_FAILED") from None
-    found = ", found again by its mark" if made.recovered else ""
-    note(f"Built and pushed by {WAY_NAMES[made.way]}{found}.")
+    recovery = ", found again by its mark" if made.recovered else ""
+    note(f"Built and pushed by {WAY_NAMES[made.way]}{recovery}.")
     return made
 
 
@@ -218,7 +218,7 @@ def _hints(failures: tuple[Failure, ...]) -> tuple[str, ...]:
 def _print_files(request: BuildRequest, context: Context, form: str) -> None:
     files = sorted([*context.files, *context.brought])
     if form == "json":
-        told = {
+        document = {
             "image": request.image,
             "project": request.project,
             "staging": request.staging,
@@ -227,7 +227,7 @@ def _print_files(request: BuildRequest, context: Context, form: str) -> None:
             "files": files,
             "secrets_left_out": list(context.secrets),
         }
-        click.echo(json_text(told, 2))
+        click.echo(json_text(document, 2))
         return
     for name in files:
         click.echo(safe(name) + ("  (brought by spot)" if name in context.brought else ""))
@@ -244,11 +244,11 @@ def _document(made: Built) -> dict[str, Any]:
         "recovered": made.recovered,
         "failures": [
             {
-                "way": one.way,
-                "reason": one.reason.text,
-                "fix": one.reason.fix or None,
-                "kind": one.reason.kind,
+                "way": failure.way,
+                "reason": failure.reason.text,
+                "fix": failure.reason.fix or None,
+                "kind": failure.reason.kind,
             }
-            for one in made.failures
+            for failure in made.failures
         ],
     }

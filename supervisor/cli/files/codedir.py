@@ -65,9 +65,9 @@ def _check(spec: Json, index: BundleIndex) -> None:
     words = command if isinstance(command, list) else [command]
     if not all(isinstance(word, str) for word in (*words, workdir or "")):
         return
-    found = unfit(command or [], workdir or "", index)
-    if found is not None:
-        raise CliError(found.text, USAGE, "CODE_REFUSED")
+    misfit = unfit(command or [], workdir or "", index)
+    if misfit is not None:
+        raise CliError(misfit.text, USAGE, "CODE_REFUSED")
 
 
 def _check_secrets(spec: Json, folder: Path, index: BundleIndex) -> None:
@@ -118,7 +118,7 @@ def code_lines(attempts: Iterable[Json]) -> list[str]:
     for attempt in attempts:
         if attempt.get("code"):
             numbers.setdefault(attempt["code"], []).append(attempt["number"])
-    parts = [f"{safe(code[:SHORT])} ({_named(found)})" for code, found in numbers.items()]
+    parts = [f"{safe(code[:SHORT])} ({_named(attempt_numbers)})" for code, attempt_numbers in numbers.items()]
     return ["code " + ", ".join(parts)] if parts else []
 
 

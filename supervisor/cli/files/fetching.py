@@ -50,8 +50,8 @@ class Fetcher:
             part = self.into.part(file)
             try:
                 self.tell(part.size)
-                known = self._complete(part)
-                _compare(part, known)
+                digest = self._complete(part)
+                _compare(part, digest)
                 part.finish()
                 self.into.settle(part)
             except Mismatch:
@@ -114,10 +114,10 @@ class Fetcher:
                     break
                 missing -= len(chunk)
                 self.tell(len(chunk))
-            known = _DIGEST.search(answer.headers.get("Repr-Digest", ""))
+            digest = _DIGEST.search(answer.headers.get("Repr-Digest", ""))
         if local is not None:
             raise local
-        return None if known is None else _hex(known.group(1))
+        return None if digest is None else _hex(digest.group(1))
 
     def _begin(self, part: Part, answer: HTTPResponse) -> int:
         """How many bytes this answer brings; the part is where they belong. Raises Mismatch."""
@@ -136,9 +136,9 @@ class Fetcher:
         return int(length)
 
 
-def _compare(part: Part, known: str | None) -> None:
+def _compare(part: Part, digest: str | None) -> None:
     """Raises Mismatch. A log that still grows has no checksum in the list and may be longer by now."""
-    promised = part.file.sha256 or known
+    promised = part.file.sha256 or digest
     if part.file.sha256 is not None and part.size != part.file.size:
         raise Mismatch(f"it has {part.size} bytes where the list says {part.file.size}")
     if promised is not None and part.digest.hexdigest() != promised:

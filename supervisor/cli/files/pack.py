@@ -86,7 +86,7 @@ def walk(folder: Path, left_out: list[str] | None = None) -> Iterator[Found]:
             if is_folder:
                 waiting.append((path + "/", rules, said is False))
             else:
-                yield _found(folder, path, entry)
+                yield _read_entry(folder, path, entry)
 
 
 def mark(seen: os.stat_result) -> Mark:
@@ -142,7 +142,7 @@ def _last_word(path: str, rules: Sequence[Rules]) -> bool | None:
     return None
 
 
-def _found(folder: Path, path: str, entry: os.DirEntry[str]) -> Found:
+def _read_entry(folder: Path, path: str, entry: os.DirEntry[str]) -> Found:
     try:
         seen = entry.stat(follow_symlinks=False)
         if stat.S_ISLNK(seen.st_mode):
@@ -182,19 +182,21 @@ class Packed:
 def packed(folder: Path) -> Iterator[Packed]:
     """The bundle of what lies in `folder`. Raises CliError where the folder cannot travel, naming the file."""
     left_out: list[str] = []
-    found = _checked(folder, sorted(walk(folder, left_out), key=lambda one: os.fsencode(one.member.path)))
+    files = _checked(folder, sorted(walk(folder, left_out), key=lambda file: os.fsencode(file.member.path)))
     try:
         with tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES) as file:
             with ThreadPoolExecutor(_THREADS) as pool:
                 archive = _Archive(file, pool)
-                broken = [one.member.path for one in found if _add(archive, folder, one)]
+                broken = [source.member.path for source in files if _add(archive, folder, source)]
                 if broken:
                     raise CliError(f"{folder}: {crlf_problem(broken)}", USAGE, REFUSED)
                 sha256 = archive.close()
             size = file.tell()
             file.seek(0)
             yield Packed(
-                BundleIndex.of(sha256, (one.member for one in found), size), file, tuple(sorted(left_out))
+                BundleIndex.of(sha256, (source.member for source in files), size),
+                file,
+                tuple(sorted(left_out)),
             )
     except OSError as error:  # of the temporary file: those of the folder are told where they happen
         place = f"{tempfile.gettempdir()}: {error.strerror}"
@@ -202,43 +204,43 @@ def packed(folder: Path) -> Iterator[Packed]:
         raise CliError(text, FAILED, REFUSED) from None
 
 
-def _checked(folder: Path, found: list[Found]) -> list[Found]:
-    if not found:
+def _checked(folder: Path, files: list[Found]) -> list[Found]:
+    if not files:
         raise CliError(
             f"There is nothing in {folder} to pack (or .gitignore names all of it).", USAGE, REFUSED
         )
-    size = sum(one.member.size for one in found)
-    if size > MAX_BYTES or len(found) > MAX_FILES:
-        what = f"{len(found):,} files, {size / 1e6:,.0f} MB"
+    size = sum(file.member.size for file in files)
+    if size > MAX_BYTES or len(files) > MAX_FILES:
+        what = f"{len(files):,} files, {size / 1e6:,.0f} MB"
         text = f"{folder} holds {what}; a code bundle has at most {MAX_FILES:,} files and {MAX_BYTES // 1_000_000} MB."
-        raise CliError(text, USAGE, REFUSED, (*_largest(found, by_size=size > MAX_BYTES), f"{HINT}."))
+        raise CliError(text, USAGE, REFUSED, (*_largest(files, by_size=size > MAX_BYTES), f"{HINT}."))
     tree = Tree()
-    for one in found:
+    for file in files:
         try:
-            tree.add(one.member)
+            tree.add(file.member)
         except BundleRefused as error:
             raise CliError(f"{folder}: {error}.", USAGE, REFUSED) from None
-    return found
+    return files
 
 
-def _largest(found: list[Found], by_size: bool) -> Iterator[str]:
+def _largest(files: list[Found], by_size: bool) -> Iterator[str]:
     """The largest folders and files of the top, by bytes or by number of files; where one folder inside holds nearly
     all, that one."""
     sizes: dict[str, tuple[int, int]] = {}
-    for one in found:
-        parts = one.member.path.split("/")
+    for file in files:
+        parts = file.member.path.split("/")
         for depth in range(1, len(parts) + 1):
             name = "/".join(parts[:depth]) + ("/" if depth < len(parts) else "")
-            size, files = sizes.get(name, (0, 0))
-            sizes[name] = size + one.member.size, files + 1
+            size, number = sizes.get(name, (0, 0))
+            sizes[name] = size + file.member.size, number + 1
     at = 0 if by_size else 1
     top = [name for name in sizes if "/" not in name.rstrip("/")]
     for name in sorted(top, key=lambda name: sizes[name][at], reverse=True)[:_SHOWN]:
         if sizes[name][at] * 100 < sum(sizes[other][at] for other in top):
             break  # leaving it out would not help
         deep = _deepest(name, {other: both[at] for other, both in sizes.items()})
-        size, files = sizes[deep]
-        yield f"  {size_text(size):>8}  {deep}" + (f"  ({files:,} files)" if deep.endswith("/") else "")
+        size, number = sizes[deep]
+        yield f"  {size_text(size):>8}  {deep}" + (f"  ({number:,} files)" if deep.endswith("/") else "")
 
 
 def _deepest(name: str, weights: dict[str, int]) -> str:
@@ -257,9 +259,9 @@ def _deepest(name: str, weights: dict[str, int]) -> str:
     return name
 
 
-def _add(archive: _Archive, folder: Path, one: Found) -> bool:
+def _add(archive: _Archive, folder: Path, file: Found) -> bool:
     """True for a shell script with Windows line ends."""
-    member = one.member
+    member = file.member
     info = tarfile.TarInfo(member.path)
     if member.link is not None:
         info.type, info.linkname, info.mode = tarfile.SYMTYPE, member.link, 0o777
@@ -267,7 +269,7 @@ def _add(archive: _Archive, folder: Path, one: Found) -> bool:
         return False
     info.size, info.mode = member.size, 0o755 if member.executable else 0o644
     archive.write(info.tobuf(tarfile.PAX_FORMAT))
-    content = _content(folder, one, archive)
+    content = _content(folder, file, archive)
     broken = member.path.endswith(".sh") and holds_crlf(content)
     for _ in content:
         pass
@@ -275,15 +277,15 @@ def _add(archive: _Archive, folder: Path, one: Found) -> bool:
     return broken
 
 
-def _content(folder: Path, one: Found, archive: _Archive) -> Iterator[bytes]:
+def _content(folder: Path, file: Found, archive: _Archive) -> Iterator[bytes]:
     """The file's bytes on their way into the archive. Raises CliError when it is not the file that was found."""
-    path = folder / one.member.path
+    path = folder / file.member.path
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise CliError(f"{path} cannot be read: {error.strerror}.", USAGE, REFUSED) from None
     with os.fdopen(descriptor, "rb", buffering=0) as source:
-        left = one.member.size
+        left = file.member.size
         while left:
             try:
                 piece = source.read(min(left, _PIECE_BYTES))
@@ -295,7 +297,7 @@ def _content(folder: Path, one: Found, archive: _Archive) -> Iterator[bytes]:
             archive.write(piece)
             yield piece
         after = os.fstat(descriptor)
-        if left or mark(after) != one.mark:
+        if left or mark(after) != file.mark:
             advice = "Submit again when nothing writes there, or name it in .spotignore."
             raise CliError(f"{path} changed while it was packed. {advice}", USAGE, REFUSED)
 

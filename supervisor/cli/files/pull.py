@@ -133,20 +133,20 @@ def _tell_partial(name: str, saved: Json | None, wanted_so: bool) -> None:
 def _list(client: Client, name: str, kinds: Sequence[str]) -> tuple[list[Wanted], str | None, Json | None]:
     """All files of these kinds, the hash of the verified results (None while there are none), and where partial ones
     come from."""
-    found: list[Wanted] = []
+    files: list[Wanted] = []
     cursor: str | None = None
     while True:
         page = client.get(run_path(name, "files"), kind=list(kinds), page_size=1000, cursor=cursor)
         try:
-            found += [wanted(entry, kinds) for entry in page["files"]]
+            files += [wanted(entry, kinds) for entry in page["files"]]
             following, sha256 = page["next_cursor"], page["results_sha256"]
             saved = page.get("partial_results")
         except (KeyError, TypeError, ValueError):
             raise CliError("The list of files makes no sense: is this address a Spot Supervisor?",
                            FAILED, "NOT_A_SUPERVISOR") from None  # fmt: skip
         if following is None:
-            return found, sha256, saved
-        if len(found) > FILES_MAX or (cursor is not None and following <= cursor):
+            return files, sha256, saved
+        if len(files) > FILES_MAX or (cursor is not None and following <= cursor):
             raise CliError("The list of files does not end.", FAILED, "NOT_A_SUPERVISOR")
         cursor = following
 

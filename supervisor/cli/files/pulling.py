@@ -63,7 +63,7 @@ def laid_out(listed: list[Wanted], kinds: Collection[str]) -> list[Wanted]:
     every file keeps its whole path, and so does a result whose name this folder needs itself."""
     if set(kinds) != {"results"}:
         return listed
-    several = len({found.group(1) for file in listed if (found := _GENERATION.match(file.path))}) > 1
+    several = len({match.group(1) for file in listed if (match := _GENERATION.match(file.path))}) > 1
     return [replace(file, dropped=_dropped(file.path, several)) for file in listed]
 
 
@@ -75,10 +75,10 @@ def _dropped(path: str, several: bool) -> int:
 
 def results_folder(listed: list[Wanted]) -> str:
     """Where the newest generation's results lie in DIR."""
-    found = [
+    generations = [
         (int(match.group(1)), file.dropped) for file in listed if (match := _GENERATION.match(file.path))
     ]
-    generation, dropped = max(found, default=(0, 2))
+    generation, dropped = max(generations, default=(0, 2))
     return "/".join(["results", f"g{generation}"][dropped:]) or "."
 
 
@@ -137,11 +137,11 @@ class Destination:
                 descriptor = os.open(name, os.O_RDONLY | _OPEN, dir_fd=folder)
             except OSError:
                 return False  # not there, or a link: a rename replaces it
-        with os.fdopen(descriptor, "rb") as found:
+        with os.fdopen(descriptor, "rb") as content:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode) or status.st_size != file.size:
                 return False
-            return hashlib.file_digest(found, "sha256").hexdigest() == file.sha256
+            return hashlib.file_digest(content, "sha256").hexdigest() == file.sha256
 
     def part(self, file: Wanted) -> Part:
         """What was fetched of it before, or nothing yet. Raises FileRefused, OSError."""

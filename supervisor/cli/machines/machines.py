@@ -17,20 +17,20 @@ from supervisor.cli.views.runs import where
 from supervisor.wording.figures import DASH, duration, money, plural
 
 MACHINES: output.Table = {
-    "MACHINE": lambda one: safe(one["machine"]),
+    "MACHINE": lambda machine: safe(machine["machine"]),
     "WHERE": where,
-    "STATE": lambda one: safe(one["state"]),
-    "AGE": lambda one: duration(one.get("age_s")),
-    "RUN": lambda one: safe((one.get("ours") and one.get("run_id")) or DASH),
-    "ATT": lambda one: str(one.get("attempt") or DASH),
-    "$/H": lambda one: money(one.get("usd_per_h")),
-    "WHAT FOR": lambda one: safe(one.get("why") or ""),
+    "STATE": lambda machine: safe(machine["state"]),
+    "AGE": lambda machine: duration(machine.get("age_s")),
+    "RUN": lambda machine: safe((machine.get("ours") and machine.get("run_id")) or DASH),
+    "ATT": lambda machine: str(machine.get("attempt") or DASH),
+    "$/H": lambda machine: money(machine.get("usd_per_h")),
+    "WHAT FOR": lambda machine: safe(machine.get("why") or ""),
 }
 GPUS: output.Table = {
-    "GPU": lambda one: DASH if one["index"] is None else str(one["index"]),
-    "NAME": lambda one: safe(one["name"] or DASH),
-    "UUID": lambda one: safe(one["uuid"]),
-    "STATE": lambda one: safe(one["state"]),
+    "GPU": lambda gpu: DASH if gpu["index"] is None else str(gpu["index"]),
+    "NAME": lambda gpu: safe(gpu["name"] or DASH),
+    "UUID": lambda gpu: safe(gpu["uuid"]),
+    "STATE": lambda gpu: safe(gpu["state"]),
 }
 MISSING_NAMED = 3
 ROOMY = 100  # columns
@@ -84,33 +84,33 @@ def rate(usd_per_h: float, count: int, unpriced: int) -> str:
 
 def hints(answer: Json, everything: bool) -> list[str]:
     """What else a person should know: zones that were not read, strangers, and a console that shows another project."""
-    told, summary, missing = [], answer["summary"], answer["missing"]
+    lines, summary, missing = [], answer["summary"], answer["missing"]
     if answer["unread_zones"]:
         zones = ", ".join(safe(zone) for zone in answer["unread_zones"])
-        told.append(f"Not read: {zones}. There may be machines there.")
-    orphans = sum(one["use"] == "orphan" for one in answer["machines"])
+        lines.append(f"Not read: {zones}. There may be machines there.")
+    orphans = sum(machine["use"] == "orphan" for machine in answer["machines"])
     if orphans:
-        told.append(f"{plural(orphans, 'machine')} of ours {_serves(orphans)} no live run: spot gc")
+        lines.append(f"{plural(orphans, 'machine')} of ours {_serves(orphans)} no live run: spot gc")
     if summary["foreign"] and not everything:
-        told.append(f"{plural(summary['foreign'], 'machine')} of others: spot ls --machines --all")
+        lines.append(f"{plural(summary['foreign'], 'machine')} of others: spot ls --machines --all")
     if missing:
-        told += _missing(answer)
-    return told
+        lines += _missing(answer)
+    return lines
 
 
 def _missing(answer: Json) -> list[str]:
     missing, account = answer["missing"], answer["account"]
     named = ", ".join(
-        f"{safe(one['run_id'])} ({safe(one['machine'])} in {safe(one['zone'])})"
-        for one in missing[:MISSING_NAMED]
+        f"{safe(machine['run_id'])} ({safe(machine['machine'])} in {safe(machine['zone'])})"
+        for machine in missing[:MISSING_NAMED]
     )
     more = len(missing) - MISSING_NAMED
-    told = [
+    lines = [
         f"Not seen, though a run thinks it has it: {named}" + (f" and {more} more" if more > 0 else "") + "."
     ]
     if not answer["summary"]["ours"] and account.get("compare"):
-        told.append(f"This supervisor looks at {project(account)}. {safe(account['compare'])}")
-    return told
+        lines.append(f"This supervisor looks at {project(account)}. {safe(account['compare'])}")
+    return lines
 
 
 def _serves(count: int) -> str:
@@ -145,7 +145,7 @@ def gc(ctx: click.Context, /, client: Client, form: str, dry_run: bool, yes: boo
 
 def refused(done: Json) -> list[Json]:
     """Machines that should have gone now, and whose release was not taken."""
-    return [one for one in done["left"] if one["use"] == "orphan" and "repeat" in one["why"]]
+    return [machine for machine in done["left"] if machine["use"] == "orphan" and "repeat" in machine["why"]]
 
 
 def _tell(answer: Json, what: str) -> None:
@@ -188,6 +188,6 @@ def gpus(client: Client, form: str, back: str | None) -> None:
     if output.emit(answer, answer["gpus"], form, "uuid"):
         return
     output.show(output.table(GPUS, answer["gpus"]))
-    for one in answer["gpus"]:
-        if one["set_aside"]:
-            output.note(f"When it works again: spot gpus --back {safe(one['uuid'])}")
+    for gpu in answer["gpus"]:
+        if gpu["set_aside"]:
+            output.note(f"When it works again: spot gpus --back {safe(gpu['uuid'])}")

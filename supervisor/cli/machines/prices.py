@@ -24,8 +24,8 @@ class _ShownByDefault(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         first = args[0] if args else ""
-        meant = not first or (first.startswith("-") and first not in ("-h", "--help"))
-        return super().parse_args(ctx, ["ls", *args] if meant else args)
+        is_listing = not first or (first.startswith("-") and first not in ("-h", "--help"))
+        return super().parse_args(ctx, ["ls", *args] if is_listing else args)
 
 
 @click.group(cls=_ShownByDefault)
@@ -59,33 +59,33 @@ def refresh(client: Client, form: str) -> None:
         return
     _show(answer)
     changed = answer["changed"]
-    for one in changed:
-        market = "spot" if one["market"] == "spot" else "on-demand"
-        before, after = per_h(one["from_usd_per_h"]), per_h(one["to_usd_per_h"])
-        click.echo(f"{safe(one['shape'])} in {safe(one['region'])}: {market} {before} → {after}")
+    for price in changed:
+        market = "spot" if price["market"] == "spot" else "on-demand"
+        before, after = per_h(price["from_usd_per_h"]), per_h(price["to_usd_per_h"])
+        click.echo(f"{safe(price['shape'])} in {safe(price['region'])}: {market} {before} → {after}")
     click.echo(f"{plural(len(changed), 'price')} changed." if changed else "Nothing has changed.")
 
 
 def _show(answer: Json) -> None:
     rows = answer["prices"]
     output.show(output.table(PRICES, rows))
-    old = sum(one["old"] for one in rows)
+    old = sum(price["old"] for price in rows)
     if old:
         days = answer["old_after_days"]
         output.note(f"! {plural(old, 'price')} older than {days} days: spot prices refresh")
-    if any(one["spot_usd_per_h"] is None or one["on_demand_usd_per_h"] is None for one in rows):
+    if any(price["spot_usd_per_h"] is None or price["on_demand_usd_per_h"] is None for price in rows):
         setting = safe(answer.get("setting") or "a price in the settings")
         output.note(
             f"An unknown price is not counted, and a budget on it is refused: spot prices refresh, or set {setting}."
         )
 
 
-def _age(one: Json) -> str:
-    days = one["age_days"]
+def _age(price: Json) -> str:
+    days = price["age_days"]
     if days is None:
         return DASH
     text = "today" if days == 0 else "1 day" if days == 1 else f"{days} days"
-    return click.style(f"{text} !", fg="yellow") if one["old"] else text
+    return click.style(f"{text} !", fg="yellow") if price["old"] else text
 
 
 def per_h(usd: float | None) -> str:
@@ -94,13 +94,13 @@ def per_h(usd: float | None) -> str:
 
 
 PRICES: output.Table = {
-    "SHAPE": lambda one: safe(one["shape"]),
-    "REGION": lambda one: safe(one["region"]),
-    "SPOT": lambda one: per_h(one["spot_usd_per_h"]),
-    "ON-DEMAND": lambda one: per_h(one["on_demand_usd_per_h"]),
-    "SAVED": lambda one: DASH if one["saved_percent"] is None else f"{one['saved_percent']:.0f} %",
+    "SHAPE": lambda price: safe(price["shape"]),
+    "REGION": lambda price: safe(price["region"]),
+    "SPOT": lambda price: per_h(price["spot_usd_per_h"]),
+    "ON-DEMAND": lambda price: per_h(price["on_demand_usd_per_h"]),
+    "SAVED": lambda price: DASH if price["saved_percent"] is None else f"{price['saved_percent']:.0f} %",
     "AGE": _age,
-    "SOURCE": lambda one: safe(one["source"] or DASH),
+    "SOURCE": lambda price: safe(price["source"] or DASH),
 }
 
 
@@ -116,25 +116,25 @@ def zones(client: Client, form: str) -> None:
     output.note(f"LOST: preemptions within the last {duration(answer['window_s'])}. The cloud was not asked.")
 
 
-def _state(one: Json) -> str:
-    until = epoch(one["cool_until"])
+def _state(zone: Json) -> str:
+    until = epoch(zone["cool_until"])
     if until is None:
-        out = epoch(one["last_stock_out_at"])
-        return safe(one["state"]) + (f", no room {duration(max(0.0, time.time() - out))} ago" if out else "")
-    return f"{safe(one['state'])}, asked again in {duration(max(0.0, until - time.time()))}"
+        out = epoch(zone["last_stock_out_at"])
+        return safe(zone["state"]) + (f", no room {duration(max(0.0, time.time() - out))} ago" if out else "")
+    return f"{safe(zone['state'])}, asked again in {duration(max(0.0, until - time.time()))}"
 
 
-def _offer(one: Json) -> str:
-    gpu = f" ({safe(one['gpu'])})" if one.get("gpu") else ""
-    return safe(one["shape"]) + gpu + ("" if one["spot"] else "  on-demand")
+def _offer(zone: Json) -> str:
+    gpu = f" ({safe(zone['gpu'])})" if zone.get("gpu") else ""
+    return safe(zone["shape"]) + gpu + ("" if zone["spot"] else "  on-demand")
 
 
 ZONES: output.Table = {
-    "ZONE": lambda one: safe(one["zone"]),
+    "ZONE": lambda zone: safe(zone["zone"]),
     "SHAPE": _offer,
     "STATE": _state,
-    "MACHINES": lambda one: str(one["machines"] or DASH),
-    "LOST": lambda one: str(one["preemptions"] or DASH),
-    "$/H": lambda one: money(one["price_usd_per_h"]),
-    "WHY": lambda one: safe(": ".join(part for part in (one["cause"], one["detail"]) if part)),
+    "MACHINES": lambda zone: str(zone["machines"] or DASH),
+    "LOST": lambda zone: str(zone["preemptions"] or DASH),
+    "$/H": lambda zone: money(zone["price_usd_per_h"]),
+    "WHY": lambda zone: safe(": ".join(part for part in (zone["cause"], zone["detail"]) if part)),
 }

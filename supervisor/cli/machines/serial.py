@@ -143,7 +143,7 @@ class Follower:
     attempt: int | None
     offset: int = -BYTES
     machine: str = ""
-    told: str = ""
+    last_note: str = ""
     stay: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -169,7 +169,7 @@ class Follower:
         """None: there is no machine yet, and that is no reason to leave."""
         where = run_path(self.run_id, "console")
         try:
-            found: Json = self.client.patiently(
+            answer: Json = self.client.patiently(
                 lambda: self.client.get(where, attempt=self.attempt, after=self.offset), output.note
             )
         except Problem as problem:
@@ -177,7 +177,7 @@ class Follower:
                 raise
             self._say(problem.text)
             return None
-        return found
+        return answer
 
     def _print(self, answer: Json, wanted: int) -> None:
         if answer["machine"] != self.machine:
@@ -223,9 +223,9 @@ class Follower:
 
     def _say(self, text: str) -> None:
         """Once."""
-        if text != self.told:
+        if text != self.last_note:
             output.note(f"--- {safe(text)} ---")
-        self.told = text
+        self.last_note = text
 
 
 def _head(answer: Json, state: str) -> None:

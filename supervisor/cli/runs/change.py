@@ -102,7 +102,7 @@ def change(
         output.note(f"warning: {safe(warning)}")
     if output.emit(run, [run], form, "run_id"):
         return
-    click.echo(output.told(run))
+    click.echo(output.run_line(run))
     for name in run["before"]:
         click.echo(f"  {safe(name)}: {_shown(run['before'][name])} → {_shown(run['after'][name])}")
     if not run["before"]:

@@ -36,8 +36,8 @@ def each(client: Client, deed: str, query: Json, form: str, yes: bool) -> None:
     done = _pages(client, deed, query, {"expect": seen["matched"]}) if seen["changed"] else seen
     if not output.emit(done, [{"run_id": name} for name in done["runs"]], form, "run_id") and seen["changed"]:
         click.echo(f"{deed}: {plural(done['changed'], 'run')}, {done['unchanged']} left as they are.")
-    for one in done["refused"]:
-        output.note(f"{safe(one['run_id'])}: {safe(one['detail'])}     ({safe(one['code'])})")
+    for refusal in done["refused"]:
+        output.note(f"{safe(refusal['run_id'])}: {safe(refusal['detail'])}     ({safe(refusal['code'])})")
     if done["refused"]:
         raise click.exceptions.Exit(FAILED)
 
@@ -60,7 +60,7 @@ def _match(count: int) -> str:
 
 def _pages(client: Client, deed: str, query: Json, body: Json) -> Json:
     """All pages as one answer; how many match is what the first one says."""
-    told: Json = {}
+    result: Json = {}
     cursor: str | None = None
     while True:
         page = client.send(
@@ -69,16 +69,16 @@ def _pages(client: Client, deed: str, query: Json, body: Json) -> Json:
             {**query, "cursor": cursor},
             body if cursor is None else _going_on(body),
         ).json()
-        if not told:
-            told = {
+        if not result:
+            result = {
                 name: page[name] for name in ("dry_run", "matched", "changed", "unchanged", "refused", "runs")
             }
         else:
             for name in ("changed", "unchanged", "refused", "runs"):
-                told[name] += page[name]
+                result[name] += page[name]
         cursor = page["next_cursor"]
         if not page["more"]:
-            return told
+            return result
 
 
 def _going_on(body: Json) -> Json:
@@ -92,7 +92,7 @@ YES = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 def show_change(run: Json, form: str) -> None:
     """The run after the change, in the form that was asked for."""
     if not output.emit(run, [run], form, "run_id"):
-        click.echo(output.told(run))
+        click.echo(output.run_line(run))
 
 
 @click.command()

@@ -41,7 +41,7 @@ def cost(
     for name in run_ids:
         not_empty(ctx, ctx.command.params[0], name)
     if len(run_ids) == 1:
-        _one(client, form, run_ids[0])
+        _show_run(client, form, run_ids[0])
         return
     runs: list[Json] = []
     code: Json = {}
@@ -107,8 +107,8 @@ def _total(runs: list[Json]) -> Json:
         "stored_bytes": read,
     }
     for name in ("cost_usd", "on_demand_usd", "usd_per_h", "stored_usd_per_month"):
-        known = [run[name] for run in runs if run[name] is not None]
-        total[name] = sum(known) if known else None
+        amounts = [run[name] for run in runs if run[name] is not None]
+        total[name] = sum(amounts) if amounts else None
     return total
 
 
@@ -127,7 +127,7 @@ def _foot(runs: list[Json], code: Json) -> str:
     return " · ".join(parts)
 
 
-def _one(client: Client, form: str, name: str) -> None:
+def _show_run(client: Client, form: str, name: str) -> None:
     run, kept = client.get(run_path(name)), client.get(run_path(name, "cost"))
     attempts = client.get(run_path(name, "attempts"))["attempts"]
     figures = {name: kept[name] for name in ("files", "stored_bytes", "stored_usd_per_month")}
@@ -135,7 +135,7 @@ def _one(client: Client, form: str, name: str) -> None:
         "run_id": name,
         "cost": run["cost"],
         **figures,
-        "attempts": [_figures(one) for one in attempts],
+        "attempts": [_figures(attempt) for attempt in attempts],
     }
     if output.emit(document, document["attempts"], form, "number"):
         return
@@ -156,8 +156,8 @@ def stored_line(kept: Json) -> str:
         return "Stored: the object store could not be read."
     sizes = [f"{kind} {size_text(size)}" for kind, size in kept["stored_bytes"].items() if size]
     month = kept["stored_usd_per_month"]
-    told = f"; {money(month)} a month" if month is not None else ""
-    return f"Stored: {', '.join([plural(kept['files'], 'file'), *sizes])}{told}."
+    monthly = f"; {money(month)} a month" if month is not None else ""
+    return f"Stored: {', '.join([plural(kept['files'], 'file'), *sizes])}{monthly}."
 
 
 def total_line(run: Json) -> str:

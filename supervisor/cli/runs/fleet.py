@@ -50,11 +50,11 @@ def active(client: Client) -> list[Json]:
             raise
         output.note(error.text)
     statuses = sorted(str(status) for status in ACTIVE if status != "awaiting_teardown")
-    found = [run for page in pages(client, "/v1/runs", "runs", MOST, status=statuses) for run in page["runs"]]
+    runs = [run for page in pages(client, "/v1/runs", "runs", MOST, status=statuses) for run in page["runs"]]
     return [
         {"run_id": run["run_id"], "status": run["status"], "usd_per_h": run.get("price_usd_per_h"), "machines": [],
          "kept": False}
-        for run in found
+        for run in runs
     ]  # fmt: skip
 
 
@@ -69,8 +69,8 @@ def run_lines(runs: Sequence[Json]) -> list[str]:
 
 def cost_of(runs: Sequence[Json]) -> str:
     """`$3.60/h, and 1 of unknown price`."""
-    known = [run["usd_per_h"] for run in runs if run.get("usd_per_h") is not None]
-    return rate(sum(known), len(runs), len(runs) - len(known))
+    rates = [run["usd_per_h"] for run in runs if run.get("usd_per_h") is not None]
+    return rate(sum(rates), len(runs), len(runs) - len(rates))
 
 
 def stop_each(client: Client, runs: Sequence[Json]) -> list[Json]:
@@ -88,7 +88,7 @@ def stop_each(client: Client, runs: Sequence[Json]) -> list[Json]:
 def wait_gone(client: Client, names: Sequence[str], say: Callable[[str], None]) -> list[str]:
     """Until no machine of these runs is left, by the supervisor's rows and by the cloud's own list. What is still
     on the way when the person leaves (Ctrl-C); empty = all gone. Raises CliError (exit 8) after PATIENCE_S."""
-    wanted, told, left = set(names), "", [str(name) for name in names]
+    wanted, last_text, left = set(names), "", [str(name) for name in names]
     until = time.monotonic() + PATIENCE_S
     try:
         while True:
@@ -96,12 +96,12 @@ def wait_gone(client: Client, names: Sequence[str], say: Callable[[str], None]) 
             left = _left(answer, wanted)
             if not left:
                 return []
-            if "; ".join(left) != told:
-                told = "; ".join(left)
-                say(f"Waiting until they are gone: {told}. Ctrl-C leaves.")
+            if "; ".join(left) != last_text:
+                last_text = "; ".join(left)
+                say(f"Waiting until they are gone: {last_text}. Ctrl-C leaves.")
             if time.monotonic() > until:
                 raise CliError(
-                    f"Still there after {PATIENCE_S / 60:.0f} min: {told}.",
+                    f"Still there after {PATIENCE_S / 60:.0f} min: {last_text}.",
                     TIMEOUT,
                     "TIMEOUT",
                     ("spot ls --machines",),
@@ -120,11 +120,12 @@ def _left(answer: Json, wanted: set[str]) -> list[str]:
         if run["run_id"] in wanted - kept and (run["status"] not in TERMINAL or run["machines"]):
             where = ", ".join(safe(name) for name in run["machines"]) or "no machine"
             left[run["run_id"]] = f"{safe(run['run_id'])} ({where}, {safe(run['status'])})"
-    for one in answer["machines"]:
-        name = one.get("run_id")
-        if name in wanted - kept and one["use"] in ON_ITS_WAY:
+    for machine in answer["machines"]:
+        name = machine.get("run_id")
+        if name in wanted - kept and machine["use"] in ON_ITS_WAY:
             left.setdefault(
-                name, f"{safe(name)} ({safe(one['machine'])} in {safe(one['zone'])}, {safe(one['state'])})"
+                name,
+                f"{safe(name)} ({safe(machine['machine'])} in {safe(machine['zone'])}, {safe(machine['state'])})",
             )
     return list(left.values())
 
@@ -154,7 +155,7 @@ def clean_up(client: Client, yes: bool, dry_run: bool = False) -> bool:
 
 
 def _orphans(answer: Json) -> list[Json]:
-    return [one for one in answer["machines"] if one["use"] == "orphan"]
+    return [machine for machine in answer["machines"] if machine["use"] == "orphan"]
 
 
 def _show_plan(answer: Json, runs: list[Json], orphans: list[Json]) -> None:
@@ -172,7 +173,7 @@ def _show_plan(answer: Json, runs: list[Json], orphans: list[Json]) -> None:
 
 def _stop(client: Client, runs: list[Json]) -> bool:
     for run in stop_each(client, runs):
-        output.note(output.told(run))
+        output.note(output.run_line(run))
     left = wait_gone(client, [run["run_id"] for run in runs], output.note)
     if left:
         output.note(
@@ -190,7 +191,7 @@ def _release(client: Client) -> None:
         many = plural(len(done["released"]), "machine")
         cost = rate(done["usd_per_h"], len(done["released"]), done["unpriced"])
         output.note(f"{many} without a run released, {cost}.")
-    for one in refused(done):
+    for machine in refused(done):
         output.note(
-            f"{safe(one['machine'])} in {safe(one['zone'])} is still there: {safe(one['why'])}. spot gc"
+            f"{safe(machine['machine'])} in {safe(machine['zone'])} is still there: {safe(machine['why'])}. spot gc"
         )

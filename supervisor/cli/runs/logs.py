@@ -93,9 +93,9 @@ class LogReader:
     def _ask(self) -> Json:
         path = run_path(self.run_id, "logs")
         if self.tail is not None:
-            found: Json = self.client.get(path, attempt=self.attempt, tail=self.tail)
-            self.tail = None if found["attempt"] is not None else self.tail
-            return found
+            answer: Json = self.client.get(path, attempt=self.attempt, tail=self.tail)
+            self.tail = None if answer["attempt"] is not None else self.tail
+            return answer
         return dict(self.client.get(path, attempt=self.attempt, offset=self.offset))
 
     def over(self, one_attempt: bool) -> bool:
@@ -158,7 +158,7 @@ def events(
         output.note(f"\nDetached from the events of {name}; the run goes on.")
         ctx.exit(exits.DETACHED)
     if form == "json":
-        output.emit({"events": reader.found}, reader.found, form, "id")
+        output.emit({"events": reader.events}, reader.events, form, "id")
 
 
 @dataclass
@@ -174,7 +174,7 @@ class EventReader:
     cloud: bool
     everything: bool = False
     after: int = 0
-    found: list[Json] = field(default_factory=list)
+    events: list[Json] = field(default_factory=list)
 
     def read(self) -> None:
         """Everything that is there now and was not printed yet."""
@@ -186,7 +186,7 @@ class EventReader:
                 since=self.since,
                 cloud="true" if self.cloud else None,
             )
-            self.found += page["events"]
+            self.events += page["events"]
             self._print(page)
             own = [event["id"] for event in page["events"] if event["id"] is not None]
             self.after = own[-1] if own else self.after

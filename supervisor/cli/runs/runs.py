@@ -119,7 +119,7 @@ def _print_paragraphs(lines: Iterable[str]) -> None:
 
 
 def _show_evidence(client: Client, run: Json, attempts: list[Json], number: int, form: str) -> None:
-    over = [one["number"] for one in attempts if one.get("ended_at") is not None]
+    over = [attempt["number"] for attempt in attempts if attempt.get("ended_at") is not None]
     if not number and not over:
         raise CliError(f"No attempt of {run['run_id']} is over yet.", NOT_FOUND, "EVIDENCE_NOT_FOUND")
     kept = client.get(run_path(run["run_id"], f"attempts/{number or over[-1]}/evidence"))

@@ -59,10 +59,10 @@ def read_spec(
         ) from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         text = f"{shown} is not YAML: " + " ".join(str(error).split()).replace('in "<unicode string>", ', "")
-        raise CliError(text, USAGE, "SPEC_UNREADABLE", _meant(path)) from None
+        raise CliError(text, USAGE, "SPEC_UNREADABLE", _command_hint(path)) from None
     if not isinstance(loaded, dict):
         text = f"{shown} does not hold the fields of a run (command: …)."
-        raise CliError(text, USAGE, "SPEC_UNREADABLE", _meant(path))
+        raise CliError(text, USAGE, "SPEC_UNREADABLE", _command_hint(path))
     try:
         spec = _json(loaded, "")
     except RecursionError:
@@ -139,7 +139,7 @@ def _line(path: str, names: list[str]) -> str:
     return "" if mark is None else f", line {mark.line + 1}"
 
 
-def _meant(path: str) -> tuple[str, ...]:
+def _command_hint(path: str) -> tuple[str, ...]:
     """Where somebody gave the script itself."""
     starter = {".py": "python", ".sh": "sh"}.get(Path(path).suffix)
     return (f"to run it: spot submit -- {starter} {path}",) if starter else ()
@@ -216,11 +216,11 @@ def settle_environment(
     variables = spec.get("env")
     if any(field in spec for field in FIELDS) or (isinstance(variables, dict) and "PATH" in variables):
         return
-    found = active(environ)
-    if found is None or not _on_this_computer(url):
+    environment = active(environ)
+    if environment is None or not _on_this_computer(url):
         return
     if is_local(providers_of(spec)):
-        field, prefix = found
+        field, prefix = environment
         spec[field] = prefix
         output.note(
             f"python: {safe(prefix)}/bin/python, of the active environment (--venv none: the service's own)"
@@ -230,14 +230,14 @@ def settle_environment(
 def active(environ: Mapping[str, str]) -> tuple[str, str] | None:
     """(field of the spec, folder) of the active environment; of two, the one that comes first on PATH."""
     path = environ.get("PATH", "").split(os.pathsep)
-    found: list[tuple[int, str, str]] = []
+    environments: list[tuple[int, str, str]] = []
     for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         prefix = environ.get(variable, "").rstrip("/")
         kind = _kind(prefix) if os.path.isabs(prefix) else None
         if kind is not None:
             folder = os.path.join(prefix, "bin")
-            found.append((path.index(folder) if folder in path else len(path), kind, prefix))
-    return min(found, key=lambda one: one[0])[1:] if found else None
+            environments.append((path.index(folder) if folder in path else len(path), kind, prefix))
+    return min(environments, key=lambda environment: environment[0])[1:] if environments else None
 
 
 def _named(given: str) -> Json:

@@ -88,7 +88,7 @@ def submit(
     for warning in run.get("warnings") or ():
         output.note(f"warning: {safe(warning)}")
     if not output.emit(run, [run], form, "run_id"):
-        click.echo(output.told(run))
+        click.echo(output.run_line(run))
     if follow:
         from supervisor.cli.runs.watch import follow_run
 
@@ -117,8 +117,8 @@ def _build(file: str | None, flags: Json, spec: Json) -> str:
     if flags["skip_build"]:
         raise click.UsageError("Say --build or --skip-build, not both.")
     folder = Path(flags["code"] or os.path.dirname(file or "") or ".")
-    known = wired.load({}, file=os.environ.get("SPOT_CONFIG"), env_file=os.environ.get("SPOT_ENV_FILE"))
-    return str(built(folder, known, str(spec.get("image") or "")).reference)
+    settings = wired.load({}, file=os.environ.get("SPOT_CONFIG"), env_file=os.environ.get("SPOT_ENV_FILE"))
+    return str(built(folder, settings, str(spec.get("image") or "")).reference)
 
 
 def _room_made(client: Client, body: Json, yes: bool) -> bool:

@@ -141,7 +141,7 @@ def wait(ctx: click.Context, /, client: Client, form: str, run_id: str | None, t
     if run is None:
         ctx.exit(exits.DETACHED)
     if not output.emit(run, [run], form, "run_id"):
-        click.echo(output.told(run))
+        click.echo(output.run_line(run))
     ctx.exit(end_code(run))
 
 
@@ -236,14 +236,14 @@ class Scene:
         return run
 
     def _new_events(self) -> list[Json]:
-        found: list[Json] = []
+        events: list[Json] = []
         while True:
             page = self.client.get(run_path(self.run_id, "events"), after=self.after)
-            found += [event for event in page["events"] if event["kind"] not in ROUTINE]
+            events += [event for event in page["events"] if event["kind"] not in ROUTINE]
             if page["events"]:
                 self.after = page["events"][-1]["id"]
             if page["complete"] or not page["events"]:
-                return found
+                return events
 
     def picture(self) -> list[str]:
         """The whole page: sentence, progress, attempts, last events."""

@@ -42,18 +42,18 @@ def up(file: str | None, env_file: str | None, **flags: object) -> None:
     It stays until `spot down`, or until the computer restarts. As a service that comes back by itself:
     docs/operations.md.
     """
-    known = wired.load(flags, file=file, env_file=env_file)
-    log = known.data_dir / LOG
-    process = serving(known.data_dir) or starting(known.data_dir)
+    settings = wired.load(flags, file=file, env_file=env_file)
+    log = settings.data_dir / LOG
+    process = serving(settings.data_dir) or starting(settings.data_dir)
     child = None
     began = time.monotonic()
     if process is None:
-        child = start_serving(serve_command(file, env_file, known.data_dir, flags), log)
-    elif serving(known.data_dir) is not None:
-        click.echo(f"The supervisor runs already: {_address(known.data_dir)} (pid {process.pid})")
+        child = start_serving(serve_command(file, env_file, settings.data_dir, flags), log)
+    elif serving(settings.data_dir) is not None:
+        click.echo(f"The supervisor runs already: {_address(settings.data_dir)} (pid {process.pid})")
         return
-    wait_until_ready(known.data_dir, child, log)
-    _tell_ready(known.data_dir, log, time.monotonic() - began)
+    wait_until_ready(settings.data_dir, child, log)
+    _tell_ready(settings.data_dir, log, time.monotonic() - began)
 
 
 def serve_command(
@@ -155,14 +155,14 @@ def _tell_ready(data_dir: Path, log: Path, took_s: float) -> None:
 @settings_options
 def down(file: str | None, env_file: str | None, **flags: str | None) -> None:
     """End the supervisor of this computer. Trainings go on without it; the next `spot up` finds them again."""
-    known = wired.load(flags, file=file, env_file=env_file)
-    process = serving(known.data_dir) or starting(known.data_dir)
+    settings = wired.load(flags, file=file, env_file=env_file)
+    process = serving(settings.data_dir) or starting(settings.data_dir)
     if process is None:
-        click.echo(f"No supervisor of {known.data_dir} is running.")
+        click.echo(f"No supervisor of {settings.data_dir} is running.")
         return
-    live = _live_runs(known.data_dir)
+    live = _live_runs(settings.data_dir)
     _end(process)
-    click.echo(f"The supervisor of {known.data_dir} has ended (pid {process.pid}).")
+    click.echo(f"The supervisor of {settings.data_dir} has ended (pid {process.pid}).")
     click.echo(_what_goes_on(live))
 
 
@@ -171,8 +171,8 @@ def _live_runs(data_dir: Path) -> list[Json] | None:
     try:
         client = _client(data_dir)
         client.timeout_s = 5.0
-        found: list[Json] = client.get("/v1/runs", status=active_statuses(), page_size=1000)["runs"]
-        return found
+        runs: list[Json] = client.get("/v1/runs", status=active_statuses(), page_size=1000)["runs"]
+        return runs
     except CliError:
         return None
 

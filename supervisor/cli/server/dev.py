@@ -35,14 +35,14 @@ def preempt(client: Client, run_id: str | None, notice_s: float, yes: bool) -> N
     name = choose_run(client, run_id)
     body: Json = {"run_id": name, "notice_s": notice_s, **({"confirm": True} if yes else {})}
     try:
-        told = client.post("/v1/dev/preempt", body)
+        answer = client.post("/v1/dev/preempt", body)
     except Problem as problem:
         if problem.code != "CONFIRM_NEEDED":
             raise
         if not output.confirmed(f"{safe(problem.text)} Go on?", False):
             raise click.Abort from None
-        told = client.post("/v1/dev/preempt", {**body, "confirm": True})
-    if told.get("notice_s", notice_s) is None:
+        answer = client.post("/v1/dev/preempt", {**body, "confirm": True})
+    if answer.get("notice_s", notice_s) is None:
         _done(
             name, f"Google was asked to take the machine of {name} away; it goes after the VM's own notice."
         )

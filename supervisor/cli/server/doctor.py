@@ -46,10 +46,10 @@ def health(ctx: click.Context, /, client: Client, as_json: bool) -> None:
 
 def _needing(client: Client) -> list[str]:
     """Ids of the runs that wait for a person."""
-    found = client.get("/v1/runs", status=["awaiting_teardown", "finishing", "waiting"], page_size=1000)[
+    runs = client.get("/v1/runs", status=["awaiting_teardown", "finishing", "waiting"], page_size=1000)[
         "runs"
     ]
-    return [run["run_id"] for run in found if run["needs_person"] or run["status"] == "awaiting_teardown"]
+    return [run["run_id"] for run in runs if run["needs_person"] or run["status"] == "awaiting_teardown"]
 
 
 def patrol_line(summary: Json, waiting: list[str]) -> str:
@@ -109,7 +109,7 @@ def doctor(
     if env_file or file or here:
         answer = _here(file, env_file, where.data_dir, not no_alert_test, DEADLINE_S)
     else:
-        answer = _asked(where, not no_alert_test)
+        answer = _diagnosis(where, not no_alert_test)
     if as_json:
         click.echo(json_text(answer))
     else:
@@ -117,7 +117,7 @@ def doctor(
     ctx.exit(EXITS.get(answer["worst"], 2))
 
 
-def _asked(where: Where, alert_test: bool) -> Json:
+def _diagnosis(where: Where, alert_test: bool) -> Json:
     """What the supervisor says; where it does not answer, or not us, a line that says so and what is found here. Whose
     address was given may live on another computer: nothing here would tell of it."""
     began = time.monotonic()
@@ -126,7 +126,7 @@ def _asked(where: Where, alert_test: bool) -> Json:
         client.timeout_s = ALIVE_S
         _alive(client)
         client.timeout_s = ANSWER_S
-        found: Json = client.get("/v1/doctor", alert_test="true" if alert_test else None)
+        report: Json = client.get("/v1/doctor", alert_test="true" if alert_test else None)
     except exits.CliError as error:
         away = isinstance(error, exits.Unreachable)
         elsewhere = bool(where.url or os.environ.get("SPOT_URL"))
@@ -136,11 +136,11 @@ def _asked(where: Where, alert_test: bool) -> Json:
         if elsewhere:
             return {"worst": "fail", "checks": [line]}
         left_s = max(LEAST_S, DEADLINE_S - (time.monotonic() - began))
-        found = _here(None, None, where.data_dir, alert_test, left_s)
-        return {"worst": "fail", "checks": [line, *found["checks"]]}
+        report = _here(None, None, where.data_dir, alert_test, left_s)
+        return {"worst": "fail", "checks": [line, *report["checks"]]}
     except SpotError:  # the settings, of which the address is one, are refused
         return _here(None, None, where.data_dir, alert_test, DEADLINE_S)
-    return found
+    return report
 
 
 def _alive(client: Any) -> None:
@@ -203,9 +203,9 @@ def _show_check(check: Json, width: int) -> None:
 
 def _summary(checks: list[Json]) -> str:
     count = Counter(check["result"] for check in checks)
-    told = [f"{count['ok']} well"]
+    parts = [f"{count['ok']} well"]
     if count["warn"]:
-        told.append(f"{count['warn']} with a warning")
+        parts.append(f"{count['warn']} with a warning")
     if count["fail"]:
-        told.append(f"{count['fail']} to be mended")
-    return ", ".join(told)
+        parts.append(f"{count['fail']} to be mended")
+    return ", ".join(parts)

@@ -72,7 +72,7 @@ def _ask(client: Client, body: Json) -> Json:
 def _lines(answer: Json) -> list[str]:
     done = answer["run"] is not None
     step = "step not known, counts as 0" if answer["step"] is None else f"step {count(answer['step'])}"
-    files = ", ".join(f"{one['name']} ({size_text(one['size'])})" for one in answer["files"])
+    files = ", ".join(f"{file['name']} ({size_text(file['size'])})" for file in answer["files"])
     lines = [
         f"{safe(answer['run_id'])}  {'imported' if done else 'would be imported'} from {safe(answer['source'])}"
     ]
@@ -82,23 +82,23 @@ def _lines(answer: Json) -> list[str]:
         old = f"; the old run was {safe(answer['old_state'])}" if answer["old_state"] else ""
         lines.append(f"  checkpoint: {files}, {step}; history: {plural(answer['events'], 'event')}{old}")
     lines += [f"  {name}: {_value(value)}" for name, value in answer["spec"].items() if name != "labels"]
-    lines += [f"  not carried over: {one}" for one in _together(answer["left_out"])]
-    lines += [f"  note: {safe(one)}" for one in answer["warnings"]]
+    lines += [f"  not carried over: {line}" for line in _together(answer["left_out"])]
+    lines += [f"  note: {safe(warning)}" for warning in answer["warnings"]]
     return [broken for line in lines for broken in output.paragraph(line, "    ")]
 
 
 def _together(left_out: Sequence[str]) -> list[str]:
     """`zone, fallback_zones: why` instead of a line for each, where the reason is the same."""
     by_reason: dict[str, list[str]] = {}
-    for one in left_out:
-        name, _, reason = safe(one).partition(": ")
+    for line in left_out:
+        name, _, reason = safe(line).partition(": ")
         by_reason.setdefault(reason, []).append(name)
     return [", ".join(names) + (f": {reason}" if reason else "") for reason, names in by_reason.items()]
 
 
 def _value(value: Any) -> str:
     if isinstance(value, dict):
-        text = ", ".join(f"{key} = {_figure(one)}" for key, one in value.items())
+        text = ", ".join(f"{key} = {_figure(item)}" for key, item in value.items())
     else:
         text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
     line = " ".join(safe(text).split())

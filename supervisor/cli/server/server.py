@@ -78,14 +78,14 @@ def serve(file: str | None, env_file: str | None, start_over: bool, **flags: obj
 
     Every other setting is an environment variable or a line of the TOML file: `spot config show` lists them.
     """
-    known = wired.load(flags, file=file, env_file=env_file)
-    _begin_log(known)
+    settings = wired.load(flags, file=file, env_file=env_file)
+    _begin_log(settings)
     before = {number: signal.signal(number, _leave) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        with announced(known.data_dir):
+        with announced(settings.data_dir):
             from supervisor.wiring import bootstrap  # takes a second or more, in which a submit may come
 
-            code = bootstrap.serve(known, start_over)
+            code = bootstrap.serve(settings, start_over)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -102,11 +102,11 @@ def _leave(number: int, frame: FrameType | None) -> None:
 @settings_options
 def migrate(file: str | None, env_file: str | None, **flags: str | None) -> None:
     """Bring the database to this version's schema. Stop the supervisor first."""
-    known = wired.load(flags, file=file, env_file=env_file)
-    _begin_log(known)
+    settings = wired.load(flags, file=file, env_file=env_file)
+    _begin_log(settings)
     from supervisor.wiring import bootstrap
 
-    bootstrap.migrate(known)
+    bootstrap.migrate(settings)
     click.echo("The database has this version's schema.")
 
 
@@ -115,11 +115,11 @@ def migrate(file: str | None, env_file: str | None, **flags: str | None) -> None
 @settings_options
 def backup(target: Path, file: str | None, env_file: str | None, **flags: str | None) -> None:
     """Copy the SQLite database to FILE, while the supervisor goes on; docs/operations.md tells how to restore it."""
-    known = wired.load(flags, file=file, env_file=env_file)
+    settings = wired.load(flags, file=file, env_file=env_file)
     from supervisor.wiring import bootstrap
 
     try:
-        size_bytes = bootstrap.backup(known, target.absolute())
+        size_bytes = bootstrap.backup(settings, target.absolute())
     except Unavailable as error:
         raise CliError(str(error), code=error.code) from None
     except OSError as error:
@@ -137,7 +137,7 @@ def examine_here(
 
     telemetry.configure("error", "plain")
     try:
-        known = wired.load(flags, file=file, env_file=env_file)
+        settings = wired.load(flags, file=file, env_file=env_file)
     except SpotError as error:
         detail = str(error)
         fix = "correct the settings as told; spot config show --origin tells where each is from"
@@ -152,28 +152,28 @@ def examine_here(
         return {"worst": "fail", "checks": [line]}
     from supervisor.wiring import bootstrap
 
-    return bootstrap.examine(known, alert_test, deadline_s - (time.monotonic() - began))
+    return bootstrap.examine(settings, alert_test, deadline_s - (time.monotonic() - began))
 
 
-def trial_offers(known: Settings) -> tuple[Offer, ...]:
+def trial_offers(settings: Settings) -> tuple[Offer, ...]:
     """Where a trial may rent its machine, and for how much. Raises SpotError."""
     from supervisor.wiring import bootstrap
 
-    return bootstrap.trial_offers(known)
+    return bootstrap.trial_offers(settings)
 
 
-def remove_trial(known: Settings, say: Callable[[str], None]) -> tuple[int, int]:
+def remove_trial(settings: Settings, say: Callable[[str], None]) -> tuple[int, int]:
     """(machines, objects) of a trial that were still there and are gone now. Raises SpotError."""
     from supervisor.wiring import bootstrap
 
-    return bootstrap.remove_trial(known, say)
+    return bootstrap.remove_trial(settings, say)
 
 
-def _begin_log(known: Settings) -> None:
+def _begin_log(settings: Settings) -> None:
     from supervisor.telemetry import logs as telemetry
 
-    telemetry.configure(known.log_level, known.log_format)
-    for warning in known.warnings:
+    telemetry.configure(settings.log_level, settings.log_format)
+    for warning in settings.warnings:
         LOG.warning(warning, extra={telemetry.ACTION: "settings_warning"})
 
 
@@ -192,17 +192,17 @@ def config() -> None:
 @click.option("-o", "--output", "form", type=click.Choice(["table", "json"]), default="table")
 def show(origin: bool, form: str, file: str | None, env_file: str | None, **flags: str | None) -> None:
     """Show every setting as `spot serve` would see it here and now."""
-    known = wired.load(flags, file=file, env_file=env_file)
-    for warning in known.warnings:
+    settings = wired.load(flags, file=file, env_file=env_file)
+    for warning in settings.warnings:
         note(f"warning: {warning}")
-    values = {name: _value_of(known, name) for name in known.origins}
+    values = {name: _value_of(settings, name) for name in settings.origins}
     if form == "json":
-        rows = {name: {"value": value, "origin": known.origins[name]} for name, value in values.items()}
+        rows = {name: {"value": value, "origin": settings.origins[name]} for name, value in values.items()}
         click.echo(json_text(rows if origin else values, 2))
         return
     table = [("SETTING", "VALUE", "ORIGIN" if origin else "ENVIRONMENT")]
     for name, value in values.items():
-        table.append((name, _value_text(value), known.origins[name] if origin else _variable(name)))
+        table.append((name, _value_text(value), settings.origins[name] if origin else _variable(name)))
     for line in _lines(table):
         click.echo(line)
 
@@ -218,12 +218,12 @@ def _lines(rows: Sequence[tuple[str, str, str]]) -> list[str]:
     room = None if terminal_columns() is None else VALUE_ROOM
     first = max(len(name) for name, _, _ in rows)
     second = max(len(value) for _, value, _ in rows if room is None or len(value) <= room)
-    return [f"{name:<{first}}  {value:<{second}}  {told}" for name, value, told in rows]
+    return [f"{name:<{first}}  {value:<{second}}  {source}" for name, value, source in rows]
 
 
-def _value_of(known: Settings, name: str) -> object:
+def _value_of(settings: Settings, name: str) -> object:
     """A JSON value; a password in a URL is left out, and so is what is a credential as a whole."""
-    value = known.value(name)
+    value = settings.value(name)
     if isinstance(value, Path):
         return str(value)
     if name in settings_alerts.SECRET:

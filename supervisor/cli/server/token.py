@@ -63,7 +63,7 @@ def create(
         click.echo(json_text(made, 2))
         return
     output.note(
-        f"Token {safe(made['name'])} ({safe(made['token_id'])}) for {_meant(made)}. It is shown this once:"
+        f"Token {safe(made['name'])} ({safe(made['token_id'])}) for {_scope_text(made)}. It is shown this once:"
     )
     click.echo(safe(made["token"]))
     output.note(f"Use it:     {_first_use(client.url, made['scopes'])}")
@@ -108,7 +108,7 @@ def _first_use(url: str, scopes: Sequence[str]) -> str:
     return f"curl -H 'Authorization: Bearer sup_…' {url}/metrics"
 
 
-def _meant(made: Json) -> str:
+def _scope_text(made: Json) -> str:
     until = f"until {moment(made['expires_at'])}" if made["expires_at"] else "without an end"
     most = f", {made['max_active_runs']} active runs at most" if made["max_active_runs"] else ""
     return f"{safe(made['owner'])}: {safe(', '.join(made['scopes']))}, {until}{most}"
@@ -117,18 +117,18 @@ def _meant(made: Json) -> str:
 def shown(short: bool) -> output.Table:
     """`short`: for a terminal, where what has become of a token takes the place of its end."""
     return {
-        "ID": lambda one: safe(one["token_id"]),
-        "NAME": lambda one: safe(one["name"]),
-        "OWNER": lambda one: safe(one["owner"]),
-        "SCOPES": lambda one: safe(",".join(one["scopes"])),
-        "RUNS": lambda one: str(one["max_active_runs"] or DASH),
-        "CREATED": lambda one: moment(one["created_at"], short),
-        "EXPIRES": lambda one: (short and _state(one)) or moment(one["expires_at"], short),
-        "LAST USED": lambda one: moment(one["last_used_at"], short),
-        "": lambda one: "" if short else _state(one),
+        "ID": lambda token: safe(token["token_id"]),
+        "NAME": lambda token: safe(token["name"]),
+        "OWNER": lambda token: safe(token["owner"]),
+        "SCOPES": lambda token: safe(",".join(token["scopes"])),
+        "RUNS": lambda token: str(token["max_active_runs"] or DASH),
+        "CREATED": lambda token: moment(token["created_at"], short),
+        "EXPIRES": lambda token: (short and _state(token)) or moment(token["expires_at"], short),
+        "LAST USED": lambda token: moment(token["last_used_at"], short),
+        "": lambda token: "" if short else _state(token),
     }
 
 
-def _state(one: Json) -> str:
-    state = "" if one["valid"] else "revoked" if one["revoked_at"] else "expired"
+def _state(token: Json) -> str:
+    state = "" if token["valid"] else "revoked" if token["revoked_at"] else "expired"
     return click.style(state, fg="red") if state else ""

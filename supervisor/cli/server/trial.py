@@ -206,7 +206,11 @@ def _agree(plan: Plan, yes: bool) -> None:
 
 def _cost_text(plan: Plan, offers: tuple[Offer, ...]) -> str:
     settings = plan.settings
-    prices = [one.price_usd_per_h for one in offers if one.placement.spot and one.price_usd_per_h is not None]
+    prices = [
+        offer.price_usd_per_h
+        for offer in offers
+        if offer.placement.spot and offer.price_usd_per_h is not None
+    ]
     where = f"in project {settings.value('gce_project')} ({', '.join(plan.zones)})"
     what = f"One Spot machine {plan.shape} {where}, twice for some minutes."
     what += f" Its files go to {settings.store_url} and are deleted."
@@ -275,14 +279,14 @@ def _spec() -> dict[str, Any]:
 def _examined(plan: Plan) -> str:
     """Raises PhaseFailed where a line fails: nothing is rented then."""
     checks = examine_here({}, plan.file, plan.env_file, False, DOCTOR_S)["checks"]
-    wrong = [one for one in checks if one["result"] == "fail"]
+    wrong = [check for check in checks if check["result"] == "fail"]
     if wrong:
         lines = (
             f"{line['name']}: {line['fact']}; {line['cause'] or ''} fix: {line['fix'] or ''}"
             for line in wrong
         )
         raise PhaseFailed("\n".join(lines))
-    warned = [one["name"] for one in checks if one["result"] == "warn"]
+    warned = [check["name"] for check in checks if check["result"] == "warn"]
     return f"{len(checks)} checks" + (f"; warnings: {', '.join(warned)}" if warned else "")
 
 

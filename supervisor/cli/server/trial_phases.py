@@ -94,7 +94,7 @@ class Report:
     @contextmanager
     def phase(self, name: str) -> Iterator[Phase]:
         """Its line is shown when it ends. Raises what the body raises, once it is written down."""
-        phase, began = next(one for one in self.phases if one.name == name), time.monotonic()
+        phase, began = next(listed for listed in self.phases if listed.name == name), time.monotonic()
         try:
             yield phase
             phase.result = "ok"
@@ -171,9 +171,9 @@ class Watch:
         """What `holds` gives once it is true. Raises PhaseFailed where the run ended before, or time is up."""
         while True:
             self._look()
-            found = holds()
-            if found:
-                return found
+            result = holds()
+            if result:
+                return result
             if self.run["status"] in TERMINAL:
                 raise PhaseFailed(f"{what} did not come: {self.run['status_text']}")
             if time.monotonic() > self.until:
@@ -189,13 +189,13 @@ class Watch:
 
     def facts(self) -> Json:
         """Of the newest attempt whose facts are known."""
-        told = self.client.get(run_path(self.run_id, "facts"))["attempts"]
-        known: list[Json] = [one["facts"] for one in told if one["facts"]]
-        return known[-1] if known else {}
+        attempts = self.client.get(run_path(self.run_id, "facts"))["attempts"]
+        facts: list[Json] = [attempt["facts"] for attempt in attempts if attempt["facts"]]
+        return facts[-1] if facts else {}
 
     def events(self) -> list[Json]:
-        found: list[Json] = self.client.get(run_path(self.run_id, "events"), limit=200)["events"]
-        return found
+        events: list[Json] = self.client.get(run_path(self.run_id, "events"), limit=200)["events"]
+        return events
 
     def _look(self) -> None:
         self.run = self.client.get(run_path(self.run_id))
@@ -207,14 +207,14 @@ class Watch:
         where = run_path(self.run_id, "console")
         key = str(attempt)
         try:
-            told = self.client.get(where, attempt=attempt, after=self._offsets.get(key, -LAST_BYTES))
+            console = self.client.get(where, attempt=attempt, after=self._offsets.get(key, -LAST_BYTES))
         except Problem:  # there is none yet, or no more
             return
-        self._offsets[key] = told["next_offset"]
-        if told["text"]:
-            self.text += told["text"]
+        self._offsets[key] = console["next_offset"]
+        if console["text"]:
+            self.text += console["text"]
             with self.console.open("a", encoding="utf-8") as file:
-                file.write(told["text"])
+                file.write(console["text"])
 
 
 def play(report: Report, watch: Watch, gpu: bool) -> None:
@@ -229,7 +229,7 @@ def play(report: Report, watch: Watch, gpu: bool) -> None:
         watch.wait(lambda: watch.run["status"] == "completed", "the end")
         phase.seen = watch.run["status_text"]
     with report.phase("delete") as phase:
-        gone = lambda: all(one["gone_at"] for one in watch.attempts)  # noqa: E731
+        gone = lambda: all(attempt["gone_at"] for attempt in watch.attempts)  # noqa: E731
         _gone(watch, gone)
         phase.seen = f"{len(watch.attempts)} machines are gone"
 
@@ -278,7 +278,7 @@ def _is_preempted(report: Report, watch: Watch) -> int:
 
 
 def _attempt(watch: Watch, number: int) -> Json:
-    return next(one for one in watch.attempts if one["number"] == number)
+    return next(attempt for attempt in watch.attempts if attempt["number"] == number)
 
 
 def _zone(watch: Watch) -> str:

@@ -117,18 +117,18 @@ def test(ctx: click.Context, /, client: Client, webhook_id: str, as_json: bool) 
 def deliveries(*, client: Client, webhook_id: str, failed: bool, limit: int, form: str) -> None:
     """Show what was sent and what is still to be sent to a webhook, newest first."""
     wish = {"failed": "true"} if failed else {}
-    found = [
-        one
+    deliveries = [
+        delivery
         for page in pages(client, _path(webhook_id, "deliveries"), "deliveries", limit, **wish)
-        for one in page["deliveries"]
+        for delivery in page["deliveries"]
     ]
-    if output.emit({"deliveries": found}, found, form, "delivery_id"):
+    if output.emit({"deliveries": deliveries}, deliveries, form, "delivery_id"):
         return
-    if not found:
+    if not deliveries:
         output.note("Nothing was given up." if failed else "Nothing was sent to it yet.")
         return
-    output.show(output.table(_sent(output.terminal_columns() is not None), found, SENT_SPARE))
-    if any(one["state"] == "given_up" for one in found):
+    output.show(output.table(_sent(output.terminal_columns() is not None), deliveries, SENT_SPARE))
+    if any(delivery["state"] == "given_up" for delivery in deliveries):
         output.suggest(f"spot webhook replay {safe(webhook_id)} --failed")
 
 
@@ -212,11 +212,11 @@ def rm(client: Client, webhook_id: str, yes: bool, as_json: bool) -> None:
 
 
 def _switch(client: Client, webhook_id: str, enabled: bool, as_json: bool) -> None:
-    found = client.send("PATCH", _path(webhook_id), body={"enabled": enabled}).json()
+    webhook = client.send("PATCH", _path(webhook_id), body={"enabled": enabled}).json()
     if as_json:
-        _print(found)
+        _print(webhook)
         return
-    click.echo(f"Webhook {safe(found['webhook_id'])} is {'on' if found['enabled'] else 'off'}.")
+    click.echo(f"Webhook {safe(webhook['webhook_id'])} is {'on' if webhook['enabled'] else 'off'}.")
 
 
 def _path(webhook_id: str, *more: str) -> str:
@@ -233,47 +233,49 @@ def _show_secret(made: Json) -> None:
         click.echo(safe(made["secret"]))
 
 
-def _hears(one: Json) -> str:
-    usual = "all announcements" if one["form"] == "standard" else "what needs a person or is over"
-    whose = "of every owner" if one["everything"] else f"of runs of {safe(one['owner'])}"
-    return f"{safe(', '.join(one['kinds'])) or usual}, {whose}"
+def _hears(webhook: Json) -> str:
+    usual = "all announcements" if webhook["form"] == "standard" else "what needs a person or is over"
+    whose = "of every owner" if webhook["everything"] else f"of runs of {safe(webhook['owner'])}"
+    return f"{safe(', '.join(webhook['kinds'])) or usual}, {whose}"
 
 
 def shown(short: bool) -> output.Table:
     """`short`: for a terminal, with times as ages."""
 
-    def state(one: Json) -> str:
-        if not one["enabled"]:
-            return click.style(f"off: {safe(one['disabled_why'])}", fg="red")
-        if not one["failing_since"]:
+    def state(webhook: Json) -> str:
+        if not webhook["enabled"]:
+            return click.style(f"off: {safe(webhook['disabled_why'])}", fg="red")
+        if not webhook["failing_since"]:
             return ""
-        since = moment(one["failing_since"], short)
+        since = moment(webhook["failing_since"], short)
         text = f"failing for {since.removesuffix(' ago')}" if short else f"failing since {since}"
         return click.style(text, fg="yellow")
 
     return {
-        "ID": lambda one: safe(one["webhook_id"]),
-        "WHERE": lambda one: safe(one["url"]),
-        "FORM": lambda one: safe(one["form"]),
-        "OWNER": lambda one: safe(one["owner"]) + (", all" if one["everything"] else ""),
-        "HEARS": lambda one: (
-            safe(",".join(one["kinds"])) or ("all" if one["form"] == "standard" else "usual")
+        "ID": lambda webhook: safe(webhook["webhook_id"]),
+        "WHERE": lambda webhook: safe(webhook["url"]),
+        "FORM": lambda webhook: safe(webhook["form"]),
+        "OWNER": lambda webhook: safe(webhook["owner"]) + (", all" if webhook["everything"] else ""),
+        "HEARS": lambda webhook: (
+            safe(",".join(webhook["kinds"])) or ("all" if webhook["form"] == "standard" else "usual")
         ),
-        "SINCE": lambda one: moment(one["created_at"], short),
-        "NOTE": lambda one: safe(one["note"]),
+        "SINCE": lambda webhook: moment(webhook["created_at"], short),
+        "NOTE": lambda webhook: safe(webhook["note"]),
         "": state,
     }
 
 
 def _sent(short: bool) -> output.Table:
     return {
-        "NUMBER": lambda one: str(one["delivery_id"]),
-        "AT": lambda one: moment(one["at"], short),
-        "RUN": lambda one: safe(one["run_id"] or DASH),
-        "KIND": lambda one: safe(one["kind"]),
-        "STATE": lambda one: click.style(safe(one["state"]), fg=STATES.get(one["state"], "white")),
-        "TRIES": lambda one: str(one["tries"]),
-        "STATUS": lambda one: str(one["status"] or DASH),
-        "NEXT TRY": lambda one: moment(one["next_try_at"], short),
-        "WHY": lambda one: safe(one["detail"]),
+        "NUMBER": lambda delivery: str(delivery["delivery_id"]),
+        "AT": lambda delivery: moment(delivery["at"], short),
+        "RUN": lambda delivery: safe(delivery["run_id"] or DASH),
+        "KIND": lambda delivery: safe(delivery["kind"]),
+        "STATE": lambda delivery: click.style(
+            safe(delivery["state"]), fg=STATES.get(delivery["state"], "white")
+        ),
+        "TRIES": lambda delivery: str(delivery["tries"]),
+        "STATUS": lambda delivery: str(delivery["status"] or DASH),
+        "NEXT TRY": lambda delivery: moment(delivery["next_try_at"], short),
+        "WHY": lambda delivery: safe(delivery["detail"]),
     }

@@ -62,8 +62,8 @@ def _places(places: Sequence[Json], now: datetime) -> list[str]:
         "NOTE": lambda place: _note(place, now),
     }
     numbered = [{**place, "number": number} for number, place in enumerate(places, 1)]
-    told = {title for title, cell in shown.items() if any(cell(one) not in ("", DASH) for one in numbered)}
-    return output.table({title: cell for title, cell in shown.items() if title in told}, numbered)
+    filled = {title for title, cell in shown.items() if any(cell(row) not in ("", DASH) for row in numbered)}
+    return output.table({title: cell for title, cell in shown.items() if title in filled}, numbered)
 
 
 def _note(place: Json, now: datetime) -> str:
@@ -107,17 +107,17 @@ def _limits(limits: Mapping[str, Any]) -> str:
 
 
 def _checks(checks: Iterable[Json]) -> list[str]:
-    found = list(checks)
-    well = [safe(check["name"]) for check in found if check["result"] == "ok"]
+    results = list(checks)
+    well = [safe(check["name"]) for check in results if check["result"] == "ok"]
     lines = []
     if well:
         first, *rest = output.paragraph(
             f"{check_sign('ok')} {plural(len(well), 'check')} well: {', '.join(well)}", "  "
         )
         lines += [coloured(first, "ok"), *rest]
-    for check in sorted((one for one in found if one["result"] != "ok"), key=_worst_first):
-        told = f"{check_sign(check['result'])} {safe(check['name'])}: {safe(check['fact'])}"
-        first, *rest = output.paragraph(told, "  ")
+    for check in sorted((check for check in results if check["result"] != "ok"), key=_worst_first):
+        line = f"{check_sign(check['result'])} {safe(check['name'])}: {safe(check['fact'])}"
+        first, *rest = output.paragraph(line, "  ")
         lines += [coloured(first, check["result"]), *rest]
         if check.get("cause"):
             lines += output.paragraph(f"    cause: {safe(check['cause'])}", " " * 11)

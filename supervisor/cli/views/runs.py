@@ -26,9 +26,9 @@ SLOWED = 0x8 | 0x20 | 0x40 | 0x80
 
 def telemetry_lines(run: Json) -> list[str]:
     """`GPU 93 %, 20.1 of 22.5 GiB, 71 °C · memory 12 of 30 GiB · checkpoints disk 80 GiB free, 96 % of inodes free`."""
-    told = run.get("telemetry") or {}
-    parts = [_gpus(told.get("gpus") or []), _memory(told), *_disks(told.get("disks") or {})]
-    lines = [" · ".join(part for part in parts if part), "; ".join(_troubles(told))]
+    telemetry = run.get("telemetry") or {}
+    parts = [_gpus(telemetry.get("gpus") or []), _memory(telemetry), *_disks(telemetry.get("disks") or {})]
+    lines = [" · ".join(part for part in parts if part), "; ".join(_troubles(telemetry))]
     return [line for line in lines if line]
 
 
@@ -37,18 +37,18 @@ def _gpus(gpus: Sequence[Json]) -> str:
         return ""
     name = "GPU" if len(gpus) == 1 else f"{len(gpus)} GPUs"
     use = mean(_figures(gpus, "util_pct"))
-    told = [f"{name} {use:.0f} %" if use is not None else name]
+    parts = [f"{name} {use:.0f} %" if use is not None else name]
     used, total = _figures(gpus, "memory_used_mib"), _figures(gpus, "memory_total_mib")
     if used and len(used) == len(total):
-        told.append(_of(sum(used) * MIB, sum(total) * MIB))
+        parts.append(_of(sum(used) * MIB, sum(total) * MIB))
     hottest = max(_figures(gpus, "temperature_c"), default=None)
     if hottest is not None:
-        told.append(f"{'' if len(gpus) == 1 else 'up to '}{hottest:.0f} °C")
-    return ", ".join(told)
+        parts.append(f"{'' if len(gpus) == 1 else 'up to '}{hottest:.0f} °C")
+    return ", ".join(parts)
 
 
-def _memory(told: Json) -> str:
-    cgroup, tree = told.get("cgroup") or {}, told.get("tree") or {}
+def _memory(telemetry: Json) -> str:
+    cgroup, tree = telemetry.get("cgroup") or {}, telemetry.get("tree") or {}
     used = cgroup.get("memory_bytes")
     if used is None:
         used = tree.get("rss_bytes")
@@ -59,31 +59,33 @@ def _memory(told: Json) -> str:
 
 
 def _disks(disks: Mapping[str, Json | None]) -> list[str]:
-    found = []
+    parts = []
     for role, disk in disks.items():
         if disk is None or disk.get("free_bytes") is None:
             continue
-        told = f"{role} disk {gib_text(disk['free_bytes'])} GiB free"
+        room = f"{role} disk {gib_text(disk['free_bytes'])} GiB free"
         inodes = share_pct(disk.get("free_inodes"), disk.get("total_inodes"))
-        found.append(told if inodes is None else f"{told}, {inodes:.0f} % of inodes free")
-    return found
+        parts.append(room if inodes is None else f"{room}, {inodes:.0f} % of inodes free")
+    return parts
 
 
-def _troubles(told: Json) -> list[str]:
-    found = []
-    for number, gpu in enumerate(told.get("gpus") or []):
+def _troubles(telemetry: Json) -> list[str]:
+    troubles = []
+    for number, gpu in enumerate(telemetry.get("gpus") or []):
         if gpu.get("lost"):
-            found.append(f"GPU {number} is lost")
+            troubles.append(f"GPU {number} is lost")
         if gpu.get("last_xid") is not None:
-            found.append(f"GPU {number}: Xid {gpu['last_xid']:.0f}")
+            troubles.append(f"GPU {number}: Xid {gpu['last_xid']:.0f}")
         if gpu.get("ecc_uncorrected"):
-            found.append(f"GPU {number}: {plural(int(gpu['ecc_uncorrected']), 'uncorrected memory error')}")
+            troubles.append(
+                f"GPU {number}: {plural(int(gpu['ecc_uncorrected']), 'uncorrected memory error')}"
+            )
         if int(gpu.get("clock_reasons") or 0) & SLOWED:
-            found.append(f"GPU {number} is slowed down by heat or power")
-    kills = (told.get("cgroup") or {}).get("oom_kills")
+            troubles.append(f"GPU {number} is slowed down by heat or power")
+    kills = (telemetry.get("cgroup") or {}).get("oom_kills")
     if kills:
-        found.append(f"the kernel has killed {int(kills)} of its processes for want of memory")
-    return found
+        troubles.append(f"the kernel has killed {int(kills)} of its processes for want of memory")
+    return troubles
 
 
 def _figures(gpus: Sequence[Json], name: str) -> list[float]:
@@ -173,8 +175,8 @@ def run_lines(runs: Sequence[Json], summary: Json) -> list[str]:
 def headline(run: Json) -> str:
     extra = f"generation {run['generation']}" if run.get("generation", 1) > 1 else ""
     cause = run.get("cause")
-    told = [status_mark(run["status"])] + ([safe(cause)] if cause else []) + ([extra] if extra else [])
-    return click.style(safe(run["run_id"]), bold=True) + "  " + "  ".join(told)
+    parts = [status_mark(run["status"])] + ([safe(cause)] if cause else []) + ([extra] if extra else [])
+    return click.style(safe(run["run_id"]), bold=True) + "  " + "  ".join(parts)
 
 
 def image_line(run: Json) -> str:
@@ -235,8 +237,12 @@ def placing_lines(placing: Json | None) -> list[str]:
     if not placing or not tries:
         return []
     last = tries[-1]
-    told = f"{where(last.get('placement'))}: {safe(last['cause'])} {safe(last.get('detail') or '')}".rstrip()
-    return [f"attempt {placing['number']}: {plural(len(tries), 'try')} without a machine, the last in {told}"]
+    last_try = (
+        f"{where(last.get('placement'))}: {safe(last['cause'])} {safe(last.get('detail') or '')}".rstrip()
+    )
+    return [
+        f"attempt {placing['number']}: {plural(len(tries), 'try')} without a machine, the last in {last_try}"
+    ]
 
 
 def shares_line(attempts: Sequence[Json]) -> str:

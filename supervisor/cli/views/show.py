@@ -67,8 +67,8 @@ def last_failure(attempts: Sequence[Json]) -> int | None:
 
 def _memory(kept: Json, agent: Mapping[str, Any]) -> str:
     end = mapping(kept.get("exit"))
-    told = [kills_words(kills_of(end, agent)), memory_words(kept)]
-    return "; ".join(filter(None, told)) if end or agent else ""
+    parts = [kills_words(kills_of(end, agent)), memory_words(kept)]
+    return "; ".join(filter(None, parts)) if end or agent else ""
 
 
 def _beat(beat: Mapping[str, Any]) -> str:
@@ -111,12 +111,12 @@ SHOWN = 5
 def machine_lines(attempts: Sequence[Json]) -> list[str]:
     """`machines: 1 spot-…-a1-t1 (g2-standard-8) in us-east1-c, gone 02:14:02 · 2 …`: the newest few, by attempt. Their
     shape stands here where the table of attempts names the GPU instead."""
-    named = [one for one in attempts if one.get("machine")]
+    named = [attempt for attempt in attempts if attempt.get("machine")]
     if not named:
         return []
     left_out = len(named) - SHOWN
-    told = [f"{plural(left_out, 'earlier one')} in instances/"] if left_out > 0 else []
-    return ["machines: " + " · ".join([*told, *map(_machine, named[-SHOWN:])])]
+    parts = [f"{plural(left_out, 'earlier one')} in instances/"] if left_out > 0 else []
+    return ["machines: " + " · ".join([*parts, *map(_machine, named[-SHOWN:])])]
 
 
 def _machine(attempt: Json) -> str:
@@ -147,13 +147,13 @@ def beat_lines(run: Json) -> list[str]:
     beat, progress = run.get("beat"), run.get("progress") or {}
     if not beat:
         return []
-    told = [f"last beat {duration(beat.get('age_s'))} ago", f"phase {safe(beat.get('phase') or '?')}"]
+    parts = [f"last beat {duration(beat.get('age_s'))} ago", f"phase {safe(beat.get('phase') or '?')}"]
     if progress.get("step") is not None:
         total = f" of {count(progress['total'])}" if progress.get("total") else ""
-        told.append(f"step {count(progress['step'])}{total}")
+        parts.append(f"step {count(progress['step'])}{total}")
     if run.get("checkpoint_step") is not None:
-        told.append(f"checkpoint {count(run['checkpoint_step'])}")
-    return [", ".join(told)]
+        parts.append(f"checkpoint {count(run['checkpoint_step'])}")
+    return [", ".join(parts)]
 
 
 def files_lines(run: Json) -> list[str]:
@@ -188,15 +188,15 @@ BLOCK = (
 def facts_lines(answer: Json) -> list[str]:
     """Of the answer of GET /v1/runs/{id}/facts."""
     attempts: Sequence[Json] = answer["attempts"]
-    known = [one for one in attempts if one.get("facts") is not None]
+    described = [attempt for attempt in attempts if attempt.get("facts") is not None]
     lines = (
-        _block(known[-1])
-        if known
+        _block(described[-1])
+        if described
         else ["No facts are known yet: an attempt notes them when its command starts."]
     )
     if attempts:
         lines += ["", *table(FACTS, attempts)]
-    if len(known) > 1:
+    if len(described) > 1:
         differing = [line for row in answer["differs"] for line in _difference(row)]
         lines += ["", "Attempts that differ"] + (differing or ["none: all attempts ran on the same facts"])
     return lines
@@ -222,7 +222,7 @@ def _fact_text(facts: Json, name: str) -> str:
         cut = f"; {facts['packages_note']}" if facts.get("packages_note") else ""
         return f"{number}, sha256 {facts.get('packages_sha256', DASH)}{cut}"
     if name == "seeds" and isinstance(value, Mapping):
-        return ", ".join(f"{key}={one}" for key, one in value.items()) or NONE
+        return ", ".join(f"{key}={seed}" for key, seed in value.items()) or NONE
     if name == "memory_bytes" and isinstance(value, int | float):
         return f"{value / 2**30:.1f} GiB"
     if name == "command" and isinstance(value, list):
@@ -263,7 +263,7 @@ def _difference(row: Json) -> list[str]:
     if packages is None:
         return [f"{head}: {safe(row['was'] or NONE)} → {safe(row['is'] or NONE)}"]
     lines = [f"{head}:"]
-    lines += [f"    {safe(one['was'])} → {safe(one['is'])}" for one in packages["changed"]]
+    lines += [f"    {safe(change['was'])} → {safe(change['is'])}" for change in packages["changed"]]
     lines += [f"    + {safe(line)}" for line in packages["added"]]
     lines += [f"    - {safe(line)}" for line in packages["removed"]]
     if packages["left_out"]:
