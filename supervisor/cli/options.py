@@ -79,17 +79,17 @@ def AS_JSON(command: F) -> F:  # noqa: N802 - it stands where an option stands
     has_form = any(param.name == "form" for param in getattr(command, "__click_params__", ()))
 
     @wraps(command)
-    def with_form(*args: Any, old: bool, form: str | None = None, **kwargs: Any) -> Any:
+    def with_form(*args: Any, old: bool, output_form: str = "", **kwargs: Any) -> Any:
         if has_form:
             kwargs["form"] = "json" if old else kwargs["form"]
         else:
-            kwargs["as_json"] = old or form == "json"
+            kwargs["as_json"] = old or output_form == "json"
         return command(*args, **kwargs)
 
     decorated: Any = click.option("--json", "old", is_flag=True, hidden=True)(with_form)
     if not has_form:
         decorated = click.option(
-            "-o", "--output", "form", type=click.Choice(["table", "json"]), help="Form of the output."
+            "-o", "--output", "output_form", type=click.Choice(["table", "json"]), help="Form of the output."
         )(decorated)
     return cast(F, decorated)
 

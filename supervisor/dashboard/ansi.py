@@ -42,8 +42,8 @@ def shown(line: str, mark: re.Pattern[str] | None = None, limit: int = LINE_CHAR
     are."""
     pieces: list[tuple[_Look, str]] = []
     left, more = limit, 0
-    for told, text in _pieces(line.rstrip("\r").rpartition("\r")[2]):
-        look = told if len(pieces) < MOST else _Look()
+    for piece_look, text in _pieces(line.rstrip("\r").rpartition("\r")[2]):
+        look = piece_look if len(pieces) < MOST else _Look()
         if pieces and pieces[-1][0] == look:
             pieces[-1] = (look, pieces[-1][1] + text[:left])
         else:
@@ -68,21 +68,21 @@ def pattern(text: str, match_case: bool) -> re.Pattern[str] | None:
 
 def _pieces(text: str) -> Iterator[tuple[_Look, str]]:
     look, at = _Look(), 0
-    for found in _SEQUENCE.finditer(text):
-        if found.start() > at:
-            yield look, text[at : found.start()]
-        at = found.end()
-        if found[2] == "m":
-            look = _looks(look, found[1])
+    for sequence in _SEQUENCE.finditer(text):
+        if sequence.start() > at:
+            yield look, text[at : sequence.start()]
+        at = sequence.end()
+        if sequence[2] == "m":
+            look = _looks(look, sequence[1])
     if at < len(text):
         yield look, text[at:]
 
 
-def _looks(look: _Look, told: str) -> _Look:
+def _looks(look: _Look, codes: str) -> _Look:
     """After these parameters. Those that we do not show, or that make no sense, change nothing."""
     numbers = [
         int(part) if part.isascii() and part.isdigit() and len(part) < 4 else 0
-        for part in re.split("[;:]", told)
+        for part in re.split("[;:]", codes)
     ]
     given = iter(numbers)
     for number in given:
@@ -126,10 +126,10 @@ def _nearest(red: int, green: int, blue: int) -> str:
 
 
 def _marked(text: str, mark: re.Pattern[str] | None) -> Iterator[tuple[int, int]]:
-    for number, found in enumerate(mark.finditer(text) if mark is not None else ()):
+    for number, match in enumerate(mark.finditer(text) if mark is not None else ()):
         if number == MOST:
             return
-        yield found.span()
+        yield match.span()
 
 
 def _piece(look: _Look, text: str, at: int, marked: list[tuple[int, int]]) -> Iterator[Markup]:
@@ -151,7 +151,7 @@ def _signs(text: str) -> Markup:
     out: list[str] = []
     for plain, controls in zip(parts[::2], parts[1::2], strict=True):
         out += (plain, Markup('<span class="ctl">{}</span>').format("".join(map(_sign, controls))))
-    return Markup("").join([*out, _CONTROLS.sub(lambda found: "".join(map(_sign, found[0])), rest)])
+    return Markup("").join([*out, _CONTROLS.sub(lambda match: "".join(map(_sign, match[0])), rest)])
 
 
 def _sign(control: str) -> str:

@@ -62,7 +62,7 @@ class Outside:
         if scope["type"] != "http" or not (path in ("/", "/ui") or path.startswith("/ui/")):
             await self._app(scope, receive, send)
             return
-        told: list[Message] = []
+        refusal: list[Message] = []
         of_scripts = path.startswith("/ui/v1/")
 
         async def answer(message: Message) -> None:
@@ -73,25 +73,25 @@ class Outside:
                 message["headers"] = headers.raw
                 if headers.get("content-type") == PROBLEM and not of_scripts:
                     if scope["method"] != "HEAD":
-                        told.append(message)
+                        refusal.append(message)
                         return
                     headers["content-type"], headers["cache-control"] = rendering.HTML, "no-store"
                     del headers["content-length"]
-            if not told:
+            if not refusal:
                 await send(message)
                 return
-            told.append(message)
+            refusal.append(message)
             if not message.get("more_body"):
-                await (await _refusal_page(scope, told))(scope, receive, send)
+                await (await _refusal_page(scope, refusal))(scope, receive, send)
 
         await self._app(scope, receive, answer)
 
 
 def problem(
-    request: Request, status: int, code: str, detail: str, told: dict[str, Any] | None = None
+    request: Request, status: int, code: str, detail: str, refusal: dict[str, Any] | None = None
 ) -> Response:
-    """A refusal in words of ours (`told`: the API's), which `Outside` makes a page of."""
-    problem = {**(told or {}), "status": status, "code": code, "detail": detail}
+    """A refusal in words of ours (`refusal`: the API's), which `Outside` makes a page of."""
+    problem = {**(refusal or {}), "status": status, "code": code, "detail": detail}
     problem["request_id"] = request.scope.get("spot_request_id", "")
     headers = {}
     if status == 429:
@@ -99,9 +99,9 @@ def problem(
     return JSONResponse(problem, status, headers, PROBLEM)
 
 
-async def _refusal_page(scope: Scope, told: list[Message]) -> Response:
+async def _refusal_page(scope: Scope, messages: list[Message]) -> Response:
     """Of the answer that these messages are. One that cannot be rendered is told as it is."""
-    start, body = told[0], b"".join(message.get("body", b"") for message in told[1:])
+    start, body = messages[0], b"".join(message.get("body", b"") for message in messages[1:])
     given = MutableHeaders(raw=start["headers"])
     try:
         page = await _rendered(Request(scope), start["status"], json.loads(body))
@@ -114,11 +114,11 @@ async def _refusal_page(scope: Scope, told: list[Message]) -> Response:
     return page
 
 
-async def _rendered(request: Request, status: int, told: dict[str, Any]) -> Response:
-    shown = {name: told.get(name, "") for name in ("code", "detail")}
-    values = {**shown, "status": status, "errors": told.get("errors", [])}
+async def _rendered(request: Request, status: int, document: dict[str, Any]) -> Response:
+    shown = {name: document.get(name, "") for name in ("code", "detail")}
+    values = {**shown, "status": status, "errors": document.get("errors", [])}
     return await rendering.page(
-        request, "problem.html", status, problem=values, request_id=told.get("request_id", "")
+        request, "problem.html", status, problem=values, request_id=document.get("request_id", "")
     )
 
 
@@ -155,7 +155,7 @@ PAGES: tuple[tuple[str, list[str], Page, str], ...] = (
     ("/machines/release", POST, machines.release, "ui_release_sent"),
     ("/alerts", GET, alerts.show, "ui_alerts"),
     ("/alerts/add", POST, alerts.add, "ui_alert_added"),
-    ("/alerts/{webhook_id}", GET, alerts.one, "ui_alert"),
+    ("/alerts/{webhook_id}", GET, alerts.show_webhook, "ui_alert"),
     ("/alerts/{webhook_id}/{deed}", POST, alerts.change, "ui_alert_changed"),
     ("/alerts/{webhook_id}/deliveries/{delivery_id}/replay", POST, alerts.replay, "ui_alert_replayed"),
     ("/system", GET, system.show, "ui_system"),
@@ -251,8 +251,8 @@ def _page(api: ASGIApp, show: Page) -> Answer:
             scripted = rendering.looks_again(request)
             return rendering.to_sign_in(address) if scripted else rendering.go_to(address)
         except Refused as refusal:
-            told = refusal.problem
-            return problem(request, refusal.status, refusal.code, str(told.get("detail", "")), told)
+            document = refusal.problem
+            return problem(request, refusal.status, refusal.code, str(document.get("detail", "")), document)
 
     return answer
 

@@ -41,7 +41,7 @@ _LINE_END = re.compile(r"\r\n|\r|\n")
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Heard:
     """One piece of the API's stream. `runs`: that changed, each with its last event. `looks`: it holds anything that a
     page could show. `aside`: what goes to every page as it is: pings, and how soon to come back."""
 
@@ -51,12 +51,12 @@ class Told:
     aside: bytes = b""
 
 
-def told(piece: bytes) -> Told:
+def heard_in(piece: bytes) -> Heard:
     """Whole blocks. The API sends the same piece to all who listen to the same."""
     return _kept(piece) if len(piece) <= KEPT_BYTES else _read(piece)
 
 
-def _read(piece: bytes) -> Told:
+def _read(piece: bytes) -> Heard:
     runs: dict[str, str] = {}
     last_id, looks, aside = "", False, b""
     for block in piece.decode().split("\n\n"):
@@ -74,7 +74,7 @@ def _read(piece: bytes) -> Told:
             aside += f"retry: {fields['retry']}\n\n".encode()
         elif fields.get(""):
             aside += f": {fields['']}\n\n".encode()
-    return Told(runs, last_id, looks, aside)
+    return Heard(runs, last_id, looks, aside)
 
 
 _kept = lru_cache(KEPT_PIECES)(_read)
@@ -143,10 +143,10 @@ class Rows:
     async def _make(self, api: Api, run_ids: Sequence[str]) -> dict[str, bytes] | None:
         """None: the API refused. Raises nothing: a row that cannot be shown would end the streams of all pages, again
         and again, as they come back; they look instead, and the page says what is wrong."""
-        asked = [("run_id", run_id) for run_id in run_ids]
+        filters = [("run_id", run_id) for run_id in run_ids]
         try:
-            found = await api.get("/v1/runs", [*asked, ("include", "sparkline")])
-            return await run_in_threadpool(self._rendered, found["runs"])
+            listing = await api.get("/v1/runs", [*filters, ("include", "sparkline")])
+            return await run_in_threadpool(self._rendered, listing["runs"])
         except (Refused, SignInNeeded):
             return None
         except Exception:
@@ -232,7 +232,7 @@ class Live(Response):
 
     def _head(self, given: list[tuple[bytes, bytes]], streams: bool) -> list[tuple[bytes, bytes]]:
         """The outer door names the request itself."""
-        ours = MutableHeaders(raw=[one for one in given if one[0].lower() != b"x-request-id"])
+        ours = MutableHeaders(raw=[header for header in given if header[0].lower() != b"x-request-id"])
         for name, value in self.headers.items():
             if streams or name != "content-type":
                 ours[name] = value
@@ -245,14 +245,14 @@ class Live(Response):
             piece = whole + end
         if not piece:
             return b""
-        heard = told(piece)
+        heard = heard_in(piece)
         if not heard.looks:
             return heard.aside
         frames = await self._changed(heard)
         frames.append(look(heard.last_id, self._pages.spread_ms(self._wish.run)))
         return b"".join(frames) + heard.aside
 
-    async def _changed(self, heard: Told) -> list[bytes]:
+    async def _changed(self, heard: Heard) -> list[bytes]:
         if len(heard.runs) > CHANGED_MOST:
             return []
         mine = {run_id: event_id for run_id, event_id in heard.runs.items() if run_id in self._wish.rows}
@@ -279,7 +279,7 @@ async def show(request: Request, api: Api) -> Response:
 
 def _wish(request: Request) -> Wish:
     run = request.query_params.get("run", "")
-    rows = [one for one in request.query_params.get("runs", "").split(",") if one]
+    rows = [run_id for run_id in request.query_params.get("runs", "").split(",") if run_id]
     unknown = set(request.query_params) - {"run", "runs", "after"}
     if unknown or (run and rows) or not all(map(is_run_id, rows)) or (run and not is_run_id(run)):
         raise _invalid("A stream is of one run (run=ID) or of the rows of some (runs=ID,ID,…).")

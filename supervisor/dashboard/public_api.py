@@ -202,10 +202,12 @@ class Relayed(Response):
 
         await self._api.relay(self._path, self._query, self._passed, receive, answer)
 
-    def _and_ours(self, told: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    def _and_ours(self, given: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
         """The outer door names the request itself."""
         ours = {*self.headers.keys(), "x-request-id", "set-cookie"}
-        headers = MutableHeaders(raw=[one for one in told if one[0].decode("latin-1").lower() not in ours])
+        headers = MutableHeaders(
+            raw=[header for header in given if header[0].decode("latin-1").lower() not in ours]
+        )
         headers.update(self.headers)
         headers.setdefault("Cache-Control", "no-store")
         if headers.get("content-type", SHOWN[0]).partition(";")[0].strip() not in SHOWN:

@@ -184,8 +184,8 @@ def ours(request: Request, address: str) -> str:
     except ValueError:
         return ""
     below = parts.path + (f"?{parts.query}" if parts.query else "")
-    known = parts.netloc.lower() == request.headers.get("host", "").lower() and is_ours(below)
-    return below if known else ""
+    is_here = parts.netloc.lower() == request.headers.get("host", "").lower() and is_ours(below)
+    return below if is_here else ""
 
 
 def html(request: Request, text: str, status: int = 200) -> Response:

@@ -58,20 +58,20 @@ def spark(points: Sequence[dict[str, Any]], until: float | None = None) -> Spark
 
 @lru_cache(1024)  # lines stay the same for a minute, and all pages show the same
 def _spark(points: tuple[tuple[str, int, bool], ...], until: float | None) -> Spark:
-    told = [(datetime.fromisoformat(at).timestamp(), step) for at, step, _ in points]
-    first, last = told[0][0], max(told[-1][0], until or 0.0)
-    low, high = min(step for _, step in told), max(step for _, step in told)
+    line = [(datetime.fromisoformat(at).timestamp(), step) for at, step, _ in points]
+    first, last = line[0][0], max(line[-1][0], until or 0.0)
+    low, high = min(step for _, step in line), max(step for _, step in line)
     across = (WIDTH - 2 * EDGE) / max(1.0, last - first)
     up = (HEIGHT - 2 * EDGE) / max(1, high - low)
-    drawn = [(EDGE + (at - first) * across, HEIGHT - EDGE - (step - low) * up) for at, step in told]
+    drawn = [(EDGE + (at - first) * across, HEIGHT - EDGE - (step - low) * up) for at, step in line]
     gaps = [False, *(gap for _, _, gap in points[1:])]
     bands = [
         _band(before[0], x) for before, (x, _), gap in zip(drawn, drawn[1:], gaps[1:], strict=False) if gap
     ]
-    if until is not None and last > told[-1][0]:
+    if until is not None and last > line[-1][0]:
         bands.append(_band(drawn[-1][0], WIDTH - EDGE))
     broken = sum(gaps)
-    text = f"Steps {count_text(told[0][1])} to {count_text(told[-1][1])} in {age_text(told[-1][0] - first)}"
+    text = f"Steps {count_text(line[0][1])} to {count_text(line[-1][1])} in {age_text(line[-1][0] - first)}"
     return Spark(
         _line(drawn, gaps), "".join(bands), text + (f", {plural(broken, 'interruption')}" if broken else "")
     )
@@ -233,20 +233,20 @@ DID = {
 def run_actions(run: dict[str, Any]) -> list[Action]:
     """Of a run as the API shows it; the most pressing first."""
     status = run["status"]
-    found = []
+    actions = []
     if may_approve(run):
-        found.append(
+        actions.append(
             Action("approve", "Approve teardown" if status != "finishing" else "Give up results", "primary")
         )
     if may_stop(run):
-        found.append(Action("stop", "Stop"))
+        actions.append(Action("stop", "Stop"))
     if may_resume(run):
-        found.append(Action("resume", "Start over" if status == "completed" else "Resume"))
+        actions.append(Action("resume", "Start over" if status == "completed" else "Resume"))
     if status not in TERMINAL:
-        found.append(Action("change", "Change limits"))
+        actions.append(Action("change", "Change limits"))
     if may_purge(run):
-        found.append(Action("purge", "Purge files", "danger"))
-    return found
+        actions.append(Action("purge", "Purge files", "danger"))
+    return actions
 
 
 def duty_of(run: dict[str, Any]) -> Did:

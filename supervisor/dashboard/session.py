@@ -72,8 +72,8 @@ def _set(response: Response, name: str, value: str, age_s: int) -> None:
 
 def _plain_name(request: Request) -> str:
     """ "" = the cookie would leave this computer in the clear."""
-    found = _LOOPBACK.match(_host(request))
-    return f"spot-{found['port'] or 80}" if found is not None else ""
+    match = _LOOPBACK.match(_host(request))
+    return f"spot-{match['port'] or 80}" if match is not None else ""
 
 
 def _host(request: Request) -> str:

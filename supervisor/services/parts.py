@@ -90,5 +90,4 @@ class Parts:
 
     def traits(self, provider: str) -> Traits:
         """Of a provider that is here no more, those of our own."""
-        known = self.providers.get(provider) or self.providers[self.own_provider]
-        return known.traits
+        return (self.providers.get(provider) or self.providers[self.own_provider]).traits

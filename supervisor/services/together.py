@@ -30,10 +30,10 @@ class Answer:
 def ask_together(questions: Mapping[str, Callable[[], Any]], within_s: float) -> dict[str, Answer]:
     """The answers by name, in the order of the questions. Takes `within_s` seconds at most; raises nothing of
     theirs."""
-    found: dict[str, Answer] = {}
+    answers: dict[str, Answer] = {}
     threads = [
         threading.Thread(
-            target=copy_context().run, args=(_ask, name, question, found), name=f"ask {name}", daemon=True
+            target=copy_context().run, args=(_ask, name, question, answers), name=f"ask {name}", daemon=True
         )
         for name, question in questions.items()
     ]
@@ -42,12 +42,12 @@ def ask_together(questions: Mapping[str, Callable[[], Any]], within_s: float) ->
     end = time.monotonic() + within_s
     for thread in threads:
         thread.join(max(0.0, end - time.monotonic()))
-    known = dict(found)
-    return {name: known.get(name, Answer(late=True)) for name in questions}
+    in_time = dict(answers)
+    return {name: in_time.get(name, Answer(late=True)) for name in questions}
 
 
-def _ask(name: str, question: Callable[[], Any], found: dict[str, Answer]) -> None:
+def _ask(name: str, question: Callable[[], Any], answers: dict[str, Answer]) -> None:
     try:
-        found[name] = Answer(question())
+        answers[name] = Answer(question())
     except Exception as error:  # noqa: BLE001 - handed to who asked
-        found[name] = Answer(error=error)
+        answers[name] = Answer(error=error)

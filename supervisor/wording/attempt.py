@@ -142,7 +142,7 @@ def listed(value: object) -> list[Any]:
 
 def last_failure(attempts: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     """The newest attempt that is over, if its end is one that people ask about."""
-    over = [one for one in attempts if one.get("ended_at") is not None]
+    over = [attempt for attempt in attempts if attempt.get("ended_at") is not None]
     return over[-1] if over and over[-1].get("cause") not in UNREMARKABLE else None
 
 
@@ -195,13 +195,13 @@ def memory_words(kept: Told) -> str:
 def disk_words(end: Told, agent: Told) -> str:
     if end.get("disk_full"):
         return f"full: {end['disk_full']}"
-    told = []
+    disks = []
     for role, figures in mapping(agent.get("disks")).items():
         free, inodes = mapping(figures).get("free_bytes"), mapping(figures).get("free_inodes")
         if isinstance(free, int | float):
             more = f", {count_text(int(inodes))} inodes" if isinstance(inodes, int | float) else ""
-            told.append(f"{role}: {gib_text(free)} GiB{more} free")
-    return "; ".join(told)
+            disks.append(f"{role}: {gib_text(free)} GiB{more} free")
+    return "; ".join(disks)
 
 
 def beat_words(beat: Told, at: str) -> str:

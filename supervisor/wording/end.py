@@ -37,8 +37,8 @@ LIMIT_PHRASES: Mapping[Cause, str] = {
 
 def failure(run: Run) -> tuple[str, str]:
     """(why it failed, the beginning of the advice that ends in a command); no full stop at their ends."""
-    told = _any_failure if run.cause is None else _FAILED.get(run.cause, _any_failure)
-    return told(run)
+    words = _any_failure if run.cause is None else _FAILED.get(run.cause, _any_failure)
+    return words(run)
 
 
 def colon(detail: str) -> str:
@@ -214,9 +214,9 @@ def finishing(run: Run, now: float) -> list[str]:
             f"Next: the machine is kept until you answer; `spot approve {run.run_id} --accept-loss REASON` drops them",
         ]
     pulse = live_pulse(run)
-    told = f" ({clip(pulse.message, 100)})" if pulse is not None and pulse.message else ""
+    message = f" ({clip(pulse.message, 100)})" if pulse is not None and pulse.message else ""
     return [
-        f"The command ended well; its results are being saved and verified for {since}{told}{_billing(run)}",
+        f"The command ended well; its results are being saved and verified for {since}{message}{_billing(run)}",
         f"Next: completed once they are verified (limit {age_text(run.policy.stall.finishing_s)})",
     ]
 
@@ -232,7 +232,7 @@ def _billing(run: Run) -> str:
 
 
 def stopping(run: Run, now: float) -> list[str]:
-    first = _asked(run, now)
+    first = _stop_request(run, now)
     begun = run.status == Status.STOPPING  # else asked for just now: the coming tick begins it
     if not begun and run.open_try is None and run.live_attempt is None:
         return [first, "Next: stopped on the coming tick"]
@@ -246,7 +246,7 @@ def stopping(run: Run, now: float) -> list[str]:
     return [first, "Next: stopped as soon as the machine is known to be gone"]
 
 
-def _asked(run: Run, now: float) -> str:
+def _stop_request(run: Run, now: float) -> str:
     stop = run.stop
     if stop is None:
         return "Stopping"

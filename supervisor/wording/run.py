@@ -177,14 +177,14 @@ def _launching(run: Run, now: float) -> list[str]:
 
 def _booting(run: Run, attempt: Attempt, now: float) -> list[str]:
     pulse = live_pulse(run)
-    told, began = "", attempt.up_at if attempt.up_at is not None else attempt.started_at
+    message, began = "", attempt.up_at if attempt.up_at is not None else attempt.started_at
     if pulse is not None:
-        told = f": {clip(short_digests(pulse.message), 100) or f'phase {pulse.phase}'}"
+        message = f": {clip(short_digests(pulse.message), 100) or f'phase {pulse.phase}'}"
         began = pulse.phase_since
     limit_at, where = boot_limit_at(run, attempt), clip(attempt.placement.zone, 40)
     left = f"within {until_text(limit_at, now)}" if limit_at > now else "now: its boot limit is over"
     return [
-        f"Attempt {attempt.number} boots in {where}{told} for {age_text(now - began)}",
+        f"Attempt {attempt.number} boots in {where}{message} for {age_text(now - began)}",
         f"First heartbeat of the training expected {left}",
     ]
 

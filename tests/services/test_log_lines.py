@@ -155,7 +155,7 @@ def test_only_so_much_is_remembered(trained: Bed, monkeypatch: pytest.MonkeyPatc
             trained.objects.put(runfiles.log_chunk(run_id, 1, sequence), b"x\n")
         assert trained.services.logs.show(run_id, None, Part(tail=1))["lines"] == 3
     assert trained.services.logs.show("a-3", None, Part(line=2))["text"] == "x\nx\n"
-    assert sum(map(len, trained.services.logs._known.values())) <= 6
+    assert sum(map(len, trained.services.logs._chunks_by_log.values())) <= 6
 
 
 def test_many_readers_of_a_growing_log_agree(trained: Bed, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ def test_each_line_once_with_its_place(trained: Bed) -> None:
         trained.objects.delete(f"runs/{RUN}/logs/a1/00000001.log")
         chunk(trained, 0, whole[:cut])
         chunk(trained, 1, whole[cut:])
-        trained.services.logs._known.clear()
+        trained.services.logs._chunks_by_log.clear()
         told = search(trained, "loss")
         assert [(match["line"], match["offset"], match["text"]) for match in told["matches"]] == [
             (2, 6, "loss 1 loss 2"),
@@ -92,7 +92,7 @@ def test_a_match_in_what_is_not_counted_has_no_number(trained: Bed) -> None:
     assert [(match["line"], match["offset"]) for match in search(trained, "needle", offset=2)["matches"]] == [
         (3, 4)
     ]
-    trained.services.logs._known.clear()
+    trained.services.logs._chunks_by_log.clear()
     opened = trained.services.logs.whole(RUN, "1")
     found = logs.Search("needle", False, 2, None)
     found.run(opened.bytes, logs.Allowance(1000, 1.0, trained.clock.monotonic))

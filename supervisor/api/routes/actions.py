@@ -125,7 +125,7 @@ async def approve_run(request: Request, run_id: str, body: bodies.ApproveBody) -
     if once is not None:
         return replied(
             await run_in_threadpool(
-                approve_once, services.parts, run_id, wish, caller=caller, asked=once, view=view
+                approve_once, services.parts, run_id, wish, caller=caller, idempotency=once, view=view
             )
         )
 
@@ -214,7 +214,9 @@ async def purge_run(request: Request, run_id: str, body: bodies.PurgeBody) -> Re
 
     def work() -> Reply:
         if once is not None:
-            return purge_once(services.parts, run_id, body.confirm, caller=caller, asked=once, shape=shape)
+            return purge_once(
+                services.parts, run_id, body.confirm, caller=caller, idempotency=once, shape=shape
+            )
         return shape(purge(services.parts, run_id, body.confirm, caller))
 
     return replied(await in_slow_thread(work))

@@ -75,17 +75,17 @@ def tamed(value: float) -> float:
 
 def lines(points: Iterable[Point]) -> list[list[Place]]:
     """Stretches that are drawn through, in order of time; none is empty."""
-    found: list[list[Place]] = []
+    stretches: list[list[Place]] = []
     cut = True
     for point in points:
         cut = cut or point.gap
         if point.value is None or not math.isfinite(point.value):
             continue
         if cut:
-            found.append([])
-        found[-1].append((point.at, point.value))
+            stretches.append([])
+        stretches[-1].append((point.at, point.value))
         cut = False
-    return found
+    return stretches
 
 
 def path(frame: Frame, stretches: Sequence[Sequence[Place]]) -> str:
@@ -121,13 +121,13 @@ def value_range(
 
 def bands(attempts: Iterable[tuple[int, float, float | None, str]], begin: float, end: float) -> list[Band]:
     """Of attempts (number, start, end or None = still on, words) what lies between the two times."""
-    found = []
+    shown = []
     for number, start, stop, text in attempts:
         left, right = max(begin, start), min(end, end if stop is None else stop)
         if right > left:
             length = end - begin
-            found.append(Band(number, (left - begin) / length, (right - begin) / length, text))
-    return found
+            shown.append(Band(number, (left - begin) / length, (right - begin) / length, text))
+    return shown
 
 
 SMALL_PX, LARGE_PX = 110.0, 190.0
@@ -205,16 +205,16 @@ def _loss_first(name: str) -> tuple[bool, str]:
     return ("loss" not in name.lower(), name)
 
 
-def few(found: Sequence[Kind]) -> list[Kind]:
+def few(kinds: Sequence[Kind]) -> list[Kind]:
     """Those that tell most at a glance: the step, two metrics, the GPU."""
-    step = [kind for kind in found if kind.field == "step"]
-    metrics = [kind for kind in found if kind.field.startswith(METRIC)]
-    gpu = [kind for kind in found if kind.field == "gpu_pct"]
-    return [*step, *metrics[:2], *gpu] or list(found[:2])
+    step = [kind for kind in kinds if kind.field == "step"]
+    metrics = [kind for kind in kinds if kind.field.startswith(METRIC)]
+    gpu = [kind for kind in kinds if kind.field == "gpu_pct"]
+    return [*step, *metrics[:2], *gpu] or list(kinds[:2])
 
 
 def draw(
-    found: Iterable[Kind],
+    kinds: Iterable[Kind],
     points: Sequence[Json],
     attempts: Sequence[Json],
     times: tuple[float, float],
@@ -228,7 +228,7 @@ def draw(
     )
     return [
         _chart(kind, points, (begin, end), height=height, across=across, stretches=stretches)
-        for kind in found
+        for kind in kinds
     ]
 
 
@@ -241,17 +241,17 @@ def _chart(
     across: tuple[Mark, ...],
     stretches: tuple[Stretch, ...],
 ) -> Chart:
-    told = [Point(epoch(point["at"]) or 0.0, _value(point, kind), point["gap"]) for point in points]
-    found = lines(told)
-    values = [value for stretch in found for _, value in stretch]
+    samples = [Point(epoch(point["at"]) or 0.0, _value(point, kind), point["gap"]) for point in points]
+    pieces = lines(samples)
+    values = [value for stretch in pieces for _, value in stretch]
     low, high = value_range(values, kind.floor, kind.ceiling)
     frame = Frame(*times, low, high, height)
     marks = axis.value_marks(low, high, MARKS_Y)
     apart = marks[1] - marks[0] if len(marks) > 1 else high - low
     up = tuple(Mark(frame.y(mark), axis.mark_text(mark, apart, kind.unit)) for mark in marks)
     last = axis.value_text(values[-1], kind.unit) if values else ""
-    bounds, summary = _bounds(kind, values), _summary(kind, values, len(found))
-    return Chart(kind, height, path(frame, found), last, bounds, summary, across, up, stretches)
+    bounds, summary = _bounds(kind, values), _summary(kind, values, len(pieces))
+    return Chart(kind, height, path(frame, pieces), last, bounds, summary, across, up, stretches)
 
 
 def _bounds(kind: Kind, values: Sequence[float]) -> str:
@@ -275,9 +275,14 @@ def _summary(kind: Kind, values: Sequence[float], stretches: int) -> str:
 
 
 def _stretches(attempts: Sequence[Json], begin: float, end: float) -> tuple[Stretch, ...]:
-    known = [
-        (one["number"], epoch(one["started_at"]) or 0.0, epoch(one["ended_at"]), _attempt_text(one))
-        for one in attempts
+    attempt_times = [
+        (
+            attempt["number"],
+            epoch(attempt["started_at"]) or 0.0,
+            epoch(attempt["ended_at"]),
+            _attempt_text(attempt),
+        )
+        for attempt in attempts
     ]
     return tuple(
         Stretch(
@@ -287,7 +292,7 @@ def _stretches(attempts: Sequence[Json], begin: float, end: float) -> tuple[Stre
             band.number % 2 == 0,
             band.text,
         )
-        for band in bands(known, begin, end)
+        for band in bands(attempt_times, begin, end)
     )
 
 
@@ -298,7 +303,7 @@ def _attempt_text(attempt: Json) -> str:
 
 def _value(point: Json, kind: Kind) -> float | None:
     if kind.field.startswith(METRIC):
-        found = point["metrics"].get(kind.field.removeprefix(METRIC))
+        value = point["metrics"].get(kind.field.removeprefix(METRIC))
     else:
-        found = point[kind.field]
-    return None if found is None else float(found)
+        value = point[kind.field]
+    return None if value is None else float(value)

@@ -87,10 +87,10 @@ class _Axis:
         return round(min(100.0, max(0.0, 100.0 * (moment - self.begin) / (self.end - self.begin))), 3)
 
 
-def timeline(run: Json, told: Json, now: float, newest: int | None = NEWEST) -> Timeline:
+def timeline(run: Json, answer: Json, now: float, newest: int | None = NEWEST) -> Timeline:
     """`told`: the answer of /v1/runs/{id}/attempts. `newest` None = all."""
-    every = list(told["attempts"])
-    following = told["next"]
+    every = list(answer["attempts"])
+    following = answer["next"]
     shown = every if newest is None else every[-newest:]
     placed = following is not None and (following["spans"] or following["tries"])
     axis = _axis(run, [*shown, *([following] if placed else [])], now)
@@ -111,7 +111,7 @@ def timeline(run: Json, told: Json, now: float, newest: int | None = NEWEST) -> 
 
 
 def _axis(run: Json, attempts: Sequence[Json], now: float) -> _Axis:
-    moments = [moment for one in attempts for moment in _moments(one)]
+    moments = [moment for attempt in attempts for moment in _moments(attempt)]
     begin = min(moments, default=_epoch(run["created_at"]))
     until = _epoch(run["status_since"]) if run["status"] in TERMINAL else now
     return _Axis(begin, max([until, *moments, begin + SHORTEST_S]))
@@ -123,7 +123,7 @@ def _marks(axis: _Axis) -> list[tuple[float, str]]:
 
 def _moments(attempt: Json) -> list[float]:
     spans = [_epoch(span[side]) for span in attempt["spans"] for side in ("since", "until")]
-    return spans + [_epoch(one["requested_at"]) for one in attempt["tries"]]
+    return spans + [_epoch(try_["requested_at"]) for try_ in attempt["tries"]]
 
 
 def _epoch(moment: str) -> float:
@@ -179,7 +179,7 @@ def _doing(attempt: Json) -> str:
 
 def _parts(spans: Sequence[Json], axis: _Axis) -> tuple[Part, ...]:
     """The longest first: what is as thin as a hair is drawn over its neighbours."""
-    found = []
+    parts = []
     for span in spans:
         since, until = _epoch(span["since"]), _epoch(span["until"])
         x = axis.at(since)
@@ -187,17 +187,17 @@ def _parts(spans: Sequence[Json], axis: _Axis) -> tuple[Part, ...]:
         name = str(PHASES.get(span["phase"], span["phase"]))
         title = f"{name} {age_text(until - since)}, from {whole_time(span['since'])}"
         part = Part(span["phase"], min(x, 100 - HAIR), max(width, HAIR), title)
-        found.append(replace(part, name=name) if width >= LETTER * len(name) else part)
-    return tuple(sorted(found, key=lambda part: -part.width))
+        parts.append(replace(part, name=name) if width >= LETTER * len(name) else part)
+    return tuple(sorted(parts, key=lambda part: -part.width))
 
 
 def _failed(tries: Sequence[Json], axis: _Axis) -> tuple[Failed, ...]:
     return tuple(
         Failed(
-            axis.at(_epoch(one["requested_at"])),
-            f"no machine in {one['placement']['zone']}: {one['cause']}, {whole_time(one['requested_at'])}",
+            axis.at(_epoch(try_["requested_at"])),
+            f"no machine in {try_['placement']['zone']}: {try_['cause']}, {whole_time(try_['requested_at'])}",
         )
-        for one in tries
+        for try_ in tries
     )
 
 

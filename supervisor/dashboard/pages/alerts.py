@@ -55,8 +55,8 @@ async def add(request: Request, api: Api) -> Response:
     return await _made(request, made, "is added")
 
 
-async def one(request: Request, api: Api) -> Response:
-    return await _one(request, api, {})
+async def show_webhook(request: Request, api: Api) -> Response:
+    return await _webhook_page(request, api, {})
 
 
 async def change(request: Request, api: Api) -> Response:
@@ -74,7 +74,7 @@ async def change(request: Request, api: Api) -> Response:
     if deed == "rotate":
         return await _made(request, (await api.call("POST", f"{path}/rotate")).json(), "has a new secret")
     if deed == "test":
-        return await _one(request, api, {"test": (await api.call("POST", f"{path}/test")).json()})
+        return await _webhook_page(request, api, {"test": (await api.call("POST", f"{path}/test")).json()})
     since = _since(first(await read_form(request), "within"), request.app.state.now())
     answer = (await api.call("POST", f"{path}/replay", body={"since": since})).json()
     return rendering.go_to(f"{here}?again={answer['replayed']}")
@@ -88,7 +88,7 @@ async def replay(request: Request, api: Api) -> Response:
 
 async def _all(request: Request, api: Api, status: int, wish: Json) -> Response:
     waiting = [("status", word) for word in WAITING]
-    found, runs, asker = await api.together(
+    listing, runs, asker = await api.together(
         api.get("/v1/webhooks"),
         api.get("/v1/runs", [*waiting, ("page_size", str(LOOKED_AT))]),
         api.get("/v1/whoami"),
@@ -99,7 +99,7 @@ async def _all(request: Request, api: Api, status: int, wish: Json) -> Response:
         "alerts.html",
         status,
         here="/ui/alerts",
-        webhooks=[{**webhook, "look": look_of(webhook)} for webhook in found["webhooks"]],
+        webhooks=[{**webhook, "look": look_of(webhook)} for webhook in listing["webhooks"]],
         persons=persons,
         more=runs["next_cursor"] is not None,
         wish={"note": "", "kinds": [], "everything": False, "form": None, "why": "", **wish},
@@ -109,12 +109,12 @@ async def _all(request: Request, api: Api, status: int, wish: Json) -> Response:
     )
 
 
-async def _one(request: Request, api: Api, told: Json) -> Response:
-    """`told`: what has just been done, for its result to be shown."""
-    webhook_id, asked = request.path_params["webhook_id"], request.query_params
+async def _webhook_page(request: Request, api: Api, result: Json) -> Response:
+    """`result`: what has just been done, for its result to be shown."""
+    webhook_id, params = request.path_params["webhook_id"], request.query_params
     path, query = (
         f"/v1/webhooks/{webhook_id}",
-        [(key, asked[key]) for key in ("state", "cursor") if asked.get(key)],
+        [(key, params[key]) for key in ("state", "cursor") if params.get(key)],
     )
     webhook, page, taken, asker = await api.together(
         api.get(path),
@@ -122,7 +122,7 @@ async def _one(request: Request, api: Api, told: Json) -> Response:
         api.get(f"{path}/deliveries", [("state", "delivered"), ("page_size", "1")]),
         api.get("/v1/whoami"),
     )
-    again = asked.get("again", "")
+    again = params.get("again", "")
     return await rendering.page(
         request,
         "alert.html",
@@ -130,14 +130,14 @@ async def _one(request: Request, api: Api, told: Json) -> Response:
         webhook={**webhook, "look": look_of(webhook)},
         deliveries=page["deliveries"],
         following=page["next_cursor"],
-        state=asked.get("state", ""),
+        state=params.get("state", ""),
         states=STATES,
         looks=DELIVERY_LOOKS,
         within=WITHIN,
         taken=next(iter(taken["deliveries"]), None),
-        first_page=not asked.get("cursor"),
+        first_page=not params.get("cursor"),
         again=int(again) if again.isascii() and again.isdigit() and len(again) < 10 else None,
-        test=told.get("test"),
+        test=result.get("test"),
         **_rights(asker),
     )
 

@@ -97,23 +97,23 @@ def _scope(raw: Json) -> str:
 def parameters(operation: Operation) -> tuple[Field, ...]:
     return tuple(
         Field(
-            f"{one['name']} ({one['in']})",
-            type_text(one["schema"]),
-            bool(one.get("required")),
-            one.get("description", ""),
+            f"{parameter['name']} ({parameter['in']})",
+            type_text(parameter["schema"]),
+            bool(parameter.get("required")),
+            parameter.get("description", ""),
         )
-        for one in operation.raw.get("parameters", ())
+        for parameter in operation.raw.get("parameters", ())
     )
 
 
 def messages(operation: Operation) -> list[Message]:
     """The request body, where there is one, and each answer."""
     body = operation.raw.get("requestBody")
-    found = [] if body is None else list(_contents("", "", body))
+    rows = [] if body is None else list(_contents("", "", body))
     for status, answer in operation.raw["responses"].items():
         contents = list(_contents(status, answer["description"], answer))
-        found += contents or [Message(status, answer["description"], "", "", "")]
-    return found
+        rows += contents or [Message(status, answer["description"], "", "", "")]
+    return rows
 
 
 def _contents(status: str, description: str, part: Json) -> Iterator[Message]:
@@ -125,15 +125,15 @@ def _contents(status: str, description: str, part: Json) -> Iterator[Message]:
 
 def shapes(operation: Operation, document: Json) -> list[Shape]:
     """What the body and the answers are made of, each shape once; a refusal's shape is the same everywhere and last."""
-    known: Json = document["components"]["schemas"]
+    schemas: Json = document["components"]["schemas"]
     waiting, names = [operation.raw], dict[str, None]()
     while waiting:
         for name in _references(waiting.pop(0)):
             if name not in names:
                 names[name] = None
-                waiting.append(known[name])
+                waiting.append(schemas[name])
     ordered = sorted(names, key=lambda name: name.startswith("Problem"))
-    return [_shape(name, known[name]) for name in ordered]
+    return [_shape(name, schemas[name]) for name in ordered]
 
 
 def _references(part: object) -> Iterator[str]:
@@ -181,7 +181,10 @@ async def show(request: Request, api: Api) -> Response:
     """Raises SignInNeeded, Refused."""
     document = await api.get("/openapi.json")
     operations = operations_of(document)
-    tags = [(tag, [one for one in operations if one.tag == tag["name"]]) for tag in document["tags"]]
+    tags = [
+        (tag, [operation for operation in operations if operation.tag == tag["name"]])
+        for tag in document["tags"]
+    ]
     return await rendering.page(request, "docs.html", info=document["info"], tags=tags, **TEXTS)
 
 
@@ -193,7 +196,7 @@ async def download(request: Request, api: Api) -> Response:
 async def show_operation(request: Request, api: Api) -> Response:
     """Raises SignInNeeded, Refused."""
     document, name = await api.get("/openapi.json"), request.path_params["operation"]
-    operation = next((one for one in operations_of(document) if one.name == name), None)
+    operation = next((candidate for candidate in operations_of(document) if candidate.name == name), None)
     if operation is None:
         raise Refused(404, {"code": "NOT_FOUND", "detail": "The API has no operation of this name."})
     return await rendering.page(

@@ -66,25 +66,25 @@ def view(kept: Json) -> Json:
         "cause": kept.get("cause") or "unknown",
         "rows": _rows(rows),
         "more": _rows(more),
-        "end_readings": [ansi.shown(str(one)) for one in listed(readings.get("end"))],
-        "release_readings": [ansi.shown(str(one)) for one in listed(readings.get("release"))],
+        "end_readings": [ansi.shown(str(reading)) for reading in listed(readings.get("end"))],
+        "release_readings": [ansi.shown(str(reading)) for reading in listed(readings.get("release"))],
         "stacks": _stacks(mapping(agent.get("stall"))),
-        "processes": [_process(mapping(one)) for one in listed(agent.get("processes"))[:PROCESSES]],
+        "processes": [_process(mapping(process)) for process in listed(agent.get("processes"))[:PROCESSES]],
         "telemetry": _pretty(telemetry_of(kept)),
         "tail": tail,
         "last_lines": tail[-LAST_LINES:],
     }
 
 
-def _rows(told: Sequence[tuple[str, object]]) -> list[tuple[str, Markup]]:
-    return [(label, ansi.shown(str(value))) for label, value in told if value]
+def _rows(rows: Sequence[tuple[str, object]]) -> list[tuple[str, Markup]]:
+    return [(label, ansi.shown(str(value))) for label, value in rows if value]
 
 
 def _memory(kept: Json, agent: Mapping[str, Any], end: Mapping[str, Any]) -> str:
     kills = kills_of(end, agent)
     killed = end.get("signal") is not None or end.get("code") == 137
-    told = [kills_words(kills) if killed or kills is not None else "", memory_words(kept)]
-    return "; ".join(filter(None, told))
+    parts = [kills_words(kills) if killed or kills is not None else "", memory_words(kept)]
+    return "; ".join(filter(None, parts))
 
 
 def _machine(machine: Mapping[str, Any]) -> str:
@@ -99,30 +99,30 @@ def _boot(boot: Mapping[str, Any]) -> str:
 
 def _stacks(stall: Mapping[str, Any]) -> list[Json]:
     """Of each process: a title, and where its threads stood."""
-    found, left = [], STACK_LINES
+    stacks, left = [], STACK_LINES
     for dump in map(mapping, listed(stall.get("threads"))):
         lines = [line for line in str(dump.get("text", "")).splitlines() if line.strip()]
         shown = [ansi.shown(line) for line in lines[:left]]
         left -= len(shown)
         title = ansi.shown(f"Process {dump.get('pid')} ({dump.get('how')}): {dump.get('command')}")
-        found.append({"title": title, "lines": shown, "more": len(lines) - len(shown)})
-    return found
+        stacks.append({"title": title, "lines": shown, "more": len(lines) - len(shown)})
+    return stacks
 
 
-def _process(one: Mapping[str, Any]) -> Json:
-    memory = one.get("rss_bytes")
+def _process(process: Mapping[str, Any]) -> Json:
+    memory = process.get("rss_bytes")
     return {
-        "pid": ansi.shown(str(one.get("pid", ""))),
-        "state": ansi.shown(str(one.get("state", ""))),
+        "pid": ansi.shown(str(process.get("pid", ""))),
+        "state": ansi.shown(str(process.get("state", ""))),
         "memory": size_text(int(memory)) if isinstance(memory, int | float) else "",
-        "command": ansi.shown(str(one.get("command", ""))),
+        "command": ansi.shown(str(process.get("command", ""))),
     }
 
 
-def _pretty(told: Mapping[str, Any]) -> list[Markup]:
-    if not told:
+def _pretty(document: Mapping[str, Any]) -> list[Markup]:
+    if not document:
         return []
-    return [ansi.shown(line) for line in json.dumps(told, indent=1)[:JSON_CHARS].splitlines()]
+    return [ansi.shown(line) for line in json.dumps(document, indent=1)[:JSON_CHARS].splitlines()]
 
 
 ABSENT = "More is not kept, or not yet."
@@ -145,16 +145,18 @@ async def panel(api: Api, run: Json, attempts: Sequence[Json]) -> Json | None:
 async def show(request: Request, api: Api) -> Response:
     """Raises SignInNeeded, Refused."""
     number, run_id = request.path_params["attempt"], request.path_params["run_id"]
-    run, told = await api.together(api.get(f"/v1/runs/{run_id}"), api.get(f"/v1/runs/{run_id}/attempts"))
+    run, answer = await api.together(api.get(f"/v1/runs/{run_id}"), api.get(f"/v1/runs/{run_id}/attempts"))
     shown, why = await _kept(api, f"/v1/runs/{run_id}/attempts/{number}/evidence")
     return await rendering.tab(
         request,
         "evidence.html",
         run,
         "evidence",
-        404 if shown is None and number not in {str(one["number"]) for one in told["attempts"]} else 200,
+        404
+        if shown is None and number not in {str(attempt["number"]) for attempt in answer["attempts"]}
+        else 200,
         number=number,
-        others=[one["number"] for one in told["attempts"] if one["ended_at"] is not None],
+        others=[attempt["number"] for attempt in answer["attempts"] if attempt["ended_at"] is not None],
         shown=shown,
         missing="" if why is None else str(why),
     )
@@ -180,15 +182,15 @@ SOURCES = {
 
 async def console(request: Request, api: Api) -> Response:
     """Raises SignInNeeded, Refused."""
-    run_id, asked = request.path_params["run_id"], dict(request.query_params)
-    run, told = await api.together(api.get(f"/v1/runs/{run_id}"), api.get(f"/v1/runs/{run_id}/attempts"))
-    attempts = told["attempts"]
-    number = asked.get("attempt") or (str(attempts[-1]["number"]) if attempts else "")
+    run_id, params = request.path_params["run_id"], dict(request.query_params)
+    run, answer = await api.together(api.get(f"/v1/runs/{run_id}"), api.get(f"/v1/runs/{run_id}/attempts"))
+    attempts = answer["attempts"]
+    number = params.get("attempt") or (str(attempts[-1]["number"]) if attempts else "")
     page: Json = {"run": run, "tab": "console", "attempts": attempts, "number": number, "sources": SOURCES}
-    page |= {"console": None, "missing": None, "source": asked.get("source", "")}
+    page |= {"console": None, "missing": None, "source": params.get("source", "")}
     if attempts and not rendering.looks_again(request):
         try:
-            page["console"] = await _console(api, run_id, number, asked, attempts)
+            page["console"] = await _console(api, run_id, number, params, attempts)
         except Refused as refusal:
             if refusal.code not in ("EVIDENCE_NOT_FOUND", "FILES_PURGED", "UNAVAILABLE", "NOT_SUPPORTED"):
                 raise
@@ -205,39 +207,39 @@ async def _log_service(api: Api, provider: str) -> str | None:
 
 async def console_lines(request: Request, api: Api) -> Response:
     """What came after `after`, or the newest part again where there is none. Raises SignInNeeded, Refused."""
-    asked = request.query_params
-    query = [(name, asked[name]) for name in ("attempt", "after") if name in asked]
-    told = await api.get(
+    params = request.query_params
+    query = [(name, params[name]) for name in ("attempt", "after") if name in params]
+    answer = await api.get(
         f"/v1/runs/{request.path_params['run_id']}/console", [*query, ("limit", str(SHOWN_BYTES))]
     )
-    return await rendering.page(request, "console_lines.html", console=_console_view(told))
+    return await rendering.page(request, "console_lines.html", console=_console_view(answer))
 
 
-async def _console(api: Api, run_id: str, number: str, asked: Json, attempts: list[Json]) -> Json:
+async def _console(api: Api, run_id: str, number: str, params: Json, attempts: list[Json]) -> Json:
     path, base = f"/v1/runs/{run_id}/console", [("attempt", number), ("limit", str(SHOWN_BYTES))]
-    if asked.get("source") == "cloud_logging":
+    if params.get("source") == "cloud_logging":
         return _console_view(await api.get(path, [*base, ("source", "cloud_logging")]))
-    gone = {str(one["number"]): one["gone_at"] is not None for one in attempts}
+    gone = {str(attempt["number"]): attempt["gone_at"] is not None for attempt in attempts}
     if not gone.get(number, True):
-        told = await api.get_or_none(
+        answer = await api.get_or_none(
             path, [*base, ("after", str(-SHOWN_BYTES))], ("NOT_SUPPORTED", "EVIDENCE_NOT_FOUND")
         )
-        if told is not None and told["text"]:
-            return _console_view(told)
+        if answer is not None and answer["text"]:
+            return _console_view(answer)
     return _console_view(await api.get(path, base))
 
 
-def _console_view(told: Json) -> Json:
-    *whole, rest = told["text"].split("\n")
-    after = told.get("next_offset")  # None: of a console that is not followed by offsets
+def _console_view(answer: Json) -> Json:
+    *whole, rest = answer["text"].split("\n")
+    after = answer.get("next_offset")  # None: of a console that is not followed by offsets
     # The line that has no end yet is read again, where its length in bytes is known.
     if after is not None and "\ufffd" not in rest:
         after -= len(rest.encode("utf-8", "replace"))
     rows = [(ansi.shown(line), False) for line in whole] + ([(ansi.shown(rest), True)] if rest else [])
     return {
-        **{name: told[name] for name in ("live", "source", "machine", "zone", "log_service")},
+        **{name: answer[name] for name in ("live", "source", "machine", "zone", "log_service")},
         "rows": rows,
-        "lost": told.get("lost_bytes") or 0,
-        "begin": told.get("start"),
+        "lost": answer.get("lost_bytes") or 0,
+        "begin": answer.get("start"),
         "resume": urlencode({"after": after}) if after is not None else "",
     }

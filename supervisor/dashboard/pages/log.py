@@ -39,32 +39,34 @@ class Row(NamedTuple):
     open: bool = False
 
 
-def part_of(asked: Mapping[str, str]) -> Query:
+def part_of(params: Mapping[str, str]) -> Query:
     """What the API is asked for. Numbers that are none are left for it to refuse."""
     some = [("lines", str(WINDOW)), ("limit", str(LIMIT_BYTES))]
-    if line := asked.get("line"):
+    if line := params.get("line"):
         number = _number(line)
         return [("line", line if number is None else str(max(1, number - AROUND))), *some]
     for name, theirs in (("from", "line"), ("offset", "offset")):
-        if name in asked:
-            return [(theirs, asked[name]), *some]
+        if name in params:
+            return [(theirs, params[name]), *some]
     end = [("tail", str(WINDOW)), ("limit", str(LIMIT_BYTES))]
-    return [*end, ("before", asked["before"])] if "before" in asked else end
+    return [*end, ("before", params["before"])] if "before" in params else end
 
 
-def is_end(asked: Mapping[str, str]) -> bool:
+def is_end(params: Mapping[str, str]) -> bool:
     """The newest lines are shown: what is new can be put below them."""
-    return not any(name in asked for name in ("line", "from", "offset", "before", "q"))
+    return not any(name in params for name in ("line", "from", "offset", "before", "q"))
 
 
-def misses(told: Json, asked: Mapping[str, str]) -> bool:
+def misses(answer: Json, params: Mapping[str, str]) -> bool:
     """Lines are so long that the one that was asked for is not in the window."""
-    line, rows = _number(asked.get("line", "")), told["text"].count("\n") + 1
-    return line is not None and told["line"] is not None and line > told["line"] + rows and _goes_on(told)
+    line, rows = _number(params.get("line", "")), answer["text"].count("\n") + 1
+    return (
+        line is not None and answer["line"] is not None and line > answer["line"] + rows and _goes_on(answer)
+    )
 
 
-def rows(told: Json, mark: re.Pattern[str] | None = None) -> list[Row]:
-    first, lines = told["line"], told["text"].split("\n")
+def rows(answer: Json, mark: re.Pattern[str] | None = None) -> list[Row]:
+    first, lines = answer["line"], answer["text"].split("\n")
     rest = lines.pop()
     made = [
         Row(None if first is None else first + at, ansi.shown(line, mark)) for at, line in enumerate(lines)
@@ -74,29 +76,31 @@ def rows(told: Json, mark: re.Pattern[str] | None = None) -> list[Row]:
     return made
 
 
-def window(told: Json, asked: Mapping[str, str], mark: re.Pattern[str] | None) -> Json:
+def window(answer: Json, params: Mapping[str, str], mark: re.Pattern[str] | None) -> Json:
     """What the template shows. `older` and `newer`: queries of the parts beside this one, None at the ends; `resume`:
     from where to follow."""
-    shown = rows(told, mark)
-    line = _number(asked.get("line", "")) or _number(asked.get("from", ""))
+    shown = rows(answer, mark)
+    line = _number(params.get("line", "")) or _number(params.get("from", ""))
     return {
         "rows": shown,
         "first": shown[0].number if shown else None,
         "last": shown[-1].number if shown else None,
-        "lines": told["lines"],
-        "size": told["size"],
-        "counted_percent": percent(told["counted_bytes"], told["size"]),
-        "not_reached": line is not None and told["line"] is None,
-        "too_far": line if line is not None and told["lines"] is not None and line > told["lines"] else None,
-        "older": {"before": told["offset"]} if told["offset"] > 0 else None,
-        "newer": _newer(told, shown) if _goes_on(told) else None,
-        "resume": urlencode(_resume(told, shown)),
-        "complete": told["complete"],
-        "target": line if "line" in asked else None,
+        "lines": answer["lines"],
+        "size": answer["size"],
+        "counted_percent": percent(answer["counted_bytes"], answer["size"]),
+        "not_reached": line is not None and answer["line"] is None,
+        "too_far": line
+        if line is not None and answer["lines"] is not None and line > answer["lines"]
+        else None,
+        "older": {"before": answer["offset"]} if answer["offset"] > 0 else None,
+        "newer": _newer(answer, shown) if _goes_on(answer) else None,
+        "resume": urlencode(_resume(answer, shown)),
+        "complete": answer["complete"],
+        "target": line if "line" in params else None,
     }
 
 
-def matches(told: Json, mark: re.Pattern[str] | None) -> list[Json]:
+def matches(answer: Json, mark: re.Pattern[str] | None) -> list[Json]:
     """Of a search; `where`: the query of the part in which the line stands."""
     return [
         {
@@ -106,24 +110,24 @@ def matches(told: Json, mark: re.Pattern[str] | None) -> list[Json]:
             "after": match["cut_bytes"] > 0,
             "where": {"line": match["line"]} if match["line"] else {"offset": match["offset"]},
         }
-        for match in told["matches"]
+        for match in answer["matches"]
     ]
 
 
-def _newer(told: Json, shown: list[Row]) -> Json:
+def _newer(answer: Json, shown: list[Row]) -> Json:
     last = shown[-1].number if shown else None
-    return {"offset": told["next_offset"]} if last is None else {"from": last + (not shown[-1].open)}
+    return {"offset": answer["next_offset"]} if last is None else {"from": last + (not shown[-1].open)}
 
 
-def _resume(told: Json, shown: list[Row]) -> Json:
+def _resume(answer: Json, shown: list[Row]) -> Json:
     """The line that has no end yet is read again."""
-    if told["line"] is None:
-        return {"offset": told["next_offset"]}
-    return {"from": told["line"] + len(shown) - (bool(shown) and shown[-1].open)}
+    if answer["line"] is None:
+        return {"offset": answer["next_offset"]}
+    return {"from": answer["line"] + len(shown) - (bool(shown) and shown[-1].open)}
 
 
-def _goes_on(told: Json) -> bool:
-    return bool(told["next_offset"] < told["size"])
+def _goes_on(answer: Json) -> bool:
+    return bool(answer["next_offset"] < answer["size"])
 
 
 def _number(text: str) -> int | None:
@@ -137,45 +141,45 @@ async def tail(api: Api, run: Json) -> Json | None:
     """What `log_panel.html` shows as `log`: the last lines of the newest attempt; None where there are none. `missing`:
     why they cannot be read now. Raises SignInNeeded, Refused."""
     try:
-        told = await api.get_or_none(
+        answer = await api.get_or_none(
             _path(run), [("tail", str(TAIL_LINES)), ("limit", "65536")], ["FILES_PURGED"]
         )
     except Refused as refusal:
         if refusal.code != "UNAVAILABLE":
             raise
         return {"attempt": run["attempt"], "rows": [], "missing": refusal.problem["detail"]}
-    if told is None or not told["text"]:
+    if answer is None or not answer["text"]:
         return None
-    return {"attempt": told["attempt"], "rows": rows(told), "missing": ""}
+    return {"attempt": answer["attempt"], "rows": rows(answer), "missing": ""}
 
 
 async def show(request: Request, api: Api) -> Response:
     """Raises SignInNeeded, Refused."""
-    asked = {name: value for name, value in request.query_params.items() if value}
-    run, told = await api.together(
+    params = {name: value for name, value in request.query_params.items() if value}
+    run, answer = await api.together(
         api.get(f"/v1/runs/{request.path_params['run_id']}"),
         api.get(f"/v1/runs/{request.path_params['run_id']}/attempts"),
     )
-    attempts = told["attempts"]
+    attempts = answer["attempts"]
     page: Json = {
         "run": run,
         "tab": "log",
         "attempts": attempts,
-        "asked": asked,
+        "params": params,
         "missing": None,
-        "found": None,
+        "hits": None,
     }
-    number = asked.get("attempt") or (str(attempts[-1]["number"]) if attempts else "")
+    number = params.get("attempt") or (str(attempts[-1]["number"]) if attempts else "")
     base = {"attempt": number} if number else {}
     page |= {"number": number, "link": Link(run, base), "log": None, "following": False}
     if rendering.looks_again(request):  # the log is followed by itself
         return await rendering.page(request, "log.html", **page)
     try:
-        if "q" in asked and not {"line", "from", "offset", "before"} & asked.keys():
-            page["found"] = await _search(api, run, asked, base)
+        if "q" in params and not {"line", "from", "offset", "before"} & params.keys():
+            page["hits"] = await _search(api, run, params, base)
         else:
-            page["log"] = await _window(api, run, asked, base)
-            page["following"] = is_end(asked) and not page["log"]["complete"]
+            page["log"] = await _window(api, run, params, base)
+            page["following"] = is_end(params) and not page["log"]["complete"]
     except Refused as refusal:
         if refusal.code not in ("FILES_PURGED", "UNAVAILABLE"):
             raise
@@ -185,39 +189,39 @@ async def show(request: Request, api: Api) -> Response:
 
 async def lines(request: Request, api: Api) -> Response:
     """What is new since the last look, as rows; `data-resume` says where to go on. Raises SignInNeeded, Refused."""
-    asked = {name: value for name, value in request.query_params.items() if value}
-    base = {"attempt": asked["attempt"]} if "attempt" in asked else {}
+    params = {name: value for name, value in request.query_params.items() if value}
+    base = {"attempt": params["attempt"]} if "attempt" in params else {}
     run = {"run_id": request.path_params["run_id"]}
-    log = await _window(api, run, asked, base)
-    return await rendering.page(request, "log_lines.html", log=log, link=Link(run, base), asked=asked)
+    log = await _window(api, run, params, base)
+    return await rendering.page(request, "log_lines.html", log=log, link=Link(run, base), params=params)
 
 
-async def _window(api: Api, run: Json, asked: Json, base: Json) -> Json:
-    told = await api.get(_path(run), [*base.items(), *part_of(asked)])
-    if misses(told, asked):
-        told = await api.get(_path(run), [*base.items(), *part_of({"from": asked["line"]})])
-    return window(told, asked, _mark(asked))
+async def _window(api: Api, run: Json, params: Json, base: Json) -> Json:
+    answer = await api.get(_path(run), [*base.items(), *part_of(params)])
+    if misses(answer, params):
+        answer = await api.get(_path(run), [*base.items(), *part_of({"from": params["line"]})])
+    return window(answer, params, _mark(params))
 
 
-async def _search(api: Api, run: Json, asked: Json, base: Json) -> Json:
-    query = [*base.items(), ("q", asked["q"]), ("offset", asked.get("at", "0"))]
-    told = await api.get(_path(run), [*query, *([] if "case" in asked else [("ignore_case", "true")])])
+async def _search(api: Api, run: Json, params: Json, base: Json) -> Json:
+    query = [*base.items(), ("q", params["q"]), ("offset", params.get("at", "0"))]
+    answer = await api.get(_path(run), [*query, *([] if "case" in params else [("ignore_case", "true")])])
     return {
-        "matches": matches(told, _mark(asked)),
-        "more": {"q": asked["q"], "at": told["next_offset"], **_case(asked)} if told["more"] else None,
-        "searched_bytes": told["next_offset"],
-        "size": told["size"],
-        "from_begin": told["offset"] == 0,
-        "complete": told["complete"],
+        "matches": matches(answer, _mark(params)),
+        "more": {"q": params["q"], "at": answer["next_offset"], **_case(params)} if answer["more"] else None,
+        "searched_bytes": answer["next_offset"],
+        "size": answer["size"],
+        "from_begin": answer["offset"] == 0,
+        "complete": answer["complete"],
     }
 
 
-def _mark(asked: Json) -> re.Pattern[str] | None:
-    return ansi.pattern(asked.get("q", ""), "case" in asked)
+def _mark(params: Json) -> re.Pattern[str] | None:
+    return ansi.pattern(params.get("q", ""), "case" in params)
 
 
-def _case(asked: Json) -> Json:
-    return {"case": "match"} if "case" in asked else {}
+def _case(params: Json) -> Json:
+    return {"case": "match"} if "case" in params else {}
 
 
 def _path(run: Json) -> str:
@@ -225,13 +229,13 @@ def _path(run: Json) -> str:
 
 
 class Link:
-    """Addresses of other parts of the same log: `link(line=5)`; a search goes along where `asked` is given."""
+    """Addresses of other parts of the same log: `link(line=5)`; a search goes along where `params` is given."""
 
     def __init__(self, run: Json, base: Json) -> None:
         self.path, self._base = f"/ui/runs/{run['run_id']}/log", base
 
-    def __call__(self, asked: Json | None = None, **where: object) -> str:
-        along = {name: asked[name] for name in ("q", "case") if name in asked} if asked else {}
+    def __call__(self, params: Json | None = None, **where: object) -> str:
+        along = {name: params[name] for name in ("q", "case") if name in params} if params else {}
         query = urlencode([*self._base.items(), *along.items(), *where.items()])
         return f"{self.path}?{query}" if query else self.path
 
@@ -256,9 +260,9 @@ async def files(request: Request, api: Api) -> Response:
         for name, value in request.query_params.multi_items()
         if name in ("kind", "cursor") and value
     ]
-    found, missing, purged = None, "", False
+    listing, missing, purged = None, "", False
     try:
-        found = await api.get(f"/v1/runs/{run['run_id']}/files", [*query, ("page_size", str(PAGE_SIZE))])
+        listing = await api.get(f"/v1/runs/{run['run_id']}/files", [*query, ("page_size", str(PAGE_SIZE))])
     except Refused as refusal:
         if refusal.code not in ("FILES_PURGED", "UNAVAILABLE"):
             raise
@@ -272,9 +276,9 @@ async def files(request: Request, api: Api) -> Response:
         kinds=KINDS,
         kind=kinds[0] if kinds else "",
         began=any(name == "cursor" for name, _ in query),
-        files=[_file(run, file) for file in found["files"]] if found is not None else [],
-        found=found,
-        following=_next_files(query, found),
+        files=[_file(run, file) for file in listing["files"]] if listing is not None else [],
+        listing=listing,
+        following=_next_files(query, listing),
         missing=missing,
         purged=purged,
     )
@@ -289,10 +293,10 @@ def _file(run: Json, file: Json) -> Json:
     }
 
 
-def _next_files(query: list[tuple[str, str]], found: Json | None) -> str:
+def _next_files(query: list[tuple[str, str]], listing: Json | None) -> str:
     """The query of the next page; empty: there is none."""
-    if found is None or found["next_cursor"] is None:
+    if listing is None or listing["next_cursor"] is None:
         return ""
     return urlencode(
-        [*((name, value) for name, value in query if name == "kind"), ("cursor", found["next_cursor"])]
+        [*((name, value) for name, value in query if name == "kind"), ("cursor", listing["next_cursor"])]
     )

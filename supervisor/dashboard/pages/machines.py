@@ -38,19 +38,19 @@ async def show(request: Request, api: Api) -> Response:
     """`?all=true`: those of others, too. Raises SignInNeeded, Refused."""
     everything = request.query_params.get("all") == "true"
     try:
-        found = await api.get("/v1/machines", [("all", "true")] if everything else [])
+        answer = await api.get("/v1/machines", [("all", "true")] if everything else [])
     except Refused as refusal:
         return await _untold(request, refusal)
-    machines = sorted(found["machines"], key=_by_need)
+    machines = sorted(answer["machines"], key=_by_need)
     return await _page(
         request,
         "machines.html",
-        found=found,
+        answer=answer,
         machines=machines,
         everything=everything,
-        leftovers=sum(one["use"] == "orphan" for one in machines),
-        billing=[run for run in found["runs"] if run["machines"]],
-        now_per_h=sum_text(found["summary"], found["summary"]["ours"]),
+        leftovers=sum(machine["use"] == "orphan" for machine in machines),
+        billing=[run for run in answer["runs"] if run["machines"]],
+        now_per_h=sum_text(answer["summary"], answer["summary"]["ours"]),
         asked_at=moment_text(rendering.of_every_page(request)["now"]),
     )
 
@@ -68,11 +68,11 @@ async def release(request: Request, api: Api) -> Response:
 
 async def _collected(request: Request, api: Api, dry_run: bool) -> Response:
     try:
-        found: Json = (await api.call("POST", "/v1/gc", body={"dry_run": dry_run})).json()
+        answer: Json = (await api.call("POST", "/v1/gc", body={"dry_run": dry_run})).json()
     except Refused as refusal:
         return await _untold(request, refusal)
-    sums = sum_text(found, len(found["released"]))
-    return await _page(request, "machines_release.html", found=found, now_per_h=sums)
+    sums = sum_text(answer, len(answer["released"]))
+    return await _page(request, "machines_release.html", answer=answer, now_per_h=sums)
 
 
 async def _untold(request: Request, refusal: Refused) -> Response:
@@ -99,8 +99,8 @@ def sum_text(sums: Json, count: int) -> str:
     unpriced = sums["unpriced"]
     if unpriced and unpriced == count:
         return "price unknown"
-    known = f"{price(sums['usd_per_h'])}/h"
-    return f"{known}, and {unpriced} of unknown price" if unpriced else known
+    rate = f"{price(sums['usd_per_h'])}/h"
+    return f"{rate}, and {unpriced} of unknown price" if unpriced else rate
 
 
 def _by_need(machine: Json) -> tuple[int, str, str, str]:
@@ -156,9 +156,9 @@ def choose(offers: Sequence[Json], query: Mapping[str, str]) -> Offers:
     """By the query of the page; a value that no offer has shows none."""
     chosen = {name: query.get(name, "") for name in FILTERS}
     shown = [
-        one
-        for one in offers
-        if all(not wanted or _value(one, name) == wanted for name, wanted in chosen.items())
+        offer
+        for offer in offers
+        if all(not wanted or _value(offer, name) == wanted for name, wanted in chosen.items())
     ]
     order = query.get("sort", "")
     order = order if order in ORDERS else ""
@@ -176,8 +176,10 @@ def _choices(offers: Iterable[Json], name: str) -> list[Choice]:
     for offer in offers:
         value = _value(offer, name)
         counts[value] = counts.get(value, 0) + 1
-    known = [state for state in _STATES if state in counts] if name == "state" else []
-    return [Choice(value, counts[value]) for value in [*known, *(one for one in counts if one not in known)]]
+    first = [state for state in _STATES if state in counts] if name == "state" else []
+    return [
+        Choice(value, counts[value]) for value in [*first, *(value for value in counts if value not in first)]
+    ]
 
 
 def _offer_by_need(offer: Json) -> tuple[int, str, int]:
@@ -201,8 +203,8 @@ _KEYS: dict[str, Callable[[Json], Any]] = {"": _offer_by_need, "price": _by_pric
 
 async def zones(request: Request, api: Api) -> Response:
     """`?state=&region=&shape=&market=&sort=`. Raises SignInNeeded, Refused."""
-    found = await api.get("/v1/zones")
-    chosen = choose(found["zones"], request.query_params)
+    answer = await api.get("/v1/zones")
+    chosen = choose(answer["zones"], request.query_params)
     filters = {**chosen.chosen, "sort": chosen.order}
 
     def where(name: str, value: str) -> str:
@@ -214,8 +216,8 @@ async def zones(request: Request, api: Api) -> Response:
         request,
         "zones.html",
         offers=chosen,
-        total=len(found["zones"]),
-        window_s=found["window_s"],
+        total=len(answer["zones"]),
+        window_s=answer["window_s"],
         where=where,
         look=offer_look,
         market=market,

@@ -55,10 +55,10 @@ async def show_charts(request: Request, api: Api) -> Response:
     if are_kept(request):
         return await rendering.page(request, "charts_kept.html", run=run)
     now = rendering.of_every_page(request)["now"]
-    asked = _asked_times(
+    wish = _asked_times(
         request.query_params, epoch(run["status_since"]) or now if run["status"] in TERMINAL else now
     )
-    query = [(name, value) for name, value in asked.items() if name in ("since", "until") and value]
+    query = [(name, value) for name, value in wish.items() if name in ("since", "until") and value]
     series, answer = await api.together(
         api.get(_series_path(run), [*query, ("points", str(POINTS))]),
         api.get(f"/v1/runs/{run['run_id']}/attempts"),
@@ -73,7 +73,7 @@ async def show_charts(request: Request, api: Api) -> Response:
         "charts",
         drawn=drawn,
         bands=bands(attempts),
-        asked=asked,
+        wish=wish,
         series=series,
         times=times,
         over=run["status"] in TERMINAL,
@@ -89,7 +89,9 @@ def are_kept(request: Request) -> bool:
 
 def bands(attempts: Sequence[Json]) -> list[list[Any]]:
     """Of attempts what a script shades: number, start, end (epoch seconds; null = still on)."""
-    return [[one["number"], epoch(one["started_at"]), epoch(one["ended_at"])] for one in attempts]
+    return [
+        [attempt["number"], epoch(attempt["started_at"]), epoch(attempt["ended_at"])] for attempt in attempts
+    ]
 
 
 def _asked_times(query: Mapping[str, str], end: float) -> dict[str, str]:
@@ -107,7 +109,7 @@ def _times(series: Json, run: Json, attempts: Sequence[Json], ranged: bool) -> t
     if ranged or run["status"] not in TERMINAL:
         return begin, end
     seen = [point["at"] for point in series["points"][-1:]]
-    ends = [epoch(moment) for moment in [*seen, *(one["ended_at"] for one in attempts)]]
+    ends = [epoch(moment) for moment in [*seen, *(attempt["ended_at"] for attempt in attempts)]]
     return begin, max([moment for moment in ends if moment is not None], default=end)
 
 
@@ -151,8 +153,8 @@ async def show(request: Request, api: Api) -> Response:
 
 async def of(request: Request, api: Api) -> Json:
     """The run of this address. Raises SignInNeeded, Refused."""
-    found: Json = await api.get(f"/v1/runs/{request.path_params['run_id']}")
-    return found
+    run: Json = await api.get(f"/v1/runs/{request.path_params['run_id']}")
+    return run
 
 
 PAGE = 50
@@ -160,8 +162,8 @@ PAGE = 50
 
 async def history(request: Request, api: Api) -> Response:
     """`?actor=` what one caller did; `?cloud=true` with what the cloud recorded; `?before=` older than this event."""
-    asked = {name: request.query_params.get(name, "").strip() for name in ("actor", "cloud", "before")}
-    given = {name: value for name, value in asked.items() if value}
+    params = {name: request.query_params.get(name, "").strip() for name in ("actor", "cloud", "before")}
+    given = {name: value for name, value in params.items() if value}
     query = [("newest_first", "true"), ("limit", str(PAGE)), *given.items()]
     run, history = await api.together(
         of(request, api), api.get(f"/v1/runs/{request.path_params['run_id']}/events", query)
@@ -173,9 +175,9 @@ async def history(request: Request, api: Api) -> Response:
         "events",
         events=history["events"],
         cloud_unread=history["cloud_unread"],
-        asked=asked,
+        params=params,
         older=_older(request, history, given),
-        newest=_address(request, {**given, "before": ""}) if asked["before"] else "",
+        newest=_address(request, {**given, "before": ""}) if params["before"] else "",
     )
 
 

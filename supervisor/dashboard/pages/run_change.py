@@ -60,7 +60,7 @@ LIMITS = (
 def shown_limits(spec: Mapping[str, Any]) -> dict[str, str]:
     """What stands in each field; "" = the default counts."""
     limits = spec.get("limits", {})
-    shown = {one.name: _text(limits.get(one.name)) for one in LIMITS}
+    shown = {limit.name: _text(limits.get(limit.name)) for limit in LIMITS}
     return {**shown, ZONES: ", ".join(spec.get(ZONES, []))}
 
 
@@ -68,9 +68,9 @@ def patch_of(spec: Mapping[str, Any], form: Mapping[str, list[str]]) -> dict[str
     """A merge patch (RFC 7396); empty = nothing was changed."""
     shown, patch = shown_limits(spec), dict[str, Any]()
     changed = {
-        one.name: _value(one.kind, first(form, one.name))
-        for one in LIMITS
-        if one.name in form and first(form, one.name) != shown[one.name]
+        limit.name: _value(limit.kind, first(form, limit.name))
+        for limit in LIMITS
+        if limit.name in form and first(form, limit.name) != shown[limit.name]
     }
     if changed:
         patch["limits"] = changed
@@ -241,20 +241,20 @@ async def _many_question(
     request: Request, api: Api, deed: str, pairs: Pairs, back: str, *, differs: str = ""
 ) -> Response:
     """Where nothing was selected it says so: without a filter the API would have to be told that all are meant."""
-    told: Json | None = None
+    preview: Json | None = None
     if pairs:
-        told = await _page(api, deed, pairs, {"dry_run": True})
+        preview = await _page(api, deed, pairs, {"dry_run": True})
     return await rendering.page(
         request,
         "many.html",
         409 if differs else 200,
-        told=told,
+        preview=preview,
         pairs=pairs,
         back=back,
         differs=differs,
         everything=pairs == (("all", "true"),),
         **_words(deed),
-        **_named(told or {"runs": [], "changed": 0, "refused": []}),
+        **_named(preview or {"runs": [], "changed": 0, "refused": []}),
     )
 
 
@@ -295,10 +295,10 @@ def _words(deed: str) -> dict[str, Any]:
     return {"deed": deed, **MANY_DEEDS[deed]}
 
 
-def _named(told: Json) -> dict[str, Any]:
+def _named(answer: Json) -> dict[str, Any]:
     return {
-        "named": told["runs"][:NAMED],
-        "unnamed": max(0, told["changed"] - NAMED),
-        "refused": told["refused"][:REFUSED_NAMED],
-        "refused_more": max(0, len(told["refused"]) - REFUSED_NAMED),
+        "named": answer["runs"][:NAMED],
+        "unnamed": max(0, answer["changed"] - NAMED),
+        "refused": answer["refused"][:REFUSED_NAMED],
+        "refused_more": max(0, len(answer["refused"]) - REFUSED_NAMED),
     }

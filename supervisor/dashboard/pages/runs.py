@@ -36,7 +36,7 @@ class Wanted:
 
     pairs: Pairs = ()
 
-    def one(self, name: str) -> str:
+    def first(self, name: str) -> str:
         """The empty text = not given."""
         return next((value for given, value in self.pairs if given == name), "")
 
@@ -50,14 +50,14 @@ class Wanted:
     @property
     def day(self) -> str:
         """`created_after` where it is the begin of a day, as a date field has it."""
-        told = self.one("created_after")
-        return told.removesuffix(_MIDNIGHT) if told.endswith(_MIDNIGHT) else ""
+        begin = self.first("created_after")
+        return begin.removesuffix(_MIDNIGHT) if begin.endswith(_MIDNIGHT) else ""
 
     def address(self, path: str = "/ui/runs", **changes: str | Sequence[str]) -> str:
         """Of its first page, with these parameters in the place of those of the same name; "" and () = without."""
         kept = [pair for pair in self.pairs if pair[0] not in changes and pair[0] != "cursor"]
         for name, value in changes.items():
-            kept += [(name, one) for one in ([value] if isinstance(value, str) else value) if one]
+            kept += [(name, text) for text in ([value] if isinstance(value, str) else value) if text]
         return path + (f"?{urlencode(kept)}" if kept else "")
 
 
@@ -79,16 +79,16 @@ def counted(counts: dict[str, int], statuses: Sequence[str]) -> int:
 
 def stoppable(counts: dict[str, int], statuses: Sequence[str]) -> int:
     """Of the runs that match, those to which a stop means something; the API judges each by itself."""
-    meant = [status for status in LIVE if status not in ("stopping", "awaiting_teardown")]
-    return _of(counts, statuses, meant)
+    able = [status for status in LIVE if status not in ("stopping", "awaiting_teardown")]
+    return _of(counts, statuses, able)
 
 
 def resumable(counts: dict[str, int], statuses: Sequence[str]) -> int:
     return _of(counts, statuses, [status for status in TERMINAL if status != "completed"])
 
 
-def _of(counts: dict[str, int], statuses: Sequence[str], meant: Sequence[str]) -> int:
-    return sum(counts.get(status, 0) for status in meant if not statuses or status in statuses)
+def _of(counts: dict[str, int], statuses: Sequence[str], able: Sequence[str]) -> int:
+    return sum(counts.get(status, 0) for status in able if not statuses or status in statuses)
 
 
 SIZES = ("25", "50", "100")  # the ids of a whole page fit into one address
@@ -103,18 +103,18 @@ async def show(request: Request, api: Api) -> Response:
     if wanted.pairs != tuple(given):
         return RedirectResponse(wanted.address(), 303, {"Cache-Control": "no-store"})
     try:
-        found = await api.get("/v1/runs", [*wanted.pairs, ("include", "sparkline")])
+        listing = await api.get("/v1/runs", [*wanted.pairs, ("include", "sparkline")])
     except Refused as refusal:
         if refusal.status not in WRONG_ADDRESS:
             raise
         return await _refused(request, wanted, refusal)
-    return await rendering.page(request, "runs.html", **shown(wanted, found), **_around(request))
+    return await rendering.page(request, "runs.html", **shown(wanted, listing), **_around(request))
 
 
 async def _refused(request: Request, wanted: Wanted, refusal: Refused) -> Response:
     first = wanted.address() if refusal.code == "CURSOR_INVALID" else ""
     return await rendering.page(
-        request, "runs_refused.html", refusal.status, told=refusal.problem, code=refusal.code, first=first
+        request, "runs_refused.html", refusal.status, problem=refusal.problem, code=refusal.code, first=first
     )
 
 
@@ -123,15 +123,15 @@ def _around(request: Request) -> dict[str, Any]:
     return {"origin": str(request.base_url).rstrip("/")}
 
 
-def shown(wanted: Wanted, found: Json) -> dict[str, Any]:
+def shown(wanted: Wanted, listing: Json) -> dict[str, Any]:
     """What the template shows of an answer of the API."""
-    runs, counts = found["runs"], found["summary"]["counts"]
+    runs, counts = listing["runs"], listing["summary"]["counts"]
     statuses = wanted.all("status")
-    following = found["next_cursor"]
+    following = listing["next_cursor"]
     return {
         "wanted": wanted,
         "runs": runs,
-        "summary": found["summary"],
+        "summary": listing["summary"],
         "choices": choices(wanted, counts),
         "matching": counted(counts, statuses),
         "stoppable": stoppable(counts, statuses),
@@ -139,9 +139,9 @@ def shown(wanted: Wanted, found: Json) -> dict[str, Any]:
         "of_filter": wanted.filters or (("all", "true"),),
         "live_names": ",".join(run["run_id"] for run in runs[:ROWS_MOST]),
         "next_page": None if following is None else f"{_with(wanted.address())}cursor={following}",
-        "first_page": wanted.address() if wanted.one("cursor") else None,
+        "first_page": wanted.address() if wanted.first("cursor") else None,
         "sizes": SIZES,
-        "page_size": wanted.one("page_size") or PAGE_SIZE,
+        "page_size": wanted.first("page_size") or PAGE_SIZE,
     }
 
 
@@ -151,17 +151,17 @@ def _with(address: str) -> str:
 
 def choices(wanted: Wanted, counts: dict[str, int]) -> list[dict[str, Any]]:
     """Filters by status, each with the number of runs that it would show; without those that would show none."""
-    asked = set(wanted.all("status"))
+    chosen = set(wanted.all("status"))
     groups = [("all", "All", ()), ("live", "Live", LIVE), ("over", "Over", tuple(sorted(TERMINAL)))]
     made = [
-        _choice(wanted, Look("", "", text), counted(counts, statuses), statuses, asked == set(statuses))
+        _choice(wanted, Look("", "", text), counted(counts, statuses), statuses, chosen == set(statuses))
         for _, text, statuses in groups
     ]
-    known = [*STATUS_LOOKS, *sorted(set(counts) - set(STATUS_LOOKS))]
+    words = [*STATUS_LOOKS, *sorted(set(counts) - set(STATUS_LOOKS))]
     made += [
-        _choice(wanted, status_look(status), counts.get(status, 0), (status,), asked == {status})
-        for status in known
-        if counts.get(status) or asked == {status}
+        _choice(wanted, status_look(status), counts.get(status, 0), (status,), chosen == {status})
+        for status in words
+        if counts.get(status) or chosen == {status}
     ]
     return made
 

@@ -66,9 +66,13 @@ async def choose_theme(request: Request, api: Api) -> Response:
     form = await read_form(request)
     theme = first(form, "theme")
     response = rendering.go_to(_following(first(form, "next")))
-    known = theme in rendering.THEMES
+    is_theme = theme in rendering.THEMES
     response.set_cookie(
-        "theme", theme if known else "", max_age=YEAR_S if known else 0, samesite="strict", httponly=True
+        "theme",
+        theme if is_theme else "",
+        max_age=YEAR_S if is_theme else 0,
+        samesite="strict",
+        httponly=True,
     )
     return response
 

@@ -79,9 +79,9 @@ def _pairs(option: str) -> Callable[[Mapping[str, str]], Options]:
     return lambda pairs: (f"--{option}={name}={value}" for name, value in pairs.items())
 
 
-def _switch(option: str, meant: bool) -> Callable[[Any], Options]:
+def _switch(option: str, expected: bool) -> Callable[[Any], Options]:
     def words(value: Any) -> Options:
-        if value is not meant:
+        if value is not expected:
             raise Unsaid
         yield f"--{option}"
 
@@ -185,14 +185,14 @@ def as_command(spec: Spec) -> str:
 
 
 def as_curl(spec: Spec) -> str:
-    asked = 'curl -sS "$SPOT_URL/v1/runs" -H "Authorization: Bearer $SPOT_TOKEN" --json @-'
+    command = 'curl -sS "$SPOT_URL/v1/runs" -H "Authorization: Bearer $SPOT_TOKEN" --json @-'
     text = json.dumps({"spec": spec}, indent=2, ensure_ascii=False) + "\n"
-    return _fed(asked, _seen(text, lambda letter: json.dumps(letter)[1:-1]))
+    return _fed(command, _seen(text, lambda letter: json.dumps(letter)[1:-1]))
 
 
 def _seen(text: str, by_number: Callable[[str], str]) -> str:
     """What a terminal would obey, such as DEL, or what turns the direction of reading, by its number."""
-    return "".join(one if one == "\n" or one.isprintable() else by_number(one) for one in text)
+    return "".join(letter if letter == "\n" or letter.isprintable() else by_number(letter) for letter in text)
 
 
 def _typed(words: list[str]) -> str:
@@ -219,16 +219,16 @@ SCRIPT = "startup-script"  # its name in the metadata of a machine
 
 async def show(request: Request, api: Api) -> Response:
     path = f"/v1/runs/{request.path_params['run_id']}"
-    run, told, launch = await api.together(
+    run, answer, launch = await api.together(
         run_page.of(request, api), api.get(f"{path}/spec"), api.get(f"{path}/launch")
     )
-    spec, (script, rest) = told["spec"], _launch_texts(launch["launch"])
+    spec, (script, rest) = answer["spec"], _launch_texts(launch["launch"])
     return await rendering.tab(
         request,
         "run_spec.html",
         run,
         "spec",
-        spec=told,
+        spec=answer,
         looked=as_yaml(masked(spec)),
         names=sorted(spec.get("env", {})),
         secrets=spec.get("secrets", {}),

@@ -63,7 +63,7 @@ async def _readiness(api: Api) -> Json:
 
 def _grouped(checks: list[Json], titles: Json) -> list[tuple[str, list[Json]]]:
     """In the order of the report. `titles`: of the groups of providers; a group without one is shown by its name."""
-    found: dict[str, list[Json]] = {}
+    groups: dict[str, list[Json]] = {}
     for check in checks:
-        found.setdefault(check["group"], []).append(check)
-    return [(GROUPS.get(name) or titles.get(name, name), checks) for name, checks in found.items()]
+        groups.setdefault(check["group"], []).append(check)
+    return [(GROUPS.get(name) or titles.get(name, name), checks) for name, checks in groups.items()]

@@ -30,18 +30,20 @@ class Alerts:
 def alerts_line(alerts: Alerts | None, test: bool, now: float) -> Finding:
     """`alerts` None: no address is set. Without `test` nothing is sent."""
     if alerts is None:
-        return _told(OK, "no alert_url: announcements go to the log and to the webhooks of `spot webhook ls`")
+        return _finding(
+            OK, "no alert_url: announcements go to the log and to the webhooks of `spot webhook ls`"
+        )
     if alerts.way is None:
-        return _told(
+        return _finding(
             FAIL, f"{alerts.shown} cannot be used", alerts.trouble, "mend alert_secret, then start again"
         )
     if not test:
-        return _told(OK, f"{alerts.shown} is set; not tried")
+        return _finding(OK, f"{alerts.shown} is set; not tried")
     try:
         alerts.way.send_test(now, TIMEOUT_S)
     except DeliveryFailed as error:
-        return _told(FAIL, f"{alerts.shown} did not take a test message", str(error), _fix(error))
-    return _told(OK, f"{alerts.shown} took a test message")
+        return _finding(FAIL, f"{alerts.shown} did not take a test message", str(error), _fix(error))
+    return _finding(OK, f"{alerts.shown} took a test message")
 
 
 def _fix(error: DeliveryFailed) -> str:
@@ -56,5 +58,5 @@ def _fix(error: DeliveryFailed) -> str:
     return "start the receiver, or set alert_url to one that is there; see whether this computer reaches it"
 
 
-def _told(result: str, fact: str, cause: str = "", fix: str = "") -> Finding:
+def _finding(result: str, fact: str, cause: str = "", fix: str = "") -> Finding:
     return Finding("alerts", result, fact, cause, fix, GROUP)

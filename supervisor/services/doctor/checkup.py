@@ -22,15 +22,15 @@ Json = dict[str, Any]
 
 def answers(checks: Sequence[Check], deadline_s: float = DEADLINE_S) -> list[Finding]:
     """The lines of all checks, in their order, at most `deadline_s` from now. Raises nothing."""
-    found = ask_together({f"{check.name} {n}": check.ask for n, check in enumerate(checks)}, deadline_s)
-    both = zip(checks, found.values(), strict=True)
+    replies = ask_together({f"{check.name} {n}": check.ask for n, check in enumerate(checks)}, deadline_s)
+    both = zip(checks, replies.values(), strict=True)
     return [line for check, answer in both for line in _lines(check, answer, deadline_s)]
 
 
-def report(found: Sequence[Finding], groups: Mapping[str, str] | None = None) -> Json:
+def report(findings: Sequence[Finding], groups: Mapping[str, str] | None = None) -> Json:
     """`worst` is the worst result among them. `groups`: group -> title, of what machines are rented from."""
-    worst = max((finding.result for finding in found), key=(OK, WARN, FAIL).index, default=OK)
-    return {"worst": worst, "checks": [asdict(finding) for finding in found], "groups": dict(groups or {})}
+    worst = max((finding.result for finding in findings), key=(OK, WARN, FAIL).index, default=OK)
+    return {"worst": worst, "checks": [asdict(finding) for finding in findings], "groups": dict(groups or {})}
 
 
 def _lines(check: Check, answer: Answer, deadline_s: float) -> Sequence[Finding]:
@@ -40,8 +40,8 @@ def _lines(check: Check, answer: Answer, deadline_s: float) -> Sequence[Finding]
         return (Finding(check.name, check.unanswered, fact, cause, check.hint, check.group),)
     if answer.error is not None:
         log.error("a check of the doctor broke", exc_info=answer.error, extra={telemetry.ACTION: "doctor"})
-        told = f"{type(answer.error).__name__}, a fault of the doctor itself"
+        cause = f"{type(answer.error).__name__}, a fault of the doctor itself"
         fix = "report it with the supervisor's log, which says where it happened"
-        return (Finding(check.name, FAIL, "not looked at", told, fix, check.group),)
+        return (Finding(check.name, FAIL, "not looked at", cause, fix, check.group),)
     lines: Sequence[Finding] = answer.value
     return lines

@@ -51,13 +51,13 @@ def secrets_told(parts: Parts, data_dir: Path) -> tuple[str, str, str, bool]:
     try:
         probe = _probe(provider, data_dir) if on_this_computer else ""
         wanted = list(_wanted(parts))
-        told = _checked(parts, wanted)
+        reasons = _checked(parts, wanted)
     except (OSError, ProviderUnavailable, StoreDown) as error:
         return "not checked", str(error), "see the lines about the database and the disk", False
     if probe:
         return "a secret's file cannot be read", probe, f"check the folder {data_dir}", False
     bad = [
-        (run_id, name, why) for run_id, name, place, reference in wanted if (why := told[place, reference])
+        (run_id, name, why) for run_id, name, place, reference in wanted if (why := reasons[place, reference])
     ]
     if bad:
         causes = "; ".join(f"{name} of {run_id}: {why}" for run_id, name, why in bad[:SHOWN])
@@ -231,17 +231,17 @@ def _examined(
     if around.groups and patient.objects is not None and state.in_bucket(patient.objects):
         group = next(iter(around.groups))
         cost = state.beats_cost(patient.knobs, around.log_chunk_s, around.pushed, group)
-        rented.append(_one("beats cost", lambda: cost, group))
-    alerts = _one("alerts", lambda: alerts_line(around.alerts, alert_test, patient.clock.now()), "alerts")
+        rented.append(_check("beats cost", lambda: cost, group))
+    alerts = _check("alerts", lambda: alerts_line(around.alerts, alert_test, patient.clock.now()), "alerts")
     orphans = []
     if patient.parts is not None:
         parts = patient.parts
         orphans = [Check("orphans", lambda: machines_lines(parts), "orphans", hint="spot ls --machines")]
     checks = [*_local(patient, around), *running, *rented, alerts, *orphans]
-    found = [*around.settings, *patient.instead, *answers(checks, deadline_s)]
-    between = dict.fromkeys((*around.groups, *(finding.group for finding in found)))
+    findings = [*around.settings, *patient.instead, *answers(checks, deadline_s)]
+    between = dict.fromkeys((*around.groups, *(finding.group for finding in findings)))
     order = [HERE, *(group for group in between if group not in (HERE, ALERTS, ORPHANS)), ALERTS, ORPHANS]
-    return report(sorted(found, key=lambda finding: order.index(finding.group)), around.groups)
+    return report(sorted(findings, key=lambda finding: order.index(finding.group)), around.groups)
 
 
 def _local(patient: Patient, around: Surroundings) -> list[Check]:
@@ -249,37 +249,37 @@ def _local(patient: Patient, around: Surroundings) -> list[Check]:
     folder, clock, objects, parts = around.data_dir, patient.clock, patient.objects, patient.parts
     store = patient.store
     checks = [
-        _one("python", python),
-        _one("disk", lambda: disk(folder)),
-        _one("inodes", lambda: inodes(folder)),
+        _check("python", python),
+        _check("disk", lambda: disk(folder)),
+        _check("inodes", lambda: inodes(folder)),
     ]
     if store is not None:
-        checks.append(_one("database", lambda: state.database(store, clock), unanswered=FAIL))
+        checks.append(_check("database", lambda: state.database(store, clock), unanswered=FAIL))
     if objects is not None:
         remote = around.groups if state.in_bucket(objects) else {}
         group, title = next(iter(remote.items()), (HERE, ""))
-        checks.append(_one("objects", lambda: state.objects_line(objects, group, title), group, FAIL))
-        checks.append(_one("clock", lambda: state.clock_line(objects, clock)))
-    checks.append(_one("agent", lambda: agent(around.agent_bundle)))
+        checks.append(_check("objects", lambda: state.objects_line(objects, group, title), group, FAIL))
+        checks.append(_check("clock", lambda: state.clock_line(objects, clock)))
+    checks.append(_check("agent", lambda: agent(around.agent_bundle)))
     if store is not None:
-        checks.append(_one("cells", lambda: state.cells(store)))
+        checks.append(_check("cells", lambda: state.cells(store)))
     if parts is not None:
-        checks.append(_one("secrets", lambda: _secrets(parts, folder)))
+        checks.append(_check("secrets", lambda: _secrets(parts, folder)))
     if around.gpus_promised:
-        checks.append(_one("gpus", lambda: gpus(around.cards, around.gpus_promised)))
+        checks.append(_check("gpus", lambda: gpus(around.cards, around.gpus_promised)))
     return checks
 
 
-def _one(name: str, ask: Callable[[], Finding], group: str = "local", unanswered: str = WARN) -> Check:
+def _check(name: str, ask: Callable[[], Finding], group: str = "local", unanswered: str = WARN) -> Check:
     return Check(name, lambda: [ask()], group, unanswered)
 
 
 def _loop(parts: Parts, loop: LoopView) -> list[Finding]:
     cause, fix = "the loop is not running", "look into the supervisor's log; then start it again: spot up"
     return [
-        Finding(one.name, OK, one.fact) if one.ok else Finding(one.name, FAIL, one.fact, cause, fix)
-        for one in readiness(parts, loop)
-        if one.name in ("lease", "tick")
+        Finding(part.name, OK, part.fact) if part.ok else Finding(part.name, FAIL, part.fact, cause, fix)
+        for part in readiness(parts, loop)
+        if part.name in ("lease", "tick")
     ]
 
 

@@ -14,7 +14,7 @@ from supervisor.domain.findings import OK, WARN, Finding
 from supervisor.lifecycle.sweeping import Use
 from supervisor.ports.provider import ProviderUnavailable
 from supervisor.ports.store import StoreDown
-from supervisor.services.machines.machines import Known, look
+from supervisor.services.machines.machines import SeenMachine, look
 from supervisor.services.parts import Parts
 
 GROUP, SHOWN = "orphans", 5
@@ -26,38 +26,40 @@ def machines_lines(parts: Parts) -> list[Finding]:
     except (Unavailable, ProviderUnavailable, StoreDown) as error:
         cause = str(error.__cause__ or error)
         return [
-            _told(
+            _finding(
                 "orphans", WARN, "not looked for", cause, "spot ls --machines, once the lines above are well"
             )
         ]
-    orphans = [one for one in sight.known if one.verdict.use is Use.ORPHAN and one.verdict.release]
-    foreign = [one for one in sight.known if one.verdict.use is Use.FOREIGN and one.machine.supervisor_id]
+    orphans = [seen for seen in sight.machines if seen.verdict.use is Use.ORPHAN and seen.verdict.release]
+    foreign = [
+        seen for seen in sight.machines if seen.verdict.use is Use.FOREIGN and seen.machine.supervisor_id
+    ]
     away = f"; not read: {', '.join(sight.unread_zones)}" if sight.unread_zones else ""
     return [
-        _orphans(orphans, sum(one.ours for one in sight.known), away),
+        _orphans(orphans, sum(seen.ours for seen in sight.machines), away),
         _foreign(foreign, _project(parts) if foreign else "", parts.traits(parts.own_provider).removal),
     ]
 
 
-def _orphans(found: Sequence[Known], ours: int, away: str) -> Finding:
-    if not found:
-        return _told("orphans", OK, f"every machine of ours serves a run ({ours} seen){away}")
-    fact = f"{_count(found)} of ours and no run: {_names(found)}{away}"
+def _orphans(machines: Sequence[SeenMachine], ours: int, away: str) -> Finding:
+    if not machines:
+        return _finding("orphans", OK, f"every machine of ours serves a run ({ours} seen){away}")
+    fact = f"{_count(machines)} of ours and no run: {_names(machines)}{away}"
     cause = "they are billed and train nothing; the loop releases them at its next sweep where it runs"
-    return _told("orphans", WARN, fact, cause, "spot gc")
+    return _finding("orphans", WARN, fact, cause, "spot gc")
 
 
-def _foreign(found: Sequence[Known], project: str, removal: str) -> Finding:
-    if not found:
-        return _told("foreign", OK, "no machine carries another supervisor's id")
-    ids = ", ".join(sorted({one.machine.supervisor_id for one in found})[:SHOWN])
-    fact = f"{_count(found)} of another supervisor ({ids}): {_names(found)}"
+def _foreign(machines: Sequence[SeenMachine], project: str, removal: str) -> Finding:
+    if not machines:
+        return _finding("foreign", OK, "no machine carries another supervisor's id")
+    ids = ", ".join(sorted({seen.machine.supervisor_id for seen in machines})[:SHOWN])
+    fact = f"{_count(machines)} of another supervisor ({ids}): {_names(machines)}"
     cause = "another supervisor works in this project, or its database was lost; we never touch them"
-    first = found[0].machine
+    first = machines[0].machine
     fix = "spot ls --machines --all"
     if project and removal:
         fix += "; one that nobody needs: " + removal.format(name=first.name, zone=first.zone, account=project)
-    return _told("foreign", WARN, fact, cause, fix)
+    return _finding("foreign", WARN, fact, cause, fix)
 
 
 def _project(parts: Parts) -> str:
@@ -68,14 +70,14 @@ def _project(parts: Parts) -> str:
         return ""
 
 
-def _count(found: Sequence[Known]) -> str:
-    return "1 machine" if len(found) == 1 else f"{len(found)} machines"
+def _count(machines: Sequence[SeenMachine]) -> str:
+    return "1 machine" if len(machines) == 1 else f"{len(machines)} machines"
 
 
-def _names(found: Sequence[Known]) -> str:
-    names = [f"{one.machine.name} in {one.machine.zone}" for one in found[:SHOWN]]
-    return ", ".join(names) + (f" and {len(found) - SHOWN} more" if len(found) > SHOWN else "")
+def _names(machines: Sequence[SeenMachine]) -> str:
+    names = [f"{seen.machine.name} in {seen.machine.zone}" for seen in machines[:SHOWN]]
+    return ", ".join(names) + (f" and {len(machines) - SHOWN} more" if len(machines) > SHOWN else "")
 
 
-def _told(name: str, result: str, fact: str, cause: str = "", fix: str = "") -> Finding:
+def _finding(name: str, result: str, fact: str, cause: str = "", fix: str = "") -> Finding:
     return Finding(name, result, fact, cause, fix, GROUP)

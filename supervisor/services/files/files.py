@@ -68,8 +68,8 @@ def list_files(
         reads_baton = not {"results", "checkpoints"}.isdisjoint(kinds or KINDS)
         named = _named(objects, run) if reads_baton else Named({})
         partial = _partial(objects, run, named)
-        found = sorted(_files(objects, run, kinds or KINDS, named, partial), key=lambda file: file.path)
-        rest = [file for file in found if file.path > after]
+        files = sorted(_files(objects, run, kinds or KINDS, named, partial), key=lambda file: file.path)
+        rest = [file for file in files if file.path > after]
         page = _hashed(objects, rest[:limit])
     except (StoreUnavailable, ObjectMissing) as error:
         raise Unavailable(
@@ -89,22 +89,22 @@ def find_file(objects: ObjectStore, run: Run, path: str) -> RunFile:
     """The file of this path; `updated` is not looked up. Raises FileUnknown, for every path that is none of the run's
     too; StoreUnavailable."""
     kind, _, name = path.partition("/")
-    found: RunFile | None = None
+    file: RunFile | None = None
     if kind in KINDS and name and _is_plain(path):
         key = runfiles.folder(run.run_id) + path
         if kind == "code":
-            found = _code(objects, run)
+            file = _code(objects, run)
         elif kind in LISTED:
-            found = RunFile(path, kind, key, 0)
+            file = RunFile(path, kind, key, 0)
         else:
             named = _named(objects, run)
             if kind in named.files:
-                found = named.files[kind].get(path)
+                file = named.files[kind].get(path)
             elif key.startswith(_present_results(run)):
-                found = _partial_file(objects, run, named, path)
-    if found is None or found.path != path:
+                file = _partial_file(objects, run, named, path)
+    if file is None or file.path != path:
         raise unknown(run, path if _is_plain(path) else "")
-    return found
+    return file
 
 
 def unknown(run: Run, path: str) -> FileUnknown:
@@ -150,13 +150,13 @@ _decoded = lru_cache(maxsize=2)(runfiles.decode_saved)  # a pull asks for one fi
 def _saved_files(run: Run, partial: _Partial) -> dict[str, RunFile]:
     """Path -> file, under the paths of the final results."""
     folder = _present_results(run).removeprefix(runfiles.folder(run.run_id))
-    found = {}
+    files = {}
     for file in partial.results.files:
         if not _is_saved(run, file.key):
             continue
         path = folder + runfiles.storable(file.name)
-        found[path] = RunFile(path, "results", file.key, file.size, file.sha256, partial.updated)
-    return found
+        files[path] = RunFile(path, "results", file.key, file.size, file.sha256, partial.updated)
+    return files
 
 
 def _partial_file(objects: ObjectStore, run: Run, named: Named, path: str) -> RunFile:

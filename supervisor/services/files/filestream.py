@@ -52,9 +52,9 @@ def open_file(
             begin, end = wanted or (0, info.size)
             chunks = _opened(objects, info, begin, end) if body else iter(())
             if chunks is not None:
-                known = file.sha256 if file.size == info.size else None
+                sha256 = file.sha256 if file.size == info.size else None
                 name = path.rpartition("/")[2]
-                return FileStream(name, info.size, tag, known, begin, end, wanted is not None, chunks)
+                return FileStream(name, info.size, tag, sha256, begin, end, wanted is not None, chunks)
     except (ObjectMissing, ValueError):
         raise unknown(run, path) from None
     raise FileChanged(f"{path} of {run.run_id} is being written. Try again.", {"run_id": run.run_id})
@@ -83,10 +83,10 @@ def _whole(first: bytes, source: Iterator[bytes], length: int, key: str) -> Iter
 def _wanted(range_: str, size: int) -> tuple[int, int] | None:
     """[begin, end) of one range of bytes; None: no range, or one of another form, which a server may ignore (RFC 9110,
     section 14.2). Raises RangeRefused when it begins behind the end."""
-    found = _RANGE.match(range_.strip().lower())
-    if found is None or found.groups() == ("", ""):
+    match = _RANGE.match(range_.strip().lower())
+    if match is None or match.groups() == ("", ""):
         return None
-    first, last = found.groups()
+    first, last = match.groups()
     if not first:
         begin, end = max(0, size - int(last)), size
     else:

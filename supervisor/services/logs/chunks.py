@@ -260,9 +260,9 @@ class Chunks:
 
     def _replace(self, listed: list[ObjectInfo], monotonic: float) -> None:
         same, start = 0, 0
-        for key, end, content, found in zip(self._keys, self._ends, self._contents, listed, strict=False):
-            grown = same + 1 == len(self._keys) and start + found.size >= end
-            if key != found.key or (content != hash(found.generation) and not grown):
+        for key, end, content, info in zip(self._keys, self._ends, self._contents, listed, strict=False):
+            grown = same + 1 == len(self._keys) and start + info.size >= end
+            if key != info.key or (content != hash(info.generation) and not grown):
                 break
             same, start = same + 1, end
         if same < len(self._keys):

@@ -75,12 +75,12 @@ class Search:
     def _scan(self, block: bytes, end: int, find: Find) -> bool:
         """False: that were as many matches as an answer may have."""
         begin = 0
-        while len(self.matches) < MATCHES and (found := find(block, begin, end)) >= 0:
-            start = block.rfind(BREAK, begin, found) + 1 or begin
-            stop = block.find(BREAK, found, end)
+        while len(self.matches) < MATCHES and (hit := find(block, begin, end)) >= 0:
+            start = block.rfind(BREAK, begin, hit) + 1 or begin
+            stop = block.find(BREAK, hit, end)
             stop = end if stop < 0 else stop
             self._pass(block, begin, start)
-            self.matches.append(self._match(block[start:stop], found - start))
+            self.matches.append(self._match(block[start:stop], hit - start))
             begin = min(stop + 1, end)
             self._pass(block, start, begin)
         if len(self.matches) < MATCHES:
@@ -93,9 +93,9 @@ class Search:
         if self.line is not None:
             self.line += block.count(BREAK, begin, end)
 
-    def _match(self, line: bytes, found: int) -> Json:
-        begin = max(0, found - SHOWN_BEFORE)
-        while 0 < begin < found and line[begin] & 0xC0 == 0x80:  # not in the middle of a character
+    def _match(self, line: bytes, hit: int) -> Json:
+        begin = max(0, hit - SHOWN_BEFORE)
+        while 0 < begin < hit and line[begin] & 0xC0 == 0x80:  # not in the middle of a character
             begin += 1
         shown = line[begin : begin + SHOWN_BYTES]
         return {
@@ -114,12 +114,14 @@ def _finder(text: str, ignore_case: bool) -> Callable[[bytes], Find]:
         return lambda block: lambda _, begin, end: block.find(wanted, begin, end)
     if text.isascii():
         return lambda block: _in(block.lower(), wanted.lower())
-    letters = (sorted({one.encode() for one in (letter, letter.lower(), letter.upper())}) for letter in text)
+    letters = (
+        sorted({form.encode() for form in (letter, letter.lower(), letter.upper())}) for letter in text
+    )
     pattern = re.compile(b"".join(b"(?:" + b"|".join(map(re.escape, some)) + b")" for some in letters))
 
     def search(block: bytes, begin: int, end: int) -> int:
-        found = pattern.search(block, begin, end)
-        return -1 if found is None else found.start()
+        match = pattern.search(block, begin, end)
+        return -1 if match is None else match.start()
 
     return lambda _: search
 
@@ -169,7 +171,7 @@ class Logs:
 
     def __init__(self, parts: Parts, queries: Queries, inbox: BeatInbox) -> None:
         self._parts, self._queries, self._inbox = parts, queries, inbox
-        self._known: OrderedDict[str, Chunks] = OrderedDict()
+        self._chunks_by_log: OrderedDict[str, Chunks] = OrderedDict()
         self._lock = threading.Lock()
 
     def show(self, run_id: str, number: int | None, part: Part) -> Json:
@@ -191,7 +193,10 @@ class Logs:
                 count_on(log, self._allowance(COUNTED_ON_S if part.by_lines else 0))
             if part.by_lines:
                 raw = _whole_lines(raw, part.lines, cut=offset is not None and offset + len(raw) < log.size)
-        return {**self._told(opened, offset if offset is not None else log.lines.counted, raw), "line": line}
+        return {
+            **self._answer(opened, offset if offset is not None else log.lines.counted, raw),
+            "line": line,
+        }
 
     def search(self, run_id: str, number: int | None, text: str, ignore_case: bool, part: Part) -> Json:
         """Lines in which `text` stands, from `part.offset` or `part.line` on, as many as an answer holds; `more`: what
@@ -200,19 +205,19 @@ class Logs:
         with self._answering(run):
             opened = self._open(run, number)
             if opened is None:
-                told = _nothing(run, part.offset)
-                return {**told, "matches": [], "more": False}
+                answer = _nothing(run, part.offset)
+                return {**answer, "matches": [], "more": False}
             log, allowance = opened.bytes, self._allowance(COUNTED_S)
             at, line = self._begin(log, replace(part, lines=1))
             if at is None:  # not counted that far
-                told = self._told(opened, log.lines.counted, b"")
-                return {**told, "line": None, "matches": [], "more": True}
+                answer = self._answer(opened, log.lines.counted, b"")
+                return {**answer, "line": None, "matches": [], "more": True}
             search = Search(text, ignore_case, at, line)
             search.run(log, allowance)
-        told = self._told(opened, at, b"")
+        answer = self._answer(opened, at, b"")
         more = search.at < log.size
         ends = {"next_offset": search.at, "complete": opened.over and not more, "more": more}
-        return {**told, "line": line, **ends, "matches": search.matches}
+        return {**answer, "line": line, **ends, "matches": search.matches}
 
     def whole(self, run_id: str, number: str) -> Opened:
         """All of it, to be streamed. `number`: of the attempt. Raises as `show`."""
@@ -241,7 +246,7 @@ class Logs:
         count_on(log, self._allowance(seconds), lambda: log.lines.counted >= min(offset, log.size))
         return offset, line_at(log, offset) if offset <= log.size else None
 
-    def _told(self, opened: Opened, offset: int, raw: bytes) -> Json:
+    def _answer(self, opened: Opened, offset: int, raw: bytes) -> Json:
         log, end = opened.bytes, offset + len(raw)
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         text = decoder.decode(raw, final=opened.over and end >= log.size)
@@ -288,14 +293,17 @@ class Logs:
 
     def _chunks(self, prefix: str) -> Chunks:
         with self._lock:
-            chunks = self._known.setdefault(prefix, Chunks())
-            self._known.move_to_end(prefix)
-            while len(self._known) > 1 and not self._few():
-                self._known.popitem(last=False)
+            chunks = self._chunks_by_log.setdefault(prefix, Chunks())
+            self._chunks_by_log.move_to_end(prefix)
+            while len(self._chunks_by_log) > 1 and not self._few():
+                self._chunks_by_log.popitem(last=False)
             return chunks
 
     def _few(self) -> bool:
-        return len(self._known) <= LOGS_KEPT and sum(map(len, self._known.values())) <= CHUNKS_KEPT
+        return (
+            len(self._chunks_by_log) <= LOGS_KEPT
+            and sum(map(len, self._chunks_by_log.values())) <= CHUNKS_KEPT
+        )
 
     def _allowance(self, seconds: float) -> Allowance:
         return Allowance(COUNTED_BYTES, seconds, self._parts.clock.monotonic)
@@ -322,9 +330,9 @@ def _tail_begin(log: LogBytes, lines: int, limit: int, before: int | None) -> in
     while True:
         begin = max(first, end - step)
         data = log.read(begin, end)
-        at, found = len(data) - data.endswith(BREAK), 0
-        while found < lines and at >= 0:
-            at, found = data.rfind(BREAK, 0, at), found + 1
+        at, breaks = len(data) - data.endswith(BREAK), 0
+        while breaks < lines and at >= 0:
+            at, breaks = data.rfind(BREAK, 0, at), breaks + 1
         if at >= 0:
             return begin + at + 1
         if begin == first:  # not in the middle of a line, if there is another

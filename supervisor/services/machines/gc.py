@@ -20,7 +20,7 @@ from supervisor.domain.events import Event, EventKind
 from supervisor.domain.machines import MachineRef
 from supervisor.lifecycle.sweeping import Use
 from supervisor.ports.provider import ProviderUnavailable
-from supervisor.services.machines.machines import Known, account_json, known_json, look, usd_now
+from supervisor.services.machines.machines import SeenMachine, account_json, look, seen_json, usd_now
 from supervisor.services.parts import Parts
 from supervisor.services.views.run_view import Json, usd
 from supervisor.telemetry import logs as telemetry
@@ -37,22 +37,22 @@ def collect(parts: Parts, dry_run: bool, caller: Caller) -> Json:
     """`released`: asked for and accepted, or with `dry_run` what would be; `left`: of ours, not released now, each with
     `why`. Raises Unavailable when the machines cannot be read, StoreDown."""
     sight = look(parts)
-    ours = [one for one in sight.known if one.verdict.use in (Use.ORPHAN, Use.ELSEWHERE)]
-    due = [one for one in ours if one.verdict.release]
-    left = [(one, one.verdict.why) for one in ours if not one.verdict.release]
+    ours = [seen for seen in sight.machines if seen.verdict.use in (Use.ORPHAN, Use.ELSEWHERE)]
+    due = [seen for seen in ours if seen.verdict.release]
+    left = [(seen, seen.verdict.why) for seen in ours if not seen.verdict.release]
     if dry_run:
         done = due
     else:
         done, undone = _release(parts, due, caller)
         left += undone
-    prices = [usd_now(one) for one in done]
+    prices = [usd_now(seen) for seen in done]
     return {
         "dry_run": dry_run,
         "account": account_json(parts),
-        "released": [known_json(one, sight.at) for one in done[:SHOWN]],
-        "left": [{**known_json(one, sight.at), "why": why} for one, why in left[:SHOWN]],
-        "foreign": sum(not one.ours for one in sight.known),
-        "serving": sum(one.verdict.use in (Use.SERVES, Use.RETIRING, Use.KEPT) for one in sight.known),
+        "released": [seen_json(seen, sight.at) for seen in done[:SHOWN]],
+        "left": [{**seen_json(seen, sight.at), "why": why} for seen, why in left[:SHOWN]],
+        "foreign": sum(not seen.ours for seen in sight.machines),
+        "serving": sum(seen.verdict.use in (Use.SERVES, Use.RETIRING, Use.KEPT) for seen in sight.machines),
         "usd_per_h": usd(sum(price for price in prices if price is not None)),
         "unpriced": sum(price is None for price in prices),
         "unread_zones": list(sight.unread_zones),
@@ -60,45 +60,45 @@ def collect(parts: Parts, dry_run: bool, caller: Caller) -> Json:
 
 
 def _release(
-    parts: Parts, due: Sequence[Known], caller: Caller
-) -> tuple[list[Known], list[tuple[Known, str]]]:
+    parts: Parts, due: Sequence[SeenMachine], caller: Caller
+) -> tuple[list[SeenMachine], list[tuple[SeenMachine, str]]]:
     """(accepted, those that were not and why). The event comes first: one that is cut off is told of."""
     if not due:
         return [], []
     monotonic = parts.clock.monotonic
     now, until = parts.clock.now(), monotonic() + BEGIN_WITHIN_S
-    parts.store.add_events(None, [_event(one, caller) for one in due[:MOST]], now)
+    parts.store.add_events(None, [_event(seen, caller) for seen in due[:MOST]], now)
 
-    def ask(one: Known) -> str:
+    def ask(seen: SeenMachine) -> str:
         if monotonic() > until or parts.closing.is_set():
             return "it was not asked for in time; repeat the request"
-        return _ask(parts, one)
+        return _ask(parts, seen)
 
     with ThreadPoolExecutor(THREADS, thread_name_prefix="gc") as threads:
         answers = list(threads.map(ask, due[:MOST]))
-    accepted = [one for one, why in zip(due, answers, strict=False) if not why]
-    refused = [(one, why) for one, why in zip(due, answers, strict=False) if why]
-    return accepted, refused + [(one, "too many at once; repeat the request") for one in due[MOST:]]
+    accepted = [seen for seen, why in zip(due, answers, strict=False) if not why]
+    refused = [(seen, why) for seen, why in zip(due, answers, strict=False) if why]
+    return accepted, refused + [(seen, "too many at once; repeat the request") for seen in due[MOST:]]
 
 
-def _ask(parts: Parts, one: Known) -> str:
+def _ask(parts: Parts, seen: SeenMachine) -> str:
     """Why it was not released; "" = the platform has accepted."""
-    machine = one.machine
-    told = {telemetry.ACTION: "release", telemetry.MACHINE: machine.name, telemetry.RUN_ID: machine.run_id}
-    log.info("release", extra={**told, telemetry.REASON: f"gc: {one.verdict.why}"})
-    ref = MachineRef(one.provider, machine.zone, machine.name, machine.machine_id or None)
+    machine = seen.machine
+    fields = {telemetry.ACTION: "release", telemetry.MACHINE: machine.name, telemetry.RUN_ID: machine.run_id}
+    log.info("release", extra={**fields, telemetry.REASON: f"gc: {seen.verdict.why}"})
+    ref = MachineRef(seen.provider, machine.zone, machine.name, machine.machine_id or None)
     try:
-        parts.providers[one.provider].release(ref)
+        parts.providers[seen.provider].release(ref)
     except ProviderUnavailable as error:
-        log.warning("not released", extra={**told, telemetry.ERROR: str(error)})
+        log.warning("not released", extra={**fields, telemetry.ERROR: str(error)})
         return "the platform did not take the request; it may be repeated"
     return ""
 
 
-def _event(one: Known, caller: Caller) -> Event:
-    machine = one.machine
+def _event(seen: SeenMachine, caller: Caller) -> Event:
+    machine = seen.machine
     text = (
-        f"Machine {machine.name} in {machine.zone} {one.verdict.why} (labelled {machine.run_id or 'with no run'}, "
+        f"Machine {machine.name} in {machine.zone} {seen.verdict.why} (labelled {machine.run_id or 'with no run'}, "
         f"launch {machine.launch_id or 'none'}): {caller.actor} asks for its release."
     )
     data = {

@@ -37,7 +37,7 @@ UNREADABLE = "not touched: what the database holds of its run cannot be read"
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class SeenMachine:
     """One machine and what is known of it. `price_usd_per_h`: None = unknown. `shape`: "" = unknown. `gpu`: what the
     provider says of the shape, "" = nothing."""
 
@@ -60,7 +60,7 @@ class Sighting:
     machines that they have or think they have. `missing`: of those, obtained and in no listing that was read."""
 
     at: float
-    known: tuple[Known, ...]
+    machines: tuple[SeenMachine, ...]
     unread_zones: tuple[str, ...]
     runs: tuple[Run, ...]
     claims: tuple[Claim, ...]
@@ -72,31 +72,31 @@ def look(parts: Parts) -> Sighting:
     listings = {name: _listing(parts, name) for name in parts.providers}
     runs = [run for cell in dict.fromkeys(parts.cells.values()) for run in parts.store.active(cell, {})[0]]
     now = parts.clock.now()
-    found = claims(runs, now)
-    known: list[Known] = []
+    run_claims = claims(runs, now)
+    machines: list[SeenMachine] = []
     for name, listing in listings.items():
-        ledger = _Ledger(parts, name, runs, found, listing.machines)
-        known += [ledger.known(machine, now) for machine in listing.machines]
+        ledger = _Ledger(parts, name, runs, run_claims, listing.machines)
+        machines += [ledger.look_up(machine, now) for machine in listing.machines]
     unread = {zone for listing in listings.values() for zone in listing.unreachable}
-    seen = {(one.machine.run_id, one.machine.launch_id) for one in known if one.ours}
+    listed = {(seen.machine.run_id, seen.machine.launch_id) for seen in machines if seen.ours}
     missing = tuple(
         claim
-        for claim in found
-        if claim.obtained and claim.zone not in unread and (claim.run_id, claim.launch_id) not in seen
+        for claim in run_claims
+        if claim.obtained and claim.zone not in unread and (claim.run_id, claim.launch_id) not in listed
     )
-    return Sighting(now, tuple(known), tuple(sorted(unread)), tuple(runs), found, missing)
+    return Sighting(now, tuple(machines), tuple(sorted(unread)), tuple(runs), run_claims, missing)
 
 
 def machines_json(parts: Parts, everything: bool) -> Json:
     """`everything`: also machines that are not ours. Raises as `look`."""
     sight = look(parts)
-    ours = [one for one in sight.known if one.ours]
-    foreign = [one for one in sight.known if not one.ours]
+    ours = [seen for seen in sight.machines if seen.ours]
+    foreign = [seen for seen in sight.machines if not seen.ours]
     shown = sorted(ours, key=_order) + (sorted(foreign, key=_order)[:FOREIGN_SHOWN] if everything else [])
-    prices = [usd_now(one) for one in ours]
+    prices = [usd_now(seen) for seen in ours]
     return {
         "account": account_json(parts),
-        "machines": [known_json(one, sight.at) for one in shown],
+        "machines": [seen_json(seen, sight.at) for seen in shown],
         "summary": {
             "ours": len(ours),
             "foreign": len(foreign),
@@ -112,29 +112,29 @@ def machines_json(parts: Parts, everything: bool) -> Json:
     }
 
 
-def known_json(one: Known, now: float) -> Json:
-    machine, claim = one.machine, one.verdict.claim
+def seen_json(seen: SeenMachine, now: float) -> Json:
+    machine, claim = seen.machine, seen.verdict.claim
     created = machine.created_at
     return {
         "machine": machine.name,
         "machine_id": machine.machine_id,
-        "provider": one.provider,
+        "provider": seen.provider,
         "zone": machine.zone,
         "state": machine.state,
         "detail": machine.detail,
-        "shape": one.shape or None,
-        "gpu": one.gpu or None,
-        "spot": one.spot,
-        "usd_per_h": usd(usd_now(one)),
+        "shape": seen.shape or None,
+        "gpu": seen.gpu or None,
+        "spot": seen.spot,
+        "usd_per_h": usd(usd_now(seen)),
         "created_at": rfc3339.maybe(created),
         "age_s": None if created is None else round(max(0.0, now - created), 1),
-        "ours": one.ours,
+        "ours": seen.ours,
         "run_id": machine.run_id or None,
         "launch_id": machine.launch_id or None,
         "attempt": None if claim is None else claim.attempt,
-        "use": one.verdict.use,
-        "why": one.verdict.why,
-        "serves": machine.run_id if one.verdict.use is Use.SERVES else None,
+        "use": seen.verdict.use,
+        "why": seen.verdict.why,
+        "serves": machine.run_id if seen.verdict.use is Use.SERVES else None,
         "kept_until": rfc3339.maybe(claim.until) if claim is not None else None,
     }
 
@@ -160,12 +160,12 @@ def account_view(parts: Parts, provider: str, account: Account) -> Json:
     }
 
 
-def usd_now(one: Known) -> float | None:
+def usd_now(seen: SeenMachine) -> float | None:
     """What it costs per hour as it is: nothing while the platform still looks for room. None = unknown, as for one that
     is switched off, whose disk alone is billed."""
-    if one.machine.state is MachineState.ASKED:
+    if seen.machine.state is MachineState.ASKED:
         return 0.0
-    return None if one.machine.state is MachineState.ENDED else one.price_usd_per_h
+    return None if seen.machine.state is MachineState.ENDED else seen.price_usd_per_h
 
 
 def _listing(parts: Parts, name: str) -> MachineListing:
@@ -190,7 +190,7 @@ class _Ledger:
         parts: Parts,
         provider: str,
         runs: Iterable[Run],
-        found: Sequence[Claim],
+        run_claims: Sequence[Claim],
         machines: Iterable[Machine],
     ) -> None:
         self._provider, own = provider, parts.store.supervisor_id
@@ -200,7 +200,7 @@ class _Ledger:
             for offer in parts.providers[provider].offers()
         }
         self._tries = {(run.run_id, run.try_.launch_id): run.try_ for run in runs if run.try_ is not None}
-        launches = {(claim.run_id, claim.launch_id) for claim in found}
+        launches = {(claim.run_id, claim.launch_id) for claim in run_claims}
         elsewhere: dict[str, str] = {}
         for run_id in {
             machine.run_id
@@ -216,10 +216,10 @@ class _Ledger:
                 continue
             if not run.settled and run.cell not in parts.cells.values():
                 elsewhere[run_id] = f"its run is led elsewhere ({run.cell})"
-            self._tries |= {(run_id, one.launch_id): one for one in parts.store.tries(run.key)}
-        self._inventory = Inventory(own, found, elsewhere)
+            self._tries |= {(run_id, try_.launch_id): try_ for try_ in parts.store.tries(run.key)}
+        self._inventory = Inventory(own, run_claims, elsewhere)
 
-    def known(self, machine: Machine, now: float) -> Known:
+    def look_up(self, machine: Machine, now: float) -> SeenMachine:
         verdict = self._inventory.judge(machine, now)
         try_ = (
             self._tries.get((machine.run_id, machine.launch_id)) if verdict.use is not Use.FOREIGN else None
@@ -231,11 +231,11 @@ class _Ledger:
             price = verdict.claim.price_usd_per_h
         if price is None and spot is not None:
             price = self._offers.get((machine.zone, shape, spot))
-        return Known(self._provider, machine, verdict, shape, self._gpus(shape), spot, price)
+        return SeenMachine(self._provider, machine, verdict, shape, self._gpus(shape), spot, price)
 
 
-def _order(one: Known) -> tuple[str, str, str]:
-    return (one.machine.run_id, one.machine.zone, one.machine.name)
+def _order(seen: SeenMachine) -> tuple[str, str, str]:
+    return (seen.machine.run_id, seen.machine.zone, seen.machine.name)
 
 
 def _runs_json(sight: Sighting) -> list[Json]:
@@ -248,11 +248,11 @@ def _runs_json(sight: Sighting) -> list[Json]:
 
 def _run_json(run: Run, own: list[Claim]) -> Json:
     prices = [claim.price_usd_per_h for claim in own]  # also of one that is asked for: it may be there by now
-    known = [price for price in prices if price is not None]
+    priced = [price for price in prices if price is not None]
     return {
         "run_id": run.run_id,
         "status": run.status,
-        "usd_per_h": usd(sum(known)) if len(known) == len(prices) else None,
+        "usd_per_h": usd(sum(priced)) if len(priced) == len(prices) else None,
         "machines": [claim.machine_name for claim in own],
         "kept": any(claim.use is Use.KEPT for claim in own),
     }

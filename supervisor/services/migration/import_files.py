@@ -154,8 +154,8 @@ def _baton(parts: Parts, run_id: str) -> tuple[Baton | None, str]:
         ) from None
 
 
-def _may_lay(found: Baton | None) -> bool:
-    return found is None or (found.generation == 0 and found.closed == CLOSED)
+def _may_lay(baton: Baton | None) -> bool:
+    return baton is None or (baton.generation == 0 and baton.closed == CLOSED)
 
 
 def copied(
@@ -214,10 +214,10 @@ def lay_baton(parts: Parts, run_id: str, pointer: Pointer, best: tuple[Pointer, 
 
 def _lay(parts: Parts, run_id: str, pointer: Pointer, best: tuple[Pointer, ...]) -> None:
     wanted = Baton(parts.store.supervisor_id, 0, checkpoint=pointer, best=best, closed=CLOSED)
-    found, generation = _baton(parts, run_id)
-    if found == wanted:
+    baton, generation = _baton(parts, run_id)
+    if baton == wanted:
         return
-    if not _may_lay(found):
+    if not _may_lay(baton):
         raise Conflict(f"Another run of the name {run_id} began meanwhile. Give another name (--as NEW_ID).")
     try:
         parts.objects.put(runfiles.baton(run_id), batons.encode(wanted), if_generation=generation)

@@ -79,9 +79,9 @@ def import_run(parts: Parts, request: ImportRequest, caller: Caller) -> tuple[in
     place = import_files.allowed(oldrun.place_of(request.url), caller)
     run_id = _run_id(place, request.run_id, _folder_of(place.root) == _folder_of(parts.objects.url))
     with _alone(parts, run_id):
-        known = _known(parts, run_id, place, caller)
-        if known is not None:
-            return 200, _told(parts, place, known)
+        run = _imported_before(parts, run_id, place, caller)
+        if run is not None:
+            return 200, _earlier_answer(parts, place, run)
         with _reading(parts, place) as reader:
             plan = _plan(parts, reader, place, run_id, request, caller)
             if request.dry_run:
@@ -132,7 +132,7 @@ def _alone(parts: Parts, run_id: str) -> Iterator[None]:
             elsewhere.busy.discard(run_id)
 
 
-def _known(parts: Parts, run_id: str, place: Place, caller: Caller) -> Run | None:
+def _imported_before(parts: Parts, run_id: str, place: Place, caller: Caller) -> Run | None:
     """The run that this very import made before. Raises RunIdTaken for any other of this name."""
     run = parts.store.find(run_id)
     if run is None:
@@ -201,14 +201,14 @@ def _plan(
         detail=f"{IMPORTED}{place.url}", checkpoint_step=step or 0, money=Money(all_known=False), settled=True,
     )  # fmt: skip
     left = (*(carried.left_out if request.spec is None else ()), *_files_left(old), *old.troubles)
-    told = caller.changed(
+    submitted = caller.changed(
         EventKind.IMPORTED,
         f"{IMPORTED}{place.url} by {caller.actor}: {_about(old, step)}",
         {},
         {"status": run.status, "generation": run.generation},
         {"source": place.url, "step": step, "state": old.state},
     )
-    events = (told, *oldhistory.events(old, caller.actor))
+    events = (submitted, *oldhistory.events(old, caller.actor))
     return _Plan(
         old,
         run_id,
@@ -222,8 +222,8 @@ def _plan(
 
 
 def _about(old: OldRun, step: int | None) -> str:
-    known = f"step {count_text(step)}" if step is not None else "its step is not known and counts as 0"
-    return f"the old run was {old.state or 'in an unknown state'}; {LAST}, {known}."
+    step_text = f"step {count_text(step)}" if step is not None else "its step is not known and counts as 0"
+    return f"the old run was {old.state or 'in an unknown state'}; {LAST}, {step_text}."
 
 
 def _spec(parts: Parts, spec: Spec, place: Place) -> Spec:
@@ -236,16 +236,16 @@ def _spec(parts: Parts, spec: Spec, place: Place) -> Spec:
 
 
 def _files_left(old: OldRun) -> tuple[str, ...]:
-    found = []
+    notes = []
     if old.results:
-        found.append(
+        notes.append(
             f"results/: {plural(old.results, 'file')} or more stay where they are, in the old folder."
         )
     if old.left:
-        found.append(f"events/ and instances/: {plural(old.left, 'older file')} were not taken over.")
+        notes.append(f"events/ and instances/: {plural(old.left, 'older file')} were not taken over.")
     if old.cut:
-        found.append(f"events/: {plural(old.cut, 'older line')} were not taken over.")
-    return tuple(found)
+        notes.append(f"events/: {plural(old.cut, 'older line')} were not taken over.")
+    return tuple(notes)
 
 
 def _written(parts: Parts, plan: _Plan, place: Place, caller: Caller) -> tuple[int, Json]:
@@ -253,10 +253,10 @@ def _written(parts: Parts, plan: _Plan, place: Place, caller: Caller) -> tuple[i
         with parts.store.begin(parts.clock.now()) as tx:
             run = tx.insert(plan.run, plan.spec, plan.spec["labels"], plan.events)
     except DuplicateRun:  # another supervisor on this database was quicker
-        known = _known(parts, plan.run_id, place, caller)
-        if known is None:
+        earlier = _imported_before(parts, plan.run_id, place, caller)
+        if earlier is None:
             raise Unavailable("The run kept changing while it was imported. Repeat it.") from None
-        return 200, _told(parts, place, known)
+        return 200, _earlier_answer(parts, place, earlier)
     return 201, _answer(parts, plan, run)
 
 
@@ -278,7 +278,7 @@ def _answer(parts: Parts, plan: _Plan, run: Run | None) -> Json:
     }
 
 
-def _told(parts: Parts, place: Place, run: Run) -> Json:
+def _earlier_answer(parts: Parts, place: Place, run: Run) -> Json:
     """Of a run that was imported before: nothing was read again."""
     return {
         "run_id": run.run_id,

@@ -58,12 +58,12 @@ STEP_MAX = 10**15  # the largest that a checkpoint's name holds
 def events(old: OldRun, actor: str) -> list[Event]:
     """Oldest first, as their files were written; what state.json remembers besides comes first. At most RECORDS_MAX."""
     written = [(name, record) for name, records in old.records.items() for record in records]
-    known = {_key(record) for _, record in written}
-    remembered = old.told.get(STATE, {}).get("history")
+    written_keys = {_key(record) for _, record in written}
+    remembered = old.documents.get(STATE, {}).get("history")
     besides = [
         record
         for record in (remembered if isinstance(remembered, list) else ())
-        if isinstance(record, dict) and _key(record) not in known
+        if isinstance(record, dict) and _key(record) not in written_keys
     ]
     first = besides[max(0, len(besides) + len(written) - RECORDS_MAX) :]
     return [_moved(old, STATE, record, actor) for record in first] + [
@@ -74,12 +74,12 @@ def events(old: OldRun, actor: str) -> list[Event]:
 
 def last_step(old: OldRun) -> int | None:
     """None = the older runner did not write down any."""
-    found = []
-    for record in old.told.values():
+    steps = []
+    for record in old.documents.values():
         value = next((record[key] for key in STEP_KEYS if key in record), None)
         if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < STEP_MAX:
-            found.append(value)
-    return max(found, default=None)
+            steps.append(value)
+    return max(steps, default=None)
 
 
 def cause_of(*words: object) -> Cause:
@@ -114,8 +114,8 @@ def _machine(old: OldRun, name: str, record: Mapping[str, Any], actor: str) -> E
     text += f", {_clock(began)}" if began is not None else ""
     text += f", for {length}" if length else ""
     text += f", ended by {cause}" + (f' ("{reason}")' if reason else "") + "."
-    told = {"machine": machine, "zone": zone, "cause": str(cause), "reason": reason, "number": number}
-    return _event(old, name, text, {**told, "from": _iso(began), "to": _iso(ended)}, actor)
+    facts = {"machine": machine, "zone": zone, "cause": str(cause), "reason": reason, "number": number}
+    return _event(old, name, text, {**facts, "from": _iso(began), "to": _iso(ended)}, actor)
 
 
 def _moved(old: OldRun, name: str, record: Mapping[str, Any], actor: str) -> Event:
@@ -135,16 +135,16 @@ def _moved(old: OldRun, name: str, record: Mapping[str, Any], actor: str) -> Eve
 
 
 def _event(old: OldRun, name: str, text: str, data: Mapping[str, object], actor: str) -> Event:
-    known = {key: value for key, value in data.items() if value not in ("", None)}
+    fields = {key: value for key, value in data.items() if value not in ("", None)}
     return Event(
-        EventKind.IMPORTED, text, actor, {"source": clip(f"{old.place.url}/{name}", 400), "old": known}
+        EventKind.IMPORTED, text, actor, {"source": clip(f"{old.place.url}/{name}", 400), "old": fields}
     )
 
 
 def _text(record: Mapping[str, Any], *names: str) -> str:
     """One line; "" where there is none."""
-    found = next((record[name] for name in names if isinstance(record.get(name), str)), "")
-    return clip(found, TEXT_MAX)
+    text = next((record[name] for name in names if isinstance(record.get(name), str)), "")
+    return clip(text, TEXT_MAX)
 
 
 def _time(record: Mapping[str, Any], *names: str) -> float | None:
@@ -194,22 +194,22 @@ def refuse_alive(parts: Parts, old: OldRun) -> None:
 
 def warnings(old: OldRun, run_id: str, sees_cloud: bool) -> tuple[str, ...]:
     """`sees_cloud`: this supervisor's machines are in the cloud, so that the old one's would have been seen."""
-    found = []
+    texts = []
     if not sees_cloud and old.place.root.startswith("gs://"):
-        found.append(
+        texts.append(
             "This supervisor sees no machines of Google Cloud: make sure that none of the old run is left there."
         )
     if old.state == "COMPLETE":
-        found.append("The old run was COMPLETE: resume it only if it is to train on.")
+        texts.append("The old run was COMPLETE: resume it only if it is to train on.")
     elif old.state not in TERMINAL and STOP not in old.seen:
-        found.append(
+        texts.append(
             f"The old run is {old.state or 'in an unknown state'} and has no .stop: the older reconciler may start it "
             f"again. Switch that off, or put a .stop there: "
             f"echo stop | gcloud storage cp - {clip(old.place.url, 200)}/.stop"
         )
     if run_id != old.place.old_id:
-        found.append(f"It is called {run_id} here.")
-    return tuple(found)
+        texts.append(f"It is called {run_id} here.")
+    return tuple(texts)
 
 
 def _machines(parts: Parts, old: OldRun) -> Iterator[Machine]:
@@ -235,7 +235,7 @@ def _machines(parts: Parts, old: OldRun) -> Iterator[Machine]:
 
 def _names(old: OldRun) -> Iterator[str]:
     """Of the machines that it had, as far as they were written down."""
-    records = [old.told.get(name, {}) for name in (STATE, MANIFEST)]
+    records = [old.documents.get(name, {}) for name in (STATE, MANIFEST)]
     records += [
         record for name, several in old.records.items() if name.startswith("instances/") for record in several
     ]

@@ -65,7 +65,7 @@ class OldRun:
 
     place: Place
     seen: Mapping[str, ObjectInfo]
-    told: Mapping[str, Json]
+    documents: Mapping[str, Json]
     records: Mapping[str, tuple[Json, ...]]
     left: int
     cut: int
@@ -76,7 +76,7 @@ class OldRun:
     @property
     def state(self) -> str:
         """The older runner's word; "" = not told."""
-        word = self.told.get(STATE, {}).get("state")
+        word = self.documents.get(STATE, {}).get("state")
         return word if isinstance(word, str) and re.fullmatch("[A-Z_]{1,32}", word) else ""
 
     @property
@@ -106,7 +106,7 @@ def read(reader: ObjectReader, place: Place) -> OldRun:
     documents = {
         name: record
         for name in seen
-        if name.endswith(".json") and (record := _one(reader, place, name, troubles)) is not None
+        if name.endswith(".json") and (record := _document(reader, place, name, troubles)) is not None
     }
     several, now = _several(reader, place)
     records, cut = _newest(reader, place, several[-NEWEST:], troubles)
@@ -143,7 +143,7 @@ def _newest(
     rows_of: dict[str, tuple[Json, ...]] = {}
     room, cut = RECORDS_MAX, 0
     newest_first = names[::-1]
-    for name in sorted(newest_first, key=lambda one: not one.startswith("instances/")):
+    for name in sorted(newest_first, key=lambda path: not path.startswith("instances/")):
         if room == 0:
             break
         rows = tuple(_records(reader, place, name, troubles))
@@ -159,7 +159,7 @@ def _results(reader: ObjectReader, place: Place) -> int:
     return sum(len(page.objects) for _, page in pages)
 
 
-def _one(reader: ObjectReader, place: Place, name: str, troubles: list[str]) -> Json | None:
+def _document(reader: ObjectReader, place: Place, name: str, troubles: list[str]) -> Json | None:
     documents = list(_records(reader, place, name, troubles))
     return documents[0] if documents else None
 

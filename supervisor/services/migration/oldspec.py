@@ -54,7 +54,7 @@ class Carried:
 def carried(old: OldRun) -> Carried:
     given: dict[str, Any] = {}
     for name in CONFIGS:
-        for key, value in old.told.get(name, {}).items():
+        for key, value in old.documents.get(name, {}).items():
             if value not in (None, "", [], {}):
                 given.setdefault(key.lower(), value)
     left: list[str] = []
@@ -104,10 +104,10 @@ def _decoded(text: str) -> str:
     if len(packed) % 4 or not _BASE64.fullmatch(packed):
         return ""
     try:
-        found = base64.b64decode(packed, validate=True).decode()
+        text = base64.b64decode(packed, validate=True).decode()
     except ValueError:
         return ""
-    return found if all(char.isprintable() or char in "\n\t\r" for char in found) else ""
+    return text if all(char.isprintable() or char in "\n\t\r" for char in text) else ""
 
 
 def _texts(given: Mapping[str, Any], spec: dict[str, Any], left: list[str]) -> None:
@@ -128,7 +128,7 @@ def _env(given: Mapping[str, Any], spec: dict[str, Any], left: list[str]) -> Non
     value = _first(given, "env", "extra_env", "environment")
     if value is None:
         return
-    found: dict[str, str] = {}
+    env: dict[str, str] = {}
     for name, text in list(value.items())[:ENV_COUNT] if isinstance(value, dict) else ():
         if not isinstance(name, str) or not ENV_NAME.fullmatch(name) or name.startswith("SPOT_"):
             left.append(f"env: {clip(str(name), 60)} is no name that a command may be given.")
@@ -137,11 +137,11 @@ def _env(given: Mapping[str, Any], spec: dict[str, Any], left: list[str]) -> Non
         elif not isinstance(text, str) or "\x00" in text or len(text) > ENV_VALUE_MAX or not is_utf8(text):
             left.append(f"env: the value of {clip(name, 60)} is no text that can be used.")
         else:
-            found[name] = text
+            env[name] = text
     if not isinstance(value, dict) or len(value) > ENV_COUNT:
         left.append(f"env: not a list of names and values, or more than {ENV_COUNT} of them.")
-    if found:
-        spec["env"] = found
+    if env:
+        spec["env"] = env
 
 
 def _first(given: Mapping[str, Any], *keys: str) -> Any:

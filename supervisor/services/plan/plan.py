@@ -175,16 +175,16 @@ def _questions(
     provider = parts.providers.get(foretold.run.provider)
     if provider is None:
         return {}
-    found: dict[str, Callable[[], object]] = {
+    questions: dict[str, Callable[[], object]] = {
         "checks": asking.checks,
         "advice": lambda: parts.platform.advise(_question(parts, foretold, offers)),
         "chances": lambda: parts.platform.chances(offers),
     }
     if image:
-        found["image"] = lambda: provider.pin(image)
+        questions["image"] = lambda: provider.pin(image)
     if secrets:
-        found["secrets"] = lambda: provider.check_secrets(set(secrets.values()))
-    return found
+        questions["secrets"] = lambda: provider.check_secrets(set(secrets.values()))
+    return questions
 
 
 def _question(parts: Parts, foretold: Foretold, offers: tuple[Offer, ...]) -> PlanQuestion:
@@ -197,15 +197,15 @@ def checkpoint_bytes(parts: Parts, foretold: Foretold) -> int | None:
     """Of the checkpoint that the run would go on from; else what its spec expects; None = nobody knows. Raises
     StoreUnavailable."""
     expected = foretold.spec.get("expect_checkpoint_gb")
-    known = None if expected is None else int(expected * GB)
+    size_bytes = None if expected is None else int(expected * GB)
     if foretold.would in (CREATE, RERUN):
-        return known
+        return size_bytes
     try:
         baton = batons.decode(parts.objects.get(runfiles.baton(foretold.run.run_id))[0])
     except (ObjectMissing, ValueError):
-        return known
+        return size_bytes
     pointer = baton.checkpoint
-    return known if pointer is None else sum(file.size for file in pointer.files)
+    return size_bytes if pointer is None else sum(file.size for file in pointer.files)
 
 
 def _launch(
@@ -232,7 +232,7 @@ def _launch(
 def _sources(parts: Parts) -> dict[tuple[str, str], tuple[str, str]]:
     """(shape, region) -> (source, day) of its price; nothing where the platform tells none."""
     try:
-        return {(one.shape, one.region): (one.source, one.dated) for one in parts.platform.prices()}
+        return {(price.shape, price.region): (price.source, price.dated) for price in parts.platform.prices()}
     except (NotSupported, ProviderUnavailable):
         return {}
 
@@ -249,7 +249,7 @@ def show_spec(parts: Parts, queries: Queries, run_id: str) -> Json:
 def show_launch(parts: Parts, queries: Queries, preview: Preview, run_id: str) -> Json:
     """Of the newest request for a machine. `launch` None: `why` says why there is nothing to show. Raises NotFound."""
     run = queries.find(run_id)
-    newest = max(parts.store.tries(run.key), key=lambda one: one.requested_at, default=None)
+    newest = max(parts.store.tries(run.key), key=lambda try_: try_.requested_at, default=None)
     launch, why = _launched(parts, preview, run, newest)
     return {
         "run_id": run.run_id,

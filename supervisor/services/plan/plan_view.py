@@ -31,57 +31,57 @@ TIMES = "\N{MULTIPLICATION SIGN}"
 def cost_json(offers: Sequence[Offer], limits: Limits) -> Json:
     """`offers` in the order of the tries. Prices in $/h, sums in $; null = unknown, or without a limit."""
     prices = [offer.price_usd_per_h for offer in offers]
-    known = [price for price in prices if price is not None]
-    most = max(known) if known and len(known) == len(prices) else None
+    amounts = [price for price in prices if price is not None]
+    most = max(amounts) if amounts and len(amounts) == len(prices) else None
     for_training = None
     if most is not None and limits.max_runtime_s is not None:
         for_training = most * limits.max_runtime_s / HOUR_S
-    sums = [one for one in (for_training, limits.budget_usd) if one is not None]
+    sums = [amount for amount in (for_training, limits.budget_usd) if amount is not None]
     return {
         "usd_per_h": usd(prices[0]) if prices else None,
-        "least_usd_per_h": usd(min(known, default=None)),
+        "least_usd_per_h": usd(min(amounts, default=None)),
         "most_usd_per_h": usd(most),
-        "known": bool(prices) and len(known) == len(prices),
+        "known": bool(prices) and len(amounts) == len(prices),
         "max_runtime_usd": usd(for_training),
         "budget_usd": usd(limits.budget_usd),
         "at_most_usd": usd(min(sums, default=None)),
-        "lines": _lines(offers, known, most, for_training, limits),
+        "lines": _lines(offers, amounts, most, for_training, limits),
     }
 
 
 def _lines(
     offers: Sequence[Offer],
-    known: list[float],
+    amounts: list[float],
     most: float | None,
     for_training: float | None,
     limits: Limits,
 ) -> list[str]:
     if not offers:
         return ["No place is offered to this run, so no price can be told."]
-    found = [_first(offers[0])]
-    if len(offers) > 1 and known:
-        least, highest = min(known), max(known)
+    lines = [_first(offers[0])]
+    if len(offers) > 1 and amounts:
+        least, highest = min(amounts), max(amounts)
         spread = f"{_per_h(least)}" if least == highest else f"{_per_h(least)} to {_per_h(highest)}"
-        found.append(f"All {len(offers)} places of the order: {spread}.")
-    if len(known) < len(offers):
+        lines.append(f"All {len(offers)} places of the order: {spread}.")
+    if len(amounts) < len(offers):
         lacking = dict.fromkeys(
             f"{_name(offer)} in {offer.placement.zone}" for offer in offers if offer.price_usd_per_h is None
         )
-        found.append(f"Unknown prices, not counted: {', '.join(lacking)}.")
+        lines.append(f"Unknown prices, not counted: {', '.join(lacking)}.")
     if limits.max_runtime_s is not None:
         hours = _hours(limits.max_runtime_s)
         if for_training is None or most is None:
-            found.append(f"max_runtime {hours}: the sum is unknown, because a price is.")
+            lines.append(f"max_runtime {hours}: the sum is unknown, because a price is.")
         else:
-            found.append(
+            lines.append(
                 f"max_runtime {hours} {TIMES} {_per_h(most)} = {money_text(for_training)} at most for training; "
                 "booting, restoring and lost work come on top."
             )
     if limits.budget_usd is not None:
-        found.append(f"The budget ends it at {money_text(limits.budget_usd)}.")
+        lines.append(f"The budget ends it at {money_text(limits.budget_usd)}.")
     elif limits.max_runtime_s is None and most is not None:
-        found.append(f"No limit is set: a day costs {money_text(24 * most)} at most, until it ends.")
-    return found
+        lines.append(f"No limit is set: a day costs {money_text(24 * most)} at most, until it ends.")
+    return lines
 
 
 def _first(offer: Offer) -> str:
@@ -220,27 +220,27 @@ def _place(offer: Offer, record: ZoneRecord | None, readings: Readings, now: flo
 
 
 def _findings(spec: Spec, run: Run, readings: Readings) -> list[Finding]:
-    answers, found = readings.answers, list[Finding]()
+    answers, findings = readings.answers, list[Finding]()
     if "code" in spec:
-        known = (
+        size = (
             "would be stored with the submit" if readings.code_follows else "is stored, and fits the command"
         )
-        found.append(Finding("code", OK, f"bundle {spec['code'][:12]} {known}"))
+        findings.append(Finding("code", OK, f"bundle {spec['code'][:12]} {size}"))
     if "image" in answers:
-        found += _image(run.policy.image, answers["image"])
+        findings += _image(run.policy.image, answers["image"])
     if "secrets" in answers:
-        found += _secrets(spec.get("secrets", {}), answers["secrets"])
+        findings += _secrets(spec.get("secrets", {}), answers["secrets"])
     launch = readings.launch
     if launch is not None and launch.error is not None and not isinstance(launch.error, NotSupported):
         cause = "such a launch would be refused; what mends it stands in the line above"
-        found.append(Finding("launch", FAIL, clip(str(launch.error), 400), cause))
+        findings.append(Finding("launch", FAIL, clip(str(launch.error), 400), cause))
     for name in ("checks", "advice", "chances"):
         answer = answers.get(name, Answer(()))
         if answer.good:
-            found += answer.value if name != "chances" else ()
+            findings += answer.value if name != "chances" else ()
         elif not isinstance(answer.error, NotSupported):
-            found.append(_unread(name, answer))
-    return found
+            findings.append(_unread(name, answer))
+    return findings
 
 
 def _image(image: str, answer: Answer) -> list[Finding]:
@@ -264,9 +264,11 @@ def _secrets(references: Mapping[str, str], answer: Answer) -> list[Finding]:
     if not bad:
         names = ", ".join(sorted(references))
         return [Finding("secrets", OK, f"{names}: nothing speaks against their references")]
-    told = "; ".join(f"{name}: {after_colon(why)}" for name, why in sorted(bad.items()))
+    reasons = "; ".join(f"{name}: {after_colon(why)}" for name, why in sorted(bad.items()))
     cause = "no machine is launched while a secret cannot be read"
-    return [Finding("secrets", FAIL, told, cause, "put the value where the reference says, then look again")]
+    return [
+        Finding("secrets", FAIL, reasons, cause, "put the value where the reference says, then look again")
+    ]
 
 
 def _unread(name: str, answer: Answer) -> Finding:

@@ -51,15 +51,15 @@ class Stored:
 
 def stored(objects: ObjectStore, run_ids: Sequence[str]) -> dict[str, Stored]:
     """run id -> what it has stored, for each of them. Raises StoreUnavailable."""
-    found = {run_id: Stored() for run_id in run_ids}
-    if not found:
-        return found
+    sums = {run_id: Stored() for run_id in run_ids}
+    if not sums:
+        return sums
     for page in objects.pages(_prefix(run_ids)):
         for info in page.objects:
             run_id, _, name = info.key[len(runfiles.RUNS) :].partition("/")
-            if run_id in found:
-                found[run_id].add(kind_of(name), info.size)
-    return found
+            if run_id in sums:
+                sums[run_id].add(kind_of(name), info.size)
+    return sums
 
 
 def code_size(objects: ObjectStore) -> int:
@@ -139,20 +139,20 @@ def run_cost(parts: Parts, queries: Queries, run_id: str) -> Json:
 
 def _costs(parts: Parts, runs: Sequence[Json]) -> list[Json]:
     try:
-        found: Mapping[str, Stored] | None = stored(parts.objects, [run["run_id"] for run in runs])
+        sums: Mapping[str, Stored] | None = stored(parts.objects, [run["run_id"] for run in runs])
     except StoreUnavailable:
-        found = None
-    return [_cost(parts, run, None if found is None else found[run["run_id"]]) for run in runs]
+        sums = None
+    return [_cost(parts, run, None if sums is None else sums[run["run_id"]]) for run in runs]
 
 
 def _cost(parts: Parts, run: Json, kept: Stored | None) -> Json:
-    spent, known = run["cost"]["usd"], run["cost"]["known"]
+    spent, is_complete = run["cost"]["usd"], run["cost"]["known"]
     return {
         "run_id": run["run_id"],
         "status": run["status"],
         "attempts": run["counters"]["attempts"],
-        "cost_usd": spent if known or spent else None,
-        "lower_bound": not known,
+        "cost_usd": spent if is_complete or spent else None,
+        "lower_bound": not is_complete,
         "on_demand_usd": run["cost"]["on_demand_usd"],
         "usd_per_h": run["price_usd_per_h"],
         "files": None if kept is None else kept.files,

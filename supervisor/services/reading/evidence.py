@@ -37,8 +37,8 @@ def show_facts(parts: Parts, queries: Queries, run_id: str) -> Json:
     run = queries.find(run_id)
     spec = shown_spec(parts.store.spec(run.key))
     attempts = parts.store.attempts(run.key)[-known_facts.ATTEMPTS_READ :]
-    known = [_read(parts.objects, run.run_id, attempt.number) for attempt in attempts]
-    newest = max((at for at, facts in enumerate(known) if facts is not None), default=None)
+    facts_of = [_read(parts.objects, run.run_id, attempt.number) for attempt in attempts]
+    newest = max((at for at, facts in enumerate(facts_of) if facts is not None), default=None)
     return {
         "run_id": run.run_id,
         "spec": spec,
@@ -52,10 +52,10 @@ def show_facts(parts: Parts, queries: Queries, run_id: str) -> Json:
                 "cause": attempt.cause,
                 "facts": facts if at == newest or facts is None else _without_packages(facts),
             }
-            for at, (attempt, facts) in enumerate(zip(attempts, known, strict=True))
+            for at, (attempt, facts) in enumerate(zip(attempts, facts_of, strict=True))
         ],
         "differs": known_facts.differences(
-            [(attempt.number, facts) for attempt, facts in zip(attempts, known, strict=True)]
+            [(attempt.number, facts) for attempt, facts in zip(attempts, facts_of, strict=True)]
         ),
     }
 
@@ -87,13 +87,13 @@ def show_evidence(parts: Parts, queries: Queries, run_id: str, number: str) -> J
         raise Unavailable(
             f"The evidence of {run.run_id} cannot be read now. Try again.", {"run_id": run_id}
         ) from error
-    found = evidence.read(raw)
-    if found is None:
+    document = evidence.read(raw)
+    if document is None:
         raise EvidenceNotFound(
             f"The evidence of attempt {attempt.number} of {run.run_id} is in the store, but damaged.",
             {"run_id": run_id, "attempt": attempt.number},
         )
-    return found
+    return document
 
 
 def _attempt(parts: Parts, run: Run, number: str) -> Attempt:
@@ -130,8 +130,8 @@ def show_console(
     if not live:
         refuse_purged(run, attempt)
         text = _kept(parts, run, attempt, limit)
-    told = _told(parts, run, attempt, text.decode("utf-8", "replace"), MACHINE if live else KEPT)
-    return {**told, "live": live}
+    answer = _console_json(parts, run, attempt, text.decode("utf-8", "replace"), MACHINE if live else KEPT)
+    return {**answer, "live": live}
 
 
 def follow_console(
@@ -148,9 +148,9 @@ def follow_console(
     content, start, end = (part.content, part.start, part.end) if part is not None else (b"", begin, begin)
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     text = decoder.decode(content)
-    told = _told(parts, run, attempt, text, MACHINE)
+    answer = _console_json(parts, run, attempt, text, MACHINE)
     return {
-        **told,
+        **answer,
         "live": live,
         "start": start,
         "next_offset": end - len(decoder.getstate()[0]),
@@ -181,11 +181,11 @@ def archived_console(
             f"only {parts.traits(attempt.placement.provider).log_keeps or 'some machines'}, and is a little late.",
             what,
         )
-    told = _told(parts, run, attempt, kept.decode("utf-8", "replace"), CLOUD_LOGGING)
-    return {**told, "live": False}
+    answer = _console_json(parts, run, attempt, kept.decode("utf-8", "replace"), CLOUD_LOGGING)
+    return {**answer, "live": False}
 
 
-def _told(parts: Parts, run: Run, attempt: Attempt, text: str, source: str) -> Json:
+def _console_json(parts: Parts, run: Run, attempt: Attempt, text: str, source: str) -> Json:
     return {
         "run_id": run.run_id,
         "attempt": attempt.number,

@@ -45,10 +45,10 @@ class Hole:
 def in_line(passed: int, ids: Sequence[int], closed_below: int) -> int:
     """How many of these ids, which rise from above `passed` on, may be told: holes below `closed_below` are closed."""
     expected = passed + 1
-    for count, found in enumerate(ids):
-        if found > max(expected, closed_below):
+    for count, event_id in enumerate(ids):
+        if event_id > max(expected, closed_below):
             return count
-        expected = found + 1
+        expected = event_id + 1
     return len(ids)
 
 
@@ -128,16 +128,16 @@ class Follower:
                 self._warn_if_late(hole, now)
         if self._passed is None:
             return self._find_beginning(closed_below if hole is not None else None)
-        found = self._history.after(self._passed, PAGE)
-        count = in_line(self._passed, [stored.id for stored in found], closed_below)
+        events = self._history.after(self._passed, PAGE)
+        count = in_line(self._passed, [stored.id for stored in events], closed_below)
         if count:
-            self._passed = found[count - 1].id
+            self._passed = events[count - 1].id
             if self._hole is not None and self._passed >= self._hole.below:
                 self._hole = None
-        if count < len(found) and self._hole is None:
-            self._open_hole(found[-1].id)
+        if count < len(events) and self._hole is None:
+            self._open_hole(events[-1].id)
         if count:
-            self._hand_out(found[:count], self._passed)
+            self._hand_out(events[:count], self._passed)
         # With nobody who could fill it, a hole is closed by the next read.
         return count > 0 or (self._hole is not None and not self._hole.writers)
 

@@ -210,19 +210,19 @@ WITHIN_S = 3.0  # a scrape that takes ten is given up by its reader
 
 def read(parts: Mapping[str, Readings], within_s: float = WITHIN_S) -> list[Reading]:
     """All parts' readings and which of them answered. May take `within_s` seconds; raises nothing."""
-    answers = ask_together({name: _all_of(one) for name, one in parts.items()}, within_s)
-    found: list[Reading] = []
+    answers = ask_together({name: _all_of(part) for name, part in parts.items()}, within_s)
+    readings: list[Reading] = []
     for name, answer in answers.items():
-        found.append(metrics.PART_UP.reading(float(answer.good), name))
+        readings.append(metrics.PART_UP.reading(float(answer.good), name))
         if answer.good:
-            found += answer.value
+            readings += answer.value
         elif answer.error is not None and not isinstance(answer.error, StoreDown):
             log.error(
                 "a part could not be read for metrics",
                 exc_info=answer.error,
                 extra={telemetry.ACTION: "metrics", telemetry.DETAIL: name},
             )
-    return found
+    return readings
 
 
 def _all_of(part: Readings) -> Callable[[], list[Reading]]:
@@ -256,5 +256,5 @@ def runs(active: Iterable[Run], most: int, now: float) -> Iterator[Reading]:
 
 
 def build(parts: Parts, kind_of_database: str) -> Iterator[Reading]:
-    told = (version(), platform.python_version(), kind_of_database, parts.own_provider)
-    yield metrics.BUILD.reading(1.0, *told)
+    labels = (version(), platform.python_version(), kind_of_database, parts.own_provider)
+    yield metrics.BUILD.reading(1.0, *labels)

@@ -38,15 +38,15 @@ COOLING, REFUSED, GOOD, UNKNOWN = "cooling", "refused", "good", "unknown"
 def zones_json(parts: Parts, caller: Caller) -> Json:
     """`machines` are those of the caller's own runs, for an admin of all. Raises StoreDown."""
     now, owner = parts.clock.now(), caller.sees(None)
-    told: list[Json] = []
+    offers: list[Json] = []
     for name, provider in parts.providers.items():
         cell = parts.cells[name]
         world = World(knobs=parts.knobs, zones=parts.store.zones(cell))
         machines = parts.store.machines(cell, owner)
         for offer in provider.offers():
             key = offer_key(offer.placement)
-            told.append(_offer_json(offer, world, machines.get(key, 0), now, parts.gpu))
-    return {"zones": told, "window_s": LOST_WINDOW_S}
+            offers.append(_offer_json(offer, world, machines.get(key, 0), now, parts.gpu))
+    return {"zones": offers, "window_s": LOST_WINDOW_S}
 
 
 def _offer_json(offer: Offer, world: World, machines: int, now: float, gpu_of: GpuOf) -> Json:
@@ -82,13 +82,13 @@ TOLD = 100  # changed prices in the history
 
 def prices_json(parts: Parts) -> Json:
     """No network. Raises NotSupportedHere."""
-    return _document(parts, _told(parts))
+    return _document(parts, _prices(parts))
 
 
 def refreshed_json(parts: Parts, caller: Caller) -> Json:
     """Ask the platform now, which takes up to a minute; `changed` names what differs. Raises NotSupportedHere, and
     Unavailable where it could not be asked: then nothing has changed."""
-    before = _told(parts)
+    before = _prices(parts)
     try:
         after = parts.platform.refresh_prices()
     except NotSupported as error:
@@ -100,7 +100,7 @@ def refreshed_json(parts: Parts, caller: Caller) -> Json:
     return {**_document(parts, after), "changed": changes}
 
 
-def _told(parts: Parts) -> tuple[PriceTold, ...]:
+def _prices(parts: Parts) -> tuple[PriceTold, ...]:
     try:
         return parts.platform.prices()
     except NotSupported as error:
@@ -111,58 +111,58 @@ def _document(parts: Parts, prices: Sequence[PriceTold]) -> Json:
     today = datetime.fromtimestamp(parts.clock.now(), UTC).date()
     return {
         "provider": parts.own_provider,
-        "prices": [_price(one, today) for one in prices],
+        "prices": [_price(price, today) for price in prices],
         "old_after_days": OLD_PRICE_DAYS,
         "setting": parts.traits(parts.own_provider).price_setting or None,
     }
 
 
-def _price(one: PriceTold, today: date) -> Json:
-    age_days = one.age_days(today)
+def _price(price: PriceTold, today: date) -> Json:
+    age_days = price.age_days(today)
     return {
-        "shape": one.shape,
-        "region": one.region,
-        "spot_usd_per_h": usd(one.spot_usd_per_h),
-        "on_demand_usd_per_h": usd(one.on_demand_usd_per_h),
-        "saved_percent": _saved(one),
-        "source": one.source or None,
-        "dated": one.dated or None,
+        "shape": price.shape,
+        "region": price.region,
+        "spot_usd_per_h": usd(price.spot_usd_per_h),
+        "on_demand_usd_per_h": usd(price.on_demand_usd_per_h),
+        "saved_percent": _saved(price),
+        "source": price.source or None,
+        "dated": price.dated or None,
         "age_days": age_days,
         "old": age_days is not None and age_days > OLD_PRICE_DAYS,
     }
 
 
-def _saved(one: PriceTold) -> float | None:
+def _saved(price: PriceTold) -> float | None:
     """Of the on-demand price, 0 to 100; None where one of the two is not known."""
-    spot, on_demand = one.spot_usd_per_h, one.on_demand_usd_per_h
+    spot, on_demand = price.spot_usd_per_h, price.on_demand_usd_per_h
     if spot is None or not on_demand:
         return None
     return round(100.0 * (1.0 - spot / on_demand), 1)
 
 
 def _event(changes: Sequence[Json], caller: Caller) -> Event:
-    names = [f"{one['shape']} {one['region']} {one['market']}" for one in changes]
-    told = list(zip(names, changes, strict=True))[:TOLD]
+    names = [f"{change['shape']} {change['region']} {change['market']}" for change in changes]
+    named = list(zip(names, changes, strict=True))[:TOLD]
     return caller.changed(
         EventKind.PRICES_REFRESHED,
         f"Prices refreshed by {caller.actor}: {plural(len(changes), 'price')} changed.",
-        {name: one["from_usd_per_h"] for name, one in told},
-        {name: one["to_usd_per_h"] for name, one in told},
+        {name: change["from_usd_per_h"] for name, change in named},
+        {name: change["to_usd_per_h"] for name, change in named},
         {"changed": len(changes)},
     )
 
 
 def _changes(before: Sequence[PriceTold], after: Sequence[PriceTold]) -> list[Json]:
-    known = {(one.shape, one.region): one for one in before}
+    earlier = {(price.shape, price.region): price for price in before}
     changes = []
-    for one in after:
-        was = known.get((one.shape, one.region))
+    for price in after:
+        was = earlier.get((price.shape, price.region))
         for market, old, new in (
-            ("spot", was.spot_usd_per_h if was else None, one.spot_usd_per_h),
-            ("on_demand", was.on_demand_usd_per_h if was else None, one.on_demand_usd_per_h),
+            ("spot", was.spot_usd_per_h if was else None, price.spot_usd_per_h),
+            ("on_demand", was.on_demand_usd_per_h if was else None, price.on_demand_usd_per_h),
         ):
             if old != new:
-                place = {"shape": one.shape, "region": one.region, "market": market}
+                place = {"shape": price.shape, "region": price.region, "market": market}
                 changes.append({**place, "from_usd_per_h": usd(old), "to_usd_per_h": usd(new)})
     return changes
 

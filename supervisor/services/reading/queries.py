@@ -53,21 +53,21 @@ class Sparklines:
     def of(self, runs: Sequence[Run]) -> dict[int, list[Json]]:
         """Key -> points {at, step, gap}, oldest first; none for a run that has told no step. Raises StoreDown."""
         monotonic, now = self._parts.clock.monotonic(), self._parts.clock.now()
-        known, missing = {}, []
+        points_by_run, missing = {}, []
         for run in runs:
             kept = self._kept.get(run.key)
             if kept is not None and kept.version == run.version and monotonic < kept.until:
-                known[run.key] = kept.points
+                points_by_run[run.key] = kept.points
             else:
                 missing.append(run)
         lines = self._parts.store.lines([run.key for run in missing]) if missing else {}
         for run in missing:
             points = points_of(lines.get(run.key, []), now)
-            known[run.key] = points
+            points_by_run[run.key] = points
             self._keep(
                 run, _Kept(run.version, monotonic + (ENDED_KEPT_S if run.terminal else KEPT_S), points)
             )
-        return known
+        return points_by_run
 
     def _keep(self, run: Run, kept: _Kept) -> None:
         """The oldest ones go first."""
@@ -79,7 +79,7 @@ class Sparklines:
 
 def points_of(line: Sequence[Step], now: float) -> list[Json]:
     """`gap`: no line leads here from the point before, because another attempt began or nothing was heard meanwhile."""
-    told = [point for point in line if point.step is not None]
+    stepped = [point for point in line if point.step is not None]
     spacing_s = (line[-1].at - line[0].at) / LINE_PARTS if line else 0.0
     return [
         {
@@ -91,7 +91,7 @@ def points_of(line: Sequence[Step], now: float) -> list[Json]:
                 or is_silence(before.at, point.at, now=now, spacing_s=spacing_s)
             ),
         }
-        for before, point in zip([None, *told], told, strict=False)
+        for before, point in zip([None, *stepped], stepped, strict=False)
     ]
 
 
@@ -148,9 +148,9 @@ class Queries:
 
     def view(self, run: Run, labels: Mapping[str, str] | None = None) -> Json:
         """`run` as JSON. `labels` None = those that are stored."""
-        known = self._parts.store.labels(run.key) if labels is None else labels
+        run_labels = self._parts.store.labels(run.key) if labels is None else labels
         trouble = self._loop().trouble
-        return run_json(self._fresh(run), self._parts.clock.now(), known, self._parts.gpu, trouble)
+        return run_json(self._fresh(run), self._parts.clock.now(), run_labels, self._parts.gpu, trouble)
 
     def page(self, where: RunFilter, page_size: int, cursor: str | None, sparklines: bool = False) -> Json:
         """Newest first. `page_size` 0 = the default; above 1000 is taken as 1000. `sparklines`: each run with its line
@@ -167,7 +167,10 @@ class Queries:
         ]
         if sparklines:
             lines = self._sparklines.of(page.runs)
-            runs = [{**told, "sparkline": lines[run.key]} for told, run in zip(runs, page.runs, strict=True)]
+            runs = [
+                {**document, "sparkline": lines[run.key]}
+                for document, run in zip(runs, page.runs, strict=True)
+            ]
         return {
             "runs": runs,
             "summary": {
@@ -199,18 +202,20 @@ class Queries:
         itself recorded of the run's machines; `cloud_unread` says why that could not be read."""
         run = self.find(run_id) if run_id is not None else None
         backwards = newest_first or since is not None
-        found = self._parts.store.events(run_id, after, limit, backwards, only.owner, only.actor, only.before)
-        complete = len(found) < limit
+        history = self._parts.store.events(
+            run_id, after, limit, backwards, only.owner, only.actor, only.before
+        )
+        complete = len(history) < limit
         if since is not None:
-            complete = complete or found[-1].at < since
-            found = [stored for stored in found if stored.at >= since]
+            complete = complete or history[-1].at < since
+            history = [stored for stored in history if stored.at >= since]
         if backwards:
-            found.reverse()
-        shown, unread = [event_json(stored) for stored in found], None
+            history.reverse()
+        shown, unread = [event_json(stored) for stored in history], None
         if cloud and run is not None:
             after_at = self._at(run.run_id, after, -math.inf)
             until = math.inf if only.before is None else self._at(run.run_id, only.before, math.inf)
-            page = Page(found, complete, backwards, after_at, since or -math.inf, until)
+            page = Page(history, complete, backwards, after_at, since or -math.inf, until)
             shown, unread = with_cloud(self._parts, run, page, shown)
         if newest_first:
             shown.reverse()
@@ -218,8 +223,8 @@ class Queries:
 
     def _at(self, run_id: str, event_id: int, gone: float) -> float:
         """The time of that event; `gone` where there is none such any more."""
-        found = self._parts.store.events(run_id, event_id - 1, 1) if event_id > 0 else []
-        return found[0].at if found and found[0].id == event_id else gone
+        history = self._parts.store.events(run_id, event_id - 1, 1) if event_id > 0 else []
+        return history[0].at if history and history[0].id == event_id else gone
 
     def _fresh(self, run: Run) -> Run:
         if run.live_attempt is None:
@@ -236,10 +241,10 @@ class Queries:
 
 
 def _newer(pulse: Pulse, run: Run) -> bool:
-    attempt, known = run.live_attempt, run.pulse
+    attempt, kept = run.live_attempt, run.pulse
     if attempt is None or pulse.launch_id != attempt.launch_id:
         return False
-    return known is None or known.launch_id != pulse.launch_id or pulse.sequence >= known.sequence
+    return kept is None or kept.launch_id != pulse.launch_id or pulse.sequence >= kept.sequence
 
 
 def _with_beat(run: Run, beat: Beat, seen_at: float) -> Run:

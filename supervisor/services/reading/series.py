@@ -226,12 +226,12 @@ def with_cloud(parts: Parts, run: Run, page: Page, shown: Sequence[Json]) -> tup
     places = _places(parts, run)
     since = max(page.since, page.after_at, run.created_at - EARLY_S)
     try:
-        found = parts.platform.history([place.ref for place in places.values()], since) if places else ()
+        history = parts.platform.history([place.ref for place in places.values()], since) if places else ()
     except NotSupported:
         return list(shown), None
     except ProviderUnavailable as error:
         return list(shown), str(error)
-    cloud = [event for event in found if page.covers(event.at)]
+    cloud = [event for event in history if page.covers(event.at)]
     return _laid_between(page.own, shown, cloud, run, places), None
 
 
@@ -243,12 +243,12 @@ def _laid_between(
     places: Mapping[str, Place],
 ) -> list[Json]:
     """Ours stay in their order, even where our clock was set back."""
-    found, waiting = list[Json](), [(event.at, _shown(event, run, places)) for event in cloud]
-    for stored, told in zip(own, shown, strict=True):
+    lines, waiting = list[Json](), [(event.at, _shown(event, run, places)) for event in cloud]
+    for stored, line in zip(own, shown, strict=True):
         while waiting and waiting[0][0] < stored.at:
-            found.append(waiting.pop(0)[1])
-        found.append(told)
-    return found + [told for _, told in waiting]
+            lines.append(waiting.pop(0)[1])
+        lines.append(line)
+    return lines + [line for _, line in waiting]
 
 
 def _shown(event: PlatformEvent, run: Run, places: Mapping[str, Place]) -> Json:
@@ -270,13 +270,13 @@ def _shown(event: PlatformEvent, run: Run, places: Mapping[str, Place]) -> Json:
 
 def _places(parts: Parts, run: Run) -> dict[str, Place]:
     """By machine name: of the attempts, and of the tries that obtained none; the newest."""
-    found = {}
-    for one in parts.store.tries(run.key):
-        generation = parse_launch_id(one.launch_id)[0]
-        found[one.machine_name] = Place(one.ref, generation, one.attempt, one.requested_at)
+    places = {}
+    for try_ in parts.store.tries(run.key):
+        generation = parse_launch_id(try_.launch_id)[0]
+        places[try_.machine_name] = Place(try_.ref, generation, try_.attempt, try_.requested_at)
     for attempt in parts.store.attempts(run.key):
-        found[attempt.machine_name] = Place(
+        places[attempt.machine_name] = Place(
             attempt.ref, attempt.generation, attempt.number, attempt.requested_at
         )
-    newest = sorted(found.items(), key=lambda item: item[1].requested_at)[-MACHINES:]
+    newest = sorted(places.items(), key=lambda item: item[1].requested_at)[-MACHINES:]
     return dict(newest)

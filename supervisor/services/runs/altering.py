@@ -73,13 +73,13 @@ def _altered(
     if new == old:
         return Judged(run, now)
     after = _judged(parts, run, old, new, now)
-    told = _different(shown(run.policy, old, old, new), shown(after.policy, new, old, new))
-    if not told[0] and not told[1]:
+    values = _different(shown(run.policy, old, old, new), shown(after.policy, new, old, new))
+    if not values[0] and not values[1]:
         return Judged(run, now)  # what is asked for counted anyway
     return Judged(
         after,
         now,
-        _event(*told, caller),
+        _event(*values, caller),
         before=run,
         spec=new,
         labels=new.get(LABELS, {}),
@@ -95,18 +95,20 @@ def _answer(judged: Judged) -> Altered:
 
 def merged(spec: Spec, patch: Patch) -> dict[str, Any]:
     """The spec with the patch in it, fields that equal their default left out. Raises InvalidRequest."""
-    found = dict(spec)
+    merged_spec = dict(spec)
     for name in (LABELS, LIMITS):
         if name in patch:
             given = patch[name]
-            inner = {} if given is None else {**found.get(name, {}), **given}
-            found[name] = {key: value for key, value in inner.items() if value is not None}
+            inner = {} if given is None else {**merged_spec.get(name, {}), **given}
+            merged_spec[name] = {key: value for key, value in inner.items() if value is not None}
     if ZONES in patch:
-        found[ZONES] = patch[ZONES] or []
-    if len(found.get(LABELS, {})) > LABELS_MAX:
+        merged_spec[ZONES] = patch[ZONES] or []
+    if len(merged_spec.get(LABELS, {})) > LABELS_MAX:
         text = f"A run has at most {LABELS_MAX} labels. Nothing was changed."
         raise InvalidRequest(text, {"max": LABELS_MAX}, [("#/labels", "are too many")])
-    return {name: value for name, value in found.items() if name not in (LABELS, LIMITS, ZONES) or value}
+    return {
+        name: value for name, value in merged_spec.items() if name not in (LABELS, LIMITS, ZONES) or value
+    }
 
 
 def _judged(parts: Parts, run: Run, old: Spec, new: Spec, now: float) -> Run:
@@ -153,32 +155,34 @@ def _event(before: Shown, after: Shown, caller: Caller) -> Event:
 def shown(policy: Policy, spec: Spec, old: Spec, new: Spec) -> Shown:
     """The values that count, by name, of all that `old` or `new` names. `spec`: the one of them that goes with
     `policy`."""
-    found: Shown = {}
+    values: Shown = {}
     for name in sorted({**old.get(LIMITS, {}), **new.get(LIMITS, {})}):
         value = getattr(policy.limits, name)
-        found[f"{LIMITS}.{name}"] = rfc3339.maybe(value) if name == "deadline" else value
+        values[f"{LIMITS}.{name}"] = rfc3339.maybe(value) if name == "deadline" else value
     for name in sorted({**old.get(LABELS, {}), **new.get(LABELS, {})}):
-        found[f"{LABELS}.{name}"] = spec.get(LABELS, {}).get(name)
-    found[ZONES] = list(policy.zones)
-    return found
+        values[f"{LABELS}.{name}"] = spec.get(LABELS, {}).get(name)
+    values[ZONES] = list(policy.zones)
+    return values
 
 
 def warnings(before: Run, after: Run, now: float) -> tuple[str, ...]:
     """What the change brings about at once."""
     if after.terminal:
         return ()
-    told: list[str] = []
+    texts: list[str] = []
     passed = limit_passed(after, now)
     if passed is not None and limit_passed(before, now) != passed:
-        told.append(f"{passed[1][0].upper()}{passed[1][1:]}: the run is ended at the next look.")
+        texts.append(f"{passed[1][0].upper()}{passed[1][1:]}: the run is ended at the next look.")
     limits, counters = after.policy.limits, after.counters
     if limits.max_attempts < before.policy.limits.max_attempts and counters.counted >= limits.max_attempts:
-        told.append(f"{counters.counted} attempts have counted already: the next one that does ends the run.")
+        texts.append(
+            f"{counters.counted} attempts have counted already: the next one that does ends the run."
+        )
     waits = after.waiting.since is not None and after.cause != Cause.QUEUED
     waited_s = now - after.waiting.since if waits and after.waiting.since is not None else 0.0
     if waits and waited_s >= limits.wait_for_capacity_s:
-        told.append(f"It has waited {age_text(waited_s)} already: the run is ended at the next look.")
+        texts.append(f"It has waited {age_text(waited_s)} already: the run is ended at the next look.")
     place = after.live_attempt.placement.zone if after.live_attempt is not None else ""
     if place and after.policy.zones and place not in after.policy.zones:
-        told.append(f"Its machine in {place} goes on; the zones count for later attempts.")
-    return tuple(told)
+        texts.append(f"Its machine in {place} goes on; the zones count for later attempts.")
+    return tuple(texts)

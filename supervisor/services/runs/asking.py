@@ -45,13 +45,15 @@ def stop(parts: Parts, run_id: str, caller: Caller) -> Run:
     return change(parts, run_id, _judge_stop(caller), NOT_STOPPED)
 
 
-def stop_once(parts: Parts, run_id: str, caller: Caller, asked: Once, view: View) -> Reply:
+def stop_once(parts: Parts, run_id: str, caller: Caller, idempotency: Once, view: View) -> Reply:
     """The same for a request with a key. 202; 200 where the run is over. Raises KeyReused, KeyInFlight too."""
 
     def shape(run: Run, labels: Mapping[str, str]) -> Reply:
         return Reply(200 if run.terminal else 202, dumps(view(run, labels)), "")
 
-    return change_once(parts, run_id, _judge_stop(caller), undone=NOT_STOPPED, asked=asked, shape=shape)
+    return change_once(
+        parts, run_id, _judge_stop(caller), undone=NOT_STOPPED, idempotency=idempotency, shape=shape
+    )
 
 
 def _judge_stop(caller: Caller) -> Judge:
@@ -61,9 +63,9 @@ def _judge_stop(caller: Caller) -> Judge:
         if run.status == Status.AWAITING_TEARDOWN:
             text = f"Stop by {caller.actor} ignored: the work is finished and verified; approve the teardown instead."
             return run, caller.event(EventKind.STOP_IGNORED, text)
-        asked = replace(run, stop=StopRequest(caller.actor, now))
+        stopping = replace(run, stop=StopRequest(caller.actor, now))
         text = f"Stop asked for by {caller.actor}."
-        return asked, caller.changed(
+        return stopping, caller.changed(
             EventKind.STOP_REQUESTED, text, {"stop": False}, {"stop": True}, {"status": run.status}
         )
 
@@ -79,14 +81,14 @@ def retry(parts: Parts, run_id: str, caller: Caller) -> Run:
     return change(parts, run_id, _judge_retry(parts, caller), NOT_SOONER)
 
 
-def retry_once(parts: Parts, run_id: str, caller: Caller, asked: Once, view: View) -> Reply:
+def retry_once(parts: Parts, run_id: str, caller: Caller, idempotency: Once, view: View) -> Reply:
     """The same for a request with a key. Raises KeyReused, KeyInFlight too."""
 
     def shape(run: Run, labels: Mapping[str, str]) -> Reply:
         return Reply(202, dumps(view(run, labels)), "")
 
     return change_once(
-        parts, run_id, _judge_retry(parts, caller), undone=NOT_SOONER, asked=asked, shape=shape
+        parts, run_id, _judge_retry(parts, caller), undone=NOT_SOONER, idempotency=idempotency, shape=shape
     )
 
 
@@ -151,7 +153,7 @@ def approve(parts: Parts, run_id: str, request: ApproveRequest, caller: Caller) 
 
 
 def approve_once(
-    parts: Parts, run_id: str, request: ApproveRequest, *, caller: Caller, asked: Once, view: View
+    parts: Parts, run_id: str, request: ApproveRequest, *, caller: Caller, idempotency: Once, view: View
 ) -> Reply:
     """The same for a request with a key. Raises KeyReused, KeyInFlight too."""
 
@@ -159,7 +161,12 @@ def approve_once(
         return Reply(202, dumps(view(run, labels)), "")
 
     return change_once(
-        parts, run_id, _judge_approval(request, caller), undone=NOT_APPROVED, asked=asked, shape=shape
+        parts,
+        run_id,
+        _judge_approval(request, caller),
+        undone=NOT_APPROVED,
+        idempotency=idempotency,
+        shape=shape,
     )
 
 

@@ -34,9 +34,9 @@ _PIECE_BYTES = 1 << 18
 def keep(parts: Parts, sha256: str, path: Path, caller: Caller) -> tuple[Json, bool]:
     """Store the gzip at `path` as the bundle of this name. (what it is, whether it was stored just now.) Raises
     CodeRefused, StoreUnavailable, StoreDown."""
-    known = _find(parts.objects, sha256)
-    if known is not None:
-        return shown(known), False
+    index = _find(parts.objects, sha256)
+    if index is not None:
+        return shown(index), False
     index = _proven(sha256, path)
     stored = parts.objects.put_file(runfiles.code(sha256), path)
     index = replace(index, stored_bytes=stored.size)
@@ -54,10 +54,10 @@ def _event(index: BundleIndex, caller: Caller) -> Event:
 
 def show(parts: Parts, sha256: str) -> Json:
     """Raises CodeNotFound, StoreUnavailable."""
-    found = _find(parts.objects, sha256)
-    if found is None:
+    index = _find(parts.objects, sha256)
+    if index is None:
         raise _absent(sha256)
-    return shown(found)
+    return shown(index)
 
 
 def shown(index: BundleIndex) -> Json:
@@ -86,10 +86,10 @@ def refusal(parts: Parts, spec: Spec) -> SpotError | None:
 
 
 def _unfit(spec: Spec, index: BundleIndex) -> CodeRefused | None:
-    found = unfit(spec["command"], spec.get("workdir", ""), index)
-    if found is None:
+    misfit = unfit(spec["command"], spec.get("workdir", ""), index)
+    if misfit is None:
         return None
-    return CodeRefused(found.text, {"code": index.sha256}, [(f"#/spec/{found.field}", found.reason)])
+    return CodeRefused(misfit.text, {"code": index.sha256}, [(f"#/spec/{misfit.field}", misfit.reason)])
 
 
 def _absent(sha256: str) -> CodeNotFound:

@@ -49,8 +49,8 @@ class Dev:
                 "checkpoint is lost, and another machine is rented.",
                 {"run_id": run_id, "machine": ref.name, "zone": ref.zone},
             )
-        told = self._strike("preempt", run_id, notice_s, caller)
-        return {**told, "notice_s": None if rented else notice_s}
+        answer = self._strike("preempt", run_id, notice_s, caller)
+        return {**answer, "notice_s": None if rented else notice_s}
 
     def kill(self, run_id: str, caller: Caller = LOCAL_CALLER) -> Json:
         """Everything on the machine is killed at once; no record is left."""
@@ -68,9 +68,9 @@ class Dev:
         except NotSupported as error:
             raise DevRefused(_sentence(error)) from None
         except ValueError:
-            known = self._zones(provider)
-            text = f"Not every zone is one of the settings. Known: {', '.join(known)}."
-            raise InvalidRequest(text, {"known": known}, [("#/zones", "unknown zone")]) from None
+            zone_names = self._zones(provider)
+            text = f"Not every zone is one of the settings. Known: {', '.join(zone_names)}."
+            raise InvalidRequest(text, {"known": zone_names}, [("#/zones", "unknown zone")]) from None
         text = f"{caller.actor} let {plural(len(zones), 'zone')} run out of machines."
         self._tell(None, text, {"done": "stockout", "zones": list(zones)[:TOLD], "for_s": for_s}, caller)
         return {"done": "stockout", "zones": list(zones), "for_s": for_s}

@@ -73,14 +73,14 @@ class Handover:
         """The newest beat of every run, those included that other replicas have left for us. Raises StoreDown."""
         lease = self.lease()
         if lease is not None:
-            self.inbox.adopt((one.beat, one.age_s) for one in self.store.take_beats(lease))
+            self.inbox.adopt((taken.beat, taken.age_s) for taken in self.store.take_beats(lease))
         return self.inbox.take()
 
     def looked(self, runs: Iterable[Run]) -> None:
         """After each look: the runs of our cell, whose beats need no handing over."""
-        known = list(runs)
-        self._ours = frozenset(run.run_id for run in known)
-        self._ours_stopping = frozenset(run.run_id for run in known if run.stop is not None)
+        all_runs = list(runs)
+        self._ours = frozenset(run.run_id for run in all_runs)
+        self._ours_stopping = frozenset(run.run_id for run in all_runs if run.stop is not None)
         self._tell_inbox()
 
     # --- the others' side -----------------------------------------------------------------------------------------
@@ -99,7 +99,11 @@ class Handover:
         for run_id, _, received in others:
             if now - received > FORGET_S:
                 self._forget(run_id)
-        new = [one for one in others if now - one[2] <= FORGET_S and self._left.get(one[0]) != _name(one[1])]
+        new = [
+            pulse
+            for pulse in others
+            if now - pulse[2] <= FORGET_S and self._left.get(pulse[0]) != _name(pulse[1])
+        ]
         for start in range(0, len(new), BATCH):
             self._leave(new[start : start + BATCH])
         self._left = {run_id: name for run_id, name in self._left.items() if run_id in taken}
@@ -138,9 +142,9 @@ class Handover:
     # --- the thread -----------------------------------------------------------------------------------------------
 
     def _keep(self) -> None:
-        asked = False
+        woken = False
         while not self._closing.is_set():
-            asked = self.urgent.wait(PAUSE_S) or asked
+            woken = self.urgent.wait(PAUSE_S) or woken
             try:
                 self.leave()
                 self._failing = False
@@ -152,9 +156,9 @@ class Handover:
                 log.exception("beats not handed over", extra={telemetry.ACTION: "handover"})
                 self._closing.wait(PAUSE_S)
                 continue
-            if asked:
+            if woken:
                 self.wake.set()
-                asked = False
+                woken = False
 
     def _complain(self, error: StoreDown) -> None:
         if not self._failing:

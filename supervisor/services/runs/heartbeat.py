@@ -82,10 +82,10 @@ class BeatInbox:
             raise Unavailable(AWAY)
         received = self._clock.monotonic()
         with self._lock:
-            known = self._nonces.get((beat.run_id, beat.launch_id))
-            if known is None:
+            digest = self._nonces.get((beat.run_id, beat.launch_id))
+            if digest is None:
                 raise NonceUnknown
-            if not hmac.compare_digest(known, nonce_hash(beat.nonce)):
+            if not hmac.compare_digest(digest, nonce_hash(beat.nonce)):
                 raise NonceRefused(
                     f"The nonce is not the one of launch {beat.launch_id}.", {"launch_id": beat.launch_id}
                 )
@@ -106,7 +106,7 @@ class BeatInbox:
         NonceRefused (no such launch), Unavailable (the database is away)."""
         try:
             run = self._store.find(beat.run_id)
-            found = None if run is None else self._store.nonce_hash(beat.run_id, beat.launch_id)
+            digest = None if run is None else self._store.nonce_hash(beat.run_id, beat.launch_id)
         except StoreDown as error:
             metrics.BEATS_PUSHED.add("away")
             raise Unavailable(AWAY) from error
@@ -114,10 +114,10 @@ class BeatInbox:
             raise NotFound(f"There is no run {beat.run_id}.", {"run_id": beat.run_id})
         if run.terminal:
             raise RunEnded(f"{beat.run_id} is {run.status}; look at its baton.", {"run_id": beat.run_id})
-        if not found:
+        if not digest:
             raise NonceRefused(f"There is no launch {beat.launch_id}.", {"launch_id": beat.launch_id})
         with self._lock:
-            self._nonces[beat.run_id, beat.launch_id] = found
+            self._nonces[beat.run_id, beat.launch_id] = digest
             self._launches.setdefault(beat.run_id, set()).add(beat.launch_id)
             while len(self._nonces) > NONCES_KEPT:
                 (run_id, launch_id), _ = self._nonces.popitem(last=False)
@@ -177,9 +177,9 @@ class BeatInbox:
 
     def looked(self, runs: Iterable[Run]) -> None:
         """After each look of the loop: the runs that are active."""
-        known = list(runs)
-        self.active = len(known)
-        self.set_stopping(run.run_id for run in known if run.stop is not None)
+        all_runs = list(runs)
+        self.active = len(all_runs)
+        self.set_stopping(run.run_id for run in all_runs if run.stop is not None)
 
     def set_stopping(self, run_ids: Iterable[str]) -> None:
         stopping = frozenset(run_ids)

@@ -101,20 +101,22 @@ def replay(kept: KeptAnswer, fingerprint: str) -> Reply:
     return Reply(kept.status, kept.body, kept.location, replayed=True)
 
 
-def answered(parts: Parts, asked: Once | None, work: Callable[[], Reply]) -> Reply:
+def answered(parts: Parts, idempotency: Once | None, work: Callable[[], Reply]) -> Reply:
     """What `work` answers, or what was answered before where it is refused now. Raises what `work` raises."""
     try:
         return work()
     except _FINAL:
         raise
     except SpotError:
-        kept = None if asked is None else parts.store.kept_answer(asked.scope, asked.key)
-        if asked is None or kept is None:
+        kept = None if idempotency is None else parts.store.kept_answer(idempotency.scope, idempotency.key)
+        if idempotency is None or kept is None:
             raise
-        return replay(kept, asked.fingerprint)
+        return replay(kept, idempotency.fingerprint)
 
 
-def change_once(parts: Parts, run_id: str, judge: Judge, *, undone: str, asked: Once, shape: Shape) -> Reply:
+def change_once(
+    parts: Parts, run_id: str, judge: Judge, *, undone: str, idempotency: Once, shape: Shape
+) -> Reply:
     """As `changing.change`, with a key: also where nothing is to be changed, so that a repeat changes nothing later.
     Raises what that raises, KeyReused, KeyInFlight."""
 
@@ -127,9 +129,9 @@ def change_once(parts: Parts, run_id: str, judge: Judge, *, undone: str, asked: 
 
     def work() -> Reply:
         error = kept_changing(run_id, undone)
-        return until_settled(error, carried_out, parts, wanted, shaped, asked)
+        return until_settled(error, carried_out, parts, wanted, shaped, idempotency)
 
-    return answered(parts, asked, work)
+    return answered(parts, idempotency, work)
 
 
 def _in_flight() -> KeyInFlight:

@@ -60,7 +60,7 @@ class _Done:
     upto: int | None = None
 
 
-def stop_many(parts: Parts, asked: Asked, caller: Caller) -> Json:
+def stop_many(parts: Parts, request: Asked, caller: Caller) -> Json:
     """Raises CountDiffers, CursorInvalid, InvalidRequest, StoreDown."""
     wanted = Wanted(
         idle=TERMINAL | {Status.AWAITING_TEARDOWN, Status.STOPPING},
@@ -68,10 +68,10 @@ def stop_many(parts: Parts, asked: Asked, caller: Caller) -> Json:
         check=lambda run: None,
         do=lambda run_id: stop(parts, run_id, caller),
     )
-    return _many(parts, asked, wanted)
+    return _many(parts, request, wanted)
 
 
-def resume_many(parts: Parts, asked: Asked, caller: Caller) -> Json:
+def resume_many(parts: Parts, request: Asked, caller: Caller) -> Json:
     """Each with the spec that it has. Completed runs have nothing left to resume. Raises as `stop_many`."""
 
     def check(run: Run) -> None:
@@ -85,24 +85,24 @@ def resume_many(parts: Parts, asked: Asked, caller: Caller) -> Json:
         check=check,
         do=lambda run_id: resume(parts, run_id, Wish(None, False, False, caller)),
     )
-    return _many(parts, asked, wanted)
+    return _many(parts, request, wanted)
 
 
-def _many(parts: Parts, asked: Asked, wanted: Wanted) -> Json:
-    secret, where = parts.store.secret, asked.where
-    if asked.cursor is not None and asked.expect is not None:
+def _many(parts: Parts, request: Asked, wanted: Wanted) -> Json:
+    secret, where = parts.store.secret, request.where
+    if request.cursor is not None and request.expect is not None:
         text = "`expect` counts all runs of the filter; say it in the first request only, without a cursor."
         raise InvalidRequest(text, {}, [("#/expect", "has no meaning with a cursor")])
-    before = None if asked.cursor is None else cursors.read(secret, asked.cursor, where)
+    before = None if request.cursor is None else cursors.read(secret, request.cursor, where)
     statuses = where.statuses or tuple(str(status) for status in Status)
-    page = _page(parts, asked, [word for word in statuses if word not in wanted.idle], before)
+    page = _page(parts, request, [word for word in statuses if word not in wanted.idle], before)
     matched = sum(page.counts.get(word, 0) for word in statuses)
-    _check_count(asked.expect, matched)
+    _check_count(request.expect, matched)
     passed_over = sum(page.counts.get(word, 0) for word in statuses if word in wanted.idle)
-    done = _each(parts, page, wanted, asked.dry_run, _Done(passed_over if before is None else 0))
+    done = _each(parts, page, wanted, request.dry_run, _Done(passed_over if before is None else 0))
     more = done.upto is not None and (page.next_key is not None or done.upto != page.runs[-1].key)
     return {
-        "dry_run": asked.dry_run,
+        "dry_run": request.dry_run,
         "matched": matched,
         "changed": len(done.changed),
         "unchanged": done.unchanged,
@@ -113,12 +113,12 @@ def _many(parts: Parts, asked: Asked, wanted: Wanted) -> Json:
     }
 
 
-def _page(parts: Parts, asked: Asked, statuses: list[str], before: int | None) -> RunPage:
+def _page(parts: Parts, request: Asked, statuses: list[str], before: int | None) -> RunPage:
     """The runs in these statuses; the counts are of all statuses."""
     if statuses:
-        limit = min(asked.limit or MOST, MOST)
-        return parts.store.page(replace(asked.where, statuses=tuple(statuses)), before, limit)
-    return replace(parts.store.page(asked.where, None, 1), runs=(), next_key=None)
+        limit = min(request.limit or MOST, MOST)
+        return parts.store.page(replace(request.where, statuses=tuple(statuses)), before, limit)
+    return replace(parts.store.page(request.where, None, 1), runs=(), next_key=None)
 
 
 def _check_count(expected: int | None, matched: int) -> None:

@@ -46,14 +46,14 @@ def refuse_far(platform: Platform, offers: Sequence[Offer], image: str) -> None:
         if place.zone not in zones.setdefault(place.region, []):
             zones[place.region].append(place.zone)
     try:
-        found = platform.data_places(tuple(zones), image)
+        places = platform.data_places(tuple(zones), image)
     except ProviderUnavailable as error:
         raise Unavailable(
             f"same_region: require cannot be promised now: {error}. Nothing was stored. Try again in a few seconds; "
             "`spot doctor` tells what the supervisor may read.",
             {"part": "data places"},
         ) from error
-    for data in found:
+    for data in places:
         apart = [zone for region, names in zones.items() if region not in data.regions for zone in names]
         if apart:
             raise DataElsewhere(
@@ -151,16 +151,18 @@ def secret_refusal(spec: Spec, parts: Parts) -> SpotError | None:
     kinds = parts.traits(provider).secrets
     local = {name: reference for name, reference in wanted.items() if kinds.read(reference)}
     try:
-        told = parts.providers[provider].check_secrets(set(local.values())) if local else {}
+        reasons = parts.providers[provider].check_secrets(set(local.values())) if local else {}
     except ProviderUnavailable:  # it is asked again at the launch
         return None
-    found = [
-        (f"#/spec/secrets/{name}", told[reference]) for name, reference in local.items() if told[reference]
+    refusals = [
+        (f"#/spec/secrets/{name}", reasons[reference])
+        for name, reference in local.items()
+        if reasons[reference]
     ]
-    if not found:
+    if not refusals:
         return None
-    text = "; ".join(f"secret {pointer.rpartition('/')[2]}: {why}" for pointer, why in found)
-    return SecretUnreadable(f"{text}. Nothing was stored.", {}, found)
+    text = "; ".join(f"secret {pointer.rpartition('/')[2]}: {why}" for pointer, why in refusals)
+    return SecretUnreadable(f"{text}. Nothing was stored.", {}, refusals)
 
 
 def warnings_of(spec: Spec, *of_providers: Traits) -> tuple[str, ...]:
@@ -244,31 +246,31 @@ def _check_size(spec: Spec, most: int) -> None:
 
 def _check_escalation(given: Mapping[str, Any], policy: Policy) -> None:
     """What could never have an effect is a mistake."""
-    found: list[tuple[str, str]] = []
+    refusals: list[tuple[str, str]] = []
     if "after" not in given:
-        found += [
+        refusals += [
             (f"#/spec/escalate/{name}", "has no effect without escalate.after")
             for name in ("within_s", "to")
             if name in given
         ]
     elif policy.escalate_to == "next_shape" and len(policy.shapes) < 2:
-        found.append(("#/spec/shapes", "names fewer than two shapes, so there is no next one"))
+        refusals.append(("#/spec/shapes", "names fewer than two shapes, so there is no next one"))
     next_provider = policy.escalate_to == "next_provider" or NEXT_BEFORE_DEADLINE in given
     if next_provider and len(policy.providers) < 2:
-        found.append(("#/spec/providers", "names fewer than two providers, so there is no next one"))
+        refusals.append(("#/spec/providers", "names fewer than two providers, so there is no next one"))
     if policy.limits.deadline is None:
-        found += [
+        refusals += [
             (f"#/spec/escalate/{name}", "needs limits.deadline")
             for name in ("on_demand_before_deadline_s", NEXT_BEFORE_DEADLINE)
             if name in given
         ]
     if given.keys() - {NEXT_BEFORE_DEADLINE} and not policy.spot:  # the deadline alone needs no preemption
-        found.append(("#/spec/escalate", "has no effect with spot: false"))
-    if found:
+        refusals.append(("#/spec/escalate", "has no effect with spot: false"))
+    if refusals:
         text = "; ".join(
-            f"{pointer.removeprefix('#/spec/').replace('/', '.')} {why}" for pointer, why in found
+            f"{pointer.removeprefix('#/spec/').replace('/', '.')} {why}" for pointer, why in refusals
         )
-        raise InvalidRequest(f"{text}. Nothing was stored.", {}, found)
+        raise InvalidRequest(f"{text}. Nothing was stored.", {}, refusals)
 
 
 def _wants_on_demand(policy: Policy) -> bool:
@@ -283,13 +285,13 @@ def _wants_on_demand(policy: Policy) -> bool:
 
 
 def _check_names(policy: Policy, offers: Sequence[Offer]) -> None:
-    for field, wished, known in (
+    for field, wished, names in (
         ("zones", policy.zones, [*dict.fromkeys(offer.placement.zone for offer in offers)]),
         ("shapes", policy.shapes, [*dict.fromkeys(offer.placement.shape for offer in offers)]),
     ):
         for position, name in enumerate(wished):
-            if name not in known:
-                raise _unknown(f"#/spec/{field}/{position}", name, known, field[:-1])
+            if name not in names:
+                raise _unknown(f"#/spec/{field}/{position}", name, names, field[:-1])
 
 
 def _usable(
@@ -334,8 +336,8 @@ def _usable(
     return usable
 
 
-def _unknown(pointer: str, name: str, known: Sequence[str], what: str) -> InvalidRequest:
-    near = get_close_matches(name, known, n=1, cutoff=0.6)
+def _unknown(pointer: str, name: str, names: Sequence[str], what: str) -> InvalidRequest:
+    near = get_close_matches(name, names, n=1, cutoff=0.6)
     hint = f"; did you mean {near[0]}?" if near else "."
-    text = f"{pointer[2:].replace('/', '.')} is not a known {what}{hint} Known: {', '.join(known) or 'none'}."
-    return InvalidRequest(text, {"known": list(known)}, [(pointer, f"unknown {what}")])
+    text = f"{pointer[2:].replace('/', '.')} is not a known {what}{hint} Known: {', '.join(names) or 'none'}."
+    return InvalidRequest(text, {"known": list(names)}, [(pointer, f"unknown {what}")])

@@ -71,19 +71,25 @@ def refuse_purged(run: Run, attempt: Attempt | None = None) -> None:
 
 
 def purge_once(
-    parts: Parts, run_id: str, confirm: str, *, caller: Caller, asked: Once, shape: Callable[[Purged], Reply]
+    parts: Parts,
+    run_id: str,
+    confirm: str,
+    *,
+    caller: Caller,
+    idempotency: Once,
+    shape: Callable[[Purged], Reply],
 ) -> Reply:
     """The same for a request with a key, which counts from the purge's end on: cut off, a repeat finishes it. Once
     answered, a repeat deletes nothing of what a later generation wrote. Raises KeyReused, KeyInFlight too."""
-    before = parts.store.kept_answer(asked.scope, asked.key)
+    before = parts.store.kept_answer(idempotency.scope, idempotency.key)
     if before is not None:
-        return replay(before, asked.fingerprint)
+        return replay(before, idempotency.fingerprint)
     reply, now = shape(purge(parts, run_id, confirm, caller)), parts.clock.now()
     with parts.store.begin(now) as tx:
-        known = asked.taken(tx, now)
-        if known is None:
-            asked.keep(tx, reply)
-    return known or reply
+        answer = idempotency.taken(tx, now)
+        if answer is None:
+            idempotency.keep(tx, reply)
+    return answer or reply
 
 
 def purge(parts: Parts, run_id: str, confirm: str, caller: Caller) -> Purged:

@@ -73,10 +73,10 @@ def resume(parts: Parts, run_id: str, wish: Wish) -> Judged:
 
 
 def resume_once(
-    parts: Parts, run_id: str, wish: Wish, asked: Once, shape: Callable[[Judged], Reply]
+    parts: Parts, run_id: str, wish: Wish, idempotency: Once, shape: Callable[[Judged], Reply]
 ) -> Reply:
     """The same for a request with a key: its answer. Raises KeyReused, KeyInFlight too."""
-    return answered(parts, asked, lambda: _resume(parts, run_id, wish, shape, asked))
+    return answered(parts, idempotency, lambda: _resume(parts, run_id, wish, shape, idempotency))
 
 
 def _resume(
@@ -171,16 +171,16 @@ ADVICE = "Submit under another run_id, or wait for its end."
 
 def differences(old: Spec, new: Spec, at: str = "#/spec") -> list[str]:
     """JSON pointers of the fields in which two specs differ, never their values: they may hold secrets."""
-    found: list[str] = []
+    pointers: list[str] = []
     for name in sorted({*old, *new}):
         mine, theirs = old.get(name), new.get(name)
         if mine == theirs:
             continue
         if isinstance(mine, Mapping) and isinstance(theirs, Mapping):
-            found += differences(mine, theirs, f"{at}/{name}")
+            pointers += differences(mine, theirs, f"{at}/{name}")
         else:
-            found.append(f"{at}/{name}")
-    return found
+            pointers.append(f"{at}/{name}")
+    return pointers
 
 
 def refuse_live(run: Run, differs: list[str]) -> None:

@@ -35,25 +35,25 @@ def check_secrets(spec: Mapping[str, Any], kinds: SecretKinds) -> None:
     # Of secrets the names: somebody may have written a value in the place of one. A path may look like anything.
     names = {name: ref if ref.startswith("env:") else "" for name, ref in spec.get("secrets", {}).items()}
     texts = _texts({**spec, "secrets": names})
-    found = [(pointer, what) for pointer, text in texts if (what := _looks_like(pointer, text))]
-    if found:
-        raise _written_out(found, kinds)
+    places = [(pointer, what) for pointer, text in texts if (what := _looks_like(pointer, text))]
+    if places:
+        raise _written_out(places, kinds)
 
 
 def check_kinds(spec: Mapping[str, Any], provider: str, kinds: SecretKinds) -> None:
     """A machine elsewhere cannot see this computer's files, and a local one needs no cloud. Raises InvalidRequest."""
-    found = [
+    places = [
         (f"#/spec/secrets/{name}", "is of a kind that this provider cannot read")
         for name, reference in spec.get("secrets", {}).items()
         if not kinds.read(reference)
     ]
-    if not found:
+    if not places:
         return
-    names = ", ".join(_plain(pointer) for pointer, _ in found[:SHOWN])
+    names = ", ".join(_plain(pointer) for pointer, _ in places[:SHOWN])
     raise InvalidRequest(
         f"{names}: the provider {provider} reads secrets as {kinds.forms}. Nothing was stored.",
         {"provider": provider},
-        found[:SHOWN],
+        places[:SHOWN],
     )
 
 
@@ -96,31 +96,31 @@ def shown_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check_names(spec: Mapping[str, Any]) -> None:
     env = spec.get("env", {})
-    found = []
+    refusals = []
     for name, reference in spec.get("secrets", {}).items():
         pointer = f"#/spec/secrets/{name}"
         if name in env:
-            found.append((pointer, "is in env too; leave it in one of them"))
+            refusals.append((pointer, "is in env too; leave it in one of them"))
         if name.startswith(OWN) or name in TAKEN:
-            found.append((pointer, "is set by the agent; choose another name"))
+            refusals.append((pointer, "is set by the agent; choose another name"))
         if reference.startswith(f"env:{OWN}"):
-            found.append((pointer, "refers to a setting of the service; settings are not for runs"))
+            refusals.append((pointer, "refers to a setting of the service; settings are not for runs"))
         if reference.removeprefix("env:") in ORDINARY:
-            found.append((pointer, "refers to an ordinary variable; every training sees it as it is"))
-    if found:
-        text = "; ".join(f"{_plain(pointer)} {why}" for pointer, why in found[:SHOWN])
-        raise InvalidRequest(f"{text}. Nothing was stored.", {}, found[:SHOWN])
+            refusals.append((pointer, "refers to an ordinary variable; every training sees it as it is"))
+    if refusals:
+        text = "; ".join(f"{_plain(pointer)} {why}" for pointer, why in refusals[:SHOWN])
+        raise InvalidRequest(f"{text}. Nothing was stored.", {}, refusals[:SHOWN])
 
 
-def _written_out(found: list[tuple[str, str]], kinds: SecretKinds) -> SecretInSpec:
-    pointer, what = found[0]
-    more = f" (and {len(found) - 1} more places)" if len(found) > 1 else ""
+def _written_out(places: list[tuple[str, str]], kinds: SecretKinds) -> SecretInSpec:
+    pointer, what = places[0]
+    more = f" (and {len(places) - 1} more places)" if len(places) > 1 else ""
     return SecretInSpec(
         f"{_plain(pointer)} holds what looks like {what}{more}. A spec is stored and shown, so nothing was kept. Put "
         f"the value {kinds.advice}: the command gets it as an environment variable. If it is no "
         "secret, submit with `allow_plain_secrets: true`.",
-        {"places": len(found)},
-        [(at, f"looks like {kind}") for at, kind in found[:SHOWN]],
+        {"places": len(places)},
+        [(at, f"looks like {kind}") for at, kind in places[:SHOWN]],
     )
 
 

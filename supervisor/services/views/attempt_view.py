@@ -39,27 +39,27 @@ _GPU_NAMES = tuple(field.name for field in fields(Gpus))
 def telemetry_json(run: Run) -> dict[str, Any] | None:
     """Of the live attempt; None when there is none, or when its beats have told nothing yet."""
     pulse = live_pulse(run)
-    told = decode(pulse.telemetry) if pulse is not None else None
-    if told is None:
+    telemetry = decode(pulse.telemetry) if pulse is not None else None
+    if telemetry is None:
         return None
-    disks = disks_of(told)
+    disks = disks_of(telemetry)
     return {
-        "gpus": _gpus(told),
-        "cgroup": _part(told.cgroup),
+        "gpus": _gpus(telemetry),
+        "cgroup": _part(telemetry.cgroup),
         "disks": {role: _part(disks.get(role)) for role in ("checkpoints", "results", "scratch")},
-        "tree": _part(told.tree),
-        "uptime_s": told.uptime_s,
-        "log_bytes": _whole(told.log_bytes),
-        "shm_bytes": _whole(told.shm_bytes),
-        "shm_free_bytes": _whole(told.shm_free_bytes),
+        "tree": _part(telemetry.tree),
+        "uptime_s": telemetry.uptime_s,
+        "log_bytes": _whole(telemetry.log_bytes),
+        "shm_bytes": _whole(telemetry.shm_bytes),
+        "shm_free_bytes": _whole(telemetry.shm_free_bytes),
     }
 
 
-def _gpus(told: Telemetry) -> list[dict[str, Any]]:
+def _gpus(telemetry: Telemetry) -> list[dict[str, Any]]:
     """One object for each card that any column tells of: forged columns may differ in length."""
-    if told.gpus is None:
+    if telemetry.gpus is None:
         return []
-    columns = {name: getattr(told.gpus, name) for name in _GPU_NAMES}
+    columns = {name: getattr(telemetry.gpus, name) for name in _GPU_NAMES}
     count = max(len(column) for column in columns.values())
     return [
         {name: _whole(column[n]) if n < len(column) else None for name, column in columns.items()}
@@ -98,9 +98,9 @@ def attempt_spans(attempt: Attempt, waits_since: float, lost_s: float, now: floa
     return spans(waits_since, borders)
 
 
-def placing_spans(waits_since: float, asked: Try | None, now: float) -> list[Json]:
+def placing_spans(waits_since: float, try_: Try | None, now: float) -> list[Json]:
     """Of the attempt that is being placed. `asked`: its request that is in flight."""
-    return spans(waits_since, [(WAITING, now if asked is None else asked.requested_at), (PROVISIONING, now)])
+    return spans(waits_since, [(WAITING, now if try_ is None else try_.requested_at), (PROVISIONING, now)])
 
 
 def _boot(attempt: Attempt, until: float) -> list[Border]:
@@ -112,12 +112,12 @@ def _boot(attempt: Attempt, until: float) -> list[Border]:
 
 def spans(since: float, borders: Sequence[Border]) -> list[Json]:
     """Each border ends one stretch; a border before the last one, which a clock set back leaves, makes none."""
-    found = []
+    shown = []
     for phase, until in borders:
         if until > since:
-            found.append({"phase": phase, "since": rfc3339.text(since), "until": rfc3339.text(until)})
+            shown.append({"phase": phase, "since": rfc3339.text(since), "until": rfc3339.text(until)})
             since = until
-    return found
+    return shown
 
 
 TRIES_SHOWN = 50  # failed tries of one attempt: the newest
@@ -128,8 +128,8 @@ def attempts_json(
 ) -> Json:
     """`attempts` in order; `next`: the attempt that is being placed now, null when there is none."""
     by_attempt: dict[int, list[Try]] = {}
-    for one in tries:
-        by_attempt.setdefault(one.attempt, []).append(one)
+    for try_ in tries:
+        by_attempt.setdefault(try_.attempt, []).append(try_)
     shown = []
     before: Attempt | None = None
     for position, attempt in enumerate(attempts):
@@ -281,15 +281,15 @@ def _share(lost: int | None, attempt: Attempt) -> float:
 
 def _failed(tries: Sequence[Try], gpu_of: GpuOf) -> list[dict[str, Any]]:
     """Create calls that brought no machine."""
-    failed = [one for one in tries if one.outcome is not None]
+    failed = [try_ for try_ in tries if try_.outcome is not None]
     return [
         {
-            "number": one.number,
-            "placement": placement_json(one.placement, gpu_of),
-            "cause": one.outcome,
-            "detail": one.detail,
-            "requested_at": rfc3339.text(one.requested_at),
-            "ended_at": rfc3339.maybe(one.ended_at),
+            "number": try_.number,
+            "placement": placement_json(try_.placement, gpu_of),
+            "cause": try_.outcome,
+            "detail": try_.detail,
+            "requested_at": rfc3339.text(try_.requested_at),
+            "ended_at": rfc3339.maybe(try_.ended_at),
         }
-        for one in failed[-TRIES_SHOWN:]
+        for try_ in failed[-TRIES_SHOWN:]
     ]
