@@ -22,9 +22,9 @@ FILES = (
     "providers/local/settings.py",
     "storage/engine/folder_lock.py",
 )
-# A name is the first text of Finding, _one, _check, told or _told, or stands first in a pair of a list of checks.
+# A name is the first text of Finding, _check, _finding, told or _told, or stands first in a pair of a list of checks.
 NAMED = re.compile(
-    r"(?:Finding|_one|_check|\btold|_told)\(\s*\"([a-z_ ]+)\","
+    r"(?:Finding|_one|_check|_finding|\btold|_told)\(\s*\"([a-z_ ]+)\","
     r"|^\s*asked\.append\(\(\"([a-z_ ]+)\"|^\s+\(\"([a-z_ ]+)\", ",
     re.MULTILINE,
 )
